@@ -1,0 +1,40 @@
+# Every target does its own set-up: a virtual environment in .venv, pinned by constraints.txt, made anew only when
+# pyproject.toml or the constraints change. After that nothing here needs a network.
+
+PYTHON ?= python3.11
+BIN := .venv/bin
+READY := .venv/.ready
+export OMP_WAIT_POLICY := PASSIVE
+export MPLBACKEND := Agg
+
+.DEFAULT_GOAL := help
+.PHONY: demo test lint bench docs help clean
+
+demo: $(READY) ## embedded data, biased users, every method, a table and an HTML report (three minutes)
+	@$(BIN)/clickprism demo --out runs/demo
+
+test: $(READY) lint ## everything that must hold: lint, types, imports, tests, doctests, README commands
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(READY) ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(READY) ## every benchmark: our figure, the peer's or the limit's, ratio, bar, ok or short
+	@$(BIN)/python -m benchmarks
+
+docs: $(READY) ## write docs/cli.md anew from the code
+	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md
+
+help: ## this text
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+clean: ## remove the environment and all that was made
+	rm -rf .venv runs site
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees,dev]'
+	@touch $@

@@ -1,0 +1,3 @@
+"""clickprism: a click is relevance times observation; clickprism splits the two."""
+
+__version__ = "0.1.0"

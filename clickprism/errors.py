@@ -1,0 +1,64 @@
+"""The errors a user can meet: each says what is wrong, where, and what to do about it.
+
+Every error that clickprism raises on purpose is a `ClickprismError`. The command line prints its text without a
+traceback and exits with its `exit_code`; the codes are stable.
+
+>>> SettingError("fit.epochs", -1, "be at least 1")
+SettingError('fit.epochs must be at least 1, got -1')
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ClickprismError(Exception):
+    """Any error that clickprism raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class SettingError(ClickprismError):
+    """A setting has a value that cannot work.
+
+    `field` is its full name as one would write it in a config file, `must` completes the sentence "field must ...".
+    """
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, field: str, value: object, must: str) -> None:
+        super().__init__(f"{field} must {must}, got {value!r}")
+        self.field = field
+        self.value = value
+
+
+class DataError(ClickprismError):
+    """Data from outside is broken. `where` names the file, and the line and column when there are any."""
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(
+        self, problem: str, *, file: object = None, line: int | None = None, column: int | None = None, remedy: str = ""
+    ) -> None:
+        where = ":".join(str(part) for part in (file, line, column) if part is not None)
+        text = f"{where}: {problem}" if where else problem
+        super().__init__(f"{text}. {remedy}" if remedy else text)
+        self.file = file
+        self.line = line
+        self.column = column
+
+
+class TrainingError(ClickprismError):
+    """Training cannot go on: the loss is not a number, or it ran away."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class MissingExtraError(ClickprismError):
+    """An optional part of clickprism is not installed."""
+
+    exit_code: ClassVar[int] = 5
+
+    def __init__(self, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs an optional part: pip install 'clickprism[{extra}]'")
+        self.extra = extra

@@ -1,0 +1,1 @@
+"""How good a ranking is, and whether the difference is real. Knows no method."""

@@ -1,0 +1,1 @@
+"""Whole experiments: data, users, methods, measures, in one call."""

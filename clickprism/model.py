@@ -1,0 +1,1 @@
+"""Fitted rankers: score, save, load."""

@@ -1,0 +1,1 @@
+"""What is seen: o(x, k), and how to estimate it."""

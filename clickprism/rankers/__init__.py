@@ -1,0 +1,9 @@
+"""What scores a document, and all that serving needs: f(x)."""
+
+from typing import Final
+
+RANKERS: Final[dict[str, str]] = {
+    "linear": "clickprism.rankers.linear:Linear",
+    "mlp": "clickprism.rankers.mlp:MLP",
+    "lambdamart": "clickprism.rankers.lambdamart:LambdaMART",
+}

@@ -1,0 +1,137 @@
+"""Settings: frozen dataclasses made from plain mappings, with errors that name the field and suggest the right one.
+
+A settings class is any frozen dataclass whose fields are numbers, strings, booleans, tuples, optional or nested
+settings. It checks its own values in `__post_init__` (raise `SettingError`); this module checks names and types, so a
+TOML file, a `--set key=value` and a Python call all meet the same errors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+
+from clickprism.errors import DataError, SettingError
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], values: Mapping[str, Any], *, path: str = "") -> T:
+    """Make a settings object of class `cls` from a mapping; unknown names and wrong types are errors.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Fit:
+    ...     epochs: int = 10
+    ...     rate: float = 0.1
+    >>> build(Fit, {"epochs": 3})
+    Fit(epochs=3, rate=0.1)
+    >>> build(Fit, {"epoch": 3}, path="fit")
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: fit.epoch must be a known setting (did you mean 'epochs'?), got 3
+    >>> build(Fit, {"rate": "fast"}, path="fit")
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: fit.rate must be of type float, got 'fast'
+    """
+    hints = get_type_hints(cls)
+    known = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{path}.{key}" if path else key
+        if key not in known:
+            raise SettingError(name, value, f"be a known setting ({suggest(key, known)})")
+        made[key] = _convert(value, hints[key], name)
+    for key, field in known.items():
+        if key not in made and field.default is MISSING and field.default_factory is MISSING:
+            raise SettingError(f"{path}.{key}" if path else key, None, "be given")
+    try:
+        return cls(**made)
+    except SettingError as error:
+        if path and not error.field.startswith(f"{path}."):
+            text = str(error).removeprefix(f"{error.field} must ").rsplit(", got ", 1)[0]
+            raise SettingError(f"{path}.{error.field}", error.value, text) from None
+        raise
+
+
+def _convert(value: Any, hint: Any, name: str) -> Any:
+    if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
+        return build(hint, value, path=name)
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        kind = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+        raise SettingError(name, value, f"be of type {kind}") from None
+
+
+def plain(settings: Any) -> dict[str, Any]:
+    """The settings as a mapping that JSON and TOML can hold; `build` gives the same settings back."""
+    values: dict[str, Any] = msgspec.to_builtins(asdict(settings))
+    return values
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Words for an error about an unknown name.
+
+    >>> suggest("lda", ["dla", "click"])
+    "did you mean 'dla'?"
+    >>> suggest("zzz", ["dla", "click"])
+    'known: click, dla'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+
+
+def resolve(table: Mapping[str, str], name: str, *, path: str) -> type[Any]:
+    """The class that a registry names, imported only now, so that what is not used need not be installed.
+
+    A registry is a plain dictionary from a short name to "module:Class", such as `clickprism.debias.METHODS`.
+    """
+    if name not in table:
+        raise SettingError(path, name, f"be a known name ({suggest(name, table)})")
+    module, _, attribute = table[name].partition(":")
+    found: type[Any] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a mapping; what is broken is an error with file and line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=path) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"is not valid TOML: {error}", file=path) from None
+
+
+def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """The mapping with `key.sub=value` assignments applied; values are read as TOML, else taken as text.
+
+    >>> override({"fit": {"epochs": 3}}, ["fit.epochs=5", "method.name=dla", "ranker.hidden=[64, 32]"])
+    {'fit': {'epochs': 5}, 'method': {'name': 'dla'}, 'ranker': {'hidden': [64, 32]}}
+    """
+    result: dict[str, Any] = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()
+    }
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            raise SettingError("--set", assignment, "look like key=value")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        *parents, last = key.strip().split(".")
+        inner = result
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise SettingError("--set", assignment, f"name a setting; {parent} holds a value, not settings")
+        inner[last] = value
+    return result

@@ -1,0 +1,381 @@
+"""What flows through clickprism: documents in lists, grades beside them, clicks on ranked lists, padded batches.
+
+Three rules keep it honest. Features stand once, in one matrix; everything else points into it by row. What a learner
+sees (`Lists`, `Clicks`, `Batch`) has no grades: `JudgedLists` holds a `Lists`, it is not one, so handing labels to a
+learner is a type error. And every value is checked when it is made, so no later stage has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clickprism.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+Float32: TypeAlias = NDArray[np.float32]
+Float64: TypeAlias = NDArray[np.float64]
+Int32: TypeAlias = NDArray[np.int32]
+Int64: TypeAlias = NDArray[np.int64]
+Bool: TypeAlias = NDArray[np.bool_]
+Text: TypeAlias = NDArray[np.str_]
+
+
+def _check(condition: bool, problem: str) -> None:
+    if not condition:
+        raise DataError(problem)
+
+
+def _check_offsets(name: str, offsets: Int64, end: int) -> None:
+    _check(offsets.ndim == 1 and offsets.size >= 1, f"{name} must be a vector with at least one entry")
+    _check(int(offsets[0]) == 0 and int(offsets[-1]) == end, f"{name} must run from 0 to {end}")
+    _check(bool((np.diff(offsets) >= 0).all()), f"{name} must not decrease")
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """The documents of each query, with features and without grades.
+
+    Attributes:
+        features: one row a document, [documents, features]; may be memory-mapped.
+        offsets: list i owns the rows `offsets[i]` to `offsets[i + 1]`, [lists + 1].
+        query_ids: one a list.
+        document_ids: one a document, or None where the data has none.
+    """
+
+    features: Float32
+    offsets: Int64
+    query_ids: Text
+    document_ids: Text | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.features.ndim == 2, f"features must be a matrix, got {self.features.ndim} dimensions")
+        _check(self.features.dtype == np.float32, f"features must be float32, got {self.features.dtype}")
+        _check_offsets("offsets", self.offsets, len(self.features))
+        _check(len(self.query_ids) == len(self), f"{len(self)} lists but {len(self.query_ids)} query ids")
+        if self.document_ids is not None:
+            documents = len(self.features)
+            _check(len(self.document_ids) == documents, f"{documents} documents, {len(self.document_ids)} document ids")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def documents(self) -> int:
+        """How many documents there are in all lists together."""
+        return len(self.features)
+
+    @cached_property
+    def lengths(self) -> Int64:
+        """How many documents each list has."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def list_of(self) -> Int64:
+        """The list that each document row belongs to, [documents]."""
+        return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
+
+    def take(self, lists: Int64 | Bool | Sequence[int]) -> Lists:
+        """These lists only, in this order; the features are copied."""
+        chosen = _as_indices(lists)
+        rows, offsets = slices(self.offsets, chosen)
+        ids = None if self.document_ids is None else self.document_ids[rows]
+        return Lists(self.features[rows], offsets, self.query_ids[chosen], ids)
+
+    def with_features(self, features: Float32) -> Lists:
+        """The same lists over other features, such as normalised ones."""
+        return Lists(features, self.offsets, self.query_ids, self.document_ids)
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedLists:
+    """Lists with a grade for every document: for evaluation, for simulated users, never for a learner."""
+
+    lists: Lists
+    grades: Int32
+
+    def __post_init__(self) -> None:
+        documents = self.lists.documents
+        _check(self.grades.shape == (documents,), f"{documents} documents but grades of shape {self.grades.shape}")
+        _check(self.grades.dtype == np.int32, f"grades must be int32, got {self.grades.dtype}")
+        _check(documents == 0 or int(self.grades.min()) >= 0, "grades must not be negative")
+
+    def __len__(self) -> int:
+        return len(self.lists)
+
+    @property
+    def max_grade(self) -> int:
+        """The highest grade that occurs; 0 when there are no documents."""
+        return int(self.grades.max(initial=0))
+
+    def take(self, lists: Int64 | Bool | Sequence[int]) -> JudgedLists:
+        """These lists only, in this order."""
+        chosen = _as_indices(lists)
+        rows, _ = slices(self.lists.offsets, chosen)
+        return JudgedLists(self.lists.take(chosen), self.grades[rows])
+
+    def with_relevant(self) -> JudgedLists:
+        """Only the lists that have at least one document of grade 1 or more."""
+        relevant = np.bincount(self.lists.list_of, weights=self.grades > 0, minlength=len(self))
+        return self.take(relevant > 0)
+
+    def with_features(self, features: Float32) -> JudgedLists:
+        """The same judgements over other features, such as normalised ones."""
+        return JudgedLists(self.lists.with_features(features), self.grades)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The three parts of an experiment, over the same features."""
+
+    name: str
+    train: JudgedLists
+    validation: JudgedLists
+    test: JudgedLists
+
+    def __post_init__(self) -> None:
+        widths = {part.lists.features.shape[1] for part in (self.train, self.validation, self.test)}
+        _check(len(widths) == 1, f"the parts of {self.name} have different numbers of features: {sorted(widths)}")
+
+    def map(self, function: Callable[[JudgedLists], JudgedLists]) -> Dataset:
+        """The dataset with `function` applied to each part."""
+        return Dataset(self.name, function(self.train), function(self.validation), function(self.test))
+
+
+@dataclass(frozen=True, eq=False)
+class Clicks:
+    """Clicks on ranked lists: what was shown, where, how often, and how often it was clicked.
+
+    A ranked list that was shown in many sessions may stand once, with counts (see `merge`). Every loss that is linear in
+    clicks gives the same value either way.
+
+    Attributes:
+        lists: the documents that the rows point into.
+        offsets: ranked list i owns the entries `offsets[i]` to `offsets[i + 1]`, [ranked lists + 1].
+        rows: the document row of each entry.
+        positions: where it stood, from 1, increasing within a ranked list.
+        clicks: how many of the impressions were clicked, for each entry.
+        impressions: in how many sessions the ranked list was shown, for each ranked list.
+    """
+
+    lists: Lists
+    offsets: Int64
+    rows: Int64
+    positions: Int32
+    clicks: Int64
+    impressions: Int64
+
+    def __post_init__(self) -> None:
+        entries = len(self.rows)
+        _check_offsets("offsets of clicks", self.offsets, entries)
+        _check(len(self.positions) == entries, f"{entries} rows but {len(self.positions)} positions")
+        _check(len(self.clicks) == entries, f"{entries} rows but {len(self.clicks)} click counts")
+        _check(len(self.impressions) == len(self), f"{len(self)} ranked lists, {len(self.impressions)} impressions")
+        if entries == 0:
+            return
+        _check(int(self.rows.min()) >= 0, "rows must not be negative")
+        _check(int(self.rows.max()) < self.lists.documents, f"rows must be below {self.lists.documents}")
+        _check(int(self.positions.min()) >= 1, "positions start from 1")
+        rising = np.diff(self.positions) > 0
+        rising[self.offsets[1:-1][(self.offsets[1:-1] > 0) & (self.offsets[1:-1] < entries)] - 1] = True
+        _check(bool(rising.all()), "positions must increase within a ranked list")
+        _check(int(self.impressions.min()) >= 1, "a ranked list that is here was shown at least once")
+        _check(int(self.clicks.min()) >= 0, "click counts must not be negative")
+        shown = np.repeat(self.impressions, np.diff(self.offsets))
+        _check(bool((self.clicks <= shown).all()), "a document cannot be clicked in more sessions than showed it")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there are, merged ones counted each."""
+        return int(self.impressions.sum())
+
+    @property
+    def max_position(self) -> int:
+        """The lowest place on the page that was shown, counted from 1."""
+        return int(self.positions.max(initial=0))
+
+    @property
+    def list_impressions(self) -> Int64:
+        """The impressions of each entry: those of its ranked list, [entries]."""
+        return np.repeat(self.impressions, np.diff(self.offsets))
+
+    def take(self, ranked_lists: Int64 | Bool | Sequence[int]) -> Clicks:
+        """These ranked lists only, in this order."""
+        chosen = _as_indices(ranked_lists)
+        entries, offsets = slices(self.offsets, chosen)
+        return Clicks(
+            self.lists,
+            offsets,
+            self.rows[entries],
+            self.positions[entries],
+            self.clicks[entries],
+            self.impressions[chosen],
+        )
+
+    def with_clicks(self) -> Clicks:
+        """Only the ranked lists with a click; the others add nothing to a listwise loss (they do to a pointwise one)."""
+        owner = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        return self.take(np.bincount(owner, weights=self.clicks, minlength=len(self)) > 0)
+
+    def merge(self, *, by: Literal["list", "pattern"] = "list") -> Clicks:
+        """Join sessions with the same ranked list into one, adding clicks and impressions.
+
+        Exact for every loss that is linear in clicks. `by="pattern"` joins only sessions that were clicked alike too,
+        and so is exact for every model of sessions (UBM, cascades) as well; there `clicks` is 0 or the impressions.
+        The order is that of first appearance.
+        """
+        extra = self.clicks if by == "pattern" else None
+        if extra is not None:
+            shown = self.list_impressions
+            _check(bool(((extra == 0) | (extra == shown)).all()), "sessions merged by list cannot be split by pattern")
+            extra = (extra > 0).astype(np.int64)
+        group, first = _same_lists(self.offsets, self.rows, self.positions, extra)
+        entries, offsets = slices(self.offsets, first)
+        place = offsets[:-1][group]
+        owner = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        target = place[owner] + np.arange(len(self.rows)) - self.offsets[:-1][owner]
+        clicks = np.zeros(len(entries), dtype=np.int64)
+        np.add.at(clicks, target, self.clicks)
+        impressions = np.zeros(len(first), dtype=np.int64)
+        np.add.at(impressions, group, self.impressions)
+        return Clicks(self.lists, offsets, self.rows[entries], self.positions[entries], clicks, impressions)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What a simulation knows and a log never tells, entry by entry beside the `Clicks` of the same simulation.
+
+    Attributes:
+        observed: in how many impressions the document was seen.
+        attracted: in how many it would have been clicked if seen.
+    """
+
+    observed: Int64
+    attracted: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Clicks of simulated users with the truth beside them; only the clicks may reach a learner."""
+
+    clicks: Clicks
+    truth: Truth
+
+    @cached_property
+    def observation(self) -> Float64:
+        """The share of impressions that was seen at each position, position 1 first: the true propensities."""
+        places = self.clicks.positions - 1
+        shown = np.bincount(places, weights=self.clicks.list_impressions)
+        return np.bincount(places, weights=self.truth.observed) / np.maximum(shown, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Ranked lists padded to one length, as tensors: all that a method's loss sees.
+
+    Clicks and impressions are divided by the mean impressions of a ranked list in the log, so that a loss does not change
+    when the same log is repeated, and `loss.sum(-1).mean()` is a mean over sessions.
+
+    Attributes:
+        features: [lists, places, features], 0 where masked.
+        mask: True where there is a document, [lists, places].
+        positions: from 1; 1 where masked, [lists, places].
+        clicks: scaled click counts, 0 where masked, [lists, places].
+        impressions: scaled impressions, [lists].
+    """
+
+    features: torch.Tensor
+    mask: torch.Tensor
+    positions: torch.Tensor
+    clicks: torch.Tensor
+    impressions: torch.Tensor
+
+
+def concatenate(parts: Sequence[Clicks]) -> Clicks:
+    """The ranked lists of several logs over the same documents, one after the other."""
+    _check(len(parts) > 0, "nothing to concatenate")
+    _check(all(part.lists is parts[0].lists for part in parts), "only clicks on the same documents can be concatenated")
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    return Clicks(
+        parts[0].lists,
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.positions for part in parts]),
+        np.concatenate([part.clicks for part in parts]),
+        np.concatenate([part.impressions for part in parts]),
+    )
+
+
+def slices(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:
+    """The entries of the chosen lists, one list after the other, and the offsets of those lists in them.
+
+    >>> slices(np.array([0, 2, 5]), np.array([1, 0]))
+    (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
+    """
+    lengths = offsets[chosen + 1] - offsets[chosen]
+    ends = np.zeros(len(chosen) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    return np.arange(ends[-1], dtype=np.int64) + np.repeat(offsets[chosen] - ends[:-1], lengths), ends
+
+
+def _as_indices(chosen: Int64 | Bool | Sequence[int]) -> Int64:
+    array = np.asarray(chosen)
+    if array.dtype == np.bool_:
+        return np.flatnonzero(array).astype(np.int64)
+    return array.astype(np.int64)
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser: a bijection of 64-bit numbers that scatters them."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _same_lists(offsets: Int64, rows: Int64, positions: Int32, extra: Int64 | None) -> tuple[Int64, Int64]:
+    """Group lists with equal contents: the group of each list, and the first list of each group, in order.
+
+    Lists are grouped by a 64-bit hash, then compared entry by entry with the first of their group: a collision is found,
+    not trusted, and then the lists are compared whole.
+    """
+    columns = [rows, positions.astype(np.int64)] + ([] if extra is None else [extra])
+    lengths = np.diff(offsets)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    keys = np.zeros(len(rows), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for salt, column in enumerate(columns, start=1):
+            keys = _mix(keys * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64) + np.uint64(salt))
+        total = np.concatenate([[np.uint64(0)], np.cumsum(keys, dtype=np.uint64)])
+        hashes = _mix(total[offsets[1:]] - total[offsets[:-1]] + lengths.astype(np.uint64))
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    twin = first[group]
+    same = lengths == lengths[twin]
+    if same.all():
+        other = np.arange(len(rows)) + (offsets[:-1][twin] - offsets[:-1])[owner]
+        same = np.ones(len(rows), dtype=np.bool_)
+        for column in columns:
+            same &= column == column[other]
+    if not same.all():  # two different lists share a hash
+        whole: dict[bytes, int] = {}
+        stacked = np.stack(columns, axis=1)
+        group = np.array(
+            [
+                whole.setdefault(stacked[a:b].tobytes(), len(whole))
+                for a, b in zip(offsets[:-1], offsets[1:], strict=True)
+            ]
+        )
+        first = np.unique(group, return_index=True)[1]
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[group].astype(np.int64), first[order].astype(np.int64)
