@@ -7,6 +7,7 @@ TOML file, a `--set key=value` and a Python call all meet the same errors.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib
 import tomllib
@@ -116,9 +117,7 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
     >>> override({"fit": {"epochs": 3}}, ["fit.epochs=5", "method.name=dla", "ranker.hidden=[64, 32]"])
     {'fit': {'epochs': 5}, 'method': {'name': 'dla'}, 'ranker': {'hidden': [64, 32]}}
     """
-    result: dict[str, Any] = {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()
-    }
+    result: dict[str, Any] = copy.deepcopy(dict(values))
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -153,8 +154,8 @@ class Dataset:
 class Clicks:
     """Clicks on ranked lists: what was shown, where, how often, and how often it was clicked.
 
-    A ranked list that was shown in many sessions may stand once, with counts (see `merge`). Every loss that is linear in
-    clicks gives the same value either way.
+    A ranked list that was shown in many sessions may stand once, with counts (see `merge`). Every loss that is linear
+    in clicks gives the same value either way.
 
     Attributes:
         lists: the documents that the rows point into.
@@ -223,7 +224,7 @@ class Clicks:
         )
 
     def with_clicks(self) -> Clicks:
-        """Only the ranked lists with a click; the others add nothing to a listwise loss (they do to a pointwise one)."""
+        """Only the ranked lists with a click; the others add nothing to a listwise loss, but do to a pointwise one."""
         owner = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         return self.take(np.bincount(owner, weights=self.clicks, minlength=len(self)) > 0)
 
@@ -283,8 +284,8 @@ class Simulation:
 class Batch:
     """Ranked lists padded to one length, as tensors: all that a method's loss sees.
 
-    Clicks and impressions are divided by the mean impressions of a ranked list in the log, so that a loss does not change
-    when the same log is repeated, and `loss.sum(-1).mean()` is a mean over sessions.
+    Clicks and impressions are divided by the mean impressions of a ranked list in the log, so that a loss does not
+    change when the same log is repeated, and `loss.sum(-1).mean()` is a mean over sessions.
 
     Attributes:
         features: [lists, places, features], 0 where masked.
@@ -345,8 +346,8 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _same_lists(offsets: Int64, rows: Int64, positions: Int32, extra: Int64 | None) -> tuple[Int64, Int64]:
     """Group lists with equal contents: the group of each list, and the first list of each group, in order.
 
-    Lists are grouped by a 64-bit hash, then compared entry by entry with the first of their group: a collision is found,
-    not trusted, and then the lists are compared whole.
+    Lists are grouped by a 64-bit hash, then compared entry by entry with the first of their group: a collision is
+    found, not trusted, and then the lists are compared whole.
     """
     columns = [rows, positions.astype(np.int64)] + ([] if extra is None else [extra])
     lengths = np.diff(offsets)
@@ -368,12 +369,7 @@ def _same_lists(offsets: Int64, rows: Int64, positions: Int32, extra: Int64 | No
     if not same.all():  # two different lists share a hash
         whole: dict[bytes, int] = {}
         stacked = np.stack(columns, axis=1)
-        group = np.array(
-            [
-                whole.setdefault(stacked[a:b].tobytes(), len(whole))
-                for a, b in zip(offsets[:-1], offsets[1:], strict=True)
-            ]
-        )
+        group = np.array([whole.setdefault(stacked[a:b].tobytes(), len(whole)) for a, b in pairwise(offsets)])
         first = np.unique(group, return_index=True)[1]
     order = np.argsort(first, kind="stable")
     rank = np.empty_like(order)

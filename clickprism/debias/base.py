@@ -1,7 +1,8 @@
 """What a method is: settings that turn a ranker into a learner, and a log into exposure.
 
 A method has two faces. For networks it makes a `Learner`: a module with a loss on batches. For tree ensembles, which
-learn from one target a document, it says how much exposure each entry of the log had; the target is clicks per exposure.
+learn from one target a document, it says how much exposure each entry of the log had: the target is clicks per
+exposure.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class User(Protocol):
         ...
 
     def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """log P(clicks of the session | what was shown) under this model, [sessions]."""
+        """Return log P(clicks of the session | what was shown) under this model, [sessions]."""
         ...
 
 
