@@ -1,0 +1,258 @@
+"""How good a ranking is: measures whose printed name fixes the number, computed for all queries at once.
+
+Every measure is a function of the grades y_1, y_2, ... of one list in ranked order; `docs/measures.md` has them all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, cast, final, get_args
+
+import numpy as np
+
+from clickprism.errors import DataError, SettingError
+from clickprism.evaluate.ranking import blocks, check_scores, ranked
+from clickprism.types import Bool, Float32, Float64, Int32, JudgedLists, Text
+
+Gain: TypeAlias = Literal["exp", "lin"]
+Empty: TypeAlias = Literal["drop", "zero", "one"]
+
+TAKES = {"nDCG": "gain", "DCG": "gain", "ERR": "max", "MAP": "rel", "MRR": "rel", "P": "rel", "ARP": ""}
+MAX_EXPONENT = 62
+_NAME = re.compile(r"\s*(?P<kind>[A-Za-z]+)\s*(?:\((?P<inner>[^()]*)\))?\s*(?:@\s*(?P<cutoff>\d+))?\s*")
+
+
+@final
+@dataclass(frozen=True)
+class Measure:
+    """A measure of one ranked list; `str` gives its name and `parse` reads it back.
+
+    Attributes:
+        kind: nDCG, DCG, ERR, MAP, MRR, P or ARP.
+        gain: what a document of grade y is worth to nDCG and DCG: "exp" for 2^y - 1, "lin" for y.
+        cutoff: how many documents count, from the top; None for all.
+        relevant: the least grade that MAP, MRR and P call relevant.
+        max_grade: the top of the grading scale for ERR; None for the highest grade of the data, which `evaluate`
+            then writes into the name.
+
+    >>> str(Measure.parse("nDCG@10")), str(Measure.parse("MAP")), str(Measure.parse("ERR(max=4)@20"))
+    ('nDCG(exp)@10', 'MAP(rel=1)', 'ERR(max=4)@20')
+    """
+
+    kind: str
+    gain: Gain | None = None
+    cutoff: int | None = None
+    relevant: int | None = None
+    max_grade: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in TAKES:
+            raise SettingError("measure", self.kind, f"be a known measure ({_suggest(self.kind)})")
+        takes = TAKES[self.kind]
+        given = {"gain": self.gain, "rel": self.relevant, "max": self.max_grade}
+        for name, value in given.items():
+            if value is not None and name != takes:
+                raise SettingError(f"{self.kind}.{name}", value, f"not be given: {self.kind} has no such setting")
+        if takes == "gain" and self.gain not in get_args(Gain):
+            raise SettingError(f"{self.kind}.gain", self.gain, "be 'exp' (2^y - 1) or 'lin' (y)")
+        if takes == "rel" and self.relevant is None:
+            raise SettingError(f"{self.kind}.rel", None, "be the least grade that is relevant, such as 1")
+        for name, number in {"cutoff": self.cutoff, "rel": self.relevant, "max": self.max_grade}.items():
+            if number is not None and number < 1:
+                raise SettingError(f"{self.kind}.{name}", number, "be at least 1")
+
+    @classmethod
+    def parse(cls, name: str) -> Measure:
+        """The measure of this name; where the name leaves it open, gain is exponential and grade 1 is relevant."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise SettingError("measure", name, "look like nDCG(exp)@10, MAP(rel=1)@10, ERR(max=4)@10 or ARP")
+        kind = next((kind for kind in TAKES if kind.lower() == match["kind"].lower()), None)
+        if kind is None:
+            raise SettingError("measure", name, f"be a known measure ({_suggest(match['kind'])})")
+        cutoff = int(match["cutoff"]) if match["cutoff"] else None
+        takes, inner = TAKES[kind], (match["inner"] or "").replace(" ", "")
+        if takes == "gain":
+            return cls(kind, gain=cast(Gain, inner or "exp"), cutoff=cutoff)
+        key, _, number = inner.partition("=")
+        if inner and (key != takes or not number.isdecimal()):
+            expected = f"{kind}({takes}=4)" if takes else kind
+            raise SettingError("measure", name, f"look like {expected}, with a cut-off such as @10 or without")
+        if takes == "rel":
+            return cls(kind, relevant=int(number or 1), cutoff=cutoff)
+        return cls(kind, max_grade=int(number) if number else None, cutoff=cutoff)
+
+    def __str__(self) -> str:
+        inner: str = self.gain or ""
+        if self.relevant is not None:
+            inner = f"rel={self.relevant}"
+        if self.max_grade is not None:
+            inner = f"max={self.max_grade}"
+        return self.kind + (f"({inner})" if inner else "") + ("" if self.cutoff is None else f"@{self.cutoff}")
+
+    @property
+    def higher_is_better(self) -> bool:
+        """True for all but ARP, a position."""
+        return self.kind != "ARP"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What one ranking is worth, query by query.
+
+    Attributes:
+        measures: what was measured.
+        values: one value a measure and query, NaN where the query does not count, [measures, queries].
+        query_ids: one a query.
+        empty: what queries without a relevant document count: "drop" (not at all), "zero" or "one".
+    """
+
+    measures: tuple[Measure, ...]
+    values: Float64
+    query_ids: Text
+    empty: Empty
+
+    def __getitem__(self, measure: Measure | str) -> Float64:
+        """The value of each query, [queries]."""
+        wanted = Measure.parse(measure) if isinstance(measure, str) else measure
+        fits = [i for i, known in enumerate(self.measures) if wanted in (known, replace(known, max_grade=None))]
+        if not fits:
+            known = ", ".join(map(str, self.measures))
+            raise SettingError("measure", str(wanted), f"be one that was evaluated ({known})")
+        values: Float64 = self.values[fits[0]]
+        return values
+
+    def mean(self, measure: Measure | str) -> float:
+        """The mean over the queries that count; NaN when none does."""
+        values = self[measure]
+        counts = values[~np.isnan(values)]
+        return float(counts.mean()) if counts.size else float("nan")
+
+    def queries(self, measure: Measure | str) -> int:
+        """How many queries count."""
+        return int((~np.isnan(self[measure])).sum())
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The mean of each measure, by its name."""
+        return {str(measure): self.mean(measure) for measure in self.measures}
+
+
+def evaluate(
+    judged: JudgedLists,
+    scores: Float64 | Float32 | Int32,
+    measures: Measure | str | Iterable[Measure | str],
+    *,
+    empty: Empty = "drop",
+) -> Evaluation:
+    """Rank every list by score, highest first, and measure it against the grades.
+
+    Ties fall by a fixed hash that does not know the grades: constant scores are worth what a random order is.
+    A query without a relevant document (grade 1, or the measure's `rel`) counts as `empty` says.
+
+    Args:
+        judged: the lists and their grades.
+        scores: one a document, [documents].
+        measures: one measure or several, as values or names.
+        empty: "drop", "zero" or "one".
+
+    >>> from clickprism.types import Lists
+    >>> lists = Lists(np.zeros((3, 1), np.float32), np.array([0, 3]), np.array(["q"]))
+    >>> judged = JudgedLists(lists, np.array([0, 1, 2], np.int32))
+    >>> evaluate(judged, np.array([3.0, 2.0, 1.0]), ["nDCG@2", "MRR", "ARP"]).means
+    {'nDCG(exp)@2': 0.17376534287144002, 'MRR(rel=1)': 0.5, 'ARP': 2.6666666666666665}
+    """
+    if empty not in get_args(Empty):
+        raise SettingError("empty", empty, f"be one of {', '.join(get_args(Empty))}")
+    wanted = _named(measures, judged.max_grade)
+    values = check_scores(scores, judged.lists.documents)
+    lists = judged.lists
+    result = np.full((len(wanted), len(judged)), {"drop": np.nan, "zero": 0.0, "one": 1.0}[empty])
+    for block in blocks(lists.offsets):
+        grades = ranked(judged.grades, values, block, lists.query_ids)
+        graded = _Ranked(grades)
+        for row, measure in zip(result, wanted, strict=True):
+            counts = graded.ideal[:, 0] >= (measure.relevant or 1)
+            row[block.lists[counts]] = _measure(measure, graded, block.mask)[counts]
+    return Evaluation(wanted, result, lists.query_ids, empty)
+
+
+def _named(measures: Measure | str | Iterable[Measure | str], max_grade: int) -> tuple[Measure, ...]:
+    several = [measures] if isinstance(measures, Measure | str) else measures
+    parsed = [Measure.parse(one) if isinstance(one, str) else one for one in several]
+    if not parsed:
+        raise SettingError("measures", [], "name at least one measure")
+    for i, measure in enumerate(parsed):
+        if measure.kind == "ERR" and measure.max_grade is None:
+            parsed[i] = replace(measure, max_grade=max(max_grade, 1))
+        if measure.kind == "ERR" and (measure.max_grade or max_grade) < max_grade:
+            raise DataError(f"a grade of {max_grade} is above the scale of {measure}", remedy=f"Use max={max_grade}")
+        if (measure.kind == "ERR" or measure.gain == "exp") and max_grade > MAX_EXPONENT:
+            problem = f"a grade of {max_grade} is too high for {measure}, which takes 2 to its power"
+            raise DataError(problem, remedy="Use linear gain, such as nDCG(lin)@10, or grades on a small scale")
+    return tuple(dict.fromkeys(parsed))
+
+
+class _Ranked:
+    """The ranked grades of a block, and the ideal ones, and what several measures share of them."""
+
+    def __init__(self, grades: Int32) -> None:
+        self.grades = grades
+        self.ideal = np.sort(grades, axis=1)[:, ::-1]
+        self._relevant: dict[int, Bool] = {}
+        self._gains: dict[Gain, tuple[Float64, Float64]] = {}
+
+    def gains(self, gain: Gain) -> tuple[Float64, Float64]:
+        """The gains as ranked and as they would be at best, each [lists, places]."""
+        if gain not in self._gains:
+            scale = np.arange(int(self.ideal[:, 0].max(initial=0)) + 1, dtype=np.float64)
+            worth = np.exp2(scale) - 1 if gain == "exp" else scale
+            self._gains[gain] = worth[self.grades], worth[self.ideal]
+        return self._gains[gain]
+
+    def relevant(self, least: int) -> Bool:
+        """Which documents have at least this grade, [lists, places]."""
+        if least not in self._relevant:
+            self._relevant[least] = self.grades >= least
+        return self._relevant[least]
+
+
+def _measure(measure: Measure, block: _Ranked, mask: Bool) -> Float64:
+    """The value of each list, [lists]; what a list without a relevant document gets is not looked at."""
+    places = block.grades.shape[1]
+    k = min(measure.cutoff or places, places)
+    positions = np.arange(1, places + 1, dtype=np.float64)
+    if measure.gain is not None:
+        gains, best = block.gains(measure.gain)
+        discount = 1 / np.log2(positions[:k] + 1)
+        dcg: Float64 = gains[:, :k] @ discount
+        return dcg if measure.kind == "DCG" else dcg / np.maximum(best[:, :k] @ discount, np.finfo(np.float64).tiny)
+    if measure.kind == "ERR":
+        stop = (np.exp2(block.grades[:, :k].astype(np.float64)) - 1) / 2.0 ** (measure.max_grade or 1)
+        reached = np.ones_like(stop)
+        np.cumprod(1 - stop[:, :-1], axis=1, out=reached[:, 1:])
+        err: Float64 = (stop * reached) @ (1 / positions[:k])
+        return err
+    if measure.kind == "ARP":
+        places_to = positions if measure.cutoff is None else np.minimum(positions, measure.cutoff + 1)
+        arp: Float64 = (block.grades @ places_to) / np.maximum(block.grades.sum(axis=1), 1)
+        return arp
+    relevant = block.relevant(measure.relevant or 1)
+    found = relevant[:, :k]
+    if measure.kind == "MRR":
+        return np.where(found.any(axis=1), 1 / (found.argmax(axis=1) + 1.0), 0.0)
+    if measure.kind == "P":
+        depth = mask.sum(axis=1) if measure.cutoff is None else np.float64(measure.cutoff)
+        return np.asarray(found.sum(axis=1) / depth)
+    precision = np.cumsum(found, axis=1) / positions[:k]
+    return np.asarray((precision * found).sum(axis=1) / np.maximum(relevant.sum(axis=1), 1))
+
+
+def _suggest(kind: str) -> str:
+    lowered = {known.lower(): known for known in TAKES}
+    close = difflib.get_close_matches(kind.lower(), lowered, n=1, cutoff=0.5)
+    return f"did you mean {lowered[close[0]]!r}?" if close else f"known: {', '.join(TAKES)}"

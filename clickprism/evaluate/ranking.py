@@ -1,0 +1,118 @@
+"""Rank documents by score, all lists at once: lists of like length share a padded matrix, ties fall by a fixed hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clickprism.errors import DataError
+from clickprism.types import Bool, Float32, Float64, Int32, Int64, Text
+
+CELLS = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some lists of like length as one matrix: `rows` and `mask` are [lists, places], `lists` says which lists."""
+
+    lists: Int64
+    rows: Int64
+    mask: Bool
+
+
+def blocks(offsets: Int64) -> Iterator[Block]:
+    """All lists that have documents, padded at most to twice their length, in matrices of bounded size."""
+    lengths = np.diff(offsets)
+    order = np.argsort(lengths, kind="stable").astype(np.int64)
+    order = order[np.searchsorted(lengths[order], 1) :]
+    size = np.ceil(np.log2(np.maximum(lengths[order], 1)))
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(size)) + 1, [len(order)]])
+    for start, end in pairwise(starts.tolist()):
+        if start == end:
+            continue
+        step = max(1, CELLS // int(lengths[order[end - 1]]))
+        for first in range(start, end, step):
+            lists = order[first : min(first + step, end)]
+            places = np.arange(lengths[lists[-1]])
+            mask = places < lengths[lists][:, None]
+            yield Block(lists, np.where(mask, offsets[lists][:, None] + places, 0), mask)
+
+
+def ranked(grades: Int32, scores: Float64, block: Block, query_ids: Text) -> Int32:
+    """The grades of each list of the block, best score first, 0 where there is no document, [lists, places].
+
+    Documents of equal score stand in the order of a hash of query id and place in the list. It is the same in every
+    run and does not know the grades: a file sorted by grade gains nothing from a ranker that cannot decide.
+    """
+    keys = np.where(block.mask, -scores[block.rows], np.nan)
+    order = np.argsort(keys, axis=1)
+    in_order = np.take_along_axis(keys, order, axis=1)
+    tied = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
+    if tied.any():
+        hashes = tie_keys(query_ids[block.lists[tied]], keys.shape[1])
+        order[tied] = np.lexsort((hashes, keys[tied]), axis=-1)
+    return np.take_along_axis(np.where(block.mask, grades[block.rows], np.int32(0)), order, axis=1)
+
+
+def tie_keys(query_ids: Text, places: int) -> NDArray[np.uint64]:
+    """A 64-bit hash for each place of each query's list, [queries, places]; the width of the id array is no part."""
+    width = query_ids.dtype.itemsize // 4
+    letters = np.ascontiguousarray(query_ids).view(np.uint32).reshape(len(query_ids), width).astype(np.uint64)
+    powers = np.cumprod(np.full(width, 0x9E3779B97F4A7C15, dtype=np.uint64))
+    query = _scatter((letters * powers).sum(axis=1, dtype=np.uint64))
+    return _scatter(query[:, None] + _scatter(np.arange(1, places + 1, dtype=np.uint64)))
+
+
+def _scatter(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def check_scores(scores: Float64 | Float32 | Int32, documents: int) -> Float64:
+    """The scores as float64; a wrong number of them or a NaN is an error."""
+    values = np.asarray(scores, dtype=np.float64)
+    if values.shape != (documents,):
+        raise DataError(f"{documents} documents need as many scores, got an array of shape {values.shape}")
+    wrong = np.isnan(values)
+    if wrong.any():
+        problem = f"{int(wrong.sum())} of {documents} scores are not a number, the first at row {int(wrong.argmax())}"
+        raise DataError(problem, remedy="A ranker that diverged gives such scores: lower its learning rate")
+    return values
+
+
+def position_shift(offsets: Int64, rows: Int64, scores: Float64, *, weights: Int64 | None = None) -> Float64:
+    """The mean new position of what stood at each position, when the shown lists are ranked anew by score.
+
+    Documents of equal score share the mean of their positions, so the order shown has no say.
+
+    Args:
+        offsets: ranked list i owns the entries `offsets[i]` to `offsets[i + 1]`, best first, [ranked lists + 1].
+        rows: the document row of each entry.
+        scores: one a document; for the ideal, the grades.
+        weights: how often each ranked list counts, such as its impressions, [ranked lists]; once by default.
+
+    Returns:
+        One value a position, position 1 first.
+
+    >>> offsets, rows = np.array([0, 3, 5]), np.array([0, 1, 2, 2, 3])
+    >>> position_shift(offsets, rows, np.array([0.1, 0.9, 0.5, 0.7])).tolist()
+    [2.5, 1.0, 2.0]
+    """
+    lengths = np.diff(offsets)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(rows)) - offsets[:-1][owner]
+    values = check_scores(scores, len(scores))[rows]
+    order = np.lexsort((-values, owner))
+    fresh = np.ones(len(rows), dtype=np.bool_)
+    fresh[1:] = (owner[order][1:] != owner[order][:-1]) | (values[order][1:] != values[order][:-1])
+    group = np.cumsum(fresh) - 1
+    position = np.empty(len(rows))
+    position[order] = (np.bincount(group, weights=place + 1.0) / np.maximum(np.bincount(group), 1))[group]
+    weight = np.ones(len(lengths)) if weights is None else np.asarray(weights, dtype=np.float64)
+    shown = np.bincount(place, weights=weight[owner])
+    return np.bincount(place, weights=weight[owner] * position) / np.where(shown > 0, shown, np.nan)
