@@ -116,14 +116,18 @@ class Evaluation:
     query_ids: Text
     empty: Empty
 
-    def __getitem__(self, measure: Measure | str) -> Float64:
-        """The value of each query, [queries]."""
+    def named(self, measure: Measure | str) -> Measure:
+        """The measure as it was evaluated: ERR without a scale finds the one whose scale came from the data."""
         wanted = Measure.parse(measure) if isinstance(measure, str) else measure
-        fits = [i for i, known in enumerate(self.measures) if wanted in (known, replace(known, max_grade=None))]
+        fits = [known for known in self.measures if wanted in (known, replace(known, max_grade=None))]
         if not fits:
             known = ", ".join(map(str, self.measures))
             raise SettingError("measure", str(wanted), f"be one that was evaluated ({known})")
-        values: Float64 = self.values[fits[0]]
+        return fits[0]
+
+    def __getitem__(self, measure: Measure | str) -> Float64:
+        """The value of each query, [queries]."""
+        values: Float64 = self.values[self.measures.index(self.named(measure))]
         return values
 
     def mean(self, measure: Measure | str) -> float:

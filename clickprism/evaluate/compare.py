@@ -1,0 +1,308 @@
+"""Methods side by side: means with intervals, differences to a baseline, and which of them are real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final, get_args
+
+import numpy as np
+
+from clickprism.errors import DataError, SettingError
+from clickprism.evaluate.measures import Empty, Evaluation, Measure
+from clickprism.evaluate.significance import RESAMPLES, holm, intervals, paired_randomisation, paired_t
+from clickprism.settings import suggest
+from clickprism.types import Float64, Text
+
+Test: TypeAlias = Literal["t", "randomisation"]
+
+TEST_NAMES = {"t": "paired t-test", "randomisation": "paired randomisation test"}
+EMPTY_NAMES = {"drop": "are dropped", "zero": "count as 0", "one": "count as 1"}
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One method under one measure; what concerns the baseline is None where there is none to compare with.
+
+    Attributes:
+        method: its name.
+        measure: the measure.
+        mean: over queries, each averaged over runs.
+        low: lower end of the mean's interval; NaN where fewer than two queries count.
+        high: upper end.
+        difference: mean minus the baseline's.
+        difference_low: lower end of the paired difference's interval.
+        difference_high: upper end.
+        p_value: of the paired test, uncorrected.
+        p_corrected: by Holm, over all methods compared under this measure.
+        verdict: "better" or "worse" than the baseline where that is significant, else "".
+        best: whether no method in competition has a better mean.
+    """
+
+    method: str
+    measure: Measure
+    mean: float
+    low: float
+    high: float
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
+    p_value: float | None
+    p_corrected: float | None
+    verdict: Literal["better", "worse", ""]
+    best: bool
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """All rows, and all that one must know to read them; `tables` renders it.
+
+    Attributes:
+        rows: measure by measure, the methods in the order given.
+        queries: how many queries each measure counts.
+        dropped: how many queries each measure leaves out.
+        runs: how many evaluations (seeds, folds) each method has.
+        data: what was ranked.
+        seeds: of the runs.
+        baseline: the method that the others are compared with, if any.
+        reference: methods that are shown but cannot be the best, such as a ceiling trained on labels.
+        empty: what queries without a relevant document count.
+        confidence: of the intervals; a difference is significant at 1 - confidence.
+        test: which paired test.
+        resamples: of the bootstrap.
+        seed: of the bootstrap and of the randomisation test.
+    """
+
+    rows: tuple[Row, ...]
+    queries: Mapping[Measure, int]
+    dropped: Mapping[Measure, int]
+    runs: Mapping[str, int]
+    data: str
+    seeds: tuple[int, ...]
+    baseline: str | None
+    reference: tuple[str, ...]
+    empty: Empty
+    confidence: float
+    test: Test
+    resamples: int
+    seed: int
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The measures, in order."""
+        return tuple(self.queries)
+
+    def of(self, measure: Measure) -> tuple[Row, ...]:
+        """The rows of one measure."""
+        return tuple(row for row in self.rows if row.measure == measure)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What every rendering says below the numbers: data, seeds, rule for empty queries, tests, correction."""
+        seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else "seeds not stated"
+        counts = sorted(set(self.runs.values()))
+        runs = f"{counts[0]} run{'s' * (counts[0] > 1)} a method"
+        if len(counts) > 1:
+            runs = "runs: " + ", ".join(f"{method} {count}" for method, count in self.runs.items())
+        groups: dict[tuple[int, int], list[str]] = {}
+        for measure, count in self.queries.items():
+            name = str(measure) if measure.higher_is_better else f"{measure} (lower is better)"
+            groups.setdefault((count, self.dropped[measure]), []).append(name)
+        scope = "; ".join(
+            f"{', '.join(names)} over {count} queries" + (f", {left_out} left out" if left_out else "")
+            for (count, left_out), names in groups.items()
+        )
+        notes = [
+            f"Data: {self.data}; {seeds}; {runs}.",
+            f"{scope}. Queries without a relevant document {EMPTY_NAMES[self.empty]}.",
+            f"Brackets: {self.confidence:.0%} intervals, BCa bootstrap over queries ({self.resamples} resamples, "
+            f"seed {self.seed}); the unit of analysis is the query, averaged over runs.",
+        ]
+        if self.baseline is not None:
+            others = len(self.runs) - 1
+            notes.append(
+                f"▲ better, ▼ worse than {self.baseline}: two-sided {TEST_NAMES[self.test]}, "
+                f"p < {1 - self.confidence:.3g} after Holm's correction over {others} "
+                f"comparison{'s' * (others != 1)} a measure."
+            )
+        if self.reference:
+            notes.append(f"Shown for reference, out of competition: {', '.join(self.reference)}.")
+        return tuple(notes)
+
+
+def compare(
+    evaluations: Mapping[str, Evaluation | Sequence[Evaluation]],
+    *,
+    baseline: str | None = None,
+    measures: Sequence[Measure | str] | None = None,
+    reference: Sequence[str] = (),
+    confidence: float = 0.95,
+    test: Test = "t",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    data: str = "not stated",
+    seeds: Sequence[int] = (),
+) -> Comparison:
+    """Compare methods on the same queries.
+
+    A method has one evaluation or several, over seeds or folds; they are joined by query id, and each query counts
+    once, with the mean over the runs that have it. Every method must cover the same queries.
+
+    Args:
+        evaluations: by method; the order is kept.
+        baseline: the method to compare the others with; None for means and intervals only.
+        measures: which to compare; all that the first method has by default.
+        reference: methods that cannot be the best, such as a ceiling.
+        confidence: of the intervals; differences are significant at 1 - confidence.
+        test: "t" or "randomisation".
+        resamples: of the bootstrap.
+        seed: of bootstrap and randomisation.
+        data: the name of the data, for the reader.
+        seeds: the seeds of the runs, for the reader.
+    """
+    runs = {
+        name: [several] if isinstance(several, Evaluation) else list(several) for name, several in evaluations.items()
+    }
+    _check(runs, baseline, reference, test)
+    first = next(iter(runs.values()))[0]
+    wanted = first.measures if measures is None else [first.named(measure) for measure in measures]
+    rows: list[Row] = []
+    queries: dict[Measure, int] = {}
+    dropped: dict[Measure, int] = {}
+    for measure in dict.fromkeys(wanted):
+        table = _table(runs, measure)
+        kept = table[~np.isnan(table).any(axis=1)]
+        queries[measure], dropped[measure] = len(kept), len(table) - len(kept)
+        rows += _rows(
+            kept,
+            list(runs),
+            measure,
+            baseline=baseline,
+            reference=reference,
+            confidence=confidence,
+            test=test,
+            resamples=resamples,
+            seed=seed,
+        )
+    return Comparison(
+        rows=tuple(rows),
+        queries=queries,
+        dropped=dropped,
+        runs={name: len(several) for name, several in runs.items()},
+        data=data,
+        seeds=tuple(seeds),
+        baseline=baseline,
+        reference=tuple(reference),
+        empty=first.empty,
+        confidence=confidence,
+        test=test,
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+def _check(runs: Mapping[str, list[Evaluation]], baseline: str | None, reference: Sequence[str], test: str) -> None:
+    if not runs:
+        raise DataError("there is nothing to compare: no method was given")
+    for name, several in runs.items():
+        if not several:
+            raise DataError(f"{name} has no evaluation")
+    for name in [*reference, *([] if baseline is None else [baseline])]:
+        if name not in runs:
+            raise SettingError(
+                "baseline" if name == baseline else "reference", name, f"be a method ({suggest(name, runs)})"
+            )
+    if test not in get_args(Test):
+        raise SettingError("test", test, f"be one of {', '.join(get_args(Test))}")
+    rules = {evaluation.empty for several in runs.values() for evaluation in several}
+    if len(rules) > 1:
+        problem = f"the methods count queries without a relevant document differently: {', '.join(sorted(rules))}"
+        raise DataError(problem, remedy="Evaluate all with the same rule")
+
+
+def _table(runs: Mapping[str, list[Evaluation]], measure: Measure) -> Float64:
+    """The value of each query under each method, averaged over runs, [queries, methods]."""
+    columns: list[Float64] = []
+    known: Text | None = None
+    for name, several in runs.items():
+        ids = np.concatenate([_unique(evaluation.query_ids) for evaluation in several])
+        values = np.concatenate([evaluation[measure] for evaluation in several])
+        found, place = np.unique(ids, return_inverse=True)
+        if known is None:
+            known = found
+        elif not np.array_equal(known, found):
+            odd = np.setxor1d(known, found)
+            problem = (
+                f"{name} and {next(iter(runs))} were evaluated on different queries: {odd[0]!s} and {len(odd) - 1} more"
+            )
+            raise DataError(problem, remedy="Evaluate every method on the same lists")
+        counts = ~np.isnan(values)
+        times = np.bincount(place, weights=counts)
+        total = np.bincount(place, weights=np.where(counts, values, 0))
+        columns.append(np.where(times > 0, total / np.maximum(times, 1), np.nan))
+    return np.stack(columns, axis=1)
+
+
+def _unique(ids: Text) -> Text:
+    """The ids, made different where an evaluation has several lists of one id."""
+    found, place, times = np.unique(ids, return_inverse=True, return_counts=True)
+    if len(found) == len(ids):
+        return ids
+    order = np.argsort(place, kind="stable")
+    again = np.empty(len(ids), dtype=np.int64)
+    again[order] = np.arange(len(ids)) - np.repeat(np.cumsum(times) - times, times)
+    return np.array([f"{name}#{time}" if time else name for name, time in zip(ids, again, strict=True)])
+
+
+def _rows(
+    table: Float64,
+    methods: list[str],
+    measure: Measure,
+    *,
+    baseline: str | None,
+    reference: Sequence[str],
+    confidence: float,
+    test: Test,
+    resamples: int,
+    seed: int,
+) -> list[Row]:
+    against = None if baseline is None else methods.index(baseline)
+    means = table.mean(axis=0) if len(table) else np.full(len(methods), np.nan)
+    gaps = np.zeros_like(table) if against is None else table - table[:, [against]]
+    both = np.concatenate([table, gaps], axis=1)
+    lows, highs = intervals(both, confidence=confidence, resamples=resamples, seed=seed)
+    p_values = np.full(len(methods), np.nan)
+    for i in range(len(methods)):
+        if against is not None and i != against:
+            pair = table[:, i], table[:, against]
+            p_values[i] = (paired_t(*pair) if test == "t" else paired_randomisation(*pair, seed=seed)).p_value
+    corrected = holm(p_values)
+    sign = 1 if measure.higher_is_better else -1
+    rivals = [sign * mean for mean, method in zip(means, methods, strict=True) if method not in reference]
+    top = max((rival for rival in rivals if not np.isnan(rival)), default=np.nan)
+    rows = []
+    for i, method in enumerate(methods):
+        compared = against is not None and i != against
+        gap = float(means[i] - means[against]) if against is not None else 0.0
+        verdict: Literal["better", "worse", ""] = ""
+        if compared and corrected[i] < 1 - confidence:
+            verdict = "better" if sign * gap > 0 else "worse"
+        rows.append(
+            Row(
+                method=method,
+                measure=measure,
+                mean=float(means[i]),
+                low=float(lows[i]),
+                high=float(highs[i]),
+                difference=gap if compared else None,
+                difference_low=float(lows[len(methods) + i]) if compared else None,
+                difference_high=float(highs[len(methods) + i]) if compared else None,
+                p_value=float(p_values[i]) if compared else None,
+                p_corrected=float(corrected[i]) if compared else None,
+                verdict=verdict,
+                best=method not in reference and sign * float(means[i]) == float(top),
+            )
+        )
+    return rows

@@ -1,0 +1,277 @@
+"""Pictures of what happened: matplotlib figures without global state, and SVG that follows a page's light or dark.
+
+Ink (text, axes, the truth) is drawn in one colour that `svg` turns into that of the surrounding text; the methods'
+colours are safe for colour-blind readers and legible on white and on near-black.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+
+from clickprism.errors import DataError
+from clickprism.evaluate.compare import Comparison
+from clickprism.evaluate.measures import Measure
+from clickprism.types import Float64
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#24292f"
+INK_ON_DARK = "#e6edf3"
+GRID = "#8c959f"
+COLOURS = ("#1f7fc4", "#d9660a", "#0f9d76", "#c767a3", "#b8860b", "#7a6ff0", "#d64550", "#5b8c1a")
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "h")
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "clickprism",
+    "svg.fonttype": "none",
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10.0,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.labelcolor": INK,
+}
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _styled(draw: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(draw)
+    def in_style(*args: P.args, **kwargs: P.kwargs) -> R:
+        from matplotlib import rc_context
+
+        with rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return in_style
+
+
+class Look(NamedTuple):
+    """How a method is drawn, in every figure alike."""
+
+    colour: str
+    marker: str
+
+
+def looks_of(names: Iterable[str]) -> dict[str, Look]:
+    """A look for each method; give the same mapping to every figure of a report.
+
+    A name asks for the colour of its checksum and takes the next free one, so most keep theirs in other company too.
+    Past eight methods colours come again, with other markers.
+    """
+    taken: dict[str, tuple[int, int]] = {}
+    for name in sorted(set(names)):
+        slot, lap = zlib.crc32(name.encode()) % len(COLOURS), len(taken) // len(COLOURS)
+        while (lap, slot) in taken.values():
+            slot = (slot + 1) % len(COLOURS)
+        taken[name] = lap, slot
+    return {name: Look(COLOURS[slot], MARKERS[(slot + 3 * lap) % len(MARKERS)]) for name, (lap, slot) in taken.items()}
+
+
+@_styled
+def observation_curve(
+    truth: Float64 | None,
+    estimates: Mapping[str, Float64],
+    *,
+    intervals: Mapping[str, tuple[Float64, Float64]] | None = None,
+    looks: Mapping[str, Look] | None = None,
+) -> Figure:
+    """Observation by position, true and as estimated, each relative to its own first position.
+
+    Args:
+        truth: [positions], or None where it is not known.
+        estimates: by method, [positions].
+        intervals: lower and upper ends by method, on the scale of the estimate.
+        looks: by method; see `looks_of`.
+    """
+    figure, axes = _figure(height=3.6)
+    drawn = looks or looks_of(estimates)
+    deepest = 1
+    if truth is not None:
+        curve = _relative(truth, "the truth")
+        deepest = len(curve)
+        axes.plot(_positions(curve), curve, color=INK, linewidth=2.6, alpha=0.85, label="truth", zorder=2)
+    for name, estimate in estimates.items():
+        curve = _relative(estimate, name)
+        deepest = max(deepest, len(curve))
+        _line(axes, curve, drawn[name], name)
+        if intervals is not None and name in intervals:
+            low, high = (np.asarray(end, dtype=np.float64) / float(estimate[0]) for end in intervals[name])
+            axes.fill_between(_positions(curve), low, high, color=drawn[name].colour, alpha=0.2, linewidth=0)
+    _position_axis(axes, deepest, "position")
+    axes.set_ylabel("observation relative to position 1")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+    return figure
+
+
+@_styled
+def training_curve(
+    runs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    measure: Measure | str,
+    xlabel: str = "step",
+    looks: Mapping[str, Look] | None = None,
+) -> Figure:
+    """A measure over training, a line a run, the best step of each marked and named in the legend.
+
+    Args:
+        runs: steps and values by method.
+        measure: what was measured; its name labels the axis.
+        xlabel: what the steps are.
+        looks: by method; see `looks_of`.
+    """
+    what = Measure.parse(measure) if isinstance(measure, str) else measure
+    figure, axes = _figure(height=3.6)
+    drawn = looks or looks_of(runs)
+    for name, (steps, values) in runs.items():
+        x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+        if x.shape != y.shape or x.ndim != 1 or np.isnan(y).all():
+            raise DataError(f"the training of {name} needs as many steps as values, got {x.shape} and {y.shape}")
+        best = int(np.nanargmax(y) if what.higher_is_better else np.nanargmin(y))
+        label = f"{name}: {y[best]:.4f} at {xlabel} {x[best]:g}"
+        axes.plot(x, y, color=drawn[name].colour, linewidth=1.6, zorder=3)
+        axes.plot(
+            x[best], y[best], color=drawn[name].colour, marker="o", markersize=7, linewidth=1.6, label=label, zorder=4
+        )
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(f"validation {what}")
+    _legend(axes)
+    return figure
+
+
+@_styled
+def position_curve(
+    shifts: Mapping[str, Float64],
+    *,
+    ideal: Float64 | None = None,
+    looks: Mapping[str, Look] | None = None,
+) -> Figure:
+    """The mean position after re-ranking of what stood at each position before (see `ranking.position_shift`).
+
+    Args:
+        shifts: mean new position by method, [positions].
+        ideal: the same for a ranking by the true grades.
+        looks: by method; see `looks_of`.
+    """
+    figure, axes = _figure(height=3.8)
+    drawn = looks or looks_of(shifts)
+    deepest = max([len(curve) for curve in shifts.values()] + ([] if ideal is None else [len(ideal)]), default=1)
+    ends = [1, deepest]
+    axes.plot(ends, ends, color=GRID, linewidth=1.2, linestyle=(0, (2, 2)), label="unchanged", zorder=1)
+    if ideal is not None:
+        axes.plot(_positions(ideal), ideal, color=INK, linewidth=2.6, alpha=0.85, label="ideal, by grades", zorder=2)
+    for name, curve in shifts.items():
+        _line(axes, curve, drawn[name], name)
+    _position_axis(axes, deepest, "position before")
+    axes.set_ylabel("mean position after")
+    axes.invert_yaxis()
+    _legend(axes)
+    return figure
+
+
+@_styled
+def method_dots(
+    comparison: Comparison, *, measure: Measure | None = None, looks: Mapping[str, Look] | None = None
+) -> Figure:
+    """A dot a method with its interval, under the first measure of the comparison or another one."""
+    what = comparison.measures[0] if measure is None else measure
+    rows = comparison.of(what)
+    if not rows:
+        known = ", ".join(map(str, comparison.measures))
+        raise DataError(f"{what} was not compared", remedy=f"The comparison has {known}")
+    figure, axes = _figure(height=0.9 + 0.42 * len(rows))
+    drawn = looks or looks_of(row.method for row in rows)
+    for place, row in enumerate(rows):
+        colour, marker = drawn[row.method]
+        axes.plot([row.low, row.high], [place, place], color=colour, linewidth=3, alpha=0.45, solid_capstyle="round")
+        axes.plot(row.mean, place, color=colour, marker=marker, markersize=8)
+        axes.annotate(
+            f"{row.mean:.4f}",
+            (row.mean, place),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8.5,
+            fontweight="bold" if row.best else "normal",
+        )
+    axes.set_yticks(range(len(rows)), [row.method for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.7)
+    axes.margins(x=0.08)
+    axes.set_xlabel(f"{what}, {comparison.confidence:.0%} interval")
+    axes.grid(visible=False, axis="y")
+    return figure
+
+
+@_styled
+def svg(figure: Figure, *, title: str) -> str:
+    """The figure as an SVG element to stand alone or inside a page; the same figure gives the same text.
+
+    `title` is what a reader hears who cannot see it.
+    """
+    buffer = io.StringIO()
+    unstamped = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", transparent=True, metadata=unstamped)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].replace(INK, "currentColor").replace("*{stroke", "svg.clickprism *{stroke")
+    text = text.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    text = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", text)
+    head, body = text.split(">", 1)
+    spoken = escape(title)
+    style = f"svg.clickprism{{color:{INK}}}@media (prefers-color-scheme:dark){{svg.clickprism{{color:{INK_ON_DARK}}}}}"
+    return (
+        f'{head} class="clickprism" role="img" aria-label="{spoken}">'
+        f"<title>{spoken}</title><style>{style}</style>{body.strip()}\n"
+    )
+
+
+def _figure(*, height: float) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, color=GRID, alpha=0.3, linewidth=0.8)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _line(axes: Axes, curve: Float64, look: Look, name: str) -> None:
+    places = _positions(curve)
+    axes.plot(places, curve, color=look.colour, marker=look.marker, markersize=5, linewidth=1.6, label=name, zorder=3)
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+
+
+def _position_axis(axes: Axes, deepest: int, label: str) -> None:
+    step = max(1, -(-deepest // 10))
+    axes.set_xticks([1, *range(1 + step, deepest + 1, step)])
+    axes.set_xlabel(label)
+
+
+def _positions(curve: Float64) -> Float64:
+    return np.arange(1, len(curve) + 1, dtype=np.float64)
+
+
+def _relative(curve: Float64, name: str) -> Float64:
+    values = np.asarray(curve, dtype=np.float64)
+    if values.ndim != 1 or len(values) == 0 or not values[0] > 0:
+        raise DataError(f"the observation of {name} must be a curve that is above 0 at position 1")
+    relative: Float64 = values / values[0]
+    return relative

@@ -1,0 +1,122 @@
+"""One HTML file that says what was done and what came out: tables, figures, settings, versions, what to try next."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+from clickprism.errors import DataError
+from clickprism.evaluate.compare import Comparison
+from clickprism.evaluate.tables import as_html
+
+PACKAGES = ("clickprism", "numpy", "scipy", "scikit-learn", "numba", "torch", "lightgbm", "matplotlib")
+
+
+def write_report(
+    path: Path,
+    *,
+    title: str,
+    summary: str,
+    comparison: Comparison,
+    figures: Mapping[str, str],
+    settings: Mapping[str, Any],
+    notes: Sequence[str] = (),
+    next_commands: Sequence[str] = (),
+) -> Path:
+    """Write a self-contained HTML file, for light and dark, large and small screens; the same input, the same bytes.
+
+    The file appears whole or not at all.
+
+    Args:
+        path: where to; its folder is made.
+        title: of the page.
+        summary: what was done and what came out, in paragraphs parted by empty lines.
+        comparison: the numbers.
+        figures: SVG elements from `plots.svg`, by caption.
+        settings: everything needed to run it again; may be nested.
+        notes: what else the reader should know.
+        next_commands: commands to try next.
+
+    Returns:
+        The path.
+    """
+    page = render_report(
+        title=title,
+        summary=summary,
+        comparison=comparison,
+        figures=figures,
+        settings=settings,
+        notes=notes,
+        next_commands=next_commands,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(page, encoding="utf-8")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def render_report(
+    *,
+    title: str,
+    summary: str,
+    comparison: Comparison,
+    figures: Mapping[str, str],
+    settings: Mapping[str, Any],
+    notes: Sequence[str] = (),
+    next_commands: Sequence[str] = (),
+) -> str:
+    """The page that `write_report` writes."""
+    from jinja2 import Environment, StrictUndefined
+
+    for caption, figure in figures.items():
+        if not figure.startswith("<svg"):
+            raise DataError(
+                f"the figure {caption!r} is not an SVG element", remedy="Make it with clickprism's plots.svg"
+            )
+    source = resources.files("clickprism.evaluate").joinpath("templates/report.html.j2").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(source).render(
+        title=title,
+        summary=[paragraph for paragraph in summary.split("\n\n") if paragraph.strip()],
+        tables=as_html(comparison),
+        figures=figures,
+        settings=list(flat(settings)),
+        notes=notes,
+        next_commands=next_commands,
+        versions=versions(),
+    )
+
+
+def flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as dotted names and plain values.
+
+    >>> list(flat({"fit": {"epochs": 3, "layers": [64, 32]}, "seed": None}))
+    [('fit.epochs', '3'), ('fit.layers', '64, 32'), ('seed', 'none')]
+    """
+    for name, value in settings.items():
+        full = f"{path}.{name}" if path else str(name)
+        if isinstance(value, Mapping):
+            yield from flat(value, full)
+        elif isinstance(value, list | tuple):
+            yield full, ", ".join(map(str, value))
+        else:
+            yield full, "none" if value is None else str(value)
+
+
+def versions() -> str:
+    """The Python and the packages that made the numbers, in one line."""
+    found = []
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return ", ".join([*found, f"Python {platform.python_version()}", f"{platform.system()} {platform.machine()}"])
