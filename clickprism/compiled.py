@@ -6,12 +6,14 @@ Importing this module imports numba (a third of a second), so only modules whose
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numba
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+prange: Any = numba.prange
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -21,6 +23,6 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def compiled_parallel(function: Callable[P, R]) -> Callable[P, R]:
-    """Like `compiled`, but loops over `numba.prange` run on several threads."""
+    """Like `compiled`, but loops over `prange` run on several threads."""
     result: Callable[P, R] = numba.njit(cache=True, nogil=True, parallel=True)(function)
     return result

@@ -1,0 +1,204 @@
+"""From judged lists to a click log: who asks what, what they are shown, what they click."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, final, get_args
+
+import numpy as np
+
+from clickprism.errors import DataError, SettingError
+from clickprism.types import Clicks, Float64, Int64, JudgedLists, Simulation, Truth, slices
+from clickprism.users.base import Shown, User, adapted, attraction, check_probability
+from clickprism.users.initial import InitialRanker, rank
+from clickprism.users.interventions import Intervention
+
+CHUNK = 2**18  # sessions simulated at a time: bounds the memory, changes no result
+
+Frequency = Literal["uniform", "zipf", "each"]
+Gain = Literal["exponential", "linear"]
+Merge = Literal["list", "pattern", "none"]
+
+
+@final
+@dataclass(frozen=True)
+class SimulationSettings:
+    """How a log is made; the defaults are the standard of the field.
+
+    Attributes:
+        frequency: how often each query is asked: "uniform" draws them alike, "zipf" by rank^-exponent with ranks dealt
+            at random, "each" asks every query equally often.
+        exponent: that of "zipf".
+        length: how many documents are shown.
+        noise: the attraction of a document of grade 0.
+        gain: how attraction grows with the grade, "exponential" or "linear".
+        max_grade: the top of the grading scale; by default the highest grade in the data.
+        initial: how the ranker that orders the lists is trained.
+        rankers: how many such rankers there are, each on its own sample of labels; sessions take one at random.
+        intervention: what is done to the rankings.
+        merge: sessions with the same ranked list are joined ("list"), or those with the same clicks too ("pattern"), or
+            none are ("none").
+    """
+
+    frequency: Frequency = "uniform"
+    exponent: float = 1.0
+    length: int = 10
+    noise: float = 0.1
+    gain: Gain = "exponential"
+    max_grade: int | None = None
+    initial: InitialRanker = field(default_factory=InitialRanker)
+    rankers: int = 1
+    intervention: Intervention = field(default_factory=Intervention)
+    merge: Merge = "list"
+
+    def __post_init__(self) -> None:
+        for name, options in (("frequency", Frequency), ("gain", Gain), ("merge", Merge)):
+            if getattr(self, name) not in get_args(options):
+                raise SettingError(name, getattr(self, name), f"be one of {', '.join(get_args(options))}")
+        if not 0 <= self.exponent < float("inf"):
+            raise SettingError("exponent", self.exponent, "be 0 or more")
+        for name in ("length", "rankers"):
+            if getattr(self, name) < 1:
+                raise SettingError(name, getattr(self, name), "be at least 1")
+        check_probability("noise", self.noise)
+
+
+def simulate(
+    judged: JudgedLists,
+    user: User,
+    *,
+    sessions: int,
+    seed: int,
+    settings: SimulationSettings | None = None,
+    scores: Float64 | None = None,
+) -> Simulation:
+    """The log of simulated users on these lists, and the truth behind it; the same seed gives the same log.
+
+    Args:
+        judged: the lists that are searched; grades decide what attracts.
+        user: who clicks. A `CoupledUser` without columns is adapted to the lists first, under the same seed.
+        sessions: how many in all; with frequency "each", how many for every query.
+        seed: decides everything that is random.
+        settings: how the log is made.
+        scores: of the documents, to rank by instead of training an initial ranker: [documents], or [rankers, documents]
+            for several logging rankers.
+    """
+    settings = settings or SimulationSettings()
+    if sessions < 0:
+        raise SettingError("sessions", sessions, "not be negative")
+    if len(judged) == 0:
+        raise DataError("there are no lists to search")
+    user = adapted(user, judged, seed=seed)
+    seeds = np.random.SeedSequence(seed).spawn(6)
+    offsets, rows = _rankings(judged, settings, scores, seeds[0])
+    attractive = attraction(judged, noise=settings.noise, max_grade=settings.max_grade, gain=settings.gain)
+    asked = _asked(len(judged), (len(offsets) - 1) // len(judged), sessions, settings, seeds[1:3])
+    who, where = (np.random.default_rng(seed) for seed in seeds[3:5])
+    click_seed = int(seeds[5].generate_state(1, np.uint64)[0])
+    log = _Log(settings.merge)
+    start = 0
+    for chosen in asked:
+        entries, ends = slices(offsets, chosen)
+        shown_rows = settings.intervention.apply(ends, rows[entries], who=who, where=where)
+        ends, shown_rows = _cut(ends, shown_rows, settings.length)
+        shown = Shown(judged.lists, ends, shown_rows, attractive[shown_rows], start)
+        log.add(_answer(shown, user, click_seed))
+        start += len(chosen)
+    return log.all(judged)
+
+
+def frequencies(queries: int, *, exponent: float, rng: np.random.Generator) -> Float64:
+    """The probability of each query under Zipf's law, rank^-exponent, with the ranks dealt at random."""
+    weights = np.arange(1, queries + 1, dtype=np.float64) ** -exponent
+    return rng.permutation(weights / weights.sum())
+
+
+def _rankings(
+    judged: JudgedLists, settings: SimulationSettings, scores: Float64 | None, seed: np.random.SeedSequence
+) -> tuple[Int64, Int64]:
+    """The rankings of all lists by the first ranker, then those by the second, and so on: (offsets, rows)."""
+    seeds = seed.generate_state(2 * max(settings.rankers, 1 if scores is None else len(np.atleast_2d(scores))))
+    if scores is None:
+        rankers = [settings.initial.fit(judged, seed=int(seeds[2 * i])) for i in range(settings.rankers)]
+        scores = np.stack([ranker(judged.lists.features) for ranker in rankers])
+    reach = settings.intervention.reach(settings.length)
+    parts = [
+        rank(judged.lists, row, length=reach, seed=int(seeds[2 * i + 1]))
+        for i, row in enumerate(np.atleast_2d(np.asarray(scores, dtype=np.float64)))
+    ]
+    lengths = np.concatenate([np.diff(ends) for ends, _ in parts])
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), np.concatenate([rows for _, rows in parts])
+
+
+def _asked(
+    queries: int, rankers: int, sessions: int, settings: SimulationSettings, seeds: list[np.random.SeedSequence]
+) -> Iterator[Int64]:
+    """The ranking shown in each session, ranker times queries plus query, chunk by chunk."""
+    rng, choice = (np.random.default_rng(seed) for seed in seeds)
+    total = sessions * queries if settings.frequency == "each" else sessions
+    edges = np.arange(1, queries + 1) / queries
+    if settings.frequency == "zipf":
+        edges = np.cumsum(frequencies(queries, exponent=settings.exponent, rng=rng))
+    for start in range(0, total, CHUNK):
+        size = min(CHUNK, total - start)
+        if settings.frequency == "each":
+            query = np.arange(start, start + size, dtype=np.int64) % queries
+        else:
+            query = np.minimum(np.searchsorted(edges, rng.random(size), side="right"), queries - 1)
+        yield query + queries * (choice.random(size) * rankers).astype(np.int64)
+
+
+def _cut(offsets: Int64, rows: Int64, length: int) -> tuple[Int64, Int64]:
+    lengths = np.diff(offsets)
+    if lengths.max(initial=0) <= length:
+        return offsets, rows
+    within = np.arange(len(rows)) - np.repeat(offsets[:-1], lengths)
+    return np.concatenate([[0], np.cumsum(np.minimum(lengths, length))]).astype(np.int64), rows[within < length]
+
+
+def _answer(shown: Shown, user: User, seed: int) -> Simulation:
+    response = user.click(shown, seed=seed)
+    clicks = Clicks(
+        shown.lists,
+        shown.offsets,
+        shown.rows,
+        shown.positions.astype(np.int32),
+        response.clicks.astype(np.int64),
+        np.ones(len(shown), dtype=np.int64),
+    )
+    return Simulation(clicks, Truth(response.observed.astype(np.int64), response.attracted.astype(np.int64)))
+
+
+class _Log:
+    """Collects chunks; joins them whenever they have doubled, so that merging costs little and memory stays low."""
+
+    def __init__(self, merge: Merge) -> None:
+        self.merge = merge
+        self.parts: list[Simulation] = []
+        self.joined = 0
+
+    def add(self, part: Simulation) -> None:
+        self.parts.append(self._merged(part))
+        if self.merge != "none" and sum(len(part.clicks) for part in self.parts) > 2 * max(self.joined, CHUNK):
+            self._join()
+
+    def all(self, judged: JudgedLists) -> Simulation:
+        if not self.parts:
+            none = np.zeros(0, dtype=np.int64)
+            clicks = Clicks(judged.lists, np.zeros(1, dtype=np.int64), none, none.astype(np.int32), none, none)
+            return Simulation(clicks, Truth(none, none))
+        self._join()
+        return self.parts[0]
+
+    def _join(self) -> None:
+        from clickprism.users.merge import join
+
+        if len(self.parts) > 1:
+            self.parts = [self._merged(join(self.parts))]
+        self.joined = len(self.parts[0].clicks)
+
+    def _merged(self, simulation: Simulation) -> Simulation:
+        from clickprism.users.merge import merge
+
+        return simulation if self.merge == "none" else merge(simulation, by=self.merge)
