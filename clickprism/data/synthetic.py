@@ -1,0 +1,271 @@
+"""Embedded data: judged lists shaped like a web search engine's, generated from a seed.
+
+Documents have hidden properties (how well title, body, anchors and meaning match; quality, popularity, freshness), and
+so have queries (difficulty, intent, generosity). Relevance is a nonlinear function of them, features are noisy views of
+them. `docs/synthetic.md` gives the equations and what rankers reach on this data.
+
+The coefficients never depend on the number of queries, and queries are made in blocks with a seed each: asking for more
+queries leaves those that were there before as they were, bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+
+from clickprism.errors import SettingError
+from clickprism.types import Dataset, Float32, Float64, Int64, JudgedLists, Lists
+
+Role: TypeAlias = Literal["match", "count", "document", "flag", "query", "redundant", "useless"]
+
+_SHARES: dict[Role, float] = {  # of the features that are not useless
+    "match": 0.36,
+    "count": 0.14,
+    "document": 0.18,
+    "flag": 0.08,
+    "query": 0.12,
+    "redundant": 0.12,
+}
+_STREAMS = {"train": 0, "validation": 1, "test": 2, "reference": 3, "world": 4}
+_BLOCK = 256  # queries that are made together
+_GRADE_BLOCKS, _SCALE_BLOCKS = 32, 4  # of the reference sample, for the thresholds of grades and the scale of features
+_MATCHES, _HIDDEN = 4, 7  # title, body, anchors, meaning; then quality, popularity, freshness
+_LINEAR = (0.9, 0.7, 0.5, 0.8, 0.6, 0.5, 0.3)
+_NONLINEAR = (1.2, 1.4, 0.9, 0.55, 0.8)
+
+
+@final
+@dataclass(frozen=True)
+class SyntheticSettings:
+    """What to generate; with the defaults, MLP, linear ranker and rankers from biased clicks stand clearly apart.
+
+    Attributes:
+        train_queries: lists of the training part.
+        validation_queries: lists of the validation part.
+        test_queries: lists of the test part.
+        min_documents: the shortest list.
+        max_documents: the longest list; lengths are uniform between the two.
+        features: columns of the feature matrix.
+        noise: standard deviation of what in relevance no feature explains; the signal has 1.
+        useless: share of the features that say nothing.
+        correlation: between the hidden matches, and between the hidden properties of documents.
+        query_effects: how much queries differ in difficulty, number of relevant documents and scale of features.
+        nonlinearity: share of the nonlinear part in relevance, from 0 (linear) to 1.
+        grade_shares: the share of documents of each grade, grade 0 first.
+        seed: the same seed gives the same data.
+    """
+
+    train_queries: int = 3000
+    validation_queries: int = 300
+    test_queries: int = 1000
+    min_documents: int = 14
+    max_documents: int = 28
+    features: int = 64
+    noise: float = 0.75
+    useless: float = 0.2
+    correlation: float = 0.4
+    query_effects: float = 0.7
+    nonlinearity: float = 0.5
+    grade_shares: tuple[float, ...] = (0.50, 0.27, 0.16, 0.05, 0.02)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("train_queries", "validation_queries", "test_queries", "seed"):
+            self._check(name, getattr(self, name) >= 0, "be at least 0")
+        self._check("min_documents", self.min_documents >= 1, "be at least 1")
+        self._check("max_documents", self.max_documents >= self.min_documents, "be at least min_documents")
+        self._check("features", self.features >= 1, "be at least 1")
+        for name in ("noise", "query_effects"):
+            self._check(name, 0 <= getattr(self, name) <= 10, "be from 0 to 10")
+        for name in ("useless", "nonlinearity"):
+            self._check(name, 0 <= getattr(self, name) <= 1, "be from 0 to 1")
+        self._check("correlation", 0 <= self.correlation < 1, "be at least 0 and below 1")
+        self._check("grade_shares", len(self.grade_shares) >= 2, "give the shares of two grades or more")
+        self._check("grade_shares", all(share >= 0 for share in self.grade_shares), "not be negative")
+        self._check("grade_shares", abs(sum(self.grade_shares) - 1) < 1e-6, "add up to 1")
+
+    def _check(self, field: str, holds: bool, must: str) -> None:
+        if not holds:
+            raise SettingError(field, getattr(self, field), must)
+
+
+def synthetic(settings: SyntheticSettings) -> Dataset:
+    """Generate the three parts of a data set from one world; features have about mean 0 and deviation 1.
+
+    >>> data = synthetic(SyntheticSettings(train_queries=3, validation_queries=1, test_queries=2, features=8))
+    >>> len(data.train), len(data.test), data.train.lists.features.shape[1]
+    (3, 2, 8)
+    """
+    world = _World(settings)
+    return Dataset(
+        "synthetic",
+        world.part("train", settings.train_queries),
+        world.part("validation", settings.validation_queries),
+        world.part("test", settings.test_queries),
+    )
+
+
+def feature_roles(settings: SyntheticSettings) -> tuple[Role, ...]:
+    """What each feature of `synthetic(settings)` is, in the order of the columns.
+
+    >>> feature_roles(SyntheticSettings(features=5, useless=0.2))
+    ('match', 'match', 'document', 'flag', 'useless')
+    """
+    counts = _role_counts(settings)
+    return tuple(role for role, count in counts.items() for _ in range(count))
+
+
+def _role_counts(settings: SyntheticSettings) -> dict[Role, int]:
+    useless = round(settings.useless * settings.features)
+    ends = np.ceil(np.cumsum([0, *_SHARES.values()]) * (settings.features - useless) - 1e-9).astype(int)
+    return dict(zip(_SHARES, np.diff(ends).tolist(), strict=True)) | {"useless": useless}
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """The hidden truth about some queries, that grades come from and features view.
+
+    Attributes:
+        lengths: documents of each query.
+        query: difficulty, intent and generosity of each query, [3, queries].
+        hidden: properties of each document, standard normal, [hidden, documents].
+        noise: what no feature tells about relevance, [documents].
+    """
+
+    lengths: Int64
+    query: Float32
+    hidden: Float32
+    noise: Float32
+
+    def spread(self, of_queries: Float32) -> Float32:
+        """Values of queries, repeated for each of their documents, [..., queries] to [..., documents]."""
+        return np.repeat(of_queries, self.lengths, axis=-1)
+
+
+@final
+class _World:
+    """The coefficients that a seed draws, and the scales that a reference sample fixes for all parts alike."""
+
+    def __init__(self, settings: SyntheticSettings) -> None:
+        self.settings = settings
+        counts = _role_counts(settings)
+        ends = np.cumsum([0, *counts.values()]).tolist()
+        self.rows = {role: slice(*pair) for role, pair in zip(counts, pairwise(ends), strict=True)}
+        random = np.random.default_rng([settings.seed, _STREAMS["world"]])
+        self.linear = np.array(_LINEAR, np.float32) * random.uniform(0.8, 1.2, _HIDDEN).astype(np.float32)
+        self.nonlinear = np.array(_NONLINEAR, np.float32) * random.uniform(0.8, 1.2, len(_NONLINEAR)).astype(np.float32)
+        self.loadings = self._loadings(random)
+        self.view_noise = random.uniform(0.4, 1.4, (settings.features, 1)).astype(np.float32)
+        self.levels = random.uniform(0.2, 1.5, (counts["flag"], 1)).astype(np.float32)
+        self.query_loadings = random.standard_normal((counts["query"], 3), dtype=np.float32)
+        self.sources = random.integers(0, max(self.rows["flag"].stop, 1), (2, counts["redundant"]))
+        self._fit_scales()
+
+    def _loadings(self, random: np.random.Generator) -> Float32:
+        """Each feature views one hidden property and, less, a second of the same kind, [features, hidden]."""
+        column = np.arange(self.settings.features)
+        of_document = np.zeros(len(column), dtype=np.bool_)
+        of_document[self.rows["document"]] = True
+        of_document[self.rows["flag"]] = column[self.rows["flag"]] % 2 == 0
+        start = np.where(of_document, _MATCHES, 0)
+        kinds = np.where(of_document, _HIDDEN - _MATCHES, _MATCHES)
+        loadings = np.zeros((len(column), _HIDDEN), dtype=np.float32)
+        loadings[column, start + random.integers(0, kinds)] = random.uniform(0, 0.5, len(column))
+        loadings[column, start + column % kinds] = 1
+        return loadings
+
+    def _fit_scales(self) -> None:
+        blocks = [self._block("reference", index) for index in range(_GRADE_BLOCKS)]
+        signals = np.concatenate([self._signals(block) for block in blocks], axis=1).astype(np.float64)
+        self.centre, self.spread = signals.mean(axis=1, keepdims=True), signals.std(axis=1, keepdims=True)
+        self.strength = 1.0
+        self.strength = float(self._mix(signals).std())
+        relevance = np.concatenate([self._relevance(block) for block in blocks])
+        self.thresholds = np.quantile(relevance, np.minimum(np.cumsum(self.settings.grade_shares)[:-1], 1))
+        views = np.concatenate(
+            [self._views(blocks[index], "reference", index) for index in range(_SCALE_BLOCKS)], axis=1
+        )
+        self.mean = views.mean(axis=1, keepdims=True)
+        self.deviation = np.maximum(views.std(axis=1, keepdims=True), np.float32(1e-6))
+
+    def part(self, name: str, queries: int) -> JudgedLists:
+        """The first `queries` lists of a part."""
+        blocks = [self._block(name, index) for index in range(-(-queries // _BLOCK))]
+        lengths = np.concatenate([np.zeros(0, np.int64), *(block.lengths for block in blocks)])[:queries]
+        offsets = np.zeros(queries + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        features = np.empty((offsets[-1], self.settings.features), dtype=np.float32)
+        grades = np.empty(offsets[-1], dtype=np.int32)
+        for index, block in enumerate(blocks):
+            rows = slice(int(offsets[index * _BLOCK]), int(offsets[min((index + 1) * _BLOCK, queries)]))
+            count = rows.stop - rows.start
+            views = (self._views(block, name, index) - self.mean) / self.deviation
+            features[rows] = views[:, :count].T
+            grades[rows] = np.searchsorted(self.thresholds, self._relevance(block)[:count])
+        query_ids = np.char.add(f"{name}-", np.arange(1, queries + 1).astype(np.str_))
+        return JudgedLists(Lists(features, offsets, query_ids), grades)
+
+    def _block(self, stream: str, index: int) -> _Block:
+        settings = self.settings
+        random = np.random.default_rng([settings.seed, _STREAMS[stream], index, 0])
+        lengths = random.integers(settings.min_documents, settings.max_documents + 1, _BLOCK)
+        query = random.standard_normal((3, _BLOCK), dtype=np.float32)
+        query[2] = np.log(random.standard_exponential(_BLOCK)) + np.euler_gamma
+        documents = int(lengths.sum())
+        hidden = random.standard_normal((_HIDDEN, documents), dtype=np.float32)
+        hidden *= np.float32(np.sqrt(1 - settings.correlation))
+        common = random.standard_normal((2, documents), dtype=np.float32) * np.float32(np.sqrt(settings.correlation))
+        hidden[:_MATCHES] += common[0]
+        hidden[_MATCHES:] += common[1]
+        return _Block(lengths, query, hidden, random.standard_normal(documents, dtype=np.float32))
+
+    def _signals(self, block: _Block) -> Float32:
+        """The linear and the nonlinear part of relevance, [2, documents]."""
+        title, body, anchors, meaning, quality, popularity, freshness = block.hidden
+        match = block.hidden[:_MATCHES].mean(axis=0)
+        terms = (
+            np.tanh(2 * match) * quality,
+            ((title > 0.3) & (body > 0)).astype(np.float32),
+            np.tanh(2 * anchors) * np.tanh(2 * freshness),
+            block.spread(block.query[1]) * (popularity - meaning),
+            -np.maximum(body - 0.5, 0),
+        )
+        return np.stack([self.linear @ block.hidden, self.nonlinear @ np.stack(terms)])
+
+    def _mix(self, signals: Float64) -> Float64:
+        linear, nonlinear = (signals - self.centre) / self.spread
+        share = self.settings.nonlinearity
+        return np.asarray(((1 - share) * linear + share * nonlinear) / self.strength)
+
+    def _relevance(self, block: _Block) -> Float64:
+        difficulty, _, generosity = block.spread(block.query)
+        effects = self.settings.query_effects
+        noise = self.settings.noise * np.exp(0.4 * effects * difficulty) * block.noise
+        return np.asarray(self._mix(self._signals(block).astype(np.float64)) + noise + effects * generosity)
+
+    def _views(self, block: _Block, stream: str, index: int) -> Float32:
+        """The features before they are standardised, [features, documents]."""
+        effects = np.float32(self.settings.query_effects)
+        random = np.random.default_rng([self.settings.seed, _STREAMS[stream], index, 1])
+        views = random.standard_normal((self.settings.features, block.hidden.shape[1]), dtype=np.float32)
+        told = slice(0, self.rows["flag"].stop)
+        views[told] *= self.view_noise[told]
+        views[told] += self.loadings[told] @ block.hidden
+        text = slice(0, self.rows["count"].stop)
+        views[text] *= block.spread(np.exp(0.3 * effects * random.standard_normal(_BLOCK, dtype=np.float32)))
+        views[text] += block.spread(0.6 * effects * random.standard_normal((text.stop, _BLOCK), dtype=np.float32))
+        match, count, document, flag, query, redundant, useless = (views[rows] for rows in self.rows.values())
+        match[1::3] = np.tanh(match[1::3])
+        match[2::3] = np.maximum(match[2::3], 0)
+        count[:] = np.log(1 + np.floor(np.exp(1.2 * count + 1)))
+        document[1::2] = np.exp(0.5 * document[1::2])
+        flag[:] = flag > self.levels
+        own = 0.7 * random.standard_normal((len(query), _BLOCK), dtype=np.float32)
+        query[:] = block.spread(self.query_loadings @ block.query + own)
+        redundant *= 0.1
+        redundant += 0.6 * views[self.sources[0]] + 0.4 * views[self.sources[1]]
+        useless[1::2] = np.exp(0.5 * useless[1::2])
+        return views
