@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 MARKS = {"better": "▲", "worse": "▼", "": ""}
+NO_BREAK = "\u00a0"
 LATEX_MARKS = {"better": "$^{+}$", "worse": "$^{-}$", "": ""}
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -59,7 +60,7 @@ def as_rich(comparison: Comparison) -> Group:
             measure,
             best=lambda text: f"[bold]{text}[/bold]",
             quote=plain,
-            mark=lambda sign: f" {sign or ' '}",
+            mark=lambda sign: f" {sign or NO_BREAK}",
         )
         table = Table(box=None, pad_edge=False, header_style="bold")
         for i, name in enumerate(header):
