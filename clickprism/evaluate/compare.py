@@ -223,15 +223,16 @@ def _check(runs: Mapping[str, list[Evaluation]], baseline: str | None, reference
 
 
 def _table(runs: Mapping[str, list[Evaluation]], measure: Measure) -> Float64:
-    """The value of each query under each method, averaged over runs, [queries, methods]."""
+    """The value of each query under each method, averaged over runs, [queries, methods]; the first method's order."""
     columns: list[Float64] = []
     known: Text | None = None
+    order = np.empty(0, dtype=np.int64)
     for name, several in runs.items():
         ids = np.concatenate([_unique(evaluation.query_ids) for evaluation in several])
         values = np.concatenate([evaluation[measure] for evaluation in several])
-        found, place = np.unique(ids, return_inverse=True)
+        found, first, place = np.unique(ids, return_index=True, return_inverse=True)
         if known is None:
-            known = found
+            known, order = found, np.argsort(first)
         elif not np.array_equal(known, found):
             odd = np.setxor1d(known, found)
             problem = (
@@ -242,7 +243,7 @@ def _table(runs: Mapping[str, list[Evaluation]], measure: Measure) -> Float64:
         times = np.bincount(place, weights=counts)
         total = np.bincount(place, weights=np.where(counts, values, 0))
         columns.append(np.where(times > 0, total / np.maximum(times, 1), np.nan))
-    return np.stack(columns, axis=1)
+    return np.stack(columns, axis=1)[order]
 
 
 def _unique(ids: Text) -> Text:
