@@ -42,8 +42,6 @@ class InitialRanker:
         better, worse = _pairs(judged, self._sample(judged, rng), self.pairs, rng)
         scale = _deviation(judged.lists.features)
         differences = (judged.lists.features[better].astype(np.float64) - judged.lists.features[worse]) / scale
-        if not np.isfinite(differences).all():
-            raise DataError("features must be finite to train the initial ranker")
         sign = np.where(np.arange(len(better)) % 2 == 0, 1.0, -1.0)
         if len(better) == 1:
             differences, sign = np.concatenate([differences, differences]), np.array([1.0, -1.0])
@@ -127,5 +125,7 @@ def _deviation(features: Float32, *, block: int = 65536) -> Float64:
         part = features[start : start + block] - middle
         total += part.sum(axis=0)
         squares += (part**2).sum(axis=0)
+    if not np.isfinite(squares).all():
+        raise DataError("features must be finite to train the initial ranker")
     variance = squares / len(features) - (total / len(features)) ** 2
     return np.sqrt(np.where(variance > 1e-12, variance, 1.0))

@@ -1,0 +1,139 @@
+"""Clicks on disk: one .npz file that knows which documents it belongs to. The columns stand in docs/datamodel.md."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clickprism.errors import DataError
+from clickprism.types import Clicks, Lists, Simulation, Truth
+
+FORMAT: Final = "clickprism clicks"
+VERSION: Final = 1
+
+_COLUMNS: Final[dict[str, type[np.generic]]] = {
+    "offsets": np.int64,
+    "rows": np.int64,
+    "positions": np.int32,
+    "clicks": np.int64,
+    "impressions": np.int64,
+}
+_TRUTH: Final[dict[str, type[np.generic]]] = {"observed": np.int64, "attracted": np.int64}
+_UNSOUND: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    ValueError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    MemoryError,
+)
+
+
+def fingerprint(lists: Lists) -> str:
+    """A hash of the lists that is the same only for the same queries with the same documents in the same order.
+
+    It reads features, offsets and query ids. Document ids do not count: rows point to documents by place.
+    """
+    digest = blake2b(digest_size=16)
+    digest.update(f"{lists.features.shape}".encode())
+    digest.update(np.ascontiguousarray(lists.offsets, dtype="<i8").data)
+    digest.update("\n".join(lists.query_ids.tolist()).encode())
+    for start in range(0, lists.documents, 65536):
+        digest.update(np.ascontiguousarray(lists.features[start : start + 65536], dtype="<f4").data)
+    return digest.hexdigest()
+
+
+def save_clicks(clicks: Clicks, path: Path | str, *, truth: Truth | None = None) -> None:
+    """Write clicks, and the truth of a simulation beside them, to an .npz file: whole or not at all."""
+    path = Path(path)
+    columns: dict[str, NDArray[Any]] = {name: getattr(clicks, name) for name in _COLUMNS}
+    if truth is not None:
+        columns |= {name: getattr(truth, name) for name in _TRUTH}
+    head = {"format": np.array(FORMAT), "version": np.array(VERSION)}
+    head["fingerprint"] = np.array(fingerprint(clicks.lists))
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with unfinished.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **head, **columns)
+        unfinished.replace(path)
+    except OSError as error:
+        raise DataError(f"cannot be written ({error.strerror})", file=path) from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def load_clicks(path: Path | str, lists: Lists) -> Clicks:
+    """Read clicks on these lists; those on other lists are refused."""
+    return _clicks(path, lists, _read(path, lists))
+
+
+def load_simulation(path: Path | str, lists: Lists) -> Simulation:
+    """Read clicks on these lists with the truth that was saved beside them."""
+    columns = _read(path, lists)
+    missing = [name for name in _TRUTH if name not in columns]
+    if missing:
+        raise DataError(f"has no {' and no '.join(missing)}", file=path, remedy="Only simulations carry the truth.")
+    clicks = _clicks(path, lists, columns)
+    for name in _TRUTH:
+        counts = columns[name]
+        if counts.shape != clicks.rows.shape or bool(((counts < 0) | (counts > clicks.list_impressions)).any()):
+            raise DataError(f"{name} must count some of the impressions of every entry", file=path)
+    return Simulation(clicks, Truth(columns["observed"], columns["attracted"]))
+
+
+def _read(path: Path | str, lists: Lists) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            columns = {name.removesuffix(".npy"): _member(archive, name) for name in archive.namelist()}
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
+    except _UNSOUND as error:
+        raise DataError(f"is not a sound .npz file ({error})", file=path) from None
+    _check_head(path, lists, columns)
+    for name, kind in (_COLUMNS | _TRUTH).items():
+        if name in columns and (columns[name].dtype != kind or columns[name].ndim != 1):
+            got = f"{columns[name].dtype} with {columns[name].ndim} dimensions"
+            raise DataError(f"{name} must be a vector of {np.dtype(kind)}, got {got}", file=path)
+    return columns
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(name) as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        return array
+
+
+def _check_head(path: Path | str, lists: Lists, columns: dict[str, NDArray[Any]]) -> None:
+    wanted = ["format", "version", "fingerprint", *_COLUMNS]
+    missing = [name for name in wanted if name not in columns]
+    if missing or str(columns["format"]) != FORMAT:
+        raise DataError("is not a file of clicks", file=path, remedy=f"It lacks: {', '.join(missing or [FORMAT])}.")
+    if str(columns["version"]) != str(VERSION):
+        raise DataError(
+            f"has format version {columns['version']}, but only {VERSION} is known",
+            file=path,
+            remedy="Update clickprism.",
+        )
+    if str(columns["fingerprint"]) != fingerprint(lists):
+        raise DataError(
+            "holds clicks on other documents",
+            file=path,
+            remedy="Load the lists they were made on, with the same normalisation of features.",
+        )
+
+
+def _clicks(path: Path | str, lists: Lists, columns: dict[str, NDArray[Any]]) -> Clicks:
+    try:
+        return Clicks(lists, *(columns[name] for name in _COLUMNS))
+    except DataError as error:
+        raise DataError(str(error), file=path) from None

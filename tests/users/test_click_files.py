@@ -1,0 +1,134 @@
+"""Clicks on disk: round trips, and every way a file can be wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clickprism.data.clicks import fingerprint, load_clicks, load_simulation, save_clicks
+from clickprism.errors import DataError
+from clickprism.types import Clicks, Lists, Simulation, Truth
+
+NAMES = ("offsets", "rows", "positions", "clicks", "impressions")
+
+
+def example() -> Simulation:
+    lists = Lists(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([0, 2, 3]), np.array(["a", "ü"]))
+    clicks = Clicks(
+        lists,
+        np.array([0, 2, 3]),
+        np.array([1, 0, 2]),
+        np.array([1, 2, 1], np.int32),
+        np.array([2, 0, 1]),
+        np.array([3, 1]),
+    )
+    return Simulation(clicks, Truth(np.array([3, 1, 1]), np.array([2, 2, 1])))
+
+
+def changed(path: Path, **columns: Any) -> Path:
+    """The saved example with some columns replaced, None to leave one out."""
+    simulation = example()
+    save_clicks(simulation.clicks, path, truth=simulation.truth)
+    with np.load(path) as file:
+        kept = {name: file[name] for name in file.files} | columns
+    np.savez(path, **{name: value for name, value in kept.items() if value is not None})
+    return path
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    simulation, path = example(), tmp_path / "log.npz"
+    save_clicks(simulation.clicks, path, truth=simulation.truth)
+    again = load_simulation(path, simulation.clicks.lists)
+    for name in NAMES:
+        old, new = getattr(simulation.clicks, name), getattr(again.clicks, name)
+        assert np.array_equal(old, new)
+        assert old.dtype == new.dtype
+    assert again.truth.observed.tolist() == [3, 1, 1]
+    assert again.truth.attracted.tolist() == [2, 2, 1]
+    assert load_clicks(path, simulation.clicks.lists).clicks.tolist() == [2, 0, 1]
+    assert [file.name for file in tmp_path.iterdir()] == ["log.npz"]
+
+
+def test_a_log_without_truth_is_no_simulation(tmp_path: Path) -> None:
+    clicks = example().clicks
+    save_clicks(clicks, tmp_path / "log.npz")
+    assert load_clicks(tmp_path / "log.npz", clicks.lists).sessions == 4
+    with pytest.raises(DataError, match="has no observed"):
+        load_simulation(tmp_path / "log.npz", clicks.lists)
+
+
+def test_clicks_on_other_documents_are_refused(tmp_path: Path) -> None:
+    clicks = example().clicks
+    save_clicks(clicks, tmp_path / "log.npz")
+    lists = clicks.lists
+    others = [
+        lists.with_features(lists.features + 1),
+        replace(lists, offsets=np.array([0, 1, 3])),
+        replace(lists, query_ids=np.array(["a", "u"])),
+        Lists(lists.features.reshape(6, 1), np.array([0, 2, 6]), lists.query_ids),
+    ]
+    for other in others:
+        with pytest.raises(DataError, match="other documents"):
+            load_clicks(tmp_path / "log.npz", other)
+    assert fingerprint(lists) == fingerprint(replace(lists, document_ids=np.array(["x", "y", "z"])))
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"format": np.array("other")}, "not a file of clicks"),
+        ({"rows": None}, "lacks: rows"),
+        ({"version": np.array(2)}, "format version 2"),
+        ({"rows": np.zeros(3)}, "rows must be a vector of int64"),
+        ({"rows": np.zeros((3, 1), np.int64)}, "rows must be a vector"),
+        ({"rows": np.array([0, 1, 3])}, "rows must be below 3"),
+        ({"clicks": np.array([9, 0, 0])}, "clicked in more sessions"),
+        ({"observed": np.array([9, 0, 0])}, "observed must count"),
+        ({"attracted": np.array([0, 0])}, "attracted must count"),
+    ],
+)
+def test_broken_contents_are_refused_with_the_file_named(tmp_path: Path, columns: dict[str, Any], problem: str) -> None:
+    path = changed(tmp_path / "log.npz", **columns)
+    with pytest.raises(DataError, match=problem) as caught:
+        load_simulation(path, example().clicks.lists)
+    assert str(path) in str(caught.value)
+
+
+def test_no_code_is_run_on_loading(tmp_path: Path) -> None:
+    path = changed(tmp_path / "log.npz", rows=np.array([{}, {}, {}], dtype=object))
+    with pytest.raises(DataError, match="not a sound"):
+        load_clicks(path, example().clicks.lists)
+
+
+def test_what_is_no_npz_file_is_refused(tmp_path: Path) -> None:
+    lists, path = example().clicks.lists, tmp_path / "log.npz"
+    with pytest.raises(DataError, match="No such file"):
+        load_clicks(path, lists)
+    path.write_bytes(b"1 qid:1 1:0.5\n")
+    with pytest.raises(DataError, match="not a sound"):
+        load_clicks(path, lists)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(DataError, match="not a sound"):
+        load_clicks(tmp_path / "one.npy", lists)
+    save_clicks(example().clicks, path)
+    whole = path.read_bytes()
+    for cut in (0, 1, 30, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(DataError):
+            load_clicks(path, lists)
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            again = load_clicks(path, lists)
+        except DataError:
+            continue
+        assert np.array_equal(again.clicks, example().clicks.clicks)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be written"):
+        save_clicks(example().clicks, tmp_path / "missing" / "log.npz")
