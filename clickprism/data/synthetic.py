@@ -124,17 +124,24 @@ def _role_counts(settings: SyntheticSettings) -> dict[Role, int]:
     return dict(zip(_SHARES, np.diff(ends).tolist(), strict=True)) | {"useless": useless}
 
 
+def _vary(values: tuple[float, ...], random: np.random.Generator) -> Float32:
+    """Each value times something from .8 to 1.2, as a column."""
+    return (np.array(values) * random.uniform(0.8, 1.2, len(values))).astype(np.float32)[:, None]
+
+
 @dataclass(frozen=True, eq=False)
 class _Block:
     """The hidden truth about some queries, that grades come from and features view.
 
     Attributes:
+        key: seed, part and number, that all its draws derive from.
         lengths: documents of each query.
         query: difficulty, intent and generosity of each query, [3, queries].
         hidden: properties of each document, standard normal, [hidden, documents].
         noise: what no feature tells about relevance, [documents].
     """
 
+    key: tuple[int, int, int]
     lengths: Int64
     query: Float32
     hidden: Float32
@@ -155,39 +162,34 @@ class _World:
         ends = np.cumsum([0, *counts.values()]).tolist()
         self.rows = {role: slice(*pair) for role, pair in zip(counts, pairwise(ends), strict=True)}
         random = np.random.default_rng([settings.seed, _STREAMS["world"]])
-        self.linear = np.array(_LINEAR, np.float32) * random.uniform(0.8, 1.2, _HIDDEN).astype(np.float32)
-        self.nonlinear = np.array(_NONLINEAR, np.float32) * random.uniform(0.8, 1.2, len(_NONLINEAR)).astype(np.float32)
-        self.loadings = self._loadings(random)
+        self.linear, self.nonlinear = _vary(_LINEAR, random), _vary(_NONLINEAR, random)
+        self.first, self.second = self._seen_properties(random)
+        self.second_weight = random.uniform(0, 0.5, (settings.features, 1)).astype(np.float32)
         self.view_noise = random.uniform(0.4, 1.4, (settings.features, 1)).astype(np.float32)
         self.levels = random.uniform(0.2, 1.5, (counts["flag"], 1)).astype(np.float32)
         self.query_loadings = random.standard_normal((counts["query"], 3), dtype=np.float32)
         self.sources = random.integers(0, max(self.rows["flag"].stop, 1), (2, counts["redundant"]))
         self._fit_scales()
 
-    def _loadings(self, random: np.random.Generator) -> Float32:
-        """Each feature views one hidden property and, less, a second of the same kind, [features, hidden]."""
+    def _seen_properties(self, random: np.random.Generator) -> tuple[Int64, Int64]:
+        """The hidden property that each feature views, and a second of the same kind that shines through."""
         column = np.arange(self.settings.features)
         of_document = np.zeros(len(column), dtype=np.bool_)
         of_document[self.rows["document"]] = True
         of_document[self.rows["flag"]] = column[self.rows["flag"]] % 2 == 0
         start = np.where(of_document, _MATCHES, 0)
         kinds = np.where(of_document, _HIDDEN - _MATCHES, _MATCHES)
-        loadings = np.zeros((len(column), _HIDDEN), dtype=np.float32)
-        loadings[column, start + random.integers(0, kinds)] = random.uniform(0, 0.5, len(column))
-        loadings[column, start + column % kinds] = 1
-        return loadings
+        return start + column % kinds, start + (column + random.integers(1, kinds)) % kinds
 
     def _fit_scales(self) -> None:
         blocks = [self._block("reference", index) for index in range(_GRADE_BLOCKS)]
-        signals = np.concatenate([self._signals(block) for block in blocks], axis=1).astype(np.float64)
-        self.centre, self.spread = signals.mean(axis=1, keepdims=True), signals.std(axis=1, keepdims=True)
-        self.strength = 1.0
-        self.strength = float(self._mix(signals).std())
+        signals = np.concatenate([self._signals(block) for block in blocks], axis=1)
+        share = self.settings.nonlinearity
+        weights = np.array([[1 - share], [share]]) / signals.std(axis=1, keepdims=True)
+        self.weights = weights / (weights * signals).sum(axis=0).std()
         relevance = np.concatenate([self._relevance(block) for block in blocks])
         self.thresholds = np.quantile(relevance, np.minimum(np.cumsum(self.settings.grade_shares)[:-1], 1))
-        views = np.concatenate(
-            [self._views(blocks[index], "reference", index) for index in range(_SCALE_BLOCKS)], axis=1
-        )
+        views = np.concatenate([self._views(block) for block in blocks[:_SCALE_BLOCKS]], axis=1)
         self.mean = views.mean(axis=1, keepdims=True)
         self.deviation = np.maximum(views.std(axis=1, keepdims=True), np.float32(1e-6))
 
@@ -202,7 +204,7 @@ class _World:
         for index, block in enumerate(blocks):
             rows = slice(int(offsets[index * _BLOCK]), int(offsets[min((index + 1) * _BLOCK, queries)]))
             count = rows.stop - rows.start
-            views = (self._views(block, name, index) - self.mean) / self.deviation
+            views = (self._views(block) - self.mean) / self.deviation
             features[rows] = views[:, :count].T
             grades[rows] = np.searchsorted(self.thresholds, self._relevance(block)[:count])
         query_ids = np.char.add(f"{name}-", np.arange(1, queries + 1).astype(np.str_))
@@ -210,7 +212,8 @@ class _World:
 
     def _block(self, stream: str, index: int) -> _Block:
         settings = self.settings
-        random = np.random.default_rng([settings.seed, _STREAMS[stream], index, 0])
+        key = (settings.seed, _STREAMS[stream], index)
+        random = np.random.default_rng([*key, 0])
         lengths = random.integers(settings.min_documents, settings.max_documents + 1, _BLOCK)
         query = random.standard_normal((3, _BLOCK), dtype=np.float32)
         query[2] = np.log(random.standard_exponential(_BLOCK)) + np.euler_gamma
@@ -220,7 +223,7 @@ class _World:
         common = random.standard_normal((2, documents), dtype=np.float32) * np.float32(np.sqrt(settings.correlation))
         hidden[:_MATCHES] += common[0]
         hidden[_MATCHES:] += common[1]
-        return _Block(lengths, query, hidden, random.standard_normal(documents, dtype=np.float32))
+        return _Block(key, lengths, query, hidden, random.standard_normal(documents, dtype=np.float32))
 
     def _signals(self, block: _Block) -> Float32:
         """The linear and the nonlinear part of relevance, [2, documents]."""
@@ -233,38 +236,34 @@ class _World:
             block.spread(block.query[1]) * (popularity - meaning),
             -np.maximum(body - 0.5, 0),
         )
-        return np.stack([self.linear @ block.hidden, self.nonlinear @ np.stack(terms)])
-
-    def _mix(self, signals: Float64) -> Float64:
-        linear, nonlinear = (signals - self.centre) / self.spread
-        share = self.settings.nonlinearity
-        return np.asarray(((1 - share) * linear + share * nonlinear) / self.strength)
+        return np.stack([(self.linear * block.hidden).sum(axis=0), (self.nonlinear * np.stack(terms)).sum(axis=0)])
 
     def _relevance(self, block: _Block) -> Float64:
         difficulty, _, generosity = block.spread(block.query)
         effects = self.settings.query_effects
         noise = self.settings.noise * np.exp(0.4 * effects * difficulty) * block.noise
-        return np.asarray(self._mix(self._signals(block).astype(np.float64)) + noise + effects * generosity)
+        return np.asarray((self.weights * self._signals(block)).sum(axis=0) + noise + effects * generosity)
 
-    def _views(self, block: _Block, stream: str, index: int) -> Float32:
+    def _views(self, block: _Block) -> Float32:
         """The features before they are standardised, [features, documents]."""
         effects = np.float32(self.settings.query_effects)
-        random = np.random.default_rng([self.settings.seed, _STREAMS[stream], index, 1])
+        random = np.random.default_rng([*block.key, 1])
         views = random.standard_normal((self.settings.features, block.hidden.shape[1]), dtype=np.float32)
         told = slice(0, self.rows["flag"].stop)
         views[told] *= self.view_noise[told]
-        views[told] += self.loadings[told] @ block.hidden
+        views[told] += block.hidden[self.first[told]]
+        views[told] += self.second_weight[told] * block.hidden[self.second[told]]
         text = slice(0, self.rows["count"].stop)
         views[text] *= block.spread(np.exp(0.3 * effects * random.standard_normal(_BLOCK, dtype=np.float32)))
         views[text] += block.spread(0.6 * effects * random.standard_normal((text.stop, _BLOCK), dtype=np.float32))
         match, count, document, flag, query, redundant, useless = (views[rows] for rows in self.rows.values())
         match[1::3] = np.tanh(match[1::3])
         match[2::3] = np.maximum(match[2::3], 0)
-        count[:] = np.log(1 + np.floor(np.exp(1.2 * count + 1)))
+        count[:] = np.log(1 + np.floor(np.exp(np.minimum(1.2 * count + 1, 12))))
         document[1::2] = np.exp(0.5 * document[1::2])
         flag[:] = flag > self.levels
         own = 0.7 * random.standard_normal((len(query), _BLOCK), dtype=np.float32)
-        query[:] = block.spread(self.query_loadings @ block.query + own)
+        query[:] = block.spread(np.einsum("fk,kq->fq", self.query_loadings, block.query) + own)
         redundant *= 0.1
         redundant += 0.6 * views[self.sources[0]] + 0.4 * views[self.sources[1]]
         useless[1::2] = np.exp(0.5 * useless[1::2])

@@ -12,7 +12,7 @@ from clickprism.settings import build, plain
 from clickprism.types import Dataset, Float64, JudgedLists
 
 SMALL = SyntheticSettings(train_queries=300, validation_queries=20, test_queries=30, features=16, seed=3)
-MEDIUM = SyntheticSettings(train_queries=1000, validation_queries=0, test_queries=400, features=24, useless=0)
+MEDIUM = SyntheticSettings(train_queries=1000, validation_queries=0, test_queries=400, features=20, useless=0)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,12 @@ def test_any_number_of_features_works(features: int, useless: float) -> None:
     assert np.isfinite(synthetic(settings).train.lists.features).all()
 
 
+@pytest.mark.parametrize("seed", [0, 2**63])
+def test_extreme_settings_give_finite_features(seed: int) -> None:
+    settings = replace(SMALL, noise=10, query_effects=10, correlation=0.99, nonlinearity=1, seed=seed)
+    assert np.isfinite(synthetic(settings).train.lists.features).all()
+
+
 def test_the_default_has_every_role() -> None:
     roles = feature_roles(SyntheticSettings())
     counts = {role: roles.count(role) for role in dict.fromkeys(roles)}
@@ -119,7 +125,7 @@ def test_queries_differ_in_how_much_is_relevant_and_a_few_have_nothing(default: 
     train = default.train
     assert 0.005 < 1 - len(train.with_relevant()) / len(train) < 0.06
     relevant = np.add.reduceat(train.grades > 0, train.lists.offsets[:-1]) / train.lists.lengths
-    calm = synthetic(SyntheticSettings(query_effects=0)).train
+    calm = synthetic(replace(MEDIUM, query_effects=0)).train
     relevant_calm = np.add.reduceat(calm.grades > 0, calm.lists.offsets[:-1]) / calm.lists.lengths
     assert relevant.std() > 2 * relevant_calm.std()
 
@@ -156,7 +162,7 @@ def test_useless_features_say_nothing_and_the_others_something(default: Dataset)
 
 
 def test_redundant_features_follow_from_others(default: Dataset) -> None:
-    features = default.train.lists.features
+    features = default.test.lists.features
     settings = SyntheticSettings()
     told = [c for c, role in enumerate(feature_roles(settings)) if role in ("match", "count", "document", "flag")]
     for column in columns(settings, "redundant"):
@@ -200,7 +206,7 @@ def test_noise_hides_the_signal() -> None:
 
 def test_correlation_joins_the_matches() -> None:
     def mean_correlation(correlation: float) -> float:
-        settings = SyntheticSettings(correlation=correlation, query_effects=0)
+        settings = replace(MEDIUM, correlation=correlation, query_effects=0)
         match = synthetic(settings).train.lists.features[:, columns(settings, "match")]
         return float(np.corrcoef(match.T).mean())
 
