@@ -202,27 +202,25 @@ def _named(measures: Measure | str | Iterable[Measure | str], max_grade: int) ->
 
 
 class _Ranked:
-    """The ranked grades of a block, and the ideal ones, and what several measures share of them."""
+    """The ranked grades of a block, [lists, places], and what several measures share of them."""
 
     def __init__(self, grades: Int32) -> None:
         self.grades = grades
         self.ideal = np.sort(grades, axis=1)[:, ::-1]
-        self._relevant: dict[int, Bool] = {}
-        self._gains: dict[Gain, tuple[Float64, Float64]] = {}
+        self._relevant: dict[int, Float64] = {}
 
-    def gains(self, gain: Gain) -> tuple[Float64, Float64]:
-        """The gains as ranked and as they would be at best, each [lists, places]."""
-        if gain not in self._gains:
-            scale = np.arange(int(self.ideal[:, 0].max(initial=0)) + 1, dtype=np.float64)
-            worth = np.exp2(scale) - 1 if gain == "exp" else scale
-            self._gains[gain] = worth[self.grades], worth[self.ideal]
-        return self._gains[gain]
-
-    def relevant(self, least: int) -> Bool:
-        """Which documents have at least this grade, [lists, places]."""
+    def relevant(self, least: int) -> Float64:
+        """1 where a document has at least this grade, else 0, [lists, places]."""
         if least not in self._relevant:
-            self._relevant[least] = self.grades >= least
+            self._relevant[least] = (self.grades >= least).astype(np.float64)
         return self._relevant[least]
+
+
+def _dcg(grades: Int32, gain: Gain, cutoff: int) -> Float64:
+    scale = np.arange(int(grades.max(initial=0)) + 1, dtype=np.float64)
+    worth = np.exp2(scale) - 1 if gain == "exp" else scale
+    dcg: Float64 = worth.take(grades[:, :cutoff]) @ (1 / np.log2(np.arange(2, cutoff + 2)))
+    return dcg
 
 
 def _measure(measure: Measure, block: _Ranked, mask: Bool) -> Float64:
@@ -230,30 +228,33 @@ def _measure(measure: Measure, block: _Ranked, mask: Bool) -> Float64:
     places = block.grades.shape[1]
     k = min(measure.cutoff or places, places)
     positions = np.arange(1, places + 1, dtype=np.float64)
+    result: Float64
     if measure.gain is not None:
-        gains, best = block.gains(measure.gain)
-        discount = 1 / np.log2(positions[:k] + 1)
-        dcg: Float64 = gains[:, :k] @ discount
-        return dcg if measure.kind == "DCG" else dcg / np.maximum(best[:, :k] @ discount, np.finfo(np.float64).tiny)
+        result = _dcg(block.grades, measure.gain, k)
+        if measure.kind == "nDCG":
+            result /= np.maximum(_dcg(block.ideal, measure.gain, k), np.finfo(np.float64).tiny)
+        return result
     if measure.kind == "ERR":
         stop = (np.exp2(block.grades[:, :k].astype(np.float64)) - 1) / 2.0 ** (measure.max_grade or 1)
         reached = np.ones_like(stop)
         np.cumprod(1 - stop[:, :-1], axis=1, out=reached[:, 1:])
-        err: Float64 = (stop * reached) @ (1 / positions[:k])
-        return err
+        result = (stop * reached) @ (1 / positions[:k])
+        return result
     if measure.kind == "ARP":
-        places_to = positions if measure.cutoff is None else np.minimum(positions, measure.cutoff + 1)
-        arp: Float64 = (block.grades @ places_to) / np.maximum(block.grades.sum(axis=1), 1)
-        return arp
+        capped = positions if measure.cutoff is None else np.minimum(positions, measure.cutoff + 1)
+        result = (block.grades @ capped) / np.maximum(block.grades @ np.ones(places), 1)
+        return result
     relevant = block.relevant(measure.relevant or 1)
     found = relevant[:, :k]
     if measure.kind == "MRR":
-        return np.where(found.any(axis=1), 1 / (found.argmax(axis=1) + 1.0), 0.0)
+        first = found.argmax(axis=1)
+        return np.where(found[np.arange(len(found)), first] > 0, 1 / (first + 1.0), 0.0)
     if measure.kind == "P":
         depth = mask.sum(axis=1) if measure.cutoff is None else np.float64(measure.cutoff)
-        return np.asarray(found.sum(axis=1) / depth)
-    precision = np.cumsum(found, axis=1) / positions[:k]
-    return np.asarray((precision * found).sum(axis=1) / np.maximum(relevant.sum(axis=1), 1))
+        result = found @ np.ones(k) / depth
+        return result
+    result = (np.cumsum(found, axis=1) * found) @ (1 / positions[:k]) / np.maximum(relevant @ np.ones(places), 1)
+    return result
 
 
 def _suggest(kind: str) -> str:

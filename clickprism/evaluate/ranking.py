@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from clickprism.errors import DataError
 from clickprism.types import Bool, Float32, Float64, Int32, Int64, Text
 
-CELLS = 1 << 18
+CELLS = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +49,14 @@ def ranked(grades: Int32, scores: Float64, block: Block, query_ids: Text) -> Int
     run and does not know the grades: a file sorted by grade gains nothing from a ranker that cannot decide.
     """
     keys = np.where(block.mask, -scores[block.rows], np.nan)
-    order = np.argsort(keys, axis=1)
-    in_order = np.take_along_axis(keys, order, axis=1)
+    starts = keys.shape[1] * np.arange(len(keys))[:, None]
+    order = np.argsort(keys, axis=1) + starts
+    in_order = keys.take(order)
     tied = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
     if tied.any():
         hashes = tie_keys(query_ids[block.lists[tied]], keys.shape[1])
-        order[tied] = np.lexsort((hashes, keys[tied]), axis=-1)
-    return np.take_along_axis(np.where(block.mask, grades[block.rows], np.int32(0)), order, axis=1)
+        order[tied] = np.lexsort((hashes, keys[tied]), axis=-1) + starts[tied]
+    return np.where(block.mask, grades.take(block.rows.take(order)), np.int32(0))
 
 
 def tie_keys(query_ids: Text, places: int) -> NDArray[np.uint64]:
