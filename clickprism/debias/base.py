@@ -1,49 +1,79 @@
-"""What a method is: settings that turn a ranker into a learner, and a log into exposure.
+"""What a method is: settings that turn a ranker into a learner.
 
-A method has two faces. For networks it makes a `Learner`: a module with a loss on batches. For tree ensembles, which
-learn from one target a document, it says how much exposure each entry of the log had: the target is clicks per
-exposure.
+A learner has two faces. Networks are trained by its loss. Tree ensembles learn from one target a document, clicks per
+exposure: there the learner says how much exposure each entry of the log had, after it was trained around a network if
+its observation has to be learned.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from typing import ClassVar, Protocol
 
-from clickprism.types import Clicks, Float64
+import numpy as np
+import torch
+from torch import nn
 
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from clickprism.types import Batch
+from clickprism.debias.listwise import score
+from clickprism.types import Batch, Clicks, Float64
 
 
-class Learner(Protocol):
-    """A module in training: the ranker, whatever else the method learns, and the loss that joins them."""
+class Learner(nn.Module, ABC):
+    """A module in training: the ranker, whatever else the method learns, and the loss that joins them.
 
-    @property
-    def ranker(self) -> nn.Module:
-        """The network that will rank: features in, scores out; all that is kept for serving."""
-        ...
+    A position-only method says its `loss` and its `observation`; one whose observation depends on the document says
+    `click_logits` and `exposure` too.
 
+    Attributes:
+        ranker: the network that will rank, features in, scores out; all that is kept for serving.
+    """
+
+    ranker: nn.Module
+
+    def __init__(self, ranker: nn.Module) -> None:
+        super().__init__()
+        self.ranker = ranker
+
+    @abstractmethod
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
         """The parts of the loss by name, each a mean over sessions; their sum is minimised."""
-        ...
 
+    @abstractmethod
     def observation(self) -> Float64 | None:
         """The observation by position relative to the first, as learned or given; None if the method has none."""
-        ...
 
+    def click_logits(self, batch: Batch) -> torch.Tensor:
+        """Log of the click probability at each place up to a constant a list, [lists, places]: score + log o.
 
-class Method(Protocol):
-    """Settings of a debiasing method, a frozen dataclass that is final."""
-
-    name: ClassVar[str]
-
-    def learner(self, ranker: nn.Module, clicks: Clicks) -> Learner:
-        """A learner around `ranker` for a log such as `clicks`, whose positions and counts may set it up."""
-        ...
+        Its softmax against clicks that were held out is a validation that needs no labels, and that does not change
+        when a function of the document moves between relevance and observation.
+        """
+        scores = score(self.ranker, batch)
+        curve = self.observation()
+        return scores if curve is None else scores + torch.from_numpy(np.log(curve)).to(scores)[batch.positions - 1]
 
     def exposure(self, clicks: Clicks) -> Float64:
         """How often each entry was seen, in units of the first position: impressions times observation, [entries]."""
+        curve = self.observation()
+        shown = clicks.list_impressions.astype(np.float64)
+        return shown if curve is None else shown * curve[clicks.positions - 1]
+
+    def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
+        """All parameters, in groups, each with its learning rate as a multiple of the common one."""
+        return [(1.0, list(self.parameters()))]
+
+
+class Method(Protocol):
+    """Settings of a debiasing method, a frozen dataclass that is final.
+
+    Attributes:
+        name: the method's short name.
+        learns_observation: whether a learner must be trained before it can say the exposure of a log.
+    """
+
+    name: ClassVar[str]
+    learns_observation: ClassVar[bool]
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> Learner:
+        """A learner around `ranker` for a log such as `clicks`, whose positions and counts may set it up."""
         ...

@@ -1,10 +1,10 @@
-"""What a ranker is: settings that build a network, or a tree ensemble that learns by itself."""
+"""What a ranker is: settings of a network that any method's loss can train, or of an ensemble that trains itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-from clickprism.types import Float32, Float64
+from clickprism.rankers.lambdamart import LambdaMART
 
 if TYPE_CHECKING:
     from torch import nn
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class NetworkRanker(Protocol):
-    """Settings of a ranker that learns by gradients: any method's loss can train what `build` returns."""
+    """Settings of a ranker that learns by gradients: a frozen dataclass that is final."""
 
     name: ClassVar[str]
 
@@ -21,12 +21,4 @@ class NetworkRanker(Protocol):
         ...
 
 
-class Scores(Protocol):
-    """Anything that scores documents: a fitted network or a fitted ensemble."""
-
-    def __call__(self, features: Float32) -> Float64:
-        """[documents, features] to [documents]; higher ranks first."""
-        ...
-
-
-Settings = Any  # a ranker's frozen dataclass
+Ranker: TypeAlias = NetworkRanker | LambdaMART

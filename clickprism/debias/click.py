@@ -1,0 +1,44 @@
+"""The floor: clicks taken for relevance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import nn
+
+from clickprism.debias.base import Learner
+from clickprism.debias.listwise import score, softmax_loss
+from clickprism.types import Batch, Clicks
+
+
+@final
+@dataclass(frozen=True)
+class Click:
+    """No correction: softmax cross entropy on the clicks as they are.
+
+    loss = - sum_i c_i log softmax_i(f(x))
+
+    Unbiased when every document is observed alike: when the log has no position bias.
+    """
+
+    name: ClassVar[str] = "click"
+    learns_observation: ClassVar[bool] = False
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
+        """A learner with no observation model."""
+        return ClickLearner(ranker)
+
+
+@final
+class ClickLearner(Learner):
+    """The ranker and the loss on plain clicks."""
+
+    def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """Softmax cross entropy on the clicks."""
+        return {"ranking": softmax_loss(score(self.ranker, batch), batch.clicks, mask=batch.mask)}
+
+    def observation(self) -> None:
+        """None: nothing is said about observation."""
+        return

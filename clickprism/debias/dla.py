@@ -1,0 +1,84 @@
+"""The dual learning algorithm: relevance and observation learned together, each correcting the other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import nn
+
+from clickprism.debias.base import Learner
+from clickprism.debias.listwise import score, softmax_loss
+from clickprism.errors import SettingError
+from clickprism.types import Batch, Clicks, Float64
+
+LARGEST_LOG = 60.0  # a weight beyond e^60 is no weight, and infinity times no click would not be 0
+
+
+@final
+@dataclass(frozen=True)
+class DualLearning:
+    """Two softmax cross entropies that weigh each other (Ai et al., 2018, Eqs. 9 to 12).
+
+    ranking     = - sum_i c_i (o_1 / o_k(i)) log softmax_i(f(x))
+    observation = - sum_i c_i (r_1 / r_i) log softmax_i(g_k(i)),  r = exp f, o = exp g
+
+    with one free logit g a position, r_1 the relevance of the first document of the list, and weights through which no
+    gradient flows. Unbiased when the observation depends on nothing but the position and documents that look alike
+    stand at different positions: then both factors are recovered up to a constant.
+
+    Attributes:
+        max_weight: weights above this are cut to it; 0 cuts nothing.
+        observation_rate: the learning rate of g, as a multiple of the ranker's.
+    """
+
+    name: ClassVar[str] = "dla"
+    learns_observation: ClassVar[bool] = True
+    max_weight: float = 0.0
+    observation_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.max_weight < 0:
+            raise SettingError("max_weight", self.max_weight, "not be negative (0 for no limit)")
+        if self.observation_rate <= 0:
+            raise SettingError("observation_rate", self.observation_rate, "be positive")
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> DualLearner:
+        """A learner with one observation logit for each position of the log, all 0 at the start."""
+        return DualLearner(self, ranker, clicks.max_position)
+
+
+@final
+class DualLearner(Learner):
+    """The ranker and the observation logits."""
+
+    def __init__(self, settings: DualLearning, ranker: nn.Module, positions: int) -> None:
+        super().__init__(ranker)
+        self.settings = settings
+        self.log_observation = nn.Parameter(torch.zeros(positions))
+
+    def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """The two cross entropies, each weighted by the other side."""
+        scores = score(self.ranker, batch)
+        seen = self.log_observation[batch.positions - 1]
+        by_observation = self._weight(self.log_observation[0] - seen)
+        by_relevance = self._weight(scores[:, :1] - scores)
+        return {
+            "ranking": softmax_loss(scores, batch.clicks * by_observation, mask=batch.mask),
+            "observation": softmax_loss(seen, batch.clicks * by_relevance, mask=batch.mask),
+        }
+
+    def _weight(self, log_weight: torch.Tensor) -> torch.Tensor:
+        limit = math.log(self.settings.max_weight) if self.settings.max_weight > 0 else LARGEST_LOG
+        return log_weight.detach().clamp_max(limit).exp()
+
+    def observation(self) -> Float64:
+        """exp(g_k - g_1)."""
+        curve = self.log_observation.detach().double()
+        return (curve - curve[0]).exp().numpy()
+
+    def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
+        """The ranker's group and the observation's."""
+        return [(1.0, list(self.ranker.parameters())), (self.settings.observation_rate, [self.log_observation])]

@@ -1,0 +1,85 @@
+"""Inverse propensity weighting: each click counts as many as its position hides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from torch import nn
+
+from clickprism.debias.base import Learner
+from clickprism.debias.listwise import score, softmax_loss
+from clickprism.errors import SettingError
+from clickprism.types import Batch, Clicks, Float64
+
+
+@final
+@dataclass(frozen=True)
+class InversePropensity:
+    """Softmax cross entropy with every click divided by the observation at its position (Joachims et al., 2017).
+
+    loss = - sum_i c_i / max(o_k / o_1, floor) log softmax_i(f(x)),  k the position of i
+
+    Unbiased when the propensities are right, the observation depends on nothing but the position, and `floor` is 0.
+    A floor trades bias for variance. `self_normalise` divides by the mean weight of the clicks in the batch: the size
+    of the step then no longer depends on which positions happened to be clicked.
+
+    Attributes:
+        propensities: the observation at positions 1, 2, ...; only ratios to the first matter.
+        floor: relative propensities below this are raised to it; 0 clips nothing.
+        self_normalise: divide by the mean weight.
+    """
+
+    name: ClassVar[str] = "ipw"
+    learns_observation: ClassVar[bool] = False
+    propensities: tuple[float, ...] = ()
+    floor: float = 0.0
+    self_normalise: bool = False
+
+    def __post_init__(self) -> None:
+        if not all(0 < value <= 1 for value in self.propensities):
+            raise SettingError("propensities", self.propensities, "all be in (0, 1]")
+        if not 0 <= self.floor <= 1:
+            raise SettingError("floor", self.floor, "be in [0, 1]")
+
+    def relative(self, positions: int) -> Float64:
+        """The clipped propensities of positions 1 to `positions`, relative to the first."""
+        if len(self.propensities) < positions:
+            raise SettingError(
+                "propensities",
+                self.propensities,
+                f"give one value for each of the {positions} positions in the log "
+                "(a simulation knows them; an estimate will do)",
+            )
+        curve = np.asarray(self.propensities[:positions], dtype=np.float64)
+        relative: Float64 = np.maximum(curve / curve[0], self.floor)
+        return relative
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> InversePropensityLearner:
+        """A learner with the given weights for the positions of the log."""
+        return InversePropensityLearner(ranker, self.relative(clicks.max_position), self.self_normalise)
+
+
+@final
+class InversePropensityLearner(Learner):
+    """The ranker and a fixed weight a position."""
+
+    log_observation: torch.Tensor
+
+    def __init__(self, ranker: nn.Module, relative: Float64, self_normalise: bool) -> None:
+        super().__init__(ranker)
+        self.self_normalise = self_normalise
+        self.register_buffer("log_observation", torch.from_numpy(np.log(relative)).float())
+
+    def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """Softmax cross entropy on the weighted clicks."""
+        weighted = batch.clicks * torch.exp(-self.log_observation[batch.positions - 1])
+        if self.self_normalise:
+            weighted = weighted * (batch.clicks.sum() / weighted.sum().clamp_min(1e-12))
+        return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
+
+    def observation(self) -> Float64:
+        """The relative propensities in use."""
+        return self.log_observation.double().exp().numpy()

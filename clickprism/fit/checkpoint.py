@@ -1,0 +1,84 @@
+"""Checkpoints: one safetensors file with the weights, the best weights, the optimiser, and where the loop stands.
+
+Random numbers need no place in it: the loop draws them anew each epoch from the seed and the epoch's number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from clickprism.debias.base import Learner
+from clickprism.errors import DataError, SettingError
+from clickprism.fit.settings import Plain, Progress, Record
+
+FORMAT = 1
+Weights = dict[str, torch.Tensor]
+
+
+def save(
+    path: Path,
+    learner: Learner,
+    optimiser: torch.optim.Optimizer,
+    *,
+    best: Weights,
+    progress: Progress,
+    plan: Plain,
+) -> None:
+    """Write a checkpoint; a reader sees the old one or the new one, whole. `plan` is what a resumed run must share."""
+    tensors = {f"learner.{key}": value for key, value in learner.state_dict().items()}
+    tensors |= {f"best.{key}": value for key, value in best.items()}
+    for index, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{index}.{key}": torch.as_tensor(value) for key, value in state.items()}
+    metadata = {
+        "format": str(FORMAT),
+        "progress": json.dumps(asdict(progress)),
+        "plan": json.dumps(plan, sort_keys=True),
+    }
+    part = path.with_name(f"{path.name}.part")
+    save_file({key: value.detach().clone().contiguous() for key, value in tensors.items()}, part, metadata)
+    os.replace(part, path)
+
+
+def load(path: Path, learner: Learner, optimiser: torch.optim.Optimizer, *, plan: Plain) -> tuple[Progress, Weights]:
+    """Put learner and optimiser back where they were; return where the loop stood, and the best weights."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        if int(metadata["format"]) != FORMAT:
+            raise DataError(f"is a checkpoint of format {metadata['format']}, this version reads {FORMAT}", file=path)
+        progress = _progress(json.loads(metadata["progress"]))
+        _same_plan(json.loads(metadata["plan"]), plan)
+        learner.load_state_dict(_under("learner.", tensors))
+        state = optimiser.state_dict()
+        for key, value in _under("optimiser.", tensors).items():
+            index, _, name = key.partition(".")
+            state["state"].setdefault(int(index), {})[name] = value
+        optimiser.load_state_dict(state)
+    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OSError) as error:
+        remedy = "Remove it, or train without --resume"
+        raise DataError(f"is not a usable checkpoint ({error})", file=path, remedy=remedy) from None
+    return progress, _under("best.", tensors)
+
+
+def _under(prefix: str, tensors: Weights) -> Weights:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _progress(values: dict[str, Any]) -> Progress:
+    history = [Record(**record) for record in values.pop("history")]
+    return Progress(**values, history=history)
+
+
+def _same_plan(then: Plain, now: Plain) -> None:
+    for key in sorted(set(then) | set(now)):
+        if then.get(key) != now.get(key):
+            raise SettingError(key, now.get(key), f"be {then.get(key)!r} as in the checkpoint that is to be resumed")

@@ -1,0 +1,121 @@
+"""How to train, apart from what: the settings of the loop, what it validates by, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from clickprism.errors import SettingError
+from clickprism.model import Model
+from clickprism.types import Clicks, Float64, Lists
+
+Scorer: TypeAlias = Callable[[Lists], Float64]
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """The settings of the training loop.
+
+    Attributes:
+        epochs: how often to go over the distinct ranked lists, at most.
+        batch_size: ranked lists a step.
+        optimiser: adagrad is what the field's papers use and needs the least tuning; its `learning_rate` is then .05.
+        learning_rate: the step size.
+        weight_decay: L2 penalty on all weights (decoupled with adamw).
+        clip_norm: the gradient is scaled down to this norm where it is longer; 0 leaves it alone.
+        evaluate_every: epochs between two validations.
+        patience: stop after so many validations without a new best; 0 never stops early.
+        checkpoint_every: epochs between two checkpoints, where there is a folder for them.
+        threads: of torch and LightGBM; 0 takes all cores.
+        seed: of everything random. The same seed and the same number of threads give the same model.
+    """
+
+    epochs: int = 100
+    batch_size: int = 64
+    optimiser: Literal["adagrad", "adam", "adamw", "sgd"] = "adagrad"
+    learning_rate: float = 0.05
+    weight_decay: float = 0.0
+    clip_norm: float = 5.0
+    evaluate_every: int = 1
+    patience: int = 20
+    checkpoint_every: int = 5
+    threads: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "evaluate_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise SettingError(name, getattr(self, name), "be at least 1")
+        for name in ("weight_decay", "clip_norm", "patience", "threads", "seed"):
+            if getattr(self, name) < 0:
+                raise SettingError(name, getattr(self, name), "not be negative")
+        if self.learning_rate <= 0:
+            raise SettingError("learning_rate", self.learning_rate, "be positive")
+        if self.optimiser not in {"adagrad", "adam", "adamw", "sgd"}:
+            raise SettingError("optimiser", self.optimiser, "be one of adagrad, adam, adamw, sgd")
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What chooses the best epoch: a measure of any scorer, such as nDCG on lists that were judged."""
+
+    name: str
+    measure: Callable[[Scorer], float]
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True)
+class Record:
+    """What metrics.jsonl says of an epoch: the mean loss by part, the gradient's mean norm, speed, validation."""
+
+    epoch: int
+    step: int
+    loss: dict[str, float]
+    gradient_norm: float
+    lists_per_second: float
+    seconds: float
+    validation: float | None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model and how it came to be.
+
+    Attributes:
+        model: the best by validation, or the last without one.
+        observation: by position relative to the first, as the method learned it or was given it; None if it has none.
+        history: one record an epoch (for trees: a validation).
+        best_epoch: the epoch (for trees: the number of trees) that the model is from.
+        best_value: its validation; None without one.
+        stopped: why training ended: "epochs", "patience" or "interrupted".
+    """
+
+    model: Model
+    observation: Float64 | None
+    history: tuple[Record, ...]
+    best_epoch: int
+    best_value: float | None
+    stopped: Literal["epochs", "patience", "interrupted"]
+
+
+@dataclass
+class Progress:
+    """Where the loop stands, all of which a checkpoint holds beside the weights."""
+
+    epoch: int = 0
+    step: int = 0
+    best_epoch: int = 0
+    best_value: float | None = None
+    waited: int = 0
+    history: list[Record] = field(default_factory=list)
+
+    def is_best(self, value: float | None, validation: Validation | Clicks | None) -> bool:
+        """Whether this value is a new best; without a validation every epoch is."""
+        if value is None or self.best_value is None:
+            return validation is None or value is not None
+        lower = isinstance(validation, Validation) and not validation.higher_is_better
+        return value < self.best_value if lower else value > self.best_value
+
+
+Plain: TypeAlias = dict[str, Any]

@@ -1,0 +1,70 @@
+"""Training of tree ensembles: clicks per exposure as the target."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from clickprism.errors import DataError, SettingError
+from clickprism.fit.settings import FitSettings, Progress, Record, Validation
+from clickprism.rankers.lambdamart import LambdaMART, Trees
+from clickprism.types import Clicks, Float64, Int64
+
+EVERY = 10
+
+
+def clicks_per_exposure(clicks: Clicks, exposure: Float64, *, shrinkage: float) -> tuple[Int64, Float64, Int64]:
+    """The target of each document that was shown: its clicks over its exposure, over the whole log.
+
+    target = (sum of clicks + s m) / (sum of exposure + s) - least,   m the mean over the log, s the shrinkage
+
+    Where exposure is impressions times observation relative to the first position this estimates r(x) o_1, whatever
+    positions the document was shown at; little evidence is drawn towards the mean. The least target becomes 0.
+
+    Returns:
+        The document rows in the order of their lists, their targets, and the number of rows of each list.
+    """
+    documents = clicks.lists.documents
+    clicked = np.bincount(clicks.rows, weights=clicks.clicks, minlength=documents)
+    seen = np.bincount(clicks.rows, weights=exposure, minlength=documents)
+    rows = np.flatnonzero(np.bincount(clicks.rows, minlength=documents))
+    if len(rows) == 0:
+        raise DataError("the log shows no documents")
+    mean = clicked.sum() / max(seen.sum(), 1e-12)
+    targets = (clicked[rows] + shrinkage * mean) / np.maximum(seen[rows] + shrinkage, 1e-12)
+    lengths = np.bincount(clicks.lists.list_of[rows], minlength=len(clicks.lists))
+    return rows, targets - targets.min(), lengths[lengths > 0]
+
+
+def train(
+    clicks: Clicks,
+    exposure: Float64,
+    *,
+    ranker: LambdaMART,
+    settings: FitSettings,
+    validation: Validation | Clicks | None,
+) -> tuple[Trees, Progress, bool]:
+    """Train an ensemble; returns it cut to the best number of trees, the history, and whether patience ran out."""
+    if isinstance(validation, Clicks):
+        raise SettingError("validation", "clicks", "be a measure for trees, whose scores are no click probabilities")
+    rows, targets, lengths = clicks_per_exposure(clicks, exposure, shrinkage=ranker.shrinkage)
+    progress, start = Progress(), time.perf_counter()
+
+    def on_tree(count: int, trees: Trees) -> bool:
+        progress.epoch = progress.step = count
+        if count % EVERY and count != ranker.trees:
+            return False
+        value = None if validation is None else validation.measure(lambda lists: trees(lists.features))
+        seconds = time.perf_counter() - start
+        progress.history.append(Record(count, count, {}, 0.0, len(lengths) * count / seconds, seconds, value))
+        if progress.is_best(value, validation):
+            progress.best_epoch, progress.best_value, progress.waited = count, value, 0
+        else:
+            progress.waited += 1
+        return settings.patience > 0 and progress.waited >= settings.patience
+
+    features = clicks.lists.features[rows]
+    trees = ranker.train(features, targets, lengths, seed=settings.seed, threads=settings.threads, on_tree=on_tree)
+    impatient = settings.patience > 0 and progress.waited >= settings.patience
+    return trees.first(progress.best_epoch), progress, impatient

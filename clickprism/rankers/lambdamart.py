@@ -1,0 +1,156 @@
+"""LambdaMART by LightGBM: gradient boosted trees on the lambdarank objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from clickprism.errors import DataError, MissingExtraError, SettingError
+from clickprism.types import Float32, Float64, Int64
+
+MAX_LEVELS = 4096
+
+
+@final
+@dataclass(frozen=True)
+class LambdaMART:
+    """Trees that learn from one real-valued target a document: its gain, such as clicks per exposure.
+
+    LightGBM's lambdarank wants integer labels and a table of gains; here the labels are the distinct targets in order
+    and the table holds the targets themselves, so the pair weights are exactly those of nDCG with the given gains.
+    Grades come in as the gains 2^y - 1, for which this is the usual LambdaMART.
+
+    Attributes:
+        trees: how many, at most.
+        learning_rate: the weight of each tree.
+        leaves: of each tree, at most.
+        min_data_in_leaf: documents in a leaf, at least.
+        feature_share: the share of the features that each tree sees.
+        l2: penalty on leaf values.
+        truncation: only pairs with one document above this place count.
+        shrinkage: clicks per exposure is drawn towards its mean as if by so many more impressions at position 1.
+    """
+
+    name: ClassVar[str] = "lambdamart"
+    trees: int = 300
+    learning_rate: float = 0.05
+    leaves: int = 31
+    min_data_in_leaf: int = 20
+    feature_share: float = 1.0
+    l2: float = 0.0
+    truncation: int = 30
+    shrinkage: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field in ("trees", "min_data_in_leaf", "truncation"):
+            if getattr(self, field) < 1:
+                raise SettingError(field, getattr(self, field), "be at least 1")
+        if self.leaves < 2:
+            raise SettingError("leaves", self.leaves, "be at least 2")
+        if not 0 < self.learning_rate <= 1:
+            raise SettingError("learning_rate", self.learning_rate, "be in (0, 1]")
+        if not 0 < self.feature_share <= 1:
+            raise SettingError("feature_share", self.feature_share, "be in (0, 1]")
+        for field in ("l2", "shrinkage"):
+            if getattr(self, field) < 0:
+                raise SettingError(field, getattr(self, field), "not be negative")
+
+    def train(
+        self,
+        features: Float32,
+        targets: Float64,
+        lengths: Int64,
+        *,
+        seed: int,
+        threads: int,
+        on_tree: Callable[[int, Trees], bool] | None = None,
+    ) -> Trees:
+        """Fit to targets (0 or more, [documents]) in lists of the given lengths.
+
+        `on_tree` is called after each tree with their number and the ensemble so far; it stops by returning True.
+        """
+        if not np.isfinite(targets).all() or float(targets.min(initial=0.0)) < 0:
+            raise DataError("targets of LambdaMART must be finite and not negative")
+        lightgbm = _lightgbm()
+        labels, gains = _levels(targets)
+        parameters: dict[str, Any] = {
+            "objective": "lambdarank",
+            "label_gain": gains.tolist(),
+            "learning_rate": self.learning_rate,
+            "num_leaves": self.leaves,
+            "min_data_in_leaf": self.min_data_in_leaf,
+            "feature_fraction": self.feature_share,
+            "lambda_l2": self.l2,
+            "lambdarank_truncation_level": self.truncation,
+            "metric": "none",
+            "seed": seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": threads,
+            "verbosity": -1,
+        }
+
+        def after(env: Any) -> None:
+            if on_tree is not None and on_tree(env.iteration + 1, Trees(env.model)):
+                raise lightgbm.callback.EarlyStopException(env.iteration, [])
+
+        data = lightgbm.Dataset(features, label=labels, group=lengths, params={"verbosity": -1})
+        return Trees(lightgbm.train(parameters, data, num_boost_round=self.trees, callbacks=[after]))
+
+
+@final
+class Trees:
+    """A fitted ensemble; `text` is LightGBM's own model format, from which it can be read again."""
+
+    def __init__(self, booster: Any) -> None:
+        self._booster = booster
+
+    def __call__(self, features: Float32, *, trees: int | None = None) -> Float64:
+        """[documents, features] to scores [documents], by the first `trees` trees only if given."""
+        if len(features) == 0:
+            return np.zeros(0)
+        scores: Float64 = np.asarray(self._booster.predict(features, num_iteration=trees), dtype=np.float64)
+        return scores
+
+    def first(self, trees: int) -> Trees:
+        """The ensemble of the first `trees` trees."""
+        return Trees.from_text(self._booster.model_to_string(num_iteration=trees))
+
+    @property
+    def text(self) -> str:
+        """The ensemble in LightGBM's model format."""
+        text: str = self._booster.model_to_string(num_iteration=-1)
+        return text
+
+    @classmethod
+    def from_text(cls, text: str) -> Trees:
+        """Read an ensemble from LightGBM's model format."""
+        lightgbm = _lightgbm()
+        try:
+            return cls(lightgbm.Booster(model_str=text))
+        except lightgbm.basic.LightGBMError as error:
+            raise DataError(f"is not a LightGBM model: {error}") from None
+
+
+def _levels(targets: Float64) -> tuple[Int64, Float64]:
+    """The distinct targets as levels 0, 1, 2, ... and the gain of each level; scaled so that the largest gain is 1.
+
+    Above `MAX_LEVELS` distinct targets they are rounded to that many equal steps.
+    """
+    top = float(targets.max(initial=0.0))
+    scaled = targets / top if top > 0 else targets
+    gains, labels = np.unique(scaled, return_inverse=True)
+    if len(gains) > MAX_LEVELS:
+        gains, labels = np.unique(np.rint(scaled * (MAX_LEVELS - 1)) / (MAX_LEVELS - 1), return_inverse=True)
+    return labels.astype(np.int64), gains
+
+
+def _lightgbm() -> Any:
+    try:
+        import lightgbm
+    except ImportError:
+        raise MissingExtraError("trees", "the LambdaMART ranker") from None
+    return lightgbm

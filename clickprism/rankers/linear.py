@@ -1,0 +1,37 @@
+"""The linear ranker: f(x) = w.x + b."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import nn
+
+
+@final
+@dataclass(frozen=True)
+class Linear:
+    """A weight a feature, all 0 at the start: the loss of most methods is then convex, and no seed matters."""
+
+    name: ClassVar[str] = "linear"
+
+    def build(self, features: int) -> nn.Module:
+        """A new network that maps [..., features] to scores [...]."""
+        return LinearNetwork(features)
+
+
+@final
+class LinearNetwork(nn.Module):
+    """Scores [...] from [..., features]."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.output = nn.Linear(features, 1)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """[..., features] to [...]."""
+        scores: torch.Tensor = self.output(features).squeeze(-1)
+        return scores
