@@ -29,6 +29,7 @@ _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _LOW = np.uint64(0xFFFFFF)
 _UNIT = np.float32(2.0**-24)
+_BLOCK = 1024
 
 
 def see(loop: Callable[..., None], shown: Shown, seed: int, model: object) -> Response:
@@ -97,28 +98,52 @@ def by_entry(sessions: Sessions, observation: Float32, answer: Answer) -> None:
 
 
 @compiled_parallel
-def by_last_click(sessions: Sessions, table: Float32, answer: Answer) -> None:
-    """Observation depends on the position and the distance to the last click; see `BrowsingUser.observation`."""
+def by_last_click(sessions: Sessions, tables: tuple[Float32, Float32], answer: Answer) -> None:
+    """Observation depends on the position and on the last click above.
+
+    The first table has a row for the position of the last click, 0 for none, and a column for the position, 1 first.
+    The second is for positions below those: a value for each distance to the last click, and at its end that for none.
+    """
     key, start, offsets, attraction = sessions
+    table, below = tables
     clicks, observed, attracted = answer
-    top = _signed(len(table) - 1)
-    for session in prange(len(offsets) - 1):
-        state = _mix(key + _STEP * (start + np.uint64(session)))
-        first = offsets[session]
-        last = _signed(-1)
-        for place in range(_signed(offsets[session + 1] - first)):
-            entry = first + np.uint64(place)
-            state += _STEP
-            bits = _mix(state)
-            row = min(place, top)
-            column = row if last < 0 else min(place - last, row) - 1
-            seen = _upper(bits) < table[row, column]
-            drawn = _lower(bits) < attraction[entry]
-            click = seen & drawn
-            observed[entry] = seen
-            attracted[entry] = drawn
-            clicks[entry] = click
-            last = place if click else last
+    size = _unsigned(len(below))
+    flat = table.ravel()
+    for block in prange((len(offsets) - 1 + _BLOCK - 1) // _BLOCK):
+        end = min(len(offsets) - 1, (block + 1) * _BLOCK)
+        chance = np.empty(_longest(offsets, block * _BLOCK, end), dtype=np.float32)
+        for session in range(block * _BLOCK, end):
+            state = _mix(key + _STEP * (start + np.uint64(session)))
+            first = offsets[session]
+            length = offsets[session + 1] - first
+            for place in range(length):
+                state += _STEP
+                bits = _mix(state)
+                chance[place] = _upper(bits)
+                attracted[first + place] = _lower(bits) < attraction[first + place]
+            row = _unsigned(0)
+            for place in range(min(length, size)):
+                seen = chance[place] < flat[row + place]
+                click = seen & attracted[first + place]
+                observed[first + place] = seen
+                clicks[first + place] = click
+                row = (place + _unsigned(1)) * size if click else row
+            last = row // size
+            for place in range(size, length):
+                distance = min(place + _unsigned(1) - last, size - _unsigned(1)) if last > 0 else size
+                seen = chance[place] < below[distance - _unsigned(1)]
+                click = seen & attracted[first + place]
+                observed[first + place] = seen
+                clicks[first + place] = click
+                last = place + _unsigned(1) if click else last
+
+
+@compiled
+def _longest(offsets: NDArray[np.uint64], begin: int, end: int) -> int:
+    longest = _unsigned(0)
+    for session in range(begin, end):
+        longest = max(longest, offsets[session + 1] - offsets[session])
+    return int(longest)
 
 
 @compiled_parallel

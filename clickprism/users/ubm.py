@@ -54,16 +54,21 @@ class BrowsingUser:
 
     def observation(self, positions: Int64 | Int32, last_clicks: Int64) -> Float64:
         """The probability that each position is seen, given the position of the last click above, 0 for none."""
-        rows = np.minimum(positions, len(self.table)) - 1
+        size = len(self.table)
+        square = np.array([row + (0.0,) * (size - len(row)) for row in self.table], dtype=np.float64)
+        rows = np.minimum(positions, size) - 1
         columns = np.where(last_clicks == 0, rows, np.minimum(positions - last_clicks, rows) - 1)
-        result: Float64 = self._square()[rows, columns]
+        result: Float64 = square[rows, columns]
         return result
 
     def click(self, shown: Shown, *, seed: int) -> Response:
         """Let one user look at each session."""
         from clickprism.users.kernels import by_last_click, see
 
-        return see(by_last_click, shown, seed, self._square().astype(np.float32))
+        positions = np.arange(1, len(self.table) + 1)
+        last_clicks = np.arange(len(self.table) + 1)[:, None]
+        by_last = self.observation(positions, np.minimum(last_clicks, positions - 1))
+        return see(by_last_click, shown, seed, (by_last.astype(np.float32), np.array(self.table[-1], dtype=np.float32)))
 
     def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
         """Log P(clicks of the session), [sessions]: given the last click above, each entry is on its own."""
@@ -74,7 +79,3 @@ class BrowsingUser:
         last_clicks = np.maximum(above - shown.offsets[shown.session_of] + 1, 0)
         probability = self.observation(shown.positions, last_clicks) * shown.attraction
         return independent_log_likelihood(shown, clicks, probability)
-
-    def _square(self) -> Float64:
-        size = len(self.table)
-        return np.array([row + (0.0,) * (size - len(row)) for row in self.table], dtype=np.float64)

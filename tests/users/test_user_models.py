@@ -123,6 +123,13 @@ def test_browsing_user_against_enumeration() -> None:
     assert_close(simulated[1], observed)
 
 
+def test_browsing_user_below_the_table() -> None:
+    clicks, _ = rates(BrowsingUser(), [1.0] + [0.0] * 10 + [1.0])
+    assert_close(clicks[[0, -1]], np.array([1.0, 0.12]))
+    clicks, _ = rates(BrowsingUser(), [0.0] * 10 + [1.0, 1.0])
+    assert_close(clicks[-2:], np.array([0.43, 0.43 * 1.0 + 0.57 * 0.43]))
+
+
 def seen_given(seen: list[float], attractions: list[float], pattern: tuple[int, ...]) -> Float64:
     """P(observed | clicks): 1 where clicked, else o (1 - a) / (1 - o a)."""
     o, a = np.array(seen), np.array(attractions)
