@@ -10,6 +10,8 @@ import numpy as np
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, Float64, Int64, JudgedLists, Lists, slices
 
+BLOCK = 65536  # rows read at a time
+
 
 @final
 @dataclass(frozen=True)
@@ -74,7 +76,10 @@ class LinearScorer:
 
     def __call__(self, features: Float32) -> Float64:
         """[documents, features] to [documents]; higher ranks first."""
-        return np.asarray(features @ self.weights, dtype=np.float64)
+        scores = np.empty(len(features), dtype=np.float64)
+        for start in range(0, len(features), BLOCK):
+            scores[start : start + BLOCK] = features[start : start + BLOCK] @ self.weights
+        return scores
 
 
 def rank(lists: Lists, scores: Float64, *, length: int = 10, seed: int) -> tuple[Int64, Int64]:
@@ -117,12 +122,12 @@ def _split(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:
     return rows, ends[1:-1]
 
 
-def _deviation(features: Float32, *, block: int = 65536) -> Float64:
+def _deviation(features: Float32) -> Float64:
     """The standard deviation of each feature, 1 where it is constant; by blocks, since the matrix may be on disk."""
     total, squares = np.zeros(features.shape[1]), np.zeros(features.shape[1])
     middle = features[0].astype(np.float64)
-    for start in range(0, len(features), block):
-        part = features[start : start + block] - middle
+    for start in range(0, len(features), BLOCK):
+        part = features[start : start + BLOCK] - middle
         total += part.sum(axis=0)
         squares += (part**2).sum(axis=0)
     if not np.isfinite(squares).all():

@@ -87,6 +87,8 @@ def simulate(
     settings = settings or SimulationSettings()
     if sessions < 0:
         raise SettingError("sessions", sessions, "not be negative")
+    if seed < 0:
+        raise SettingError("seed", seed, "not be negative")
     if len(judged) == 0:
         raise DataError("there are no lists to search")
     user = adapted(user, judged, seed=seed)

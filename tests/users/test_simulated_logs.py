@@ -272,6 +272,8 @@ def test_python_callers_meet_the_same_checks() -> None:
         Intervention("sort")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="sessions"):
         simulate(judged_lists(), PositionUser(), sessions=-1, seed=0)
+    with pytest.raises(SettingError, match="seed"):
+        simulate(judged_lists(), PositionUser(), sessions=1, seed=-1)
     with pytest.raises(DataError, match="no lists"):
         simulate(judged_lists().take([]), PositionUser(), sessions=1, seed=0)
 
