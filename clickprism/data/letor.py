@@ -1,0 +1,291 @@
+"""Judged lists from LETOR, SVMlight and ranklib text, with its errors found and named.
+
+A line is `grade qid:<list> <feature>:<value> ... # comment`. `docs/datamodel.md` has every rule.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from clickprism.data import cache as kept
+from clickprism.data.files import PADDING, Bytes, expand, read_padded
+from clickprism.data.parts import join
+from clickprism.errors import DataError, SettingError
+from clickprism.types import Float32, Int32, Int64, JudgedLists, Lists, Text
+
+PathLike: TypeAlias = str | Path
+Base: TypeAlias = Literal["auto", 0, 1]
+OnError: TypeAlias = Literal["raise", "quarantine"]
+Missing: TypeAlias = Literal["error", "nan"]
+
+GROUP_SUFFIXES = (".query", ".group")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A line that was left out: where it is, what is wrong with it, and the line itself."""
+
+    file: str
+    line: int
+    column: int
+    reason: str
+    raw: bytes
+
+    def to_json(self) -> str:
+        """One line of JSON; `raw` as text in Latin-1, which keeps every byte."""
+        return json.dumps(asdict(self) | {"raw": self.raw.decode("latin-1")})
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What was read: the judged lists, the base of the feature ids, and the lines that were left out."""
+
+    judged: JudgedLists
+    base: int
+    quarantined: tuple[Quarantined, ...] = ()
+
+    def write_quarantine(self, path: PathLike) -> None:
+        """Write the lines that were left out, one JSON object a line."""
+        Path(path).write_text("".join(f"{line.to_json()}\n" for line in self.quarantined), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How lines are read, the same for every file of a reading."""
+
+    features: int | None = None
+    base: Base = "auto"
+    missing: Missing = "error"
+    on_error: OnError = "raise"
+
+    def __post_init__(self) -> None:
+        if self.features is not None and self.features < 1:
+            raise SettingError("features", self.features, "be at least 1")
+        for field, value, allowed in (
+            ("base", self.base, ("auto", 0, 1)),
+            ("missing", self.missing, ("error", "nan")),
+            ("on_error", self.on_error, ("raise", "quarantine")),
+        ):
+            if value not in allowed:
+                raise SettingError(field, value, f"be one of {', '.join(map(repr, allowed))}")
+
+
+def read_letor(
+    path: PathLike | Sequence[PathLike],
+    *,
+    features: int | None = None,
+    base: Base = "auto",
+    missing: Missing = "error",
+    query_file: PathLike | None = None,
+    on_error: OnError = "raise",
+    cache: kept.Place = "default",
+) -> JudgedLists:
+    r"""Read judged lists from LETOR, SVMlight or ranklib text, plain, gzip or zstd.
+
+    Several files are read as one data set: rows of the same `qid` are joined wherever they are, lists in the order of
+    first appearance. Broken input is a `DataError` with file, line and column.
+
+    Args:
+        path: the file, or the files.
+        features: how many features there are; by default the largest feature id decides.
+        base: whether feature ids start from 0 or 1; "auto" is 0 if any id 0 occurs in any of the files, else 1.
+        missing: "nan" takes the values `nan` and `null` for missing ones, kept as NaN; otherwise they are errors.
+        query_file: the lengths of the lists, one a line, for files without `qid:`; found by itself beside the data
+            (rank.train.gz has rank.train.query or rank.train.group).
+        on_error: "quarantine" leaves broken lines out; `scan_letor` also says which.
+        cache: the folder where the parsed arrays are kept for the next time, or None to keep nothing.
+
+    Returns:
+        The lists, features as one float32 matrix [documents, features], memory-mapped where they come from the cache.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "small.txt")
+    ...     size = file.write_text("2 qid:7 1:0.5 3:1 # docid = a\n0 qid:7 2:-1e-2 # docid = b\n")
+    ...     judged = read_letor(file, cache=None)
+    >>> judged.lists.features.tolist(), judged.grades.tolist()
+    ([[0.5, 0.0, 1.0], [0.0, -0.009999999776482582, 0.0]], [2, 0])
+    >>> judged.lists.query_ids.tolist(), judged.lists.document_ids.tolist()
+    (['7'], ['a', 'b'])
+    """
+    reading = scan_letor(
+        path,
+        features=features,
+        base=base,
+        missing=missing,
+        query_file=query_file,
+        on_error=on_error,
+        cache=cache,
+    )
+    return reading.judged
+
+
+def scan_letor(
+    path: PathLike | Sequence[PathLike],
+    *,
+    features: int | None = None,
+    base: Base = "auto",
+    missing: Missing = "error",
+    query_file: PathLike | None = None,
+    on_error: OnError = "raise",
+    cache: kept.Place = "default",
+) -> Reading:
+    """Read judged lists as `read_letor` does, and say which lines were left out."""
+    options = Options(features, base, missing, on_error)
+    files = [Path(path)] if isinstance(path, str | Path) else [Path(each) for each in path]
+    if not files:
+        raise DataError("no file to read")
+    if query_file is not None and len(files) > 1:
+        raise SettingError("query_file", str(query_file), "not be given with several files, which each have their own")
+    lengths = None if query_file is None else Path(query_file)
+    where = kept.folder(cache)
+    parsed = [_cached(file, lengths, options, where) for file in files]
+    if len({part.base for part in parsed}) > 1:
+        parsed = [_cached(file, lengths, replace(options, base=0), where) for file in files]
+    quarantined = tuple(line for part in parsed for line in part.quarantined)
+    if quarantined:
+        log.warning("%d broken lines left out of %s", len(quarantined), ", ".join(str(file) for file in files))
+    return Reading(_together(parsed), parsed[0].base, quarantined)
+
+
+@dataclass(frozen=True, eq=False)
+class _Parsed:
+    """One file: its lists, whether they have names of their own, and what was left out."""
+
+    judged: JudgedLists
+    base: int
+    named: bool
+    quarantined: tuple[Quarantined, ...]
+
+
+def _together(parsed: Sequence[_Parsed]) -> JudgedLists:
+    if len(parsed) == 1:
+        return parsed[0].judged
+    width = max(part.judged.lists.features.shape[1] for part in parsed)
+    parts, numbered = [], 0
+    for part in parsed:
+        lists = part.judged.lists
+        short = width - lists.features.shape[1]
+        features = np.pad(lists.features, ((0, 0), (0, short))) if short else lists.features
+        ids = lists.query_ids
+        if not part.named:
+            ids = np.array([str(int(number) + numbered) for number in ids])
+            numbered = int(ids[-1])
+        parts.append(JudgedLists(Lists(features, lists.offsets, ids, lists.document_ids), part.judged.grades))
+    return join(parts)
+
+
+def _cached(file: Path, query_file: Path | None, options: Options, where: Path | None) -> _Parsed:
+    """One file, from the cache if its content was read in the same way before."""
+    lengths = query_file if query_file is not None else _group_file(file)
+    padded: Bytes | None = None
+    key = ""
+    if where is not None:
+        content = kept.recall(where, file)
+        if content is None:
+            padded = read_padded(file)
+            content = kept.digest(padded.data)
+            kept.remember(where, file, content)
+        groups = "" if lengths is None else kept.digest(read_padded(lengths).data)
+        how = [content, groups, query_file is not None, options.features, options.base, options.missing]
+        key = kept.digest(json.dumps(how).encode())
+        found = kept.load(where, key)
+        if found is not None:
+            return _from_arrays(*found, file=file, on_error=options.on_error)
+    parsed = _parse(file, read_padded(file) if padded is None else padded, query_file, lengths, options)
+    if where is not None and kept.store(where, key, *_to_arrays(parsed)):
+        found = kept.load(where, key)
+        if found is not None:
+            return _from_arrays(*found, file=file, on_error=options.on_error)
+    return parsed
+
+
+def _to_arrays(parsed: _Parsed) -> tuple[kept.Arrays, dict[str, Any]]:
+    lists = parsed.judged.lists
+    arrays: kept.Arrays = {
+        "features": lists.features,
+        "grades": parsed.judged.grades,
+        "offsets": lists.offsets,
+        "query_ids": lists.query_ids,
+    }
+    if lists.document_ids is not None:
+        arrays["document_ids"] = lists.document_ids
+    lines = [[bad.line, bad.column, bad.reason, bad.raw.decode("latin-1")] for bad in parsed.quarantined]
+    return arrays, {"base": parsed.base, "named": parsed.named, "quarantined": lines}
+
+
+def _from_arrays(arrays: kept.Arrays, facts: dict[str, Any], *, file: Path, on_error: OnError) -> _Parsed:
+    bad = tuple(
+        Quarantined(str(file), line, column, reason, raw.encode("latin-1"))
+        for line, column, reason, raw in facts["quarantined"]
+    )
+    if bad and on_error == "raise":
+        raise DataError(bad[0].reason, file=file, line=bad[0].line, column=bad[0].column)
+    lists = Lists(arrays["features"], arrays["offsets"], arrays["query_ids"], arrays.get("document_ids"))
+    return _Parsed(JudgedLists(lists, arrays["grades"]), facts["base"], facts["named"], bad)
+
+
+def _group_file(file: Path) -> Path | None:
+    stems = [file.name, *(file.name.removesuffix(end) for end in (".gz", ".zst")), file.stem, Path(file.stem).stem]
+    for stem in dict.fromkeys(stems):
+        for suffix in GROUP_SUFFIXES:
+            candidate = file.with_name(stem + suffix)
+            if candidate != file and candidate.is_file():
+                return candidate
+    return None
+
+
+def _parse(file: Path, padded: Bytes, query_file: Path | None, lengths: Path | None, options: Options) -> _Parsed:
+    from clickprism.data.rows import read_rows
+
+    if len(padded) == PADDING:
+        raise DataError("is empty", file=file)
+    text = expand(padded, file=file)
+    rows = read_rows(text, file=file, named=None if query_file is None else False, options=options)
+    if rows.named:
+        names, owner = rows.names, rows.owner
+    elif lengths is None:
+        expected = " or ".join(Path(file.name).stem + suffix for suffix in GROUP_SUFFIXES)
+        raise DataError("has no qid: and no file of list lengths", file=file, remedy=f"Put {expected} beside it")
+    else:
+        names, owner = _owners(lengths, file, rows.lines)
+        owner = np.delete(owner, rows.left_out)
+    quarantined = tuple(Quarantined(str(file), *bad) for bad in rows.quarantined)
+    judged = _grouped(rows.features, rows.grades, names, owner, rows.document_ids)
+    return _Parsed(judged, rows.base, rows.named, quarantined)
+
+
+def _grouped(features: Float32, grades: Int32, names: Text, owner: Int64, document_ids: Text | None) -> JudgedLists:
+    """Lists from rows and the list that owns each; lists without rows are dropped."""
+    if bool((np.diff(owner) < 0).any()):
+        order = np.argsort(owner, kind="stable")
+        features, grades, owner = features[order], grades[order], owner[order]
+        document_ids = None if document_ids is None else document_ids[order]
+    lengths = np.bincount(owner, minlength=len(names))
+    offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64)
+    return JudgedLists(Lists(features, offsets, names[lengths > 0], document_ids), grades)
+
+
+def _owners(path: Path, data: Path, lines: int) -> tuple[Text, Int64]:
+    """The number of each list in a group file, from 1, and the list of each line of the data."""
+    lengths = []
+    for number, line in enumerate(expand(read_padded(path), file=path).tobytes().splitlines(), start=1):
+        word = line.strip()
+        if not word:
+            continue
+        if not word.isdigit() or len(word) > 12:
+            raise DataError("expected the length of a list, a whole number", file=path, line=number, column=1)
+        lengths.append(int(word))
+    if sum(lengths) != lines:
+        raise DataError(f"its lengths add up to {sum(lengths)}, but {data.name} has {lines} lines of data", file=path)
+    names = np.array([str(number) for number in range(1, len(lengths) + 1)])
+    return names, np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)

@@ -1,0 +1,296 @@
+"""Public data sets by name: which files they consist of, how large they are, how papers normalise them.
+
+Nothing is downloaded: a recipe says what must be in a folder, checks it, and loads it. `docs/datamodel.md` says where
+the counts come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from clickprism.data.cache import Place
+from clickprism.data.letor import Base, Missing, OnError, PathLike, Reading, scan_letor
+from clickprism.data.normalise import Kind, normalised
+from clickprism.errors import DataError, SettingError
+from clickprism.settings import suggest
+from clickprism.types import Dataset, JudgedLists, Lists
+
+FOLDS = (1, 2, 3, 4, 5)
+PARTS = ("train", "validation", "test")
+ENDINGS = ("", ".gz", ".zst")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a data set consists of.
+
+    Attributes:
+        title: its full name.
+        source: who gives it out, and under what terms.
+        features: how many there are.
+        queries: in all parts together.
+        documents: in all parts together.
+        normalise: what papers on this data do to the features.
+        files: the file of each part, in order train, validation, test.
+        parts: queries and documents of each part, where they are known and the same for everyone.
+        folds: whether the files lie in folders Fold1 to Fold5, each of which holds all the data.
+        subsets: whether S1.txt to S5.txt may stand in for the folds.
+    """
+
+    title: str
+    source: str
+    features: int
+    queries: int
+    documents: int
+    normalise: Kind = "none"
+    files: tuple[str, str, str] = ("train.txt", "vali.txt", "test.txt")
+    parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    folds: bool = False
+    subsets: bool = False
+
+
+LETOR_SOURCE = "Microsoft Research, LETOR 4.0 (the supervised, query-level-normalised version), for research"
+MSLR_SOURCE = "Microsoft Research, Learning to Rank Datasets, for research"
+
+RECIPES: dict[str, Recipe] = {
+    "yahoo": Recipe(
+        title="Yahoo! Learning to Rank Challenge, set 1",
+        source="Yahoo Webscope, data set C14, by application for research",
+        features=700,
+        queries=29_921,
+        documents=709_877,
+        files=("set1.train.txt", "set1.valid.txt", "set1.test.txt"),
+        parts={"train": (19_944, 473_134), "validation": (2_994, 71_083), "test": (6_983, 165_660)},
+    ),
+    "istella-s": Recipe(
+        title="Istella-S LETOR",
+        source="Istella, LETOR data sets, for non-commercial use",
+        features=220,
+        queries=33_018,
+        documents=3_408_630,
+        normalise="log1p",
+        parts={"train": (19_245, 2_043_304), "validation": (7_211, 684_076), "test": (6_562, 681_250)},
+    ),
+    "mslr-web10k": Recipe("MSLR-WEB10K", MSLR_SOURCE, 136, 10_000, 1_200_192, normalise="log1p", folds=True),
+    "mslr-web30k": Recipe("MSLR-WEB30K", MSLR_SOURCE, 136, 31_531, 3_771_125, normalise="log1p", folds=True),
+    "mq2007": Recipe("LETOR 4.0 MQ2007", LETOR_SOURCE, 46, 1_692, 69_623, folds=True, subsets=True),
+    "mq2008": Recipe("LETOR 4.0 MQ2008", LETOR_SOURCE, 46, 784, 15_211, folds=True, subsets=True),
+}
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many queries and documents a part has, and how many it should have."""
+
+    part: str
+    queries: int
+    documents: int
+    expected_queries: int
+    expected_documents: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether both are as expected."""
+        return (self.queries, self.documents) == (self.expected_queries, self.expected_documents)
+
+    def __str__(self) -> str:
+        found = f"{self.part}: {self.queries:,} queries, {self.documents:,} documents"
+        wanted = f"; expected {self.expected_queries:,} and {self.expected_documents:,}"
+        return found if self.ok else found + wanted
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a folder holds of a data set."""
+
+    name: str
+    folder: Path
+    found: tuple[Path, ...]
+    missing: tuple[str, ...]
+    counts: tuple[Count, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing and all counts are as expected."""
+        return not self.missing and all(count.ok for count in self.counts)
+
+    def __str__(self) -> str:
+        recipe = RECIPES[self.name]
+        lines = [f"{recipe.title} in {self.folder}: {'complete' if self.ok else 'not complete'}"]
+        lines += [f"  found {file}" for file in self.found]
+        lines += [f"  missing {file} (or {file}.gz, {file}.zst)" for file in self.missing]
+        lines += [f"  {count}" for count in self.counts]
+        return "\n".join(lines if self.ok else [*lines, f"  get it from: {recipe.source}"])
+
+
+def check(name: str, folder: PathLike, *, cache: Place = "default") -> Report:
+    """Say what a folder holds of a data set, what is missing, and whether the counts are the known ones.
+
+    Of a data set in folds, every fold that is there is checked; one whole fold is enough.
+    """
+    recipe = _recipe(name)
+    where = Path(folder)
+    layouts = _layouts(recipe, where)
+    whole = [layout for layout in layouts if not _missing(where, layout)]
+    if not whole:
+        best = min(layouts, key=lambda layout: len(_missing(where, layout)))
+        found = tuple(file for part in best.values() for each in part if (file := _find(where, each)) is not None)
+        return Report(name, where, found, tuple(_missing(where, best)), ())
+    files, counts = [], []
+    for layout in whole:
+        parts = {part: _read(recipe, where, layout[part], "raise", cache).judged for part in layout}
+        counts += _counts(recipe, parts, _label(layout))
+        files += [file for part in layout.values() for each in part if (file := _find(where, each)) is not None]
+    return Report(name, where, tuple(dict.fromkeys(files)), (), tuple(dict.fromkeys(counts)))
+
+
+def load(
+    name: str,
+    folder: PathLike,
+    *,
+    fold: int = 1,
+    normalise: Kind | Literal["recipe"] = "recipe",
+    drop_without_relevant: bool = False,
+    verify: bool = True,
+    on_error: OnError = "raise",
+    cache: Place = "default",
+) -> Dataset:
+    """Load a public data set from a folder.
+
+    Args:
+        name: a key of `RECIPES`.
+        folder: where its files are, plain, .gz or .zst.
+        fold: which fold, for data sets in folds. Fold k trains on S_k, S_k+1, S_k+2, validates on the next subset and
+            tests on the one after, counted around.
+        normalise: "recipe" for what papers on this data do, or a kind of `clickprism.data.normalise`; statistics
+            come from the whole training part.
+        drop_without_relevant: leave out lists without a document of grade 1 or more, in every part.
+        verify: refuse data whose counts of queries and documents are not the known ones.
+        on_error: see `read_letor`.
+        cache: see `read_letor`.
+    """
+    recipe = _recipe(name)
+    where = Path(folder)
+    if fold not in FOLDS:
+        raise SettingError("fold", fold, "be from 1 to 5")
+    layouts = [layout for layout in _layouts(recipe, where) if _fold(layout) in (fold, None)]
+    if recipe.subsets:
+        layouts.append({part: _subset_files(fold)[part] for part in PARTS})
+    whole = [layout for layout in layouts if set(layout) == set(PARTS) and not _missing(where, layout)]
+    if not whole:
+        missing = ", ".join(_missing(where, layouts[0]))
+        raise DataError(f"{recipe.title} lacks {missing}", file=where, remedy=f"Get it from: {recipe.source}")
+    parts = {part: _read(recipe, where, whole[0][part], on_error, cache).judged for part in PARTS}
+    wrong = [str(count) for count in _counts(recipe, parts, f"fold {fold}") if verify and not count.ok]
+    if wrong:
+        raise DataError(f"{recipe.title}: {'; '.join(wrong)}", file=where, remedy="verify=False loads it all the same")
+    label = f"{name}/fold{fold}" if recipe.folds else name
+    dataset = Dataset(label, parts["train"], parts["validation"], parts["test"])
+    return _finish(dataset, recipe.normalise if normalise == "recipe" else normalise, drop_without_relevant)
+
+
+def load_parts(
+    train: PathLike | Sequence[PathLike],
+    validation: PathLike | Sequence[PathLike],
+    test: PathLike | Sequence[PathLike],
+    *,
+    name: str = "files",
+    features: int | None = None,
+    base: Base = "auto",
+    missing: Missing = "error",
+    normalise: Kind = "none",
+    drop_without_relevant: bool = False,
+    on_error: OnError = "raise",
+    cache: Place = "default",
+) -> Dataset:
+    """A data set from anyone's files; the parts share the base of the feature ids and the number of features."""
+
+    def scan(path: PathLike | Sequence[PathLike], base: Base) -> Reading:
+        return scan_letor(path, features=features, base=base, missing=missing, on_error=on_error, cache=cache)
+
+    paths = (train, validation, test)
+    readings = [scan(path, base) for path in paths]
+    if len({reading.base for reading in readings}) > 1:
+        readings = [scan(path, 0) for path in paths]
+    width = max(reading.judged.lists.features.shape[1] for reading in readings)
+    parts = [_widened(reading.judged, width) for reading in readings]
+    return _finish(Dataset(name, *parts), normalise, drop_without_relevant)
+
+
+def _recipe(name: str) -> Recipe:
+    if name not in RECIPES:
+        raise SettingError("recipe", name, f"be a known data set ({suggest(name, RECIPES)})")
+    return RECIPES[name]
+
+
+Layout = dict[str, tuple[str, ...]]
+
+
+def _layouts(recipe: Recipe, folder: Path) -> list[Layout]:
+    """The ways in which all of the data may lie in a folder; files of each part, by name."""
+    if not recipe.folds:
+        inner = "sample/" if _find(folder, recipe.files[0]) is None and (folder / "sample").is_dir() else ""
+        return [{part: (inner + file,) for part, file in zip(PARTS, recipe.files, strict=True)}]
+    layouts: list[Layout] = [
+        {part: (f"Fold{fold}/{file}",) for part, file in zip(PARTS, recipe.files, strict=True)} for fold in FOLDS
+    ]
+    return [*layouts, {"all": tuple(f"S{subset}.txt" for subset in FOLDS)}] if recipe.subsets else layouts
+
+
+def _subset_files(fold: int) -> Layout:
+    order = [f"S{(fold - 1 + step) % 5 + 1}.txt" for step in range(5)]
+    return {"train": tuple(order[:3]), "validation": (order[3],), "test": (order[4],)}
+
+
+def _fold(layout: Layout) -> int | None:
+    first = next(iter(layout.values()))[0]
+    return int(first[4]) if first.startswith("Fold") else None
+
+
+def _label(layout: Layout) -> str:
+    fold = _fold(layout)
+    return "all" if fold is None else f"fold {fold}"
+
+
+def _find(folder: Path, file: str) -> Path | None:
+    return next((path for end in ENDINGS if (path := folder / f"{file}{end}").is_file()), None)
+
+
+def _missing(folder: Path, layout: Layout) -> list[str]:
+    return [file for part in layout.values() for file in part if _find(folder, file) is None]
+
+
+def _read(recipe: Recipe, folder: Path, files: Sequence[str], on_error: OnError, cache: Place) -> Reading:
+    paths = [path for file in files if (path := _find(folder, file)) is not None]
+    return scan_letor(paths, features=recipe.features, base=1, on_error=on_error, cache=cache)
+
+
+def _counts(recipe: Recipe, parts: Mapping[str, JudgedLists], label: str) -> list[Count]:
+    known = [
+        Count(part, len(parts[part]), parts[part].lists.documents, *expected) for part, expected in recipe.parts.items()
+    ]
+    if known:
+        return known
+    queries = sum(len(part) for part in parts.values())
+    documents = sum(part.lists.documents for part in parts.values())
+    return [Count(label, queries, documents, recipe.queries, recipe.documents)]
+
+
+def _widened(judged: JudgedLists, width: int) -> JudgedLists:
+    lists = judged.lists
+    short = width - lists.features.shape[1]
+    if not short:
+        return judged
+    features = np.pad(lists.features, ((0, 0), (0, short)))
+    return JudgedLists(Lists(features, lists.offsets, lists.query_ids, lists.document_ids), judged.grades)
+
+
+def _finish(dataset: Dataset, kind: Kind, drop_without_relevant: bool) -> Dataset:
+    if kind != "none":
+        dataset, _ = normalised(dataset, kind)
+    return dataset.map(JudgedLists.with_relevant) if drop_without_relevant else dataset

@@ -1,0 +1,160 @@
+"""The cache: same content, same arrays; whatever is damaged is made anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clickprism.data import cache as kept
+from clickprism.data import letor
+from clickprism.data.letor import read_letor, scan_letor
+from clickprism.errors import DataError
+
+TEXT = "".join(f"{i % 3} qid:{i // 4} 1:{i} 2:{i * i} # d{i}\n" for i in range(40))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "data.txt"
+    path.write_text(TEXT)
+    os.utime(path, (1_600_000_000, 1_600_000_000))
+    return path
+
+
+@pytest.fixture
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were parsed, not taken from the cache."""
+    seen: list[Path] = []
+    parse = letor._parse
+
+    def counted(*arguments: object) -> object:
+        seen.append(arguments[0])  # type: ignore[arg-type]
+        return parse(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(letor, "_parse", counted)
+    return seen
+
+
+def entry(cache: Path) -> Path:
+    return next(path for path in cache.iterdir() if path.is_dir() and path.name != "files")
+
+
+def test_same_content_is_parsed_once(file: Path, tmp_path: Path, parses: list[Path]) -> None:
+    cache = tmp_path / "cache"
+    first = read_letor(file, cache=cache)
+    again = read_letor(file, cache=cache)
+    copy = tmp_path / "copy.txt"
+    copy.write_text(TEXT)
+    other = read_letor(copy, cache=cache)
+    assert parses == [file]
+    for judged in (again, other):
+        assert np.array_equal(judged.lists.features, first.lists.features)
+        assert judged.lists.query_ids.tolist() == first.lists.query_ids.tolist()
+        assert judged.lists.document_ids is not None
+        assert judged.lists.document_ids.tolist() == [f"d{i}" for i in range(40)]
+        assert np.array_equal(judged.grades, first.grades)
+    assert not list(cache.glob(".writing-*"))
+
+
+def test_an_unchanged_file_is_not_hashed_again(
+    file: Path, tmp_path: Path, parses: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    read_letor(file, cache=cache)
+    monkeypatch.setattr(letor, "read_padded", None)
+    assert len(read_letor(file, cache=cache)) == 10
+    assert parses == [file]
+
+
+def test_changed_content_and_options_are_parsed_again(file: Path, tmp_path: Path, parses: list[Path]) -> None:
+    cache = tmp_path / "cache"
+    read_letor(file, cache=cache)
+    read_letor(file, cache=cache, features=5)
+    file.write_text(TEXT.replace("1:7 ", "1:8 "))
+    os.utime(file, (1_600_000_000, 1_600_000_000))
+    assert read_letor(file, cache=cache).lists.features[7, 0] == 8
+    assert len(parses) == 3
+
+
+def test_list_lengths_are_part_of_the_content(tmp_path: Path) -> None:
+    file = tmp_path / "data.txt"
+    file.write_text("0 1:1\n0 1:2\n0 1:3\n")
+    groups = tmp_path / "data.query"
+    for lengths in ([1, 2], [2, 1]):
+        groups.write_text("\n".join(map(str, lengths)))
+        assert read_letor(file, cache=tmp_path / "cache").lists.lengths.tolist() == lengths
+
+
+@pytest.mark.parametrize("name", ["features.npy", "grades.npy", "query_ids.npy", "manifest"])
+@pytest.mark.parametrize("damage", ["missing", "short", "garbled", "empty"])
+def test_damaged_entries_are_made_anew(file: Path, tmp_path: Path, parses: list[Path], name: str, damage: str) -> None:
+    cache = tmp_path / "cache"
+    expected = read_letor(file, cache=cache).lists.features
+    victim = entry(cache) / name
+    data = victim.read_bytes()
+    if damage == "missing":
+        victim.unlink()
+    else:
+        middle = len(data) // 2
+        garbled = data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :]
+        victim.write_bytes({"short": data[:-9], "garbled": garbled, "empty": b""}[damage])
+    assert np.array_equal(read_letor(file, cache=cache).lists.features, expected)
+    assert len(parses) == 2
+    assert np.array_equal(read_letor(file, cache=cache).lists.features, expected)
+    assert len(parses) == 2
+
+
+def test_large_arrays_are_mapped_and_safe(tmp_path: Path) -> None:
+    matrix = np.arange(200_000, dtype=np.float32).reshape(-1, 100)
+    assert kept.store(tmp_path, "key", {"features": matrix}, {"base": 1})
+    for _ in range(2):
+        found = kept.load(tmp_path, "key")
+        assert found is not None
+        arrays, facts = found
+        assert facts == {"base": 1}
+        assert isinstance(arrays["features"].base, np.memmap)
+        assert np.array_equal(arrays["features"], matrix)
+        arrays["features"][0, 0] = -1
+
+
+def test_quarantine_is_kept_too(tmp_path: Path, parses: list[Path]) -> None:
+    file = tmp_path / "data.txt"
+    file.write_bytes(b"1 qid:1 1:1\nbad \xff line\n")
+    cache = tmp_path / "cache"
+    first = scan_letor(file, on_error="quarantine", cache=cache)
+    again = scan_letor(file, on_error="quarantine", cache=cache)
+    assert len(parses) == 1
+    assert again.quarantined == first.quarantined
+    assert again.quarantined[0].raw == b"bad \xff line"
+    with pytest.raises(DataError, match=r"data\.txt:2:1: expected a grade"):
+        read_letor(file, cache=cache)
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(file: Path, tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file, not a folder")
+    assert len(read_letor(file, cache=blocked)) == 10
+
+
+def test_what_killed_writers_left_is_removed(file: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for name, age in ((".writing-old", 1_600_000_000), (".writing-new", None)):
+        (cache / name).mkdir(parents=True)
+        if age is not None:
+            os.utime(cache / name, (age, age))
+    read_letor(file, cache=cache)
+    assert [path.name for path in cache.glob(".writing-*")] == [".writing-new"]
+
+
+def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLICKPRISM_CACHE", str(tmp_path))
+    assert kept.folder("default") == tmp_path
+    monkeypatch.setenv("CLICKPRISM_CACHE", "off")
+    assert kept.folder("default") is None
+    monkeypatch.delenv("CLICKPRISM_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert kept.folder("default") == tmp_path / ".cache" / "clickprism"
+    assert kept.folder(None) is None

@@ -1,0 +1,149 @@
+"""Recipes: what is missing is named, what is there is counted, folds turn as published."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clickprism.data import recipes
+from clickprism.data.parts import join, split
+from clickprism.data.recipes import RECIPES, check, load, load_parts
+from clickprism.errors import DataError, SettingError
+from clickprism.types import JudgedLists, Lists
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MQ2008 and Istella-S shrunk to one list a subset, of subset number and position."""
+    monkeypatch.setitem(recipes.RECIPES, "mq2008", replace(RECIPES["mq2008"], features=2, queries=5, documents=10))
+    counts = {"train": (1, 2), "validation": (1, 2), "test": (1, 2)}
+    monkeypatch.setitem(recipes.RECIPES, "istella-s", replace(RECIPES["istella-s"], features=2, parts=counts))
+
+
+def subset(number: int) -> str:
+    return f"{number % 2} qid:{number} 1:{number}\n0 qid:{number} 1:{number} 2:5\n"
+
+
+def queries(judged: JudgedLists) -> list[str]:
+    return [str(name) for name in judged.lists.query_ids]
+
+
+def test_published_counts_add_up() -> None:
+    for recipe in RECIPES.values():
+        if recipe.parts:
+            assert sum(queries for queries, _ in recipe.parts.values()) == recipe.queries
+            assert sum(documents for _, documents in recipe.parts.values()) == recipe.documents
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(SettingError, match="did you mean 'mq2008'"):
+        check("mq2009x8", ".")
+    with pytest.raises(SettingError, match="fold"):
+        load("mq2008", ".", fold=6)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_is_missing_is_named(name: str, tmp_path: Path) -> None:
+    report = check(name, tmp_path)
+    assert not report.ok
+    assert report.missing
+    assert all(file in str(report) for file in report.missing)
+    assert RECIPES[name].source in str(report)
+    with pytest.raises(DataError, match="Get it from"):
+        load(name, tmp_path)
+
+
+@pytest.mark.usefixtures("small")
+def test_subsets_turn_around(tmp_path: Path) -> None:
+    for number in (1, 2, 3, 4):
+        (tmp_path / f"S{number}.txt").write_text(subset(number))
+    assert check("mq2008", tmp_path).missing == ("S5.txt",)
+    (tmp_path / "S5.txt.gz").write_bytes(gzip.compress(subset(5).encode()))
+    report = check("mq2008", tmp_path, cache=None)
+    assert report.ok
+    assert "all: 5 queries, 10 documents" in str(report)
+    for fold, train, validation, test in ((1, "123", "4", "5"), (3, "345", "1", "2"), (5, "512", "3", "4")):
+        data = load("mq2008", tmp_path, fold=fold, cache=None)
+        assert data.name == f"mq2008/fold{fold}"
+        assert queries(data.train) == list(train)
+        assert queries(data.validation) == list(validation)
+        assert queries(data.test) == list(test)
+
+
+@pytest.mark.usefixtures("small")
+def test_folds_and_their_counts(tmp_path: Path) -> None:
+    fold = tmp_path / "Fold2"
+    fold.mkdir()
+    (fold / "train.txt").write_text(subset(2) + subset(3) + subset(4))
+    (fold / "vali.txt").write_text(subset(5))
+    assert check("mq2008", tmp_path).missing == ("Fold2/test.txt",)
+    (fold / "test.txt").write_text(subset(1))
+    assert check("mq2008", tmp_path, cache=None).ok
+    data = load("mq2008", tmp_path, fold=2, drop_without_relevant=True, cache=None)
+    assert [queries(part) for part in (data.train, data.validation, data.test)] == [["3"], ["5"], ["1"]]
+    with pytest.raises(DataError, match=r"lacks Fold1/train\.txt"):
+        load("mq2008", tmp_path, fold=1, cache=None)
+    (fold / "test.txt").write_text(subset(1) + subset(9))
+    assert "6 queries, 12 documents; expected 5 and 10" in str(check("mq2008", tmp_path, cache=None))
+    with pytest.raises(DataError, match="verify=False"):
+        load("mq2008", tmp_path, fold=2, cache=None)
+    assert len(load("mq2008", tmp_path, fold=2, verify=False, cache=None).test) == 2
+
+
+@pytest.mark.usefixtures("small")
+def test_istella_is_normalised_by_its_training_part(tmp_path: Path) -> None:
+    inner = tmp_path / "sample"
+    inner.mkdir()
+    for number, name in enumerate(("train", "vali", "test"), start=1):
+        (inner / f"{name}.txt").write_text(f"1 qid:{number} 1:{number} 2:1.79769e+308\n0 qid:{number} 1:0 2:0\n")
+    data = load("istella-s", tmp_path, cache=None)
+    half = np.log(2) / 2  # of 0 and log 2: mean and deviation
+    assert data.train.lists.features[:, 0].tolist() == [1, -1]
+    assert data.test.lists.features[0, 0] == pytest.approx((np.log(4) - half) / half)
+    assert data.train.lists.features[:, 1].tolist() == [1, -1]
+    assert load("istella-s", tmp_path, normalise="none", cache=None).test.lists.features[0, 0] == 3
+
+
+def test_parts_share_base_and_width(tmp_path: Path) -> None:
+    for name, text in (("a", "1 qid:1 1:1\n"), ("b", "1 qid:2 0:2\n"), ("c", "0 qid:3 2:3\n")):
+        (tmp_path / name).write_text(text)
+    data = load_parts(tmp_path / "a", tmp_path / "b", [tmp_path / "c"], name="mine", cache=None)
+    features = [part.lists.features.tolist() for part in (data.train, data.validation, data.test)]
+    assert features == [[[0, 1, 0]], [[2, 0, 0]], [[0, 0, 3]]]
+    assert data.name == "mine"
+
+
+def test_join_and_split() -> None:
+    lists = Lists(np.arange(20, dtype=np.float32)[:, None], np.arange(0, 21, 2), np.array(list("abcdefghij")))
+    judged = JudgedLists(lists, np.zeros(20, np.int32))
+    parts = split(judged, [0.5, 0.3, 0.2], seed=1)
+    assert [len(part) for part in parts] == [5, 3, 2]
+    assert queries(join(parts)) != queries(judged)
+    assert sorted(queries(join(parts))) == queries(judged)
+    assert [queries(part) for part in split(judged, [0.5, 0.3, 0.2], seed=1)] == [queries(part) for part in parts]
+    twice = join([judged, judged])
+    assert twice.lists.features[:4].ravel().tolist() == [0, 1, 0, 1]
+    with pytest.raises(SettingError, match="shares"):
+        split(judged, [0.5, 0.6], seed=1)
+    with pytest.raises(DataError, match="different numbers of features"):
+        join([judged, judged.with_features(np.zeros((20, 2), np.float32))])
+    with pytest.raises(DataError, match="nothing to join"):
+        join([])
+
+
+def test_mq2008_is_complete() -> None:
+    folder = SHARED / "mq2008"
+    if not folder.exists():
+        pytest.skip("needs the shared data folder mq2008")
+    report = check("mq2008", folder, cache=None)
+    assert report.ok, str(report)
+    data = load("mq2008", folder, fold=1, cache=None)
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [471, 157, 156]
+    relevant = load("mq2008", folder, fold=1, drop_without_relevant=True, cache=None)
+    assert sum(len(part) for part in (relevant.train, relevant.validation, relevant.test)) == 564
