@@ -3,6 +3,8 @@
 A text is a `uint8` vector padded with newlines, so no loop has to ask whether it is at the end. Numbers come out
 equal to `numpy.float32(float(text))`, clipped to the range of float32: up to 18 digits go into an integer that is
 scaled by an exact power of ten; the few numbers whose rounding that leaves in doubt are handed back as `hard`.
+
+All loops that call each other stand in this one file: compiled code is cached by the file of the caller.
 """
 
 from __future__ import annotations
@@ -405,30 +407,3 @@ def fill(text: Bytes, place: Place, out: Out, how: How) -> tuple[int, Place, int
         if hards > 0:
             return HARD, Place(at, line, row, top), stop, hards
     return END, Place(at, line, row, top), at, 0
-
-
-@compiled
-def run_starts(text: Bytes, spans: Int64) -> Int64:
-    """The rows whose span of text differs from that of the row before, the first row included."""
-    starts = np.empty(len(spans), np.int64)
-    count = 0
-    for row in range(len(spans)):
-        start, length = spans[row, 0], spans[row, 1] - spans[row, 0]
-        same = row > 0 and length == spans[row - 1, 1] - spans[row - 1, 0]
-        if same:
-            before = spans[row - 1, 0]
-            for place in range(length):
-                same = same and text[start + place] == text[before + place]
-        if not same:
-            starts[count] = row
-            count += 1
-    return starts[:count].copy()
-
-
-@compiled
-def gather(text: Bytes, spans: Int64, out: Bytes) -> None:
-    """Copy each span of text to the start of its row of `out`."""
-    for row in range(len(spans)):
-        start = spans[row, 0]
-        for place in range(spans[row, 1] - start):
-            out[row, place] = text[start + place]

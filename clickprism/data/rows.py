@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clickprism.data import parse
+from clickprism.data import parse, spans
 from clickprism.data.files import Bytes
 from clickprism.errors import DataError
 from clickprism.types import Float32, Int32, Int64, Text
@@ -162,7 +162,7 @@ class _Work:
         if not self.named:
             return np.empty(0, dtype=np.str_), np.empty(0, dtype=np.int64)
         queries = self.out.queries[: self.count]
-        starts = parse.run_starts(self.text, queries)
+        starts = spans.run_starts(self.text, queries)
         known: dict[bytes, int] = {}
         lists = [known.setdefault(self.text[a:b].tobytes(), len(known)) for a, b in queries[starts].tolist()]
         names = np.array([name.decode("utf-8", "backslashreplace") for name in known])
@@ -170,12 +170,12 @@ class _Work:
         return names, np.repeat(np.array(lists, dtype=np.int64), lengths)
 
     def _document_ids(self) -> Text | None:
-        spans = self.out.documents[: self.count]
-        longest = int((spans[:, 1] - spans[:, 0]).max())
+        found = self.out.documents[: self.count]
+        longest = int((found[:, 1] - found[:, 0]).max())
         if longest == 0:
             return None
         out = np.zeros((self.count, longest), np.uint8)
-        parse.gather(self.text, spans, out)
+        spans.gather(self.text, found, out)
         encoded = out.view(f"S{longest}").ravel()
         if int(out.max()) < 128:
             return encoded.astype(np.str_)
