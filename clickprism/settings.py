@@ -101,6 +101,20 @@ def resolve(table: Mapping[str, str], name: str, *, path: str) -> type[Any]:
     return found
 
 
+def choose(table: Mapping[str, str], values: Mapping[str, Any], *, path: str, name: str | None = None) -> Any:
+    """The settings object that a registry names: its `name` from the mapping, the other entries as its settings.
+
+    >>> choose({"fraction": "fractions:Fraction"}, {"name": "fractoin"}, path="number")
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: number.name must be a known name (did you mean 'fraction'?), got 'fractoin'
+    """
+    rest = dict(values)
+    chosen = rest.pop("name", name)
+    if not isinstance(chosen, str):
+        raise SettingError(f"{path}.name", chosen, f"be one of {', '.join(sorted(table))}")
+    return build(resolve(table, chosen, path=f"{path}.name"), rest, path=path)
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as a mapping; what is broken is an error with file and line."""
     try:

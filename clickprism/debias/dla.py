@@ -31,13 +31,15 @@ class DualLearning:
 
     Attributes:
         max_weight: weights above this are cut to it; 0 cuts nothing.
-        observation_rate: the learning rate of g, as a multiple of the ranker's.
+        observation_rate: the learning rate of g, as a multiple of the ranker's. There are few logits and they have far
+            to go: at the ranker's own rate the ranker is at its best long before they are right, and the observation
+            comes out up to three times too high at the lower positions (measured on MQ2008 and the embedded data).
     """
 
     name: ClassVar[str] = "dla"
     learns_observation: ClassVar[bool] = True
     max_weight: float = 0.0
-    observation_rate: float = 1.0
+    observation_rate: float = 10.0
 
     def __post_init__(self) -> None:
         if self.max_weight < 0:
