@@ -9,7 +9,7 @@ import numpy as np
 import pytrec_eval
 
 from benchmarks.base import Result, seconds
-from clickprism.evaluate.measures import evaluate
+from clickprism.evaluation.measures import evaluate
 from clickprism.types import Float64, JudgedLists, Lists
 
 T = TypeVar("T")

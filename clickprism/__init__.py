@@ -1,3 +1,110 @@
-"""clickprism: a click is relevance times observation; clickprism splits the two."""
+"""clickprism: a click is relevance times observation; clickprism splits the two.
+
+The names below are the front door; each is imported when it is first used, so that `import clickprism` is quick and
+needs none of the optional parts.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from clickprism.data.letor import read_letor
+    from clickprism.data.recipes import load
+    from clickprism.data.synthetic import SyntheticSettings, synthetic
+    from clickprism.debias.click import Click
+    from clickprism.debias.dla import DualLearning
+    from clickprism.debias.ipw import InversePropensity
+    from clickprism.debias.labels import Labels
+    from clickprism.errors import ClickprismError
+    from clickprism.evaluation.compare import compare
+    from clickprism.evaluation.measures import evaluate
+    from clickprism.experiment import ExperimentSettings, compare_methods, judged_validation
+    from clickprism.model import Model
+    from clickprism.rankers.lambdamart import LambdaMART
+    from clickprism.rankers.linear import Linear
+    from clickprism.rankers.mlp import MLP
+    from clickprism.training.fit import fit
+    from clickprism.training.settings import FitSettings
+    from clickprism.types import Clicks, Dataset, JudgedLists, Lists, Simulation
+    from clickprism.users.ideal import ideal_clicks
+    from clickprism.users.logs import SimulationSettings, simulate
+    from clickprism.users.pbm import PositionUser
+
+_HOMES = {
+    "Click": "debias.click",
+    "Clicks": "types",
+    "ClickprismError": "errors",
+    "Dataset": "types",
+    "DualLearning": "debias.dla",
+    "ExperimentSettings": "experiment",
+    "FitSettings": "training.settings",
+    "InversePropensity": "debias.ipw",
+    "JudgedLists": "types",
+    "Labels": "debias.labels",
+    "LambdaMART": "rankers.lambdamart",
+    "Linear": "rankers.linear",
+    "Lists": "types",
+    "MLP": "rankers.mlp",
+    "Model": "model",
+    "PositionUser": "users.pbm",
+    "Simulation": "types",
+    "SimulationSettings": "users.logs",
+    "SyntheticSettings": "data.synthetic",
+    "compare": "evaluation.compare",
+    "compare_methods": "experiment",
+    "evaluate": "evaluation.measures",
+    "fit": "training.fit",
+    "ideal_clicks": "users.ideal",
+    "judged_validation": "experiment",
+    "load": "data.recipes",
+    "read_letor": "data.letor",
+    "simulate": "users.logs",
+    "synthetic": "data.synthetic",
+}
+
+__all__ = [
+    "MLP",
+    "Click",
+    "Clicks",
+    "ClickprismError",
+    "Dataset",
+    "DualLearning",
+    "ExperimentSettings",
+    "FitSettings",
+    "InversePropensity",
+    "JudgedLists",
+    "Labels",
+    "LambdaMART",
+    "Linear",
+    "Lists",
+    "Model",
+    "PositionUser",
+    "Simulation",
+    "SimulationSettings",
+    "SyntheticSettings",
+    "__version__",
+    "compare",
+    "compare_methods",
+    "evaluate",
+    "fit",
+    "ideal_clicks",
+    "judged_validation",
+    "load",
+    "read_letor",
+    "simulate",
+    "synthetic",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(f"clickprism.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'clickprism' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,11 +19,11 @@ from clickprism.data.recipes import RECIPES, load, load_parts
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias import METHODS
 from clickprism.errors import SettingError
-from clickprism.evaluate.measures import Empty, Evaluation, Measure, evaluate
-from clickprism.evaluate.ranking import position_shift
-from clickprism.fit.settings import FitSettings, Fitted, Validation
+from clickprism.evaluation.measures import Empty, Evaluation, Measure, evaluate
+from clickprism.evaluation.ranking import position_shift
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose, suggest
+from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Simulation
 from clickprism.users import USERS
 from clickprism.users.base import adapted
@@ -250,7 +250,7 @@ def train_method(
         resume: go on from the checkpoint.
         show: a progress bar.
     """
-    from clickprism.fit.fit import fit
+    from clickprism.training.fit import fit
 
     method = make_method(settings, label, truth=truth)
     return fit(
@@ -387,10 +387,10 @@ def _validation(
         if held_out is None:
             raise SettingError("evaluation.validation", "clicks", "be a measure where no clicks were held out")
         return held_out
-    return label_validation(dataset.validation, settings.validation)
+    return judged_validation(dataset.validation, settings.validation)
 
 
-def label_validation(judged: JudgedLists, measure: str) -> Validation:
+def judged_validation(judged: JudgedLists, measure: str) -> Validation:
     """A validation by a measure on judged lists."""
     parsed = Measure.parse(measure)
     return Validation(

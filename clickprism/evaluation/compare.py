@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias, final, get_args
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluate.measures import Empty, Evaluation, Measure
-from clickprism.evaluate.significance import RESAMPLES, holm, intervals, paired_randomisation, paired_t
+from clickprism.evaluation.measures import Empty, Evaluation, Measure
+from clickprism.evaluation.significance import RESAMPLES, holm, intervals, paired_randomisation, paired_t
 from clickprism.settings import suggest
 from clickprism.types import Float64, Text
 

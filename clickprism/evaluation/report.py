@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from clickprism.errors import DataError
-from clickprism.evaluate.compare import Comparison
-from clickprism.evaluate.tables import as_html
+from clickprism.evaluation.compare import Comparison
+from clickprism.evaluation.tables import as_html
 
 PACKAGES = ("clickprism", "numpy", "scipy", "scikit-learn", "numba", "torch", "lightgbm", "matplotlib")
 
@@ -81,7 +81,7 @@ def render_report(
             raise DataError(
                 f"the figure {caption!r} is not an SVG element", remedy="Make it with clickprism's plots.svg"
             )
-    source = resources.files("clickprism.evaluate").joinpath("templates/report.html.j2").read_text(encoding="utf-8")
+    source = resources.files("clickprism.evaluation").joinpath("templates/report.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(source).render(
         title=title,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.evaluate.compare import Comparison
-from clickprism.evaluate.measures import Measure
+from clickprism.evaluation.compare import Comparison
+from clickprism.evaluation.measures import Measure
 from clickprism.types import Float64
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ import torch
 from clickprism.debias.base import Learner, Method
 from clickprism.debias.listwise import softmax_loss
 from clickprism.errors import TrainingError
-from clickprism.fit import checkpoint
-from clickprism.fit.batches import batches
-from clickprism.fit.display import bar
-from clickprism.fit.settings import FitSettings, Plain, Progress, Record, Validation
 from clickprism.model import network_scores
 from clickprism.rankers.base import NetworkRanker
 from clickprism.settings import plain
+from clickprism.training import checkpoint
+from clickprism.training.batches import batches
+from clickprism.training.display import bar
+from clickprism.training.settings import FitSettings, Plain, Progress, Record, Validation
 from clickprism.types import Batch, Clicks
 
 RUNAWAY: Final = 1e3

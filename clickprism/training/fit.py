@@ -8,12 +8,12 @@ import numpy as np
 
 from clickprism.debias.base import Method
 from clickprism.errors import DataError
-from clickprism.fit import network, trees
-from clickprism.fit.settings import FitSettings, Fitted, Validation
 from clickprism.model import Model
 from clickprism.rankers.base import NetworkRanker, Ranker
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.mlp import MLP
+from clickprism.training import network, trees
+from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.types import Clicks
 
 

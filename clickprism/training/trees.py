@@ -7,8 +7,8 @@ import time
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.fit.settings import FitSettings, Progress, Record, Validation
 from clickprism.rankers.lambdamart import LambdaMART, Trees
+from clickprism.training.settings import FitSettings, Progress, Record, Validation
 from clickprism.types import Clicks, Float64, Int64
 
 EVERY = 10

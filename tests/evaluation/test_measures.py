@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluate.measures import Evaluation, Measure, evaluate
+from clickprism.evaluation.measures import Evaluation, Measure, evaluate
 from clickprism.types import JudgedLists, Lists
 
 

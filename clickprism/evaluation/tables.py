@@ -8,8 +8,8 @@ from html import escape
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from clickprism.evaluate.compare import Comparison, Row
-from clickprism.evaluate.measures import Measure
+from clickprism.evaluation.compare import Comparison, Row
+from clickprism.evaluation.measures import Measure
 
 if TYPE_CHECKING:
     from rich.console import Group

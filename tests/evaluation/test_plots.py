@@ -14,9 +14,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from clickprism.errors import DataError
-from clickprism.evaluate.compare import compare
-from clickprism.evaluate.measures import Evaluation, Measure
-from clickprism.evaluate.plots import (
+from clickprism.evaluation.compare import compare
+from clickprism.evaluation.measures import Evaluation, Measure
+from clickprism.evaluation.plots import (
     COLOURS,
     INK,
     looks_of,
@@ -77,7 +77,7 @@ def test_drawing_leaves_the_settings_of_matplotlib_alone() -> None:
 
 def test_pyplot_is_never_imported_and_matplotlib_only_when_drawing() -> None:
     code = (
-        "import sys, clickprism.evaluate.plots as plots; assert 'matplotlib' not in sys.modules;"
+        "import sys, clickprism.evaluation.plots as plots; assert 'matplotlib' not in sys.modules;"
         "plots.svg(plots.training_curve({'a': ([0, 1], [0, 1])}, measure='MAP'), title='t');"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluate.significance import (
+from clickprism.evaluation.significance import (
     IntervalMethod,
     PairedTest,
     by_query,

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, cast, final, get_args
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluate.ranking import blocks, check_scores, ranked
+from clickprism.evaluation.ranking import blocks, check_scores, ranked
 from clickprism.types import Bool, Float32, Float64, Int32, JudgedLists, Text
 
 Gain: TypeAlias = Literal["exp", "lin"]

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from clickprism.debias.base import Learner
 from clickprism.errors import DataError, SettingError
-from clickprism.fit.settings import Plain, Progress, Record
+from clickprism.training.settings import Plain, Progress, Record
 
 FORMAT = 1
 Weights = dict[str, torch.Tensor]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from clickprism.fit.settings import Record
+from clickprism.training.settings import Record
 
 Show = Callable[[Record], None]
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.evaluate.compare import Comparison, compare
-from clickprism.evaluate.measures import Evaluation, Measure
-from clickprism.evaluate.plots import svg, training_curve
-from clickprism.evaluate.report import render_report, write_report
+from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation.measures import Evaluation, Measure
+from clickprism.evaluation.plots import svg, training_curve
+from clickprism.evaluation.report import render_report, write_report
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -120,4 +120,4 @@ def test_writing_makes_the_folder_and_leaves_only_the_report(tmp_path: Path) -> 
 
 
 def test_the_template_is_part_of_the_package() -> None:
-    assert resources.files("clickprism.evaluate").joinpath("templates/report.html.j2").is_file()
+    assert resources.files("clickprism.evaluation").joinpath("templates/report.html.j2").is_file()

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluate import tables
-from clickprism.evaluate.compare import Comparison, compare
-from clickprism.evaluate.measures import Empty, Evaluation, Measure
-from clickprism.evaluate.significance import holm, interval, paired_randomisation, paired_t
+from clickprism.evaluation import tables
+from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation.measures import Empty, Evaluation, Measure
+from clickprism.evaluation.significance import holm, interval, paired_randomisation, paired_t
 
 NDCG, ARP = Measure.parse("nDCG@10"), Measure.parse("ARP")
 
