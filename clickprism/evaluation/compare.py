@@ -89,6 +89,12 @@ class Comparison:
     resamples: int
     seed: int
 
+    def __str__(self) -> str:
+        """The table as plain text."""
+        from clickprism.evaluation.tables import as_text
+
+        return as_text(self)
+
     @property
     def measures(self) -> tuple[Measure, ...]:
         """The measures, in order."""
