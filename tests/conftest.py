@@ -1,0 +1,48 @@
+"""Small worlds that many tests share."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+import pytest
+
+from clickprism.types import Clicks, JudgedLists, Lists
+
+
+def make_judged(*, lists: int, features: int, seed: int, longest: int = 12) -> JudgedLists:
+    """Random lists of 1 to `longest` documents whose grade follows the first two features."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, longest + 1, lists)
+    lengths[0] = longest
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    matrix = rng.normal(size=(int(offsets[-1]), features)).astype(np.float32)
+    quality = matrix[:, 0] + 0.5 * matrix[:, 1] + 0.2 * rng.normal(size=len(matrix))
+    grades = np.digitize(quality, [0.0, 0.8, 1.4, 2.0]).astype(np.int32)
+    return JudgedLists(Lists(matrix, offsets, np.array([f"q{i}" for i in range(lists)])), grades)
+
+
+def make_clicks(judged: JudgedLists, *, seed: int, sessions: int = 20) -> Clicks:
+    """Position-biased click counts on the lists in file order, positions 1, 2, ..."""
+    rng = np.random.default_rng(seed)
+    lists = judged.lists
+    positions = (np.arange(lists.documents) - lists.offsets[lists.list_of] + 1).astype(np.int32)
+    chance = (0.1 + 0.9 * (2.0**judged.grades - 1) / 15) / positions
+    clicks = rng.binomial(sessions, chance).astype(np.int64)
+    return Clicks(
+        lists, lists.offsets, np.arange(lists.documents), positions, clicks, np.full(len(lists), sessions, np.int64)
+    )
+
+
+@pytest.fixture(scope="session")
+def judged() -> JudgedLists:
+    """Sixty lists of up to twelve documents with five features."""
+    return make_judged(lists=60, features=5, seed=7)
+
+
+@pytest.fixture(scope="session")
+def clicks(judged: JudgedLists) -> Clicks:
+    """Twenty sessions of each list."""
+    return make_clicks(judged, seed=8)

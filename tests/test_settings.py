@@ -1,0 +1,93 @@
+"""Settings: from mappings, with errors that name the field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from clickprism.errors import DataError, SettingError
+from clickprism.settings import build, choose, override, plain, read_toml, resolve
+
+
+@dataclass(frozen=True)
+class Inner:
+    depth: int = 1
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise SettingError("depth", self.depth, "be at least 1")
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    kind: Literal["a", "b"] = "a"
+    hidden: tuple[int, ...] = (3, 2)
+    limit: float | None = None
+    inner: Inner = field(default_factory=Inner)
+
+
+def test_build_and_plain_are_inverse() -> None:
+    settings = build(Outer, {"name": "x", "hidden": [4], "limit": 2, "inner": {"depth": 3}})
+    assert settings == Outer("x", hidden=(4,), limit=2.0, inner=Inner(3))
+    assert build(Outer, plain(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "x", "hiden": [1]}, r"run\.hiden must be a known setting \(did you mean 'hidden'\?\), got \[1\]"),
+        ({"name": "x", "kind": "c"}, r"run\.kind must be of type Literal\['a', 'b'\], got 'c'"),
+        ({"name": "x", "hidden": ["wide"]}, r"run\.hidden must be of type tuple\[int, \.\.\.\], got \['wide'\]"),
+        ({"name": "x", "inner": {"depth": 0}}, r"run\.inner\.depth must be at least 1, got 0"),
+        ({"name": "x", "inner": {"deep": 0}}, r"run\.inner\.deep must be a known setting"),
+        ({"name": "x", "inner": 3}, r"run\.inner must be of type Inner, got 3"),
+        ({}, r"run\.name must be given, got None"),
+    ],
+)
+def test_errors_name_field_and_value(values: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        build(Outer, values, path="run")
+
+
+def test_override_reads_toml_values_and_leaves_its_input_alone() -> None:
+    values = {"fit": {"epochs": 3}}
+    changed = override(values, ["fit.epochs=4", "fit.rate = 1e-2", "user.name=pbm", "on=true", "seeds=[1, 2]"])
+    assert changed == {"fit": {"epochs": 4, "rate": 0.01}, "user": {"name": "pbm"}, "on": True, "seeds": [1, 2]}
+    assert values == {"fit": {"epochs": 3}}
+
+
+@pytest.mark.parametrize("assignment", ["epochs", "=3", "fit.epochs.more=1"])
+def test_override_refuses_what_is_no_assignment(assignment: str) -> None:
+    with pytest.raises(SettingError, match="--set must"):
+        override({"fit": {"epochs": 3}}, [assignment])
+
+
+def test_broken_toml_names_the_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("[fit]\nepochs = \n")
+    with pytest.raises(DataError, match=r"run\.toml: is not valid TOML: .*line 2"):
+        read_toml(path)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_toml(tmp_path / "none.toml")
+
+
+def test_registries_suggest_and_choose() -> None:
+    table = {"inner": f"{__name__}:Inner"}
+    with pytest.raises(SettingError, match=r"part\.name must be a known name \(did you mean 'inner'\?\)"):
+        resolve(table, "iner", path="part.name")
+    with pytest.raises(SettingError, match=r"part\.name must be one of inner, got None"):
+        choose(table, {"depth": 2}, path="part")
+
+
+def test_choose_builds_what_is_named() -> None:
+    from clickprism.rankers import RANKERS
+    from clickprism.rankers.mlp import MLP
+
+    assert choose(RANKERS, {"name": "mlp", "hidden": [8]}, path="ranker") == MLP(hidden=(8,))
+    assert choose(RANKERS, {"hidden": [8]}, path="ranker", name="mlp") == MLP(hidden=(8,))
+    with pytest.raises(SettingError, match=r"ranker\.dropout must be in \[0, 1\), got 1\.0"):
+        choose(RANKERS, {"name": "mlp", "dropout": 1.0}, path="ranker")
