@@ -56,7 +56,7 @@ def load(path: Path, learner: Learner, optimiser: torch.optim.Optimizer, *, plan
         if int(metadata["format"]) != FORMAT:
             raise DataError(f"is a checkpoint of format {metadata['format']}, this version reads {FORMAT}", file=path)
         progress = _progress(json.loads(metadata["progress"]))
-        _same_plan(json.loads(metadata["plan"]), plan)
+        _same_plan(json.loads(metadata["plan"]), json.loads(json.dumps(plan)))
         learner.load_state_dict(_under("learner.", tensors))
         state = optimiser.state_dict()
         for key, value in _under("optimiser.", tensors).items():
@@ -79,6 +79,6 @@ def _progress(values: dict[str, Any]) -> Progress:
 
 
 def _same_plan(then: Plain, now: Plain) -> None:
-    for key in sorted(set(then) | set(now)):
+    for key in dict.fromkeys([*now, *then]):
         if then.get(key) != now.get(key):
             raise SettingError(key, now.get(key), f"be {then.get(key)!r} as in the checkpoint that is to be resumed")
