@@ -9,13 +9,17 @@ SettingError('fit.epochs must be at least 1, got -1')
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ClickprismError(Exception):
     """Any error that clickprism raises on purpose."""
 
     exit_code: ClassVar[int] = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go from a worker process to its parent as it is, whatever the arguments of the class."""
+        return _again, (type(self), self.args, self.__dict__)
 
 
 class SettingError(ClickprismError):
@@ -62,3 +66,9 @@ class MissingExtraError(ClickprismError):
     def __init__(self, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs an optional part: pip install 'clickprism[{extra}]'")
         self.extra = extra
+
+
+def _again(kind: type[ClickprismError], args: tuple[object, ...], state: dict[str, Any]) -> ClickprismError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error

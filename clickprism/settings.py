@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib
+import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
@@ -123,6 +125,36 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise DataError(f"cannot be read ({error.strerror})", file=path) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"is not valid TOML: {error}", file=path) from None
+
+
+def to_toml(values: Mapping[str, Any], *, path: str = "") -> str:
+    """The mapping as TOML that `read_toml` reads back; None, which TOML does not have, is left out.
+
+    >>> print(to_toml({"seeds": [0, 1], "folder": None, "fit": {"rate": 0.05}, "methods": {"dla": {}}}), end="")
+    seeds = [0, 1]
+    <BLANKLINE>
+    [fit]
+    rate = 0.05
+    <BLANKLINE>
+    [methods.dla]
+    """
+    own = {key: value for key, value in values.items() if value is not None and not isinstance(value, Mapping)}
+    tables = {key: value for key, value in values.items() if isinstance(value, Mapping)}
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in own.items()]
+    head = [f"\n[{path}]"] if path and (own or not tables) else []
+    text = "".join(f"{line}\n" for line in [*head, *lines])
+    names = {key: f"{path}.{_toml_key(key)}" if path else _toml_key(key) for key in tables}
+    return text + "".join(to_toml(table, path=names[key]) for key, table in tables.items())
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(each) for each in value)}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value)
 
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:

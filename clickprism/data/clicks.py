@@ -79,16 +79,26 @@ def load_clicks(path: Path | str, lists: Lists) -> Clicks:
 
 def load_simulation(path: Path | str, lists: Lists) -> Simulation:
     """Read clicks on these lists with the truth that was saved beside them."""
+    clicks, truth = load_log(path, lists)
+    if truth is None:
+        raise DataError(f"has no {' and no '.join(_TRUTH)}", file=path, remedy="Only simulations carry the truth.")
+    return Simulation(clicks, truth)
+
+
+def load_log(path: Path | str, lists: Lists) -> tuple[Clicks, Truth | None]:
+    """Read clicks on these lists, and the truth where one was saved beside them."""
     columns = _read(path, lists)
-    missing = [name for name in _TRUTH if name not in columns]
-    if missing:
-        raise DataError(f"has no {' and no '.join(missing)}", file=path, remedy="Only simulations carry the truth.")
     clicks = _clicks(path, lists, columns)
+    missing = [name for name in _TRUTH if name not in columns]
+    if len(missing) == len(_TRUTH):
+        return clicks, None
+    if missing:
+        raise DataError(f"has no {missing[0]}", file=path, remedy="A truth is whole or not there.")
     for name in _TRUTH:
         counts = columns[name]
         if counts.shape != clicks.rows.shape or bool(((counts < 0) | (counts > clicks.list_impressions)).any()):
             raise DataError(f"{name} must count some of the impressions of every entry", file=path)
-    return Simulation(clicks, Truth(columns["observed"], columns["attracted"]))
+    return clicks, Truth(columns["observed"], columns["attracted"])
 
 
 def _read(path: Path | str, lists: Lists) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,51 @@
+"""Whole experiments in one call: data, simulated users, methods, measures.
+
+One `ExperimentSettings` holds every setting there is; a TOML file has the same names. The stages are functions of it,
+so that a command can run one (`load_data`, `simulate_log`, `train_method`) or all (`compare_methods`).
+"""
+
+from clickprism.experiment.compare import Run, compare_methods
+from clickprism.experiment.results import Results, results_of, write_results
+from clickprism.experiment.settings import (
+    DataSettings,
+    EvaluationSettings,
+    ExperimentSettings,
+    read_settings,
+    resolved,
+)
+from clickprism.experiment.stages import (
+    Data,
+    Log,
+    evaluate_models,
+    judged_validation,
+    load_data,
+    load_raw,
+    make_method,
+    simulate_log,
+    train_method,
+)
+from clickprism.experiment.train import Trained, train_ranker
+
+__all__ = [
+    "Data",
+    "DataSettings",
+    "EvaluationSettings",
+    "ExperimentSettings",
+    "Log",
+    "Results",
+    "Run",
+    "Trained",
+    "compare_methods",
+    "evaluate_models",
+    "judged_validation",
+    "load_data",
+    "load_raw",
+    "make_method",
+    "read_settings",
+    "resolved",
+    "results_of",
+    "simulate_log",
+    "train_method",
+    "train_ranker",
+    "write_results",
+]

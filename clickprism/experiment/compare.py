@@ -1,0 +1,182 @@
+"""Every method with every seed, in one process or several."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from multiprocessing import active_children, get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clickprism.errors import TrainingError
+from clickprism.evaluation.measures import Evaluation, evaluate
+from clickprism.evaluation.ranking import position_shift
+from clickprism.experiment.settings import ExperimentSettings
+from clickprism.experiment.stages import LEAST_OBSERVATION, load_data, make_method, simulate_log, train_method
+from clickprism.rankers import RANKERS
+from clickprism.settings import choose
+from clickprism.training.settings import Fitted
+from clickprism.types import Clicks, Float64
+
+INITIAL = "initial"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What one method reached with one seed.
+
+    Attributes:
+        label: of the method.
+        seed: of the run.
+        evaluation: on the test part, query by query.
+        observation: by position relative to the first, as learned or given; None where there is none.
+        truth: the same of the simulated users.
+        steps: epochs (or trees) at which validation was measured.
+        values: what was measured there.
+        best: the epoch (or number of trees) that was chosen.
+        stopped: why training ended.
+        shift: mean position of the documents of the training lists after re-ranking, by position before.
+        ideal: the same if the true grades ranked.
+        seconds: training took.
+    """
+
+    label: str
+    seed: int
+    evaluation: Evaluation
+    observation: Float64 | None
+    truth: Float64
+    steps: Float64
+    values: Float64
+    best: int
+    stopped: str
+    shift: Float64
+    ideal: Float64
+    seconds: float
+
+
+def compare_methods(
+    settings: ExperimentSettings,
+    *,
+    out: Path | None = None,
+    jobs: int = 1,
+    on_run: Callable[[Run], None] | None = None,
+) -> list[Run]:
+    """Run every method with every seed; the initial ranking comes last, as a run named "initial".
+
+    Args:
+        settings: of the experiment.
+        out: a folder for the models, metrics and checkpoints, one folder a method and seed.
+        jobs: how many processes; where fit.threads is 0 they share the cores.
+        on_run: called after each run, in any order.
+    """
+    choose(RANKERS, settings.ranker, path="ranker")
+    for label in settings.methods:
+        make_method(settings, label)
+    if jobs > 1 and settings.fit.threads == 0:
+        settings = replace(settings, fit=replace(settings.fit, threads=max(1, (os.cpu_count() or 1) // jobs)))
+    tasks = [(settings, seed, label, out) for seed in settings.seeds for label in [INITIAL, *settings.methods]]
+    runs: list[Run] = []
+    for run in _in_turn(tasks) if jobs == 1 else _side_by_side(tasks, jobs):
+        runs.append(run)
+        if on_run is not None:
+            on_run(run)
+        if run.stopped == "interrupted":
+            raise KeyboardInterrupt
+    order = {label: place for place, label in enumerate([*settings.methods, INITIAL])}
+    return sorted(runs, key=lambda run: (order[run.label], run.seed))
+
+
+Task = tuple[ExperimentSettings, int, str, Path | None]
+
+
+def _in_turn(tasks: list[Task]) -> Iterator[Run]:
+    for task in tasks:
+        yield _run(*task)
+
+
+def _deaf() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _side_by_side(tasks: list[Task], jobs: int) -> Iterator[Run]:
+    """Runs as they are done; whatever ends this early ends the processes too, which leave Ctrl-C to their parent."""
+    others = set(active_children())
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_deaf) as pool:
+        try:
+            for done in as_completed([pool.submit(_run, *task) for task in tasks]):
+                yield done.result()
+        except BrokenProcessPool:
+            advice = "most likely for want of memory: run fewer at a time (--jobs)"
+            raise TrainingError(f"a process that trained came to a sudden end, {advice}") from None
+        except BaseException:
+            for process in set(active_children()) - others:
+                process.terminate()
+            raise
+
+
+_kept: dict[str, tuple[Any, Any]] = {}
+
+
+def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) -> Run:
+    data = _keep("data", settings.data, lambda: load_data(settings.data))
+    log = _keep("log", (settings, seed), lambda: simulate_log(settings, data.dataset, seed=seed))
+    clicks, test, start = log.simulation.clicks, data.dataset.test, time.perf_counter()
+    fitted: Fitted | None = None
+    if label == INITIAL:
+        scores, before = log.initial, -_places(clicks)
+    else:
+        folder = None if out is None else out / f"{label}-{seed}"
+        fitted = train_method(
+            settings,
+            data.dataset,
+            label,
+            clicks=clicks,
+            truth=log.simulation.observation,
+            held_out=log.held_out,
+            seed=seed,
+            out=folder,
+            show=False,
+        )
+        if folder is not None:
+            fitted.model.with_normaliser(data.normaliser).save(folder / "model")
+        scores, before = fitted.model.score(test.lists), fitted.model.score(clicks.lists)
+    history = [(record.epoch, record.validation) for record in (fitted.history if fitted else ())]
+    judged = [(epoch, value) for epoch, value in history if value is not None]
+    observation = log.simulation.observation
+    return Run(
+        label=label,
+        seed=seed,
+        evaluation=evaluate(test, scores, settings.evaluation.measures, empty=settings.evaluation.empty),
+        observation=None if fitted is None else fitted.observation,
+        truth=observation / max(observation[0], LEAST_OBSERVATION),
+        steps=np.array([epoch for epoch, _ in judged], dtype=np.float64),
+        values=np.array([value for _, value in judged], dtype=np.float64),
+        best=0 if fitted is None else fitted.best_epoch,
+        stopped="" if fitted is None else fitted.stopped,
+        shift=position_shift(clicks.offsets, clicks.rows, before, weights=clicks.impressions),
+        ideal=position_shift(
+            clicks.offsets, clicks.rows, data.dataset.train.grades.astype(np.float64), weights=clicks.impressions
+        ),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _places(clicks: Clicks) -> Float64:
+    """The last position that each document was shown at, [documents]."""
+    places = np.zeros(clicks.lists.documents)
+    places[clicks.rows] = clicks.positions
+    return places
+
+
+def _keep(name: str, key: Any, make: Callable[[], Any]) -> Any:
+    """What was made for this key last, or anew; a process works on one data set and log at a time."""
+    if name not in _kept or _kept[name][0] != key:
+        _kept[name] = (key, make())
+    return _kept[name][1]

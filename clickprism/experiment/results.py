@@ -1,0 +1,199 @@
+"""What came out of an experiment: the comparison, figures, a page, and the files that hold them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clickprism.evaluation import plots, tables
+from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation.report import write_report
+from clickprism.experiment.compare import INITIAL, Run
+from clickprism.experiment.settings import ExperimentSettings, resolved
+from clickprism.experiment.stages import data_name
+from clickprism.experiment.train import SETTINGS
+from clickprism.settings import to_toml
+from clickprism.types import Float64
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CEILING, FLOOR = "labels", "click"
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The runs of an experiment, and how they compare."""
+
+    settings: ExperimentSettings
+    runs: tuple[Run, ...]
+    comparison: Comparison
+
+    def of(self, label: str) -> list[Run]:
+        """The runs of one method, one a seed."""
+        return [run for run in self.runs if run.label == label]
+
+    @cached_property
+    def observation(self) -> dict[str, list[Float64]]:
+        """By method that has one, the observation by position relative to the first, one curve a seed."""
+        curves: dict[str, list[Float64]] = {}
+        for run in self.runs:
+            if run.observation is not None:
+                curves.setdefault(run.label, []).append(run.observation)
+        return curves
+
+    @property
+    def truth(self) -> Float64:
+        """The true observation by position relative to the first, a mean over seeds."""
+        return _mean([run.truth for run in self.runs])
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it for JSON: the comparison, the observation curves, and what each run came to."""
+        curves = {label: _mean(several).tolist() for label, several in self.observation.items()}
+        details = [
+            {
+                "method": run.label,
+                "seed": run.seed,
+                **run.evaluation.means,
+                "best": run.best,
+                "stopped": run.stopped,
+                "seconds": round(run.seconds, 2),
+            }
+            for run in self.runs
+        ]
+        return tables.as_dict(self.comparison) | {
+            "observation": {"truth": self.truth.tolist(), **curves},
+            "details": details,
+        }
+
+
+def results_of(settings: ExperimentSettings, runs: Sequence[Run], *, baseline: str | None = None) -> Results:
+    """Compare the runs with a baseline: by default `click`, or else the first method."""
+    evaluations: dict[str, list[Any]] = {}
+    for run in runs:
+        evaluations.setdefault(run.label, []).append(run.evaluation)
+    comparison = compare(
+        evaluations,
+        baseline=baseline or (FLOOR if FLOOR in evaluations else next(iter(evaluations))),
+        reference=[CEILING] if CEILING in evaluations and len(evaluations) > 1 else [],
+        data=data_name(settings.data),
+        seeds=settings.seeds,
+    )
+    return Results(settings, tuple(runs), comparison)
+
+
+def write_results(
+    results: Results, out: Path, *, title: str, summary: str | None = None, next_commands: Sequence[str] = ()
+) -> Path:
+    """Write the table in every form, the figures, the settings and report.html; returns the report's path."""
+    out.mkdir(parents=True, exist_ok=True)
+    values = resolved(results.settings)
+    forms = {
+        "table.txt": tables.as_text(results.comparison),
+        "table.md": tables.as_markdown(results.comparison),
+        "table.tex": tables.as_latex(results.comparison),
+        "table.html": tables.as_html(results.comparison),
+        "results.json": json.dumps(results.as_dict(), indent=1, ensure_ascii=False) + "\n",
+        SETTINGS: to_toml(values),
+    }
+    drawn = figures(results)
+    forms |= {f"{name}.svg": picture for name, (_, picture) in drawn.items()}
+    for name, text in forms.items():
+        (out / name).write_text(text, encoding="utf-8")
+    return write_report(
+        out / "report.html",
+        title=title,
+        summary=summary or summary_of(results),
+        comparison=results.comparison,
+        figures=dict(drawn.values()),
+        settings=values,
+        notes=[_ends(results)],
+        next_commands=next_commands,
+    )
+
+
+def summary_of(results: Results) -> str:
+    """What was done and what came out, in a few sentences."""
+    settings, measure = results.settings, results.comparison.measures[0]
+    means = {row.method: row.mean for row in results.comparison.of(measure)}
+    seeds = f"{len(settings.seeds)} seed{'s' * (len(settings.seeds) > 1)} a method"
+    each = " of each query" if settings.simulation.frequency == "each" else ""
+    labels = [label for label in settings.methods if label not in (CEILING, FLOOR)]
+    lines = [
+        f"Simulated users ({settings.user['name']}) clicked in {settings.sessions} sessions{each}, on lists ordered by "
+        f"a ranker that knew {settings.simulation.initial.share:.0%} of the labels. From their clicks a new ranker "
+        f"({settings.ranker['name']}) was trained, with {seeds}, and measured against the true grades."
+    ]
+    if {CEILING, FLOOR} <= set(means) and labels and means[CEILING] > means[FLOOR]:
+        gap = means[CEILING] - means[FLOOR]
+        parts = [
+            f"{label} {means[label]:.4f}, {(means[label] - means[FLOOR]) / gap:.0%} of the way" for label in labels
+        ]
+        lines.append(
+            f"Clicks taken as they are reach {measure} {means[FLOOR]:.4f} (the floor), the true labels "
+            f"{means[CEILING]:.4f} (the ceiling). Between them: {'; '.join(parts)}."
+        )
+    return "\n\n".join(lines)
+
+
+def figures(results: Results) -> dict[str, tuple[str, str]]:
+    """Caption and SVG of each figure that the runs have data for, by file name."""
+    looks = plots.looks_of([*results.settings.methods, INITIAL])
+    drawn: dict[str, tuple[str, Figure]] = {}
+    if results.observation:
+        curves = {label: _mean(several) for label, several in results.observation.items()}
+        bands = {label: _range(several) for label, several in results.observation.items() if len(several) > 1}
+        caption = "Observation by position: the truth, what methods learned or were given" + (
+            "; bands from the lowest to the highest seed" if bands else ""
+        )
+        figure = plots.observation_curve(results.truth, curves, intervals=bands, looks=looks)
+        drawn["observation"] = caption, figure
+    first = results.settings.seeds[0]
+    learned = {run.label: (run.steps, run.values) for run in results.runs if run.seed == first and len(run.values)}
+    validation = results.settings.evaluation.validation
+    if learned and validation != "clicks":
+        steps = "trees" if results.settings.ranker["name"] == "lambdamart" else "epoch"
+        figure = plots.training_curve(_lists(learned), measure=validation, xlabel=steps, looks=looks)
+        drawn["training"] = (
+            f"{validation} over training on the validation part, seed {first}; a dot at the best",
+            figure,
+        )
+    shifts = {label: _mean([run.shift for run in results.of(label)]) for label in results.settings.methods}
+    figure = plots.position_curve(shifts, ideal=_mean([run.ideal for run in results.runs]), looks=looks)
+    drawn["positions"] = "Position before against after: where re-ranking puts what users were shown", figure
+    drawn["methods"] = (
+        f"Methods with {results.comparison.confidence:.0%} intervals",
+        plots.method_dots(results.comparison, looks=looks),
+    )
+    return {name: (caption, plots.svg(figure, title=caption)) for name, (caption, figure) in drawn.items()}
+
+
+def _lists(learned: Mapping[str, tuple[Float64, Float64]]) -> dict[str, tuple[list[float], list[float]]]:
+    return {label: (steps.tolist(), values.tolist()) for label, (steps, values) in learned.items()}
+
+
+def _ends(results: Results) -> str:
+    ends = [
+        f"{run.label} {run.seed}: best at {run.best}, ended by {run.stopped}, {run.seconds:.1f} s"
+        for run in results.runs
+        if run.label != INITIAL
+    ]
+    return f"How training ended, by method and seed: {'; '.join(ends)}."
+
+
+def _mean(curves: Sequence[Float64]) -> Float64:
+    """The mean of curves, as far as the shortest goes."""
+    mean: Float64 = np.mean([curve[: min(map(len, curves))] for curve in curves], axis=0)
+    return mean
+
+
+def _range(curves: Sequence[Float64]) -> tuple[Float64, Float64]:
+    """The lowest and the highest of curves at each place, as far as the shortest goes."""
+    several = np.array([curve[: min(map(len, curves))] for curve in curves])
+    return several.min(axis=0), several.max(axis=0)

@@ -1,0 +1,212 @@
+"""The stages of an experiment, each a function of its settings: load, simulate, train, evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from clickprism.data.normalise import Kind, Normaliser, normalised
+from clickprism.data.recipes import RECIPES, load, load_parts
+from clickprism.data.synthetic import synthetic
+from clickprism.debias import METHODS
+from clickprism.errors import SettingError
+from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation.measures import Measure, evaluate
+from clickprism.experiment.settings import DataSettings, EvaluationSettings, ExperimentSettings
+from clickprism.model import Model
+from clickprism.rankers import RANKERS
+from clickprism.settings import choose, suggest
+from clickprism.training.settings import Fitted, Validation
+from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Simulation
+from clickprism.users import USERS
+from clickprism.users.base import adapted
+from clickprism.users.ideal import ideal_clicks
+from clickprism.users.logs import simulate
+
+LEAST_OBSERVATION = 1e-3
+Part = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A data set as learners and users see it, and what made it so from the raw one."""
+
+    dataset: Dataset
+    normaliser: Normaliser
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """A simulated log and what it came from.
+
+    Attributes:
+        simulation: clicks on the training part, and the truth.
+        held_out: clicks on the validation part by the same users and the same initial ranking.
+        initial: scores of the test part's documents by the initial ranker (the first, if there are several).
+    """
+
+    simulation: Simulation
+    held_out: Clicks
+    initial: Float64
+
+
+def load_data(settings: DataSettings) -> Data:
+    """Load or generate the judged lists and normalise them, by the statistics of the training part."""
+    dataset, kind = _read(settings)
+    dataset, normaliser = normalised(dataset, kind)
+    return Data(_kept(settings, dataset), normaliser)
+
+
+def load_raw(settings: DataSettings) -> Dataset:
+    """Load or generate the judged lists with the features as they are: what a model that normalises takes."""
+    return _kept(settings, _read(settings)[0])
+
+
+def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -> Log:
+    """Let users search the training part, and the validation part, in the ranking of the same initial rankers."""
+    seeds = np.random.SeedSequence(seed).generate_state(settings.simulation.rankers + 2).tolist()
+    rankers = [settings.simulation.initial.fit(dataset.train, seed=one) for one in seeds[2:]]
+    user = adapted(choose(USERS, settings.user, path="user"), dataset.train, seed=seed)
+    parts = [
+        simulate(
+            part,
+            user,
+            sessions=settings.sessions,
+            seed=one,
+            settings=replace(settings.simulation, max_grade=settings.simulation.max_grade or dataset.train.max_grade),
+            scores=np.stack([ranker(part.lists.features) for ranker in rankers]),
+        )
+        for part, one in ((dataset.train, seeds[0]), (dataset.validation, seeds[1]))
+    ]
+    return Log(parts[0], parts[1].clicks, rankers[0](dataset.test.lists.features))
+
+
+def train_method(
+    settings: ExperimentSettings,
+    dataset: Dataset,
+    label: str,
+    *,
+    clicks: Clicks,
+    truth: Float64 | None = None,
+    held_out: Clicks | None = None,
+    seed: int,
+    out: Path | None = None,
+    resume: bool = False,
+    show: bool | None = None,
+) -> Fitted:
+    """Train the ranker of the settings by one method.
+
+    Args:
+        settings: of the experiment.
+        dataset: the labels are used by the method `labels` only, and by the validation.
+        label: which of `settings.methods`.
+        clicks: the log.
+        truth: the true observation by position, for `ipw` where no propensities are set.
+        held_out: clicks to validate by, where the settings say so.
+        seed: of the training.
+        out: a folder for metrics.jsonl and the checkpoint.
+        resume: go on from the checkpoint.
+        show: a progress bar.
+    """
+    from clickprism.training.fit import fit
+
+    method = make_method(settings, label, truth=truth)
+    return fit(
+        ideal_clicks(dataset.train) if method.name == "labels" else clicks,
+        method=method,
+        ranker=choose(RANKERS, settings.ranker, path="ranker"),
+        settings=replace(settings.fit, seed=seed),
+        validation=_validation(settings.evaluation, dataset, held_out, labels=method.name == "labels"),
+        out=out,
+        resume=resume,
+        show=show,
+    )
+
+
+def make_method(settings: ExperimentSettings, label: str, *, truth: Float64 | None = None) -> Any:
+    """The method of this label; an `ipw` without propensities gets the true ones, where a simulation knows them."""
+    if label not in settings.methods and label not in METHODS:
+        raise SettingError("methods", label, f"be a known name ({suggest(label, [*METHODS, *settings.methods])})")
+    values = dict(settings.methods.get(label, {}))
+    if values.get("name", label) == "ipw" and not values.get("propensities") and truth is not None:
+        values["propensities"] = np.maximum(truth, LEAST_OBSERVATION).tolist()
+    return choose(METHODS, values, path=f"methods.{label}", name=label)
+
+
+def evaluate_models(
+    settings: ExperimentSettings, models: Mapping[str, Path], *, part: Part = "test", confidence: float = 0.95
+) -> Comparison:
+    """Measure saved models on the data of the settings, whose raw features each normalises by itself.
+
+    With several models, the others are compared with the first.
+    """
+    judged: JudgedLists = getattr(load_raw(settings.data), part)
+    measures, empty = settings.evaluation.measures, settings.evaluation.empty
+    evaluations = {
+        label: evaluate(judged, Model.load(folder).score(judged.lists), measures, empty=empty)
+        for label, folder in models.items()
+    }
+    baseline = next(iter(models)) if len(models) > 1 else None
+    name = f"{data_name(settings.data)}, {part} part"
+    return compare(evaluations, baseline=baseline, confidence=confidence, data=name)
+
+
+def data_name(settings: DataSettings) -> str:
+    """What the data is called in tables and reports.
+
+    >>> data_name(DataSettings(source="mq2008", folder="mq2008", fold=2))
+    'mq2008/fold2'
+    """
+    if settings.source == "synthetic":
+        made = settings.synthetic
+        counts = f"{made.train_queries}, {made.validation_queries} and {made.test_queries} queries"
+        return f"embedded data ({counts} to train, validate and test; seed {made.seed})"
+    if settings.source == "files":
+        return ", ".join(str(getattr(settings, part)) for part in ("train", "validation", "test"))
+    return f"{settings.source}/fold{settings.fold}" if RECIPES[settings.source].folds else settings.source
+
+
+def _read(settings: DataSettings) -> tuple[Dataset, Kind]:
+    """The data as it is, and what is to be done to its features."""
+    kind: Kind = "none" if settings.normalise == "recipe" else settings.normalise
+    if settings.source == "synthetic":
+        return synthetic(settings.synthetic), kind
+    if settings.source == "files":
+        paths = (settings.train or "", settings.validation or "", settings.test or "")
+        return load_parts(*paths, missing="nan", on_error=settings.on_error), kind
+    dataset = load(
+        settings.source, settings.folder or "", fold=settings.fold, normalise="none", on_error=settings.on_error
+    )
+    return dataset, RECIPES[settings.source].normalise if settings.normalise == "recipe" else kind
+
+
+def _kept(settings: DataSettings, dataset: Dataset) -> Dataset:
+    return dataset.map(JudgedLists.with_relevant) if settings.drop_without_relevant else dataset
+
+
+def _validation(
+    settings: EvaluationSettings, dataset: Dataset, held_out: Clicks | None, *, labels: bool
+) -> Validation | Clicks | None:
+    if settings.validation == "none":
+        return None
+    if settings.validation == "clicks":
+        if labels:
+            return ideal_clicks(dataset.validation)
+        if held_out is None:
+            raise SettingError("evaluation.validation", "clicks", "be a measure where no clicks were held out")
+        return held_out
+    return judged_validation(dataset.validation, settings.validation)
+
+
+def judged_validation(judged: JudgedLists, measure: str) -> Validation:
+    """A validation by a measure on judged lists."""
+    parsed = Measure.parse(measure)
+    return Validation(
+        str(parsed),
+        lambda score: evaluate(judged, score(judged.lists), parsed).mean(parsed),
+        higher_is_better=parsed.higher_is_better,
+    )

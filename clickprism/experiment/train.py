@@ -1,0 +1,93 @@
+"""One ranker from beginning to end: data, clicks, training, and a folder with all that came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from clickprism.data.clicks import load_clicks, load_log
+from clickprism.experiment.settings import ExperimentSettings, resolved
+from clickprism.experiment.stages import load_data, simulate_log, train_method
+from clickprism.settings import to_toml
+from clickprism.training.settings import Fitted
+from clickprism.types import Clicks, Dataset, Float64, Simulation
+
+SETTINGS = "settings.toml"
+MODEL = "model"
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What `train_ranker` did.
+
+    Attributes:
+        fitted: the model, its history, and why training ended.
+        clicks: what it was trained on.
+        truth: the true observation by position, where a simulation made the clicks.
+        model: the folder of the saved model, which takes raw features.
+    """
+
+    fitted: Fitted
+    clicks: Clicks
+    truth: Float64 | None
+    model: Path
+
+
+def train_ranker(
+    settings: ExperimentSettings,
+    label: str,
+    *,
+    out: Path,
+    clicks: Path | None = None,
+    held_out: Path | None = None,
+    resume: bool = False,
+    show: bool | None = None,
+) -> Trained:
+    """Train one method with the first seed of the settings, and save the model with its normaliser.
+
+    The folder gets model/, metrics.jsonl, settings.toml (which `read_settings` takes back) and a checkpoint.
+
+    Args:
+        settings: of the experiment.
+        label: which of its methods.
+        out: the folder.
+        clicks: a file of clicks on the training part; users are simulated without one. A truth saved in it gives
+            `ipw` its propensities.
+        held_out: a file of clicks on the validation part, to validate by where evaluation.validation is "clicks".
+        resume: go on from the checkpoint in `out`, if there is one.
+        show: a progress bar; by default on a terminal only.
+    """
+    seed = settings.seeds[0]
+    kept = to_toml(resolved(replace(settings, seeds=(seed,)), methods=[label]))
+    data = load_data(settings.data)
+    log, truth, validation = _log(settings, data.dataset, seed, clicks, held_out)
+    out.mkdir(parents=True, exist_ok=True)
+    if not resume:
+        (out / "checkpoint.safetensors").unlink(missing_ok=True)
+    (out / SETTINGS).write_text(kept, encoding="utf-8")
+    fitted = train_method(
+        settings,
+        data.dataset,
+        label,
+        clicks=log,
+        truth=truth,
+        held_out=validation,
+        seed=seed,
+        out=out,
+        resume=resume,
+        show=show,
+    )
+    fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
+    return Trained(fitted, log, truth, out / MODEL)
+
+
+def _log(
+    settings: ExperimentSettings, dataset: Dataset, seed: int, clicks: Path | None, held_out: Path | None
+) -> tuple[Clicks, Float64 | None, Clicks | None]:
+    """The clicks, the true observation where it is known, and the clicks to validate by."""
+    kept = None if held_out is None else load_clicks(held_out, dataset.validation.lists)
+    if clicks is None:
+        made = simulate_log(settings, dataset, seed=seed)
+        return made.simulation.clicks, made.simulation.observation, made.held_out if kept is None else kept
+    log, truth = load_log(clicks, dataset.train.lists)
+    return log, None if truth is None else Simulation(log, truth).observation, kept
