@@ -74,8 +74,15 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
 
 def plain(settings: Any) -> dict[str, Any]:
     """The settings as a mapping that JSON and TOML can hold; `build` gives the same settings back."""
-    values: dict[str, Any] = msgspec.to_builtins(asdict(settings))
+    values: dict[str, Any] = msgspec.to_builtins(asdict(settings), enc_hook=_from_numpy)
     return values
+
+
+def _from_numpy(value: Any) -> Any:
+    """Numbers and arrays of numpy as Python's own, since that is what measured settings come as."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"settings cannot hold {type(value).__name__}")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
