@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -235,21 +234,7 @@ class Clicks:
         and so is exact for every model of sessions (UBM, cascades) as well; there `clicks` is 0 or the impressions.
         The order is that of first appearance.
         """
-        extra = self.clicks if by == "pattern" else None
-        if extra is not None:
-            shown = self.list_impressions
-            _check(bool(((extra == 0) | (extra == shown)).all()), "sessions merged by list cannot be split by pattern")
-            extra = (extra > 0).astype(np.int64)
-        group, first = _same_lists(self.offsets, self.rows, self.positions, extra)
-        entries, offsets = slices(self.offsets, first)
-        place = offsets[:-1][group]
-        owner = np.repeat(np.arange(len(self)), np.diff(self.offsets))
-        target = place[owner] + np.arange(len(self.rows)) - self.offsets[:-1][owner]
-        clicks = np.zeros(len(entries), dtype=np.int64)
-        np.add.at(clicks, target, self.clicks)
-        impressions = np.zeros(len(first), dtype=np.int64)
-        np.add.at(impressions, group, self.impressions)
-        return Clicks(self.lists, offsets, self.rows[entries], self.positions[entries], clicks, impressions)
+        return _merge(self, (), by)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,6 +256,11 @@ class Simulation:
 
     clicks: Clicks
     truth: Truth
+
+    def merge(self, *, by: Literal["list", "pattern"] = "list") -> Simulation:
+        """`Clicks.merge`, with the truth kept beside the clicks."""
+        clicks, (observed, attracted) = _merge(self.clicks, (self.truth.observed, self.truth.attracted), by)
+        return Simulation(clicks, Truth(observed, attracted))
 
     @cached_property
     def observation(self) -> Float64:
@@ -336,42 +326,22 @@ def _as_indices(chosen: Int64 | Bool | Sequence[int]) -> Int64:
     return array.astype(np.int64)
 
 
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser: a bijection of 64-bit numbers that scatters them."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+def _merge(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "pattern"]) -> tuple[Clicks, list[Int64]]:
+    """Merged clicks, and other counts of each entry merged alike."""
+    from clickprism.grouping import add, same_lists
 
-
-def _same_lists(offsets: Int64, rows: Int64, positions: Int32, extra: Int64 | None) -> tuple[Int64, Int64]:
-    """Group lists with equal contents: the group of each list, and the first list of each group, in order.
-
-    Lists are grouped by a 64-bit hash, then compared entry by entry with the first of their group: a collision is
-    found, not trusted, and then the lists are compared whole.
-    """
-    columns = [rows, positions.astype(np.int64)] + ([] if extra is None else [extra])
-    lengths = np.diff(offsets)
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    keys = np.zeros(len(rows), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for salt, column in enumerate(columns, start=1):
-            keys = _mix(keys * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64) + np.uint64(salt))
-        total = np.concatenate([[np.uint64(0)], np.cumsum(keys, dtype=np.uint64)])
-        hashes = _mix(total[offsets[1:]] - total[offsets[:-1]] + lengths.astype(np.uint64))
-    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    twin = first[group]
-    same = lengths == lengths[twin]
-    if same.all():
-        other = np.arange(len(rows)) + (offsets[:-1][twin] - offsets[:-1])[owner]
-        same = np.ones(len(rows), dtype=np.bool_)
-        for column in columns:
-            same &= column == column[other]
-    if not same.all():  # two different lists share a hash
-        whole: dict[bytes, int] = {}
-        stacked = np.stack(columns, axis=1)
-        group = np.array([whole.setdefault(stacked[a:b].tobytes(), len(whole)) for a, b in pairwise(offsets)])
-        first = np.unique(group, return_index=True)[1]
-    order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank[group].astype(np.int64), first[order].astype(np.int64)
+    pattern = np.zeros(0, dtype=np.int64)
+    if by == "pattern":
+        whole = (clicks.clicks == 0) | (clicks.clicks == clicks.list_impressions)
+        _check(bool(whole.all()), "sessions merged by list cannot be split by pattern")
+        pattern = (clicks.clicks > 0).astype(np.int64)
+    group, first = same_lists(clicks.offsets, clicks.rows, clicks.positions, pattern)
+    entries, offsets = slices(clicks.offsets, first)
+    impressions = np.zeros(len(first), dtype=np.int64)
+    np.add.at(impressions, group, clicks.impressions)
+    sums = []
+    for values in (clicks.clicks, *counts):
+        sums.append(np.zeros(len(entries), dtype=np.int64))
+        add(clicks.offsets, offsets[:-1][group], values, sums[-1])
+    rows, positions = clicks.rows[entries], clicks.positions[entries]
+    return Clicks(clicks.lists, offsets, rows, positions, sums[0], impressions), sums[1:]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clickprism import types
+from clickprism import grouping, types
 from clickprism.errors import DataError
 from clickprism.types import Clicks, Int64, JudgedLists, Lists, Simulation, Truth, concatenate
 
@@ -152,7 +152,14 @@ def test_merging_loses_and_invents_nothing(drawn: list[tuple[list[int], int, int
 
 
 def test_merge_does_not_trust_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(types, "_mix", lambda values: values * 0)
+    hashed = grouping._hash
+
+    def colliding(columns: grouping.Columns, salt: int, result: Int64) -> None:
+        hashed(columns, salt, result)
+        if salt < 2:
+            result[:] = 0
+
+    monkeypatch.setattr(grouping, "_hash", colliding)
     lists = lists_of([3])
     clicks = sessions_of(lists, [[0, 1], [1, 0], [0, 1], [2]], [[1, 0], [0, 1], [1, 1], [1]])
     merged = clicks.merge()

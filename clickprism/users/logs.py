@@ -9,7 +9,7 @@ from typing import Literal, final, get_args
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Clicks, Float64, Int64, JudgedLists, Simulation, Truth, slices
+from clickprism.types import Clicks, Float64, Int64, JudgedLists, Simulation, Truth, concatenate, slices
 from clickprism.users.base import Shown, User, adapted, attraction, check_probability
 from clickprism.users.initial import InitialRanker, rank
 from clickprism.users.interventions import Intervention
@@ -194,13 +194,13 @@ class _Log:
         return self.parts[0]
 
     def _join(self) -> None:
-        from clickprism.users.merge import join
-
         if len(self.parts) > 1:
-            self.parts = [self._merged(join(self.parts))]
+            clicks = concatenate([part.clicks for part in self.parts])
+            observed, attracted = (
+                np.concatenate([getattr(part.truth, name) for part in self.parts]) for name in ("observed", "attracted")
+            )
+            self.parts = [self._merged(Simulation(clicks, Truth(observed, attracted)))]
         self.joined = len(self.parts[0].clicks)
 
     def _merged(self, simulation: Simulation) -> Simulation:
-        from clickprism.users.merge import merge
-
-        return simulation if self.merge == "none" else merge(simulation, by=self.merge)
+        return simulation if self.merge == "none" else simulation.merge(by=self.merge)

@@ -18,7 +18,6 @@ from clickprism.users.ideal import ideal_clicks
 from clickprism.users.initial import InitialRanker
 from clickprism.users.interventions import Intervention, Kind
 from clickprism.users.logs import SimulationSettings, frequencies, simulate
-from clickprism.users.merge import merge
 from clickprism.users.pbm import PositionUser
 from clickprism.users.trust import TrustUser
 
@@ -99,28 +98,13 @@ def test_merging_is_that_of_clicks_with_the_truth_added_up(by: Literal["list", "
         assert np.array_equal(together.truth.observed, counted.merge().clicks)
     assert together.truth.observed.sum() == apart.truth.observed.sum()
     assert together.truth.attracted.sum() == apart.truth.attracted.sum()
-    assert same(together, merge(together, by=by))
+    assert same(together, together.merge(by=by))
 
 
 def test_sessions_merged_by_list_cannot_be_split_by_pattern() -> None:
     simulation = simulate(judged_lists(), PositionUser(), sessions=2000, seed=1)
     with pytest.raises(DataError, match="cannot be split"):
-        merge(simulation, by="pattern")
-
-
-def test_merging_survives_a_collision_of_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clickprism.users import merge as module
-
-    simulation = simulate(judged_lists(), PositionUser(), sessions=100, seed=1, settings=UNMERGED)
-    expected, hashed = merge(simulation), module._hash
-
-    def colliding(columns: module.Columns, salt: int, result: Int64) -> None:
-        hashed(columns, salt, result)
-        if salt < 2:
-            result[:] = 0
-
-    monkeypatch.setattr(module, "_hash", colliding)
-    assert same(expected, merge(simulation))
+        simulation.merge(by="pattern")
 
 
 def test_every_query_equally_often() -> None:

@@ -1,56 +1,33 @@
-"""Join simulated sessions with the same ranked list, clicks and truth together, quickly."""
+"""Lists with the same contents, found quickly: the loops behind `Clicks.merge`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clickprism.compiled import compiled
-from clickprism.errors import DataError
-from clickprism.types import Clicks, Int32, Int64, Simulation, Truth, concatenate, slices
 
+Int32: TypeAlias = NDArray[np.int32]
+Int64: TypeAlias = NDArray[np.int64]
 Columns: TypeAlias = tuple[Int64, Int64, Int32, Int64]  # offsets, rows, positions, pattern
 
 
-def merge(simulation: Simulation, *, by: Literal["list", "pattern"] = "list") -> Simulation:
-    """`Clicks.merge` for clicks and truth: same groups, same order (of first appearance), counts added.
+def same_lists(offsets: Int64, rows: Int64, positions: Int32, pattern: Int64) -> tuple[Int64, Int64]:
+    """Group lists with equal contents: the group of each list, and the first list of each group, in order.
 
-    Lists are grouped by a 64-bit hash and each is then compared with the first of its group; should two different lists
-    ever share a hash, all are hashed anew with another salt.
+    Lists are grouped by a 64-bit hash, and each is then compared with the first of its group; should two different
+    lists share a hash, all are hashed anew with another salt.
+
+    Args:
+        offsets: list i owns the entries `offsets[i]` to `offsets[i + 1]`, [lists + 1].
+        rows: of each entry.
+        positions: of each entry.
+        pattern: one more number an entry that must agree, or none.
     """
-    clicks, truth = simulation.clicks, simulation.truth
-    pattern = np.zeros(0, dtype=np.int64)
-    if by == "pattern":
-        if not ((clicks.clicks == 0) | (clicks.clicks == clicks.list_impressions)).all():
-            raise DataError("sessions merged by list cannot be split by pattern")
-        pattern = (clicks.clicks > 0).astype(np.int64)
-    group, first = _groups((clicks.offsets, clicks.rows, clicks.positions, pattern))
-    entries, offsets = slices(clicks.offsets, first)
-    impressions = np.zeros(len(first), dtype=np.int64)
-    np.add.at(impressions, group, clicks.impressions)
-    target = offsets[:-1][group]
-    sums = []
-    for counts in (clicks.clicks, truth.observed, truth.attracted):
-        sums.append(np.zeros(len(entries), dtype=np.int64))
-        _add(clicks.offsets, target, counts, sums[-1])
-    rows, positions = clicks.rows[entries], clicks.positions[entries]
-    merged = Clicks(clicks.lists, offsets, rows, positions, sums[0], impressions)
-    return Simulation(merged, Truth(observed=sums[1], attracted=sums[2]))
-
-
-def join(parts: Sequence[Simulation]) -> Simulation:
-    """Several simulations over the same documents, one after the other."""
-    truth = Truth(
-        observed=np.concatenate([part.truth.observed for part in parts]),
-        attracted=np.concatenate([part.truth.attracted for part in parts]),
-    )
-    return Simulation(concatenate([part.clicks for part in parts]), truth)
-
-
-def _groups(columns: Columns) -> tuple[Int64, Int64]:
-    hashes = np.empty(len(columns[0]) - 1, dtype=np.int64)
+    columns = (offsets, rows, positions, pattern)
+    hashes = np.empty(len(offsets) - 1, dtype=np.int64)
     salt = 0
     while True:
         _hash(columns, salt, hashes)
@@ -96,7 +73,7 @@ def _alike(columns: Columns, twin: Int64) -> bool:
 
 
 @compiled
-def _add(offsets: Int64, target: Int64, counts: Int64, sums: Int64) -> None:
+def add(offsets: Int64, target: Int64, counts: Int64, sums: Int64) -> None:
     """Add the counts of each list to those of its group, whose entries start at `target`."""
     for item in range(len(offsets) - 1):
         for entry in range(offsets[item], offsets[item + 1]):
