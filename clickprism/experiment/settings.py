@@ -166,6 +166,7 @@ def resolved(settings: ExperimentSettings, *, methods: Sequence[str] | None = No
     `methods` limits it to these labels. `read_settings` takes the mapping back from a TOML file.
     """
     values = plain(settings)
+    del values["fit"]["seed"]
     values["user"] = _full(choose(USERS, settings.user, path="user"))
     values["ranker"] = _full(choose(RANKERS, settings.ranker, path="ranker"))
     values["methods"] = {

@@ -1,0 +1,72 @@
+"""All commands, and what their errors become: a line on standard error and a stable exit code."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from clickprism import __version__
+from clickprism.cli import compare, data, demo, evaluate, simulate, train
+from clickprism.cli.output import fail
+from clickprism.errors import ClickprismError, MissingExtraError
+
+INTERRUPTED = 130
+EXIT_CODES = {
+    0: "done",
+    1: "another error",
+    2: "a setting or an option is wrong",
+    3: "data is broken or missing",
+    4: "training cannot go on",
+    5: "an optional part is not installed",
+    INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far",
+}
+EXTRAS = {"torch": "neural", "safetensors": "neural", "lightgbm": "trees"}
+
+
+class Commands(TyperGroup):
+    """A group whose commands end with a message and an exit code, not with a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        try:
+            return super().invoke(ctx)
+        except ClickprismError as error:
+            fail(str(error), error.exit_code)
+        except ImportError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in EXTRAS:
+                raise
+            missing = MissingExtraError(EXTRAS[package], f"this command uses {package}, which")
+            fail(str(missing), missing.exit_code)
+        except KeyboardInterrupt:
+            fail("interrupted", INTERRUPTED)
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A click is relevance times observation; clickprism splits the two.",
+    epilog="Example:\n\nclickprism demo",
+)
+app.add_typer(data.app, name="data")
+for module in (simulate, train, evaluate, compare, demo):
+    app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"clickprism {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def clickprism(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A click is relevance times observation; clickprism splits the two."""

@@ -1,0 +1,67 @@
+"""`clickprism evaluate`: saved models, measured on judged lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from clickprism.cli.options import Config, Json, Measures, Quiet, Set, settings_of
+from clickprism.cli.output import Output
+from clickprism.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from clickprism.experiment import ExperimentSettings
+
+EPILOG = (
+    "Examples:\n\nclickprism evaluate runs/dla\n\n"
+    "clickprism evaluate runs/click runs/dla --measure nDCG@10 --measure MRR --part test"
+)
+
+
+def command(
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL...", help="Folders that train, compare or demo wrote.")
+    ],
+    *,
+    part: Annotated[
+        Literal["train", "validation", "test"], typer.Option("--part", help="Which part of the data.")
+    ] = "test",
+    measures: Measures = None,
+    config: Config = None,
+    sets: Set = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure models on the data they were trained for, or that of --config; compare them with the first."""
+    from clickprism.evaluation.tables import as_dict
+    from clickprism.experiment import evaluate_models
+
+    folders = [_folder(path) for path in models]
+    settings = _settings(folders, config, sets, measures)
+    names = [folder.parent.name if folder.name == "model" else folder.name for folder in folders]
+    labels = names if len(set(names)) == len(names) else [str(path) for path in models]
+    comparison = evaluate_models(settings, dict(zip(labels, folders, strict=True)), part=part)
+    Output(json, quiet).comparison(comparison, as_dict(comparison))
+
+
+def _folder(path: Path) -> Path:
+    for folder in (path, path / "model"):
+        if (folder / "model.json").is_file():
+            return folder.resolve()
+    raise DataError("holds no model", file=path, remedy="Name a folder that `clickprism train --out` wrote")
+
+
+def _settings(
+    folders: list[Path], config: Path | None, sets: list[str] | None, measures: list[str] | None
+) -> ExperimentSettings:
+    """The settings of `--config`, or those found beside the models, which must then agree on the data."""
+    places = [] if config is not None else [place for folder in folders for place in folder.parents[:2]]
+    found = [file for place in places if (file := place / "settings.toml").is_file()]
+    read = [settings_of(file, sets, evaluation__measures=measures) for file in dict.fromkeys(found)]
+    if not read:
+        return settings_of(config, sets, evaluation__measures=measures)
+    if any(settings.data != read[0].data for settings in read):
+        raise SettingError("--config", None, "name the data, as the models were trained on different data")
+    return read[0]

@@ -1,0 +1,102 @@
+"""The options that several commands have, and how they become settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from clickprism.experiment import ExperimentSettings
+
+SETTINGS = "Settings"
+OUTPUT = "Output"
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="A TOML file with any settings.", rich_help_panel=SETTINGS),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A single setting on top of all else, such as fit.epochs=5; may be repeated.",
+        rich_help_panel=SETTINGS,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, help="Of everything random: the setting seeds.", rich_help_panel=SETTINGS),
+]
+User = Annotated[
+    str | None,
+    typer.Option("--user", metavar="NAME", help="Who clicks: the setting user.name.", rich_help_panel=SETTINGS),
+]
+Sessions = Annotated[
+    int | None,
+    typer.Option("--sessions", help="How many, of each query: the setting sessions.", rich_help_panel=SETTINGS),
+]
+Ranker = Annotated[
+    str | None,
+    typer.Option(
+        "--ranker", metavar="NAME", help="What is trained: the setting ranker.name.", rich_help_panel=SETTINGS
+    ),
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option("--epochs", help="At most, of training: the setting fit.epochs.", rich_help_panel=SETTINGS),
+]
+Measures = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--measure",
+        metavar="NAME",
+        help="Such as nDCG@10, MRR, ERR@10; may be repeated: the setting evaluation.measures.",
+        rich_help_panel=SETTINGS,
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="One JSON object on standard output; all else on standard error.", rich_help_panel=OUTPUT
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result, no progress.", rich_help_panel=OUTPUT)]
+
+
+def settings_of(
+    config: Path | None,
+    assignments: list[str] | None,
+    *,
+    base: ExperimentSettings | None = None,
+    seeds: list[int] | None = None,
+    methods: list[str] | None = None,
+    **flags: Any,
+) -> ExperimentSettings:
+    """The settings that config, flags and `--set` make, in this order; `__` in a flag's name stands for a dot."""
+    from clickprism.experiment import read_settings
+
+    named = {name.replace("__", "."): value for name, value in flags.items()}
+    return read_settings(config, assignments or (), base=base, flags=named | {"seeds": seeds}, methods=methods)
+
+
+def seeds_from(count: str | None, first: int | None) -> list[int] | None:
+    """The seeds that `--seeds` and `--seed` ask for; None if neither is given.
+
+    >>> seeds_from("3", None), seeds_from("3", 5), seeds_from("0,4", None), seeds_from(None, 2)
+    ([0, 1, 2], [5, 6, 7], [0, 4], [2])
+    """
+    from clickprism.errors import SettingError
+
+    if count is None:
+        return None if first is None else [first]
+    words = count.split(",")
+    if not all(word.strip().isdecimal() for word in words) or words == ["0"]:
+        raise SettingError("--seeds", count, "be how many, such as 3, or which, such as 0,1,2")
+    if len(words) == 1:
+        return list(range(first or 0, (first or 0) + int(count)))
+    if first is not None:
+        raise SettingError("--seed", first, "not be given with a list of seeds")
+    return [int(word) for word in words]

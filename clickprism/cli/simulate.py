@@ -1,0 +1,74 @@
+"""`clickprism simulate`: a click log of simulated users, with the truth beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clickprism.cli.options import OUTPUT, Config, Json, Quiet, Seed, Sessions, Set, User, settings_of
+from clickprism.cli.output import Output, columns
+
+EPILOG = (
+    "Examples:\n\nclickprism simulate --out clicks.npz\n\n"
+    "clickprism simulate --user trust --sessions 50 --set simulation.length=20 --out clicks.npz"
+)
+
+
+def command(
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .npz file to write.", rich_help_panel=OUTPUT)],
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write clicks on the validation part too, for evaluation.validation=clicks.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    config: Config = None,
+    sets: Set = None,
+    user: User = None,
+    sessions: Sessions = None,
+    seed: Seed = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let simulated users click on the training part; save clicks and truth, print how they behaved."""
+    import numpy as np
+
+    from clickprism.data.clicks import save_clicks
+    from clickprism.experiment import load_data, simulate_log
+
+    settings = settings_of(config, sets, seeds=None if seed is None else [seed], user__name=user, sessions=sessions)
+    log = simulate_log(settings, load_data(settings.data).dataset, seed=settings.seeds[0])
+    clicks = log.simulation.clicks
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_clicks(clicks, out, truth=log.simulation.truth)
+    if held_out is not None:
+        held_out.parent.mkdir(parents=True, exist_ok=True)
+        save_clicks(log.held_out, held_out)
+    shown = np.bincount(clicks.positions, weights=clicks.list_impressions)[1:]
+    rates = np.bincount(clicks.positions, weights=clicks.clicks)[1:] / np.maximum(shown, 1)
+    observation = log.simulation.observation
+    rows = [
+        [str(position), f"{rate:.4f}", f"{seen:.4f}"]
+        for position, (rate, seen) in enumerate(zip(rates, observation, strict=True), start=1)
+    ]
+    counts = {"sessions": clicks.sessions, "lists": len(clicks), "clicks": int(clicks.clicks.sum())}
+    output = Output(json, quiet)
+    output.result(
+        f"{settings.user['name']}, seed {settings.seeds[0]}: {counts['sessions']:,} sessions, "
+        f"{counts['lists']:,} distinct ranked lists, {counts['clicks']:,} clicks\n\n"
+        + columns(["position", "clicked", "observed"], rows),
+        {
+            "file": str(out),
+            "user": settings.user["name"],
+            "seed": settings.seeds[0],
+            **counts,
+            "click_rate": rates.tolist(),
+            "observation": observation.tolist(),
+        },
+    )
+    output.note(f"Written to {out}. Next: clickprism train --clicks {out} --method dla --out runs/dla")

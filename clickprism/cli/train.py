@@ -1,0 +1,133 @@
+"""`clickprism train`: one ranker from clicks, by one method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clickprism.cli.options import (
+    OUTPUT,
+    SETTINGS,
+    Config,
+    Epochs,
+    Json,
+    Quiet,
+    Ranker,
+    Seed,
+    Sessions,
+    Set,
+    User,
+    settings_of,
+)
+from clickprism.cli.output import Output, columns
+
+DEFAULT_METHOD = "dla"
+EPILOG = (
+    "Examples:\n\nclickprism train --method dla --ranker mlp --out runs/dla\n\n"
+    "clickprism train --clicks clicks.npz --method ipw --set methods.ipw.floor=0.05 --out runs/ipw\n\n"
+    "clickprism train --resume --epochs 200 --out runs/dla"
+)
+
+
+def command(
+    *,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="The folder for model/, metrics.jsonl, settings.toml and the checkpoint.",
+            rich_help_panel=OUTPUT,
+        ),
+    ],
+    clicks: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Clicks on the training part; without them, users are simulated."),
+    ] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Clicks on the validation part, for evaluation.validation=clicks."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint in the folder, by the settings there.")
+    ] = False,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="By what: a method, or a label of the config; the only one of the config, or else dla.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    ranker: Ranker = None,
+    epochs: Epochs = None,
+    user: User = None,
+    sessions: Sessions = None,
+    seed: Seed = None,
+    config: Config = None,
+    sets: Set = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a ranker on clicks; Ctrl-C keeps the best so far."""
+    from clickprism.experiment import train_ranker
+    from clickprism.experiment.train import SETTINGS as KEPT
+
+    if resume and config is None and (out / KEPT).exists():
+        config = out / KEPT
+    settings = settings_of(
+        config,
+        sets,
+        seeds=None if seed is None else [seed],
+        user__name=user,
+        sessions=sessions,
+        ranker__name=ranker,
+        fit__epochs=epochs,
+    )
+    label = method or (next(iter(settings.methods)) if len(settings.methods) == 1 else DEFAULT_METHOD)
+    output = Output(json, quiet)
+    trained = train_ranker(settings, label, out=out, clicks=clicks, held_out=held_out, resume=resume, show=output.bar)
+    fitted = trained.fitted
+    data: dict[str, Any] = {
+        "method": label,
+        "ranker": settings.ranker["name"],
+        "seed": settings.seeds[0],
+        "model": str(trained.model),
+        "best": fitted.best_epoch,
+        "epochs": fitted.history[-1].epoch if fitted.history else 0,
+        "stopped": fitted.stopped,
+        "validation": settings.evaluation.validation,
+        "value": fitted.best_value,
+        "observation": None if fitted.observation is None else fitted.observation.tolist(),
+        "truth": None if trained.truth is None else (trained.truth / trained.truth[0]).tolist(),
+    }
+    output.result(_text(data), data)
+    if fitted.stopped == "interrupted":
+        from clickprism.cli.app import INTERRUPTED
+
+        output.note(f"Interrupted; the best so far is kept. Go on: clickprism train --resume --out {out}")
+        raise typer.Exit(INTERRUPTED)
+    output.note(f"Next: clickprism evaluate {out}")
+
+
+def _text(data: dict[str, Any]) -> str:
+    ends = {"epochs": "all of them", "patience": "no better for a while", "interrupted": "interrupted"}
+    unit = "trees" if data["ranker"] == "lambdamart" else "epoch"
+    lines = [
+        f"{data['method']} · {data['ranker']} · seed {data['seed']}: best {unit} {data['best']} of {data['epochs']} "
+        f"({ends[data['stopped']]})"
+    ]
+    if data["value"] is not None:
+        lines.append(f"validation by {data['validation']}: {data['value']:.4f}")
+    lines.append(f"model: {data['model']}")
+    if data["observation"] is not None:
+        truth = data["truth"] or [None] * len(data["observation"])
+        rows = [
+            [str(position), f"{seen:.4f}", "-" if true is None else f"{true:.4f}"]
+            for position, (seen, true) in enumerate(zip(data["observation"], truth, strict=False), start=1)
+        ]
+        lines += ["", "observation relative to position 1", columns(["position", "used", "truth"], rows)]
+    return "\n".join(lines)
