@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from clickprism.debias.base import Method
+from clickprism.debias.base import Learner, Method
 from clickprism.errors import DataError
 from clickprism.model import Model
 from clickprism.rankers.base import NetworkRanker, Ranker
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.mlp import MLP
 from clickprism.training import network, trees
-from clickprism.training.settings import FitSettings, Fitted, Validation
+from clickprism.training.settings import FitSettings, Fitted, Progress, Stopped, Validation
 from clickprism.types import Clicks
 
 
@@ -46,7 +46,7 @@ def fit(
     Returns:
         The model and how it came to be. Ctrl-C ends training early and keeps the best so far.
     """
-    settings = settings or FitSettings()
+    settings = FitSettings() if settings is None else settings
     if len(clicks.rows) == 0:
         raise DataError("there is nothing to learn from: no ranked list shows a document")
     if not clicks.clicks.any():
@@ -54,43 +54,39 @@ def fit(
     if not np.isfinite(clicks.lists.features).all():
         raise DataError("features must be finite", remedy="Impute missing values first (normalise does)")
     width = clicks.lists.features.shape[1]
-    if not isinstance(ranker, LambdaMART):
-        learner, progress, stopped = network.train(
+
+    def by_gradients(network_ranker: NetworkRanker) -> tuple[Learner, Progress, Stopped]:
+        return network.train(
             clicks,
             method=method,
+            ranker=network_ranker,
+            settings=settings,
+            validation=validation,
+            out=out,
+            resume=resume,
+            show=show,
+        )
+
+    if isinstance(ranker, LambdaMART):
+        observer = observer or MLP(hidden=(64, 32))
+        if method.learns_observation:
+            learner, _, _ = by_gradients(observer)
+        else:
+            learner = method.learner(observer.build(width), clicks)
+        ensemble, progress, stopped = trees.train(
+            clicks,
+            learner.exposure(clicks),
+            title=f"{method.name} · {ranker.name}",
             ranker=ranker,
             settings=settings,
             validation=validation,
             out=out,
-            resume=resume,
             show=show,
         )
-        model = Model.from_network(ranker, learner.ranker, features=width, method=method)
-        curve, history = learner.observation(), tuple(progress.history)
-        return Fitted(model, curve, history, progress.best_epoch, progress.best_value, stopped)
-    observer = observer or MLP(hidden=(64, 32))
-    if method.learns_observation:
-        learner, _, _ = network.train(
-            clicks,
-            method=method,
-            ranker=observer,
-            settings=settings,
-            validation=validation,
-            out=out,
-            resume=resume,
-            show=show,
-        )
+        model = Model.from_trees(ranker, ensemble, features=width, method=method)
     else:
-        learner = method.learner(observer.build(width), clicks)
-    ensemble, progress, impatient = trees.train(
-        clicks, learner.exposure(clicks), ranker=ranker, settings=settings, validation=validation
-    )
-    model = Model.from_trees(ranker, ensemble, features=width, method=method)
+        learner, progress, stopped = by_gradients(ranker)
+        model = Model.from_network(ranker, learner.ranker, features=width, method=method)
     return Fitted(
-        model,
-        learner.observation(),
-        tuple(progress.history),
-        progress.best_epoch,
-        progress.best_value,
-        "patience" if impatient else "epochs",
+        model, learner.observation(), tuple(progress.history), progress.best_epoch, progress.best_value, stopped
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import torch
 
@@ -19,10 +17,10 @@ from clickprism.errors import TrainingError
 from clickprism.model import network_scores
 from clickprism.rankers.base import NetworkRanker
 from clickprism.settings import plain
-from clickprism.training import checkpoint
+from clickprism.training import checkpoint, journal
 from clickprism.training.batches import batches
 from clickprism.training.display import bar
-from clickprism.training.settings import FitSettings, Plain, Progress, Record, Validation
+from clickprism.training.settings import FitSettings, Plain, Progress, Record, Stopped, Validation
 from clickprism.types import Batch, Clicks
 
 RUNAWAY: Final = 1e3
@@ -32,7 +30,6 @@ OPTIMISERS: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
     "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
 }
-Stopped = Literal["epochs", "patience", "interrupted"]
 
 
 def train(
@@ -54,7 +51,7 @@ def train(
         saved = out / "checkpoint.safetensors" if out is not None else None
         if resume and saved is not None and saved.exists():
             loop.progress, loop.best = checkpoint.load(saved, learner, loop.optimiser, plan=plan)
-        _start_log(out, loop.progress)
+        journal.start(out, loop.progress.history)
         title = f"{method.name} · {ranker.name}"
         stopped: Stopped = "epochs"
         with bar(title, settings.epochs, done=loop.progress.epoch, show=show) as display:
@@ -64,7 +61,7 @@ def train(
                         stopped = "patience"
                         break
                     record = loop.epoch()
-                    _log(out, record)
+                    journal.add(out, record)
                     if saved is not None and (
                         record.epoch % settings.checkpoint_every == 0 or record.epoch == settings.epochs
                     ):
@@ -218,17 +215,3 @@ def _plan(clicks: Clicks, method: Method, ranker: NetworkRanker, settings: FitSe
         **fit,
         **log,
     }
-
-
-def _start_log(out: Path | None, progress: Progress) -> None:
-    """Begin metrics.jsonl anew, or, when resumed, with what was before."""
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        lines = "".join(json.dumps(asdict(record)) + "\n" for record in progress.history)
-        (out / "metrics.jsonl").write_text(lines, encoding="utf-8")
-
-
-def _log(out: Path | None, record: Record) -> None:
-    if out is not None:
-        with (out / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(record)) + "\n")

@@ -11,6 +11,7 @@ from clickprism.model import Model
 from clickprism.types import Clicks, Float64, Lists
 
 Scorer: TypeAlias = Callable[[Lists], Float64]
+Stopped: TypeAlias = Literal["epochs", "patience", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Fitted:
     history: tuple[Record, ...]
     best_epoch: int
     best_value: float | None
-    stopped: Literal["epochs", "patience", "interrupted"]
+    stopped: Stopped
 
 
 @dataclass

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.lambdamart import LambdaMART, Trees
-from clickprism.training.settings import FitSettings, Progress, Record, Validation
+from clickprism.training import journal
+from clickprism.training.display import bar
+from clickprism.training.settings import FitSettings, Progress, Record, Stopped, Validation
 from clickprism.types import Clicks, Float64, Int64
 
 EVERY = 10
@@ -41,30 +44,47 @@ def train(
     clicks: Clicks,
     exposure: Float64,
     *,
+    title: str,
     ranker: LambdaMART,
     settings: FitSettings,
     validation: Validation | Clicks | None,
-) -> tuple[Trees, Progress, bool]:
-    """Train an ensemble; returns it cut to the best number of trees, the history, and whether patience ran out."""
+    out: Path | None,
+    show: bool | None,
+) -> tuple[Trees, Progress, Stopped]:
+    """Train an ensemble; what comes back is cut to the best number of trees by validation, or is whole without one."""
     if isinstance(validation, Clicks):
         raise SettingError("validation", "clicks", "be a measure for trees, whose scores are no click probabilities")
     rows, targets, lengths = clicks_per_exposure(clicks, exposure, shrinkage=ranker.shrinkage)
     progress, start = Progress(), time.perf_counter()
+    grown: list[Trees] = []
+    journal.start(out)
 
     def on_tree(count: int, trees: Trees) -> bool:
+        grown[:] = [trees]
         progress.epoch = progress.step = count
         if count % EVERY and count != ranker.trees:
             return False
         value = None if validation is None else validation.measure(lambda lists: trees(lists.features))
         seconds = time.perf_counter() - start
-        progress.history.append(Record(count, count, {}, 0.0, len(lengths) * count / seconds, seconds, value))
+        record = Record(count, count, {}, 0.0, len(lengths) * count / seconds, seconds, value)
+        progress.history.append(record)
+        journal.add(out, record)
+        display(record)
         if progress.is_best(value, validation):
             progress.best_epoch, progress.best_value, progress.waited = count, value, 0
         else:
             progress.waited += 1
         return settings.patience > 0 and progress.waited >= settings.patience
 
+    stopped: Stopped = "epochs"
     features = clicks.lists.features[rows]
-    trees = ranker.train(features, targets, lengths, seed=settings.seed, threads=settings.threads, on_tree=on_tree)
-    impatient = settings.patience > 0 and progress.waited >= settings.patience
-    return trees.first(progress.best_epoch), progress, impatient
+    with bar(title, ranker.trees, show=show) as display:
+        try:
+            ranker.train(features, targets, lengths, seed=settings.seed, threads=settings.threads, on_tree=on_tree)
+        except KeyboardInterrupt:
+            if progress.best_epoch == 0:
+                raise
+            stopped = "interrupted"
+    if stopped == "epochs" and settings.patience > 0 and progress.waited >= settings.patience:
+        stopped = "patience"
+    return grown[0].first(progress.best_epoch), progress, stopped

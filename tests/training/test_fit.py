@@ -309,6 +309,14 @@ def test_trees_stop_and_keep_the_best(clicks: Clicks) -> None:
         fit(clicks, method=Click(), ranker=ranker, settings=FAST, validation=clicks)
 
 
+def test_ctrl_c_keeps_the_best_trees_so_far(clicks: Clicks, tmp_path: Path) -> None:
+    ranker = LambdaMART(trees=100, leaves=4, min_data_in_leaf=5)
+    validation = Validation("v", interrupted_after(2))
+    fitted = fit(clicks, method=Click(), ranker=ranker, settings=FAST, validation=validation, out=tmp_path)
+    assert (fitted.stopped, fitted.best_epoch) == ("interrupted", 20)
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
 def test_trees_learn_the_observation_with_a_network_first(clicks: Clicks) -> None:
     ranker = LambdaMART(trees=5, leaves=4, min_data_in_leaf=5)
     fitted = fit(clicks, method=DualLearning(), ranker=ranker, settings=FAST, observer=Linear())
