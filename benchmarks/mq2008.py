@@ -45,8 +45,8 @@ def run() -> list[Result]:
         table = compare(_by_label(runs), data="mq2008, five folds", seeds=(0,))
         mean = table.of(MEASURE)[-1].mean
         results.append(Result(f"mq2008 labels {name} {MEASURE}", mean, LABELS, 1.0, "limit: .69"))
-    for name in ("linear", "mlp"):
-        runs = five_folds(folder, ranker=RANKERS[name], methods={"click": {}, "dla": {}}, seeds=(0, 1, 2))
+    for name, ranker in {"linear": RANKERS["linear"], "mlp 64-32": {"name": "mlp", "hidden": [64, 32]}}.items():
+        runs = five_folds(folder, ranker=ranker, methods={"click": {}, "dla": {}}, seeds=(0, 1, 2))
         table = compare(_by_label(runs), baseline="click", data="mq2008, five folds", seeds=(0, 1, 2))
         print(as_text(table), file=sys.stderr)
         row = next(row for row in table.of(MEASURE) if row.method == "dla")

@@ -1,1 +1,0 @@
-"""What is seen: o(x, k), and how to estimate it."""

@@ -1,0 +1,63 @@
+"""What the README and the examples say runs as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"CLICKPRISM_CACHE": str(folder / "cache")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def test_the_two_commands_stand_at_the_top() -> None:
+    assert README.split("\n\n")[1].split("#")[0].split() == ["make", "demo"]
+    assert re.search(r"^    make test", README, flags=re.MULTILINE)
+
+
+def test_readme_commands_run_in_order(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    commands = [line for block in blocks("bash") for line in block.splitlines()]
+    assert len(commands) >= 6
+    for line in commands:
+        program, *arguments = shlex.split(line)
+        assert program == "clickprism"
+        last = run([sys.executable, "-c", "from clickprism.cli import main; main()", *arguments], tmp_path)
+    assert "| dla |" in last.stdout
+
+
+def test_readme_python_runs(tmp_path: Path) -> None:
+    (code,) = blocks("python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    shown = run([sys.executable, "-c", code.replace("300_000", "30_000").replace("epochs=20", "epochs=2")], tmp_path)
+    assert re.search(r"^dla +0\.\d{4}", shown.stdout, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run(example: Path, tmp_path: Path) -> None:
+    assert "nDCG(exp)@10" in run([sys.executable, str(example)], tmp_path).stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
