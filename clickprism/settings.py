@@ -147,7 +147,7 @@ def to_toml(values: Mapping[str, Any], *, path: str = "") -> str:
     """
     own = {key: value for key, value in values.items() if value is not None and not isinstance(value, Mapping)}
     tables = {key: value for key, value in values.items() if isinstance(value, Mapping)}
-    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in own.items()]
+    lines = [f"{_toml_key(key)} = {toml_value(value)}" for key, value in own.items()]
     head = [f"\n[{path}]"] if path and (own or not tables) else []
     text = "".join(f"{line}\n" for line in [*head, *lines])
     names = {key: f"{path}.{_toml_key(key)}" if path else _toml_key(key) for key in tables}
@@ -158,9 +158,13 @@ def _toml_key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
-def _toml_value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML has it: a number, a text, a truth, a list or a table in one line."""
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{_toml_key(key)} = {toml_value(each)}" for key, each in value.items())
+        return f"{{{pairs}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(each) for each in value)}]"
+        return f"[{', '.join(toml_value(each) for each in value)}]"
     return repr(value) if isinstance(value, float) else json.dumps(value)
 
 

@@ -22,11 +22,16 @@ EXIT_CODES = {
     5: "an optional part is not installed",
     INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far",
 }
+ORDER = ["data", "simulate", "train", "evaluate", "compare", "demo"]
 EXTRAS = {"torch": "neural", "safetensors": "neural", "lightgbm": "trees"}
 
 
 class Commands(TyperGroup):
     """A group whose commands end with a message and an exit code, not with a traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order in which one meets them."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""

@@ -63,10 +63,10 @@ def command(
         str | None,
         typer.Option("--baseline", metavar="NAME", help="What to compare with; click, or else the first."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="How many runs at a time.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="N", help="How many runs at a time.")] = 1,
     form: Annotated[
         Literal["text", "markdown", "latex", "html", "json"],
-        typer.Option("--format", help="Of the table.", rich_help_panel=OUTPUT),
+        typer.Option("--format", metavar="text|markdown|latex|html|json", help="Of the table.", rich_help_panel=OUTPUT),
     ] = "text",
     out: Annotated[
         Path | None,

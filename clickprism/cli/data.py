@@ -36,8 +36,10 @@ def recipes(json: Json = False) -> None:
 
 @app.command(epilog="Example:\n\nclickprism data check mq2008 data/MQ2008")
 def check(
-    recipe: Annotated[str, typer.Argument(help="The name of a data set; see `clickprism data recipes`.")],
-    folder: Annotated[Path, typer.Argument(help="Where its files are, plain, .gz or .zst.")],
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="The name of a data set; see `clickprism data recipes`.")
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where its files are, plain, .gz or .zst.")],
     json: Json = False,
 ) -> None:
     """Say what a folder holds of a public data set and what is missing; exit code 3 if it is not complete."""
@@ -65,10 +67,14 @@ def info(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="LETOR text, plain, .gz or .zst.")],
     *,
     on_error: Annotated[
-        Literal["raise", "quarantine"], typer.Option(help="End at a broken line, or leave it out and count it.")
+        Literal["raise", "quarantine"],
+        typer.Option(
+            "--on-error", metavar="raise|quarantine", help="End at a broken line, or leave it out and count it."
+        ),
     ] = "raise",
     quarantine_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the lines left out to this file, as JSON lines.")
+        Path | None,
+        typer.Option("--quarantine-file", metavar="FILE", help="Write the lines left out to this file, as JSON lines."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -111,7 +117,9 @@ def generate(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write to.", rich_help_panel=OUTPUT)],
     config: Config = None,
     sets: Set = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The setting data.synthetic.seed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, metavar="N", help="The setting data.synthetic.seed.")
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -20,8 +20,10 @@ def command(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder for report and models.", rich_help_panel=OUTPUT)
     ] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The first of two seeds.")] = 0,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="How many runs at a time; 0 for one a core.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="The first of two seeds.")] = 0,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=0, metavar="N", help="How many runs at a time; 0 for one a core.")
+    ] = 0,
     sets: Set = None,
     json: Json = False,
     quiet: Quiet = False,

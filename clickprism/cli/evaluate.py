@@ -26,7 +26,8 @@ def command(
     ],
     *,
     part: Annotated[
-        Literal["train", "validation", "test"], typer.Option("--part", help="Which part of the data.")
+        Literal["train", "validation", "test"],
+        typer.Option("--part", metavar="train|validation|test", help="Which part of the data."),
     ] = "test",
     measures: Measures = None,
     config: Config = None,

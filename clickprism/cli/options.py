@@ -28,7 +28,9 @@ Set = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, help="Of everything random: the setting seeds.", rich_help_panel=SETTINGS),
+    typer.Option(
+        "--seed", min=0, metavar="N", help="Of everything random: the setting seeds.", rich_help_panel=SETTINGS
+    ),
 ]
 User = Annotated[
     str | None,
@@ -36,7 +38,9 @@ User = Annotated[
 ]
 Sessions = Annotated[
     int | None,
-    typer.Option("--sessions", help="How many, of each query: the setting sessions.", rich_help_panel=SETTINGS),
+    typer.Option(
+        "--sessions", metavar="N", help="How many, of each query: the setting sessions.", rich_help_panel=SETTINGS
+    ),
 ]
 Ranker = Annotated[
     str | None,
@@ -46,7 +50,9 @@ Ranker = Annotated[
 ]
 Epochs = Annotated[
     int | None,
-    typer.Option("--epochs", help="At most, of training: the setting fit.epochs.", rich_help_panel=SETTINGS),
+    typer.Option(
+        "--epochs", metavar="N", help="At most, of training: the setting fit.epochs.", rich_help_panel=SETTINGS
+    ),
 ]
 Measures = Annotated[
     list[str] | None,

@@ -44,7 +44,9 @@ def command(
     ],
     clicks: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Clicks on the training part; without them, users are simulated."),
+        typer.Option(
+            metavar="FILE", help="Clicks on the training part, whose truth ipw uses; without them, users are simulated."
+        ),
     ] = None,
     held_out: Annotated[
         Path | None,

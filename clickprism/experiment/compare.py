@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -101,14 +102,23 @@ def _in_turn(tasks: list[Task]) -> Iterator[Run]:
         yield _run(*task)
 
 
-def _deaf() -> None:
+def _obey() -> None:
+    """Make this a process that ends when its parent does, and only then: Ctrl-C is the parent's to answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def _side_by_side(tasks: list[Task], jobs: int) -> Iterator[Run]:
-    """Runs as they are done; whatever ends this early ends the processes too, which leave Ctrl-C to their parent."""
+    """Runs as they are done; whatever ends this early ends the processes too."""
     others = set(active_children())
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_deaf) as pool:
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_obey) as pool:
         try:
             for done in as_completed([pool.submit(_run, *task) for task in tasks]):
                 yield done.result()

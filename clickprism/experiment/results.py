@@ -16,7 +16,7 @@ from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.report import write_report
 from clickprism.experiment.compare import INITIAL, Run
 from clickprism.experiment.settings import ExperimentSettings, resolved
-from clickprism.experiment.stages import data_name
+from clickprism.experiment.stages import data_name, make_method
 from clickprism.experiment.train import SETTINGS
 from clickprism.settings import to_toml
 from clickprism.types import Float64
@@ -113,7 +113,7 @@ def write_results(
         comparison=results.comparison,
         figures=dict(drawn.values()),
         settings=values,
-        notes=[_ends(results)],
+        notes=[_note(results, label) for label in results.settings.methods],
         next_commands=next_commands,
     )
 
@@ -146,27 +146,26 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
     """Caption and SVG of each figure that the runs have data for, by file name."""
     looks = plots.looks_of([*results.settings.methods, INITIAL])
     drawn: dict[str, tuple[str, Figure]] = {}
-    if results.observation:
-        curves = {label: _mean(several) for label, several in results.observation.items()}
-        bands = {label: _range(several) for label, several in results.observation.items() if len(several) > 1}
-        caption = "Observation by position: the truth, what methods learned or were given" + (
-            "; bands from the lowest to the highest seed" if bands else ""
-        )
+    learned = {label: several for label, several in results.observation.items() if not _is(several, results.truth)}
+    if learned:
+        curves = {label: _mean(several) for label, several in learned.items()}
+        bands = {label: _range(several) for label, several in learned.items() if len(several) > 1}
+        caption = "Observation by position, true and estimated" + ("; bands over seeds" if bands else "")
         figure = plots.observation_curve(results.truth, curves, intervals=bands, looks=looks)
         drawn["observation"] = caption, figure
     first = results.settings.seeds[0]
-    learned = {run.label: (run.steps, run.values) for run in results.runs if run.seed == first and len(run.values)}
+    validated = {run.label: (run.steps, run.values) for run in results.runs if run.seed == first and len(run.values)}
     validation = results.settings.evaluation.validation
-    if learned and validation != "clicks":
+    if validated and validation != "clicks":
         steps = "trees" if results.settings.ranker["name"] == "lambdamart" else "epoch"
-        figure = plots.training_curve(_lists(learned), measure=validation, xlabel=steps, looks=looks)
+        figure = plots.training_curve(_lists(validated), measure=validation, xlabel=steps, looks=looks)
         drawn["training"] = (
             f"{validation} over training on the validation part, seed {first}; a dot at the best",
             figure,
         )
     shifts = {label: _mean([run.shift for run in results.of(label)]) for label in results.settings.methods}
     figure = plots.position_curve(shifts, ideal=_mean([run.ideal for run in results.runs]), looks=looks)
-    drawn["positions"] = "Position before against after: where re-ranking puts what users were shown", figure
+    drawn["positions"] = "Position before against after re-ranking what users were shown", figure
     drawn["methods"] = (
         f"Methods with {results.comparison.confidence:.0%} intervals",
         plots.method_dots(results.comparison, looks=looks),
@@ -174,17 +173,21 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
     return {name: (caption, plots.svg(figure, title=caption)) for name, (caption, figure) in drawn.items()}
 
 
-def _lists(learned: Mapping[str, tuple[Float64, Float64]]) -> dict[str, tuple[list[float], list[float]]]:
-    return {label: (steps.tolist(), values.tolist()) for label, (steps, values) in learned.items()}
+def _lists(validated: Mapping[str, tuple[Float64, Float64]]) -> dict[str, tuple[list[float], list[float]]]:
+    return {label: (steps.tolist(), values.tolist()) for label, (steps, values) in validated.items()}
 
 
-def _ends(results: Results) -> str:
-    ends = [
-        f"{run.label} {run.seed}: best at {run.best}, ended by {run.stopped}, {run.seconds:.1f} s"
-        for run in results.runs
-        if run.label != INITIAL
-    ]
-    return f"How training ended, by method and seed: {'; '.join(ends)}."
+def _note(results: Results, label: str) -> str:
+    """What a method is, and how its training went."""
+    what = (type(make_method(results.settings, label)).__doc__ or "").partition("\n")[0]
+    unit = "trees" if results.settings.ranker["name"] == "lambdamart" else "epoch"
+    ends = [f"{unit} {run.best} with seed {run.seed} (ended by {run.stopped})" for run in results.of(label)]
+    return f"{label}: {what} The best: {', '.join(ends)}."
+
+
+def _is(curves: Sequence[Float64], truth: Float64) -> bool:
+    """Whether the curves are the truth itself, which a method was given."""
+    return bool(np.allclose(_mean(curves), truth[: len(_mean(curves))], atol=1e-3))
 
 
 def _mean(curves: Sequence[Float64]) -> Float64:
