@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from clickprism import __version__
 from clickprism.cli import compare, data, demo, evaluate, simulate, train
 from clickprism.cli.output import fail
-from clickprism.errors import ClickprismError, MissingExtraError
+from clickprism.errors import ClickprismError, missing_extra
 
 INTERRUPTED = 130
 EXIT_CODES = {
@@ -23,7 +23,6 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far",
 }
 ORDER = ["data", "simulate", "train", "evaluate", "compare", "demo"]
-EXTRAS = {"torch": "neural", "safetensors": "neural", "lightgbm": "trees"}
 
 
 class Commands(TyperGroup):
@@ -39,11 +38,10 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except ClickprismError as error:
             fail(str(error), error.exit_code)
-        except ImportError as error:
-            package = (error.name or "").partition(".")[0]
-            if package not in EXTRAS:
+        except ModuleNotFoundError as error:
+            missing = missing_extra(error)
+            if not isinstance(missing, ClickprismError):
                 raise
-            missing = MissingExtraError(EXTRAS[package], f"this command uses {package}, which")
             fail(str(missing), missing.exit_code)
         except KeyboardInterrupt:
             fail("interrupted", INTERRUPTED)

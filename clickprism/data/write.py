@@ -18,7 +18,7 @@ _ID = re.compile(r"[^\s#]+")
 
 
 def write_letor(judged: JudgedLists, path: Path | str) -> None:
-    """Write judged lists as text that `read_letor` reads back bit for bit; whole or not at all.
+    """Write judged lists as text that `read_letor` reads back value for value; whole or not at all.
 
     Every feature is written, from 1, with nine digits, which are enough for float32. A missing value is `nan`, which
     wants `missing="nan"` on reading.

@@ -1,0 +1,134 @@
+"""What goes wrong ends with one line on standard error and a stable exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from clickprism.cli.app import EXIT_CODES, app
+from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
+
+SMALL = [
+    "--set=data.synthetic.train_queries=60",
+    "--set=data.synthetic.validation_queries=20",
+    "--set=data.synthetic.test_queries=20",
+    "--set=data.synthetic.features=12",
+    "--set=fit.threads=1",
+    "--ranker=linear",
+]
+MAIN = "from clickprism.cli import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (
+            ["train", "--set", "fit.epoch=3"],
+            2,
+            "error: fit.epoch must be a known setting (did you mean 'epochs'?), got 3",
+        ),
+        (["train", "--method", "lda"], 2, "did you mean 'dla'"),
+        (["train", "--config", "nowhere.toml"], 3, "error: nowhere.toml: cannot be read"),
+        (["train", "--clicks", "nowhere.npz", *SMALL], 3, "error: nowhere.npz: cannot be read"),
+        (["train", *SMALL, "--set=fit.learning_rate=1e6", "--set=fit.clip_norm=0", "--epochs=3"], 4, "learning_rate"),
+    ],
+)
+def test_errors_are_a_line_and_a_code(words: list[str], code: int, message: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run")])
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_more_errors() -> None:
+    for words, code in (
+        (["evaluate", "nowhere"], 3),
+        (["compare", "--seeds", "x"], 2),
+        (["compare", "--methods", "clik"], 2),
+        (["compare", "--format", "pdf"], 2),
+        (["data", "check", "mq2009", "."], 2),
+        (["nothing"], 2),
+        (["train"], 2),
+    ):
+        assert CliRunner().invoke(app, words).exit_code == code, words
+
+
+def test_codes_are_the_errors_own() -> None:
+    errors: tuple[type[ClickprismError], ...] = (
+        ClickprismError,
+        SettingError,
+        DataError,
+        TrainingError,
+        MissingExtraError,
+    )
+    assert [error.exit_code for error in errors] == [1, 2, 3, 4, 5]
+    assert {0, 1, 2, 3, 4, 5, 130} == set(EXIT_CODES)
+
+
+def without(packages: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a Python in which these packages cannot be imported."""
+    block = f"import sys; sys.modules.update(dict.fromkeys({packages.split()!r}))"
+    command = [sys.executable, "-c", f"{block}; {MAIN}", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["data", "recipes"]])
+def test_without_optional_parts(words: list[str]) -> None:
+    done = without("torch safetensors lightgbm", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("packages", "words", "extra"),
+    [("torch", [], "neural"), ("safetensors", [], "neural"), ("lightgbm", ["--ranker=lambdamart"], "trees")],
+)
+def test_what_is_missing_is_named(packages: str, words: list[str], extra: str, tmp_path: Path) -> None:
+    done = without(packages, "train", *SMALL, "--method=labels", *words, "--out", str(tmp_path / "run"))
+    assert done.returncode == 5
+    assert done.stdout == ""
+    assert done.stderr.endswith(f"needs an optional part: pip install 'clickprism[{extra}]'\n")
+    assert done.stderr.startswith("error: ")
+
+
+def interrupted(*words: str, sign: Path) -> tuple[int, str]:
+    """Start a command, wait for a file to appear, press Ctrl-C; its exit code and standard error."""
+    command = [sys.executable, "-c", MAIN, *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        limit = time.monotonic() + 90
+        while not sign.exists() and process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            _, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    return process.returncode, stderr
+
+
+def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = [*SMALL, "--set=fit.patience=0", "--set=fit.checkpoint_every=1", "--epochs=1000000", "--out", str(out)]
+    code, stderr = interrupted("train", *words, sign=out / "checkpoint.safetensors")
+    assert code == 130
+    assert f"clickprism train --resume --out {out}" in stderr
+    assert "Traceback" not in stderr
+    assert (out / "model" / "model.json").exists()
+    assert CliRunner().invoke(app, ["evaluate", str(out)]).exit_code == 0
+
+
+def test_ctrl_c_ends_all_processes_of_a_comparison(tmp_path: Path) -> None:
+    words = [*SMALL, "--set=fit.patience=0", "--epochs=1000000", "--methods=click,dla", "--jobs=2"]
+    code, stderr = interrupted("compare", *words, "--out", str(tmp_path), sign=tmp_path / "dla-0" / "metrics.jsonl")
+    assert code == 130
+    assert stderr.endswith("interrupted\n")
+    assert "Traceback" not in stderr

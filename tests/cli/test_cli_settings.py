@@ -1,0 +1,127 @@
+"""How files, flags and words become settings, and how they come back."""
+
+from __future__ import annotations
+
+import pickle
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from clickprism.cli.options import seeds_from
+from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
+from clickprism.experiment import ExperimentSettings, read_settings, resolved
+from clickprism.settings import build, to_toml
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "config.toml"
+    file.write_text(text)
+    return file
+
+
+def test_nothing_said_is_the_defaults() -> None:
+    assert read_settings() == ExperimentSettings()
+
+
+def test_what_a_file_does_not_name_stays(tmp_path: Path) -> None:
+    settings = read_settings(write(tmp_path, "[simulation]\nlength = 5\n[user]\nseverity = 2.0\n"))
+    assert settings.simulation.frequency == "each"
+    assert settings.simulation.length == 5
+    assert settings.user == {"name": "pbm", "severity": 2.0}
+    assert list(settings.methods) == ["labels", "click", "ipw", "dla"]
+
+
+def test_methods_of_a_file_are_all_there_are(tmp_path: Path) -> None:
+    settings = read_settings(write(tmp_path, "[methods.click]\n"), ["methods.click2.name=click"])
+    assert settings.methods == {"click": {}, "click2": {"name": "click"}}
+
+
+def test_flags_lie_over_the_file_and_words_over_flags(tmp_path: Path) -> None:
+    file = write(tmp_path, "sessions = 1\n[fit]\nepochs = 1\npatience = 7\n")
+    settings = read_settings(file, ["fit.epochs=3"], flags={"fit.epochs": 2, "sessions": 2, "seeds": None})
+    assert (settings.sessions, settings.fit.epochs, settings.fit.patience, settings.seeds) == (2, 3, 7, (0,))
+
+
+def test_another_user_drops_the_settings_of_the_one_before(tmp_path: Path) -> None:
+    file = write(tmp_path, '[user]\nname = "pbm"\nseverity = 2.0\n')
+    assert read_settings(file, flags={"user.name": "cascade"}).user == {"name": "cascade"}
+    assert read_settings(file, flags={"user.name": "pbm"}).user == {"name": "pbm", "severity": 2.0}
+
+
+def test_chosen_methods_keep_their_settings(tmp_path: Path) -> None:
+    file = write(tmp_path, '[methods.mine]\nname = "dla"\nmax_weight = 3.0\n[methods.click]\n')
+    chosen = read_settings(file, methods=["ipw", "mine"]).methods
+    assert chosen == {"ipw": {}, "mine": {"name": "dla", "max_weight": 3.0}}
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("fit.epoch=3", "did you mean 'epochs'"),
+        ("data.sauce=1", "did you mean 'source'"),
+        ("data.source=synthetik", "did you mean 'synthetic'"),
+        ("user.name=pmb", "did you mean 'pbm'"),
+        ("fit.epochs=many", "be of type int"),
+        ("fit.seed=3", "`seeds` decides"),
+        ("evaluation.measures=['nDGC']", "did you mean 'nDCG'"),
+        ("methods={'../up' = {}}", "names a folder"),
+        ("data.source=mq2008", "say where the files of mq2008 are"),
+    ],
+)
+def test_wrong_settings_are_refused_with_advice(word: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        read_settings(None, [word])
+
+
+def test_resolved_settings_say_all_and_come_back(tmp_path: Path) -> None:
+    settings = read_settings(None, ["user.severity=2", "ranker.hidden=[8]", "simulation.max_grade=4"], methods=["ipw"])
+    values = resolved(settings)
+    assert values["user"]["curve"][0] == 0.68
+    assert (list(values["ranker"]["hidden"]), values["ranker"]["dropout"]) == ([8], 0.0)
+    assert values["methods"] == {"ipw": {"name": "ipw", "propensities": (), "floor": 0.0, "self_normalise": False}}
+    again = read_settings(write(tmp_path, to_toml(values)))
+    assert resolved(again) == values
+
+
+def test_toml_of_odd_values_comes_back() -> None:
+    odd = {"a b": 'quote " back \\ line \n é', "x": [1e-9, 2.0, 1e300], "t": True, "in": {"empty": {}, "n": -3}}
+    assert tomllib.loads(to_toml(odd)) == odd
+
+
+def test_all_defaults_survive_toml() -> None:
+    settings = ExperimentSettings()
+    from clickprism.settings import plain
+
+    assert build(ExperimentSettings, tomllib.loads(to_toml(plain(settings)))) == settings
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_examples_are_sound(file: Path) -> None:
+    assert resolved(read_settings(file))
+
+
+def test_seeds() -> None:
+    assert seeds_from(None, None) is None
+    assert seeds_from("2", 4) == [4, 5]
+    for wrong, first in (("x", None), ("0", None), ("1,x", None), ("1,2", 0)):
+        with pytest.raises(SettingError, match="--seed"):
+            seeds_from(wrong, first)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SettingError("fit.epochs", 0, "be at least 1"),
+        DataError("is broken", file="a.txt", line=3, remedy="Mend it"),
+        TrainingError("ran away"),
+        MissingExtraError("neural", "a network"),
+    ],
+)
+def test_errors_come_back_whole_from_a_worker(error: ClickprismError) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
