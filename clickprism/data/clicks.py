@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import zipfile
@@ -27,6 +28,8 @@ _COLUMNS: Final[dict[str, type[np.generic]]] = {
     "impressions": np.int64,
 }
 _TRUTH: Final[dict[str, type[np.generic]]] = {"observed": np.int64, "attracted": np.int64}
+_HEAD: Final = ("format", "version", "fingerprint")
+_HEAD_BYTES: Final = 1024
 _UNSOUND: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -104,37 +107,49 @@ def load_log(path: Path | str, lists: Lists) -> tuple[Clicks, Truth | None]:
 def _read(path: Path | str, lists: Lists) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
-            columns = {name.removesuffix(".npy"): _member(archive, name) for name in archive.namelist()}
+            names = {member.removesuffix(".npy") for member in archive.namelist()}
+            _check_head(path, lists, names, {name: _member(path, archive, name) for name in _HEAD if name in names})
+            odd = sorted(names - {*_HEAD, *_COLUMNS, *_TRUTH})
+            if odd:
+                raise DataError(f"holds {odd[0]!r}, which is no column of clicks", file=path)
+            return {name: _member(path, archive, name) for name in (*_COLUMNS, *_TRUTH) if name in names}
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
     except _UNSOUND as error:
         raise DataError(f"is not a sound .npz file ({error})", file=path) from None
-    _check_head(path, lists, columns)
-    for name, kind in (_COLUMNS | _TRUTH).items():
-        if name in columns and (columns[name].dtype != kind or columns[name].ndim != 1):
-            got = f"{columns[name].dtype} with {columns[name].ndim} dimensions"
+
+
+def _member(path: Path | str, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """One array, read only after its header says what is expected, and no more than the archive has of it."""
+    size = archive.getinfo(f"{name}.npy").file_size
+    with archive.open(f"{name}.npy") as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{name} has an unknown version")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        kind = (_COLUMNS | _TRUTH).get(name)
+        if kind is not None and (dtype != kind or len(shape) != 1):
+            got = f"{dtype} with {len(shape)} dimensions"
             raise DataError(f"{name} must be a vector of {np.dtype(kind)}, got {got}", file=path)
-    return columns
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    with archive.open(name) as file:
+        if kind is None and size > _HEAD_BYTES:
+            raise ValueError(f"{name} is too long")
+        if file.tell() + dtype.itemsize * math.prod(shape) != size:
+            raise ValueError(f"{name} is not as long as its header says")
+        file.seek(0)
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
         return array
 
 
-def _check_head(path: Path | str, lists: Lists, columns: dict[str, NDArray[Any]]) -> None:
-    wanted = ["format", "version", "fingerprint", *_COLUMNS]
-    missing = [name for name in wanted if name not in columns]
-    if missing or str(columns["format"]) != FORMAT:
+def _check_head(path: Path | str, lists: Lists, names: set[str], head: dict[str, NDArray[Any]]) -> None:
+    missing = [name for name in (*_HEAD, *_COLUMNS) if name not in names]
+    if missing or str(head["format"]) != FORMAT:
         raise DataError("is not a file of clicks", file=path, remedy=f"It lacks: {', '.join(missing or [FORMAT])}.")
-    if str(columns["version"]) != str(VERSION):
+    if str(head["version"]) != str(VERSION):
         raise DataError(
-            f"has format version {columns['version']}, but only {VERSION} is known",
+            f"has format version {head['version']}, but only {VERSION} is known",
             file=path,
             remedy="Update clickprism.",
         )
-    if str(columns["fingerprint"]) != fingerprint(lists):
+    if str(head["fingerprint"]) != fingerprint(lists):
         raise DataError(
             "holds clicks on other documents",
             file=path,

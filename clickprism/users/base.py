@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists, Lists
+
+Gain: TypeAlias = Literal["exponential", "linear"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +100,7 @@ def attraction(
     *,
     noise: float = 0.1,
     max_grade: int | None = None,
-    gain: Literal["exponential", "linear"] = "exponential",
+    gain: Gain = "exponential",
 ) -> Float32:
     """The probability that a seen document is clicked, by its grade: noise + (1 - noise) gain(y) / gain(ymax).
 
@@ -113,6 +115,8 @@ def attraction(
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     check_probability("noise", noise)
+    if gain not in get_args(Gain):
+        raise SettingError("gain", gain, f"be one of {', '.join(get_args(Gain))}")
     top = judged.max_grade if max_grade is None else max_grade
     if top < judged.max_grade:
         raise SettingError("max_grade", max_grade, f"be at least {judged.max_grade}, the highest grade in the data")

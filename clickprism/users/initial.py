@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Float32, Float64, Int64, JudgedLists, Lists, slices
+from clickprism.types import Float32, Float64, Int32, Int64, JudgedLists, Lists, slices
 
 BLOCK = 65536  # rows read at a time
 
@@ -107,14 +107,26 @@ def _pairs(judged: JudgedLists, chosen: Int64, most: int, rng: np.random.Generat
     """Rows (better, worse) of pairs with different grades within each chosen list, at most `most` of a list."""
     better, worse = [], []
     for rows in np.split(*_split(judged.lists.offsets, chosen)):
-        grades = judged.grades[rows]
-        high, low = np.nonzero(grades[:, None] > grades[None, :])
-        if len(high) > most:
-            kept = np.sort(rng.choice(len(high), size=most, replace=False))
-            high, low = high[kept], low[kept]
+        high, low = _list_pairs(judged.grades[rows], most, rng)
         better.append(rows[high])
         worse.append(rows[low])
     return np.concatenate(better), np.concatenate(worse)
+
+
+def _list_pairs(grades: Int32, most: int, rng: np.random.Generator) -> tuple[Int64, Int64]:
+    """Pairs of one list by place, without a table of all: pair p is counted out over the documents of higher grade."""
+    _, level, counts = np.unique(grades, return_inverse=True, return_counts=True)
+    below = (np.cumsum(counts) - counts)[level]  # how many documents each one is better than
+    ends = np.cumsum(below)
+    total = int(ends[-1])
+    pairs = np.arange(total) if total <= most else np.sort(rng.choice(total, size=most, replace=False))
+    high = np.searchsorted(ends, pairs, side="right")
+    which = pairs - (ends - below)[high]
+    low = np.empty_like(high)
+    for grade in np.unique(grades[high]):
+        at = grades[high] == grade
+        low[at] = np.flatnonzero(grades < grade)[which[at]]
+    return high, low
 
 
 def _split(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:

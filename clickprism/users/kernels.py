@@ -4,18 +4,22 @@ Randomness is counter-based: the numbers of an entry are a hash (SplitMix64, Ste
 and position, so the result depends neither on threads nor on how sessions are cut into chunks. One hash gives an entry
 two numbers of 24 bits: the upper one decides observation, the lower one attraction.
 
+The loops are for one thread and release the GIL; `see` gives each of several threads its share of the sessions. The
+threads end with the call, so that a process may fork after it, which a pool of OpenMP does not survive.
+
 The random numbers are the same for every user, so two users that behave alike click alike under the same seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism.compiled import compiled, compiled_parallel, prange
+from clickprism.compiled import THREADS, compiled
 from clickprism.types import Bool, Float32, Float64, Int64
 from clickprism.users.base import Response, Shown
 
@@ -29,7 +33,7 @@ _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _LOW = np.uint64(0xFFFFFF)
 _UNIT = np.float32(2.0**-24)
-_BLOCK = 1024
+_ENTRIES = 50_000  # that make a thread worth its start
 
 
 def see(loop: Callable[..., None], shown: Shown, seed: int, model: object) -> Response:
@@ -39,7 +43,17 @@ def see(loop: Callable[..., None], shown: Shown, seed: int, model: object) -> Re
     key = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
     offsets = np.ascontiguousarray(shown.offsets, dtype=np.int64).view(np.uint64)
     attraction = np.ascontiguousarray(shown.attraction, dtype=np.float32)
-    loop((key, np.uint64(shown.start), offsets, attraction), model, answer)
+    shares = max(1, min(THREADS, entries // _ENTRIES))
+    cuts = [len(shown) * share // shares for share in range(shares + 1)]
+
+    def run(first: int, last: int) -> None:
+        loop((key, np.uint64(shown.start + first), offsets[first : last + 1], attraction), model, answer)
+
+    if shares == 1:
+        run(0, len(shown))
+    else:
+        with ThreadPoolExecutor(shares) as threads:
+            list(threads.map(run, cuts[:-1], cuts[1:]))
     clicks, observed, attracted = answer
     return Response(clicks=clicks, observed=observed, attracted=attracted)
 
@@ -61,13 +75,13 @@ def _lower(bits: np.uint64) -> np.float32:
     return np.float32(np.int32((bits >> np.uint64(8)) & _LOW)) * _UNIT
 
 
-@compiled_parallel
+@compiled
 def by_position(sessions: Sessions, curve: Float32, answer: Answer) -> None:
     """Observation depends on the position alone; the last value of the curve holds below its end."""
     key, start, offsets, attraction = sessions
     clicks, observed, attracted = answer
     last = _unsigned(len(curve) - 1)
-    for session in prange(len(offsets) - 1):
+    for session in range(len(offsets) - 1):
         state = _mix(key + _STEP * (start + np.uint64(session)))
         first = offsets[session]
         for place in range(offsets[session + 1] - first):
@@ -80,12 +94,12 @@ def by_position(sessions: Sessions, curve: Float32, answer: Answer) -> None:
             clicks[first + place] = seen & drawn
 
 
-@compiled_parallel
+@compiled
 def by_entry(sessions: Sessions, observation: Float32, answer: Answer) -> None:
     """Observation is given for every entry."""
     key, start, offsets, attraction = sessions
     clicks, observed, attracted = answer
-    for session in prange(len(offsets) - 1):
+    for session in range(len(offsets) - 1):
         state = _mix(key + _STEP * (start + np.uint64(session)))
         for entry in range(offsets[session], offsets[session + 1]):
             state += _STEP
@@ -97,7 +111,7 @@ def by_entry(sessions: Sessions, observation: Float32, answer: Answer) -> None:
             clicks[entry] = seen & drawn
 
 
-@compiled_parallel
+@compiled
 def by_last_click(sessions: Sessions, tables: tuple[Float32, Float32], answer: Answer) -> None:
     """Observation depends on the position and on the last click above.
 
@@ -109,50 +123,48 @@ def by_last_click(sessions: Sessions, tables: tuple[Float32, Float32], answer: A
     clicks, observed, attracted = answer
     size = _unsigned(len(below))
     flat = table.ravel()
-    for block in prange((len(offsets) - 1 + _BLOCK - 1) // _BLOCK):
-        end = min(len(offsets) - 1, (block + 1) * _BLOCK)
-        chance = np.empty(_longest(offsets, block * _BLOCK, end), dtype=np.float32)
-        for session in range(block * _BLOCK, end):
-            state = _mix(key + _STEP * (start + np.uint64(session)))
-            first = offsets[session]
-            length = offsets[session + 1] - first
-            for place in range(length):
-                state += _STEP
-                bits = _mix(state)
-                chance[place] = _upper(bits)
-                attracted[first + place] = _lower(bits) < attraction[first + place]
-            row = _unsigned(0)
-            for place in range(min(length, size)):
-                seen = chance[place] < flat[row + place]
-                click = seen & attracted[first + place]
-                observed[first + place] = seen
-                clicks[first + place] = click
-                row = (place + _unsigned(1)) * size if click else row
-            last = row // size
-            for place in range(size, length):
-                distance = min(place + _unsigned(1) - last, size - _unsigned(1)) if last > 0 else size
-                seen = chance[place] < below[distance - _unsigned(1)]
-                click = seen & attracted[first + place]
-                observed[first + place] = seen
-                clicks[first + place] = click
-                last = place + _unsigned(1) if click else last
+    chance = np.empty(_longest(offsets), dtype=np.float32)
+    for session in range(len(offsets) - 1):
+        state = _mix(key + _STEP * (start + np.uint64(session)))
+        first = offsets[session]
+        length = offsets[session + 1] - first
+        for place in range(length):
+            state += _STEP
+            bits = _mix(state)
+            chance[place] = _upper(bits)
+            attracted[first + place] = _lower(bits) < attraction[first + place]
+        row = _unsigned(0)
+        for place in range(min(length, size)):
+            seen = chance[place] < flat[row + place]
+            click = seen & attracted[first + place]
+            observed[first + place] = seen
+            clicks[first + place] = click
+            row = (place + _unsigned(1)) * size if click else row
+        last = row // size
+        for place in range(size, length):
+            distance = min(place + _unsigned(1) - last, size - _unsigned(1)) if last > 0 else size
+            seen = chance[place] < below[distance - _unsigned(1)]
+            click = seen & attracted[first + place]
+            observed[first + place] = seen
+            clicks[first + place] = click
+            last = place + _unsigned(1) if click else last
 
 
 @compiled
-def _longest(offsets: NDArray[np.uint64], begin: int, end: int) -> int:
+def _longest(offsets: NDArray[np.uint64]) -> int:
     longest = _unsigned(0)
-    for session in range(begin, end):
+    for session in range(len(offsets) - 1):
         longest = max(longest, offsets[session + 1] - offsets[session])
     return int(longest)
 
 
-@compiled_parallel
+@compiled
 def by_chain(sessions: Sessions, further: tuple[np.float32, np.float32, np.float32], answer: Answer) -> None:
     """From the top down: go on with `skip` after no click, with low (1 - a) + high a after a click; then stop."""
     key, start, offsets, attraction = sessions
     skip, low, high = further
     clicks, observed, attracted = answer
-    for session in prange(len(offsets) - 1):
+    for session in range(len(offsets) - 1):
         begin = _mix(key + _STEP * (start + np.uint64(session)))
         state = begin
         for entry in range(offsets[session], offsets[session + 1]):

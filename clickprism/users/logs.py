@@ -10,14 +10,13 @@ import numpy as np
 
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Clicks, Float64, Int64, JudgedLists, Simulation, Truth, concatenate, slices
-from clickprism.users.base import Shown, User, adapted, attraction, check_probability
+from clickprism.users.base import Gain, Shown, User, adapted, attraction, check_probability
 from clickprism.users.initial import InitialRanker, rank
 from clickprism.users.interventions import Intervention
 
 CHUNK = 2**18  # sessions simulated at a time: bounds the memory, changes no result
 
 Frequency = Literal["uniform", "zipf", "each"]
-Gain = Literal["exponential", "linear"]
 Merge = Literal["list", "pattern", "none"]
 
 

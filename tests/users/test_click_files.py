@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,8 +102,47 @@ def test_broken_contents_are_refused_with_the_file_named(tmp_path: Path, columns
 
 def test_no_code_is_run_on_loading(tmp_path: Path) -> None:
     path = changed(tmp_path / "log.npz", rows=np.array([{}, {}, {}], dtype=object))
-    with pytest.raises(DataError, match="not a sound"):
+    with pytest.raises(DataError, match="rows must be a vector of int64, got object"):
         load_clicks(path, example().clicks.lists)
+
+
+def test_what_a_file_should_not_hold_is_not_unpacked(tmp_path: Path) -> None:
+    lists, path = example().clicks.lists, tmp_path / "log.npz"
+    bomb = np.zeros(10**8, np.uint8)
+    for columns, problem in (
+        ({"junk": bomb}, "holds 'junk'"),
+        ({"format": bomb}, "format is too long"),
+        ({"rows": bomb}, "rows must be a vector of int64, got uint8"),
+    ):
+        save_clicks(example().clicks, path)
+        kept = {name: value for name, value in np.load(path).items() if name not in columns}
+        np.savez_compressed(path, allow_pickle=False, **kept, **columns)
+        tracemalloc.start()
+        with pytest.raises(DataError, match=problem):
+            load_clicks(path, lists)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1e7
+
+
+def test_a_header_must_not_promise_more_than_there_is(tmp_path: Path) -> None:
+    lists, path = example().clicks.lists, tmp_path / "log.npz"
+    save_clicks(example().clicks, path)
+    kept = dict(np.load(path).items())
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, value in kept.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, value, version=(1, 0))
+    assert load_clicks(path, lists).sessions == 4
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, value in kept.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                shape = (10**12,) if name == "rows" else value.shape
+                descr = {"descr": value.dtype.str, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, descr)
+                file.write(value.tobytes())
+    with pytest.raises(DataError, match="rows is not as long as its header says"):
+        load_clicks(path, lists)
 
 
 def test_what_is_no_npz_file_is_refused(tmp_path: Path) -> None:

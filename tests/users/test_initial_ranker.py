@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.types import JudgedLists, Lists
-from clickprism.users.initial import InitialRanker, rank
+from clickprism.users.initial import InitialRanker, _list_pairs, rank
 
 
 def judged_lists(grades: list[list[int]], features: list[list[float]]) -> JudgedLists:
@@ -84,6 +86,31 @@ def test_only_so_many_pairs_of_a_query_are_used() -> None:
     judged = judged_lists([(features[:, 0] > 0).astype(int).tolist()], features.tolist())
     weights = InitialRanker(share=1.0, pairs=50).fit(judged, seed=0).weights
     assert weights[0] > abs(weights[1])
+
+
+def test_pairs_of_one_list_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    high, low = _list_pairs(np.array([1, 0, 2, 1], np.int32), 5, rng)
+    assert list(zip(high.tolist(), low.tolist(), strict=True)) == [(0, 1), (2, 0), (2, 1), (2, 3), (3, 1)]
+    grades = rng.integers(0, 5, 60).astype(np.int32)
+    everything = np.nonzero(grades[:, None] > grades[None, :])
+    assert all(map(np.array_equal, _list_pairs(grades, 3600, rng), everything))
+    drawn = np.sort(np.random.default_rng(1).choice(len(everything[0]), 100, replace=False))
+    some = _list_pairs(grades, 100, np.random.default_rng(1))
+    assert all(map(np.array_equal, some, (part[drawn] for part in everything)))
+
+
+def test_pairs_of_a_long_list_need_little_memory() -> None:
+    grades = (np.arange(20_000) % 5).astype(np.int32)
+    tracemalloc.start()
+    high, low = _list_pairs(grades, 1000, np.random.default_rng(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6, "a table of all pairs has 4e8 entries"
+    assert len(high) == len(set(zip(high.tolist(), low.tolist(), strict=True))) == 1000
+    assert (grades[high] > grades[low]).all()
+    # Pairs of grades (a, b) with a > b are all equally frequent here: 4 in 10 have the better grade 4.
+    assert (grades[high] == 4).mean() == pytest.approx(0.4, abs=0.07)
 
 
 def test_constant_features_weigh_nothing() -> None:

@@ -19,6 +19,20 @@ from clickprism.users.pbm import PositionUser
 from clickprism.users.trust import TrustUser
 from clickprism.users.ubm import BrowsingUser
 
+BROWSING = (  # row = position, column = distance to the last click, the last for no click above
+    (1.0,),
+    (0.98, 1.0),
+    (1.0, 0.62, 0.95),
+    (1.0, 0.77, 0.42, 0.82),
+    (1.0, 0.92, 0.55, 0.31, 0.69),
+    (1.0, 0.96, 0.63, 0.40, 0.22, 0.54),
+    (1.0, 0.99, 0.73, 0.46, 0.29, 0.17, 0.47),
+    (1.0, 1.0, 0.89, 0.52, 0.35, 0.24, 0.14, 0.43),
+    (1.0, 1.0, 0.95, 0.68, 0.40, 0.29, 0.19, 0.12, 0.41),
+    (1.0, 1.0, 1.0, 0.96, 0.52, 0.36, 0.27, 0.18, 0.12, 0.43),
+)
+CURVE = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
+
 
 def repeated(attractions: list[float], *, sessions: int = 1, features: list[list[float]] | None = None) -> Shown:
     """The same list in every session; document j stands at position j + 1."""
@@ -94,6 +108,16 @@ def test_attraction_by_grade() -> None:
     assert attraction(judged, noise=0, max_grade=4, gain="linear").tolist() == pytest.approx([0, 0.25, 0.5])
     with pytest.raises(SettingError, match="max_grade must be at least 2"):
         attraction(judged, max_grade=1)
+    with pytest.raises(SettingError, match="gain must be one of exponential, linear, got 'exp'"):
+        attraction(judged, gain="exp")  # type: ignore[arg-type]
+
+
+def test_published_numbers() -> None:
+    assert BrowsingUser().table == BROWSING
+    assert PositionUser().curve == CURVE
+    positions, last_clicks = np.array([(k, k - d) for k in range(1, 11) for d in range(1, k + 1)]).T
+    expected = [value for row in BROWSING for value in row]
+    assert BrowsingUser().observation(positions, last_clicks).tolist() == expected
 
 
 def test_position_user_clicks_at_the_product_of_observation_and_attraction() -> None:
@@ -108,12 +132,11 @@ def test_position_user_clicks_at_the_product_of_observation_and_attraction() -> 
 
 def test_browsing_user_against_enumeration() -> None:
     attractions = [0.3, 0.8, 0.2, 0.6, 0.5, 0.9]
-    table = BrowsingUser().table
     clicks, observed = np.zeros(6), np.zeros(6)
     for pattern in product([0, 1], repeat=6):
         weight, last, seen = 1.0, 0, []
         for position, (click, chance) in enumerate(zip(pattern, attractions, strict=True), start=1):
-            seen.append(table[position - 1][position - last - 1])
+            seen.append(BROWSING[position - 1][position - last - 1])
             weight *= seen[-1] * chance if click else 1 - seen[-1] * chance
             last = position if click else last
         clicks += weight * np.array(pattern)
@@ -163,15 +186,24 @@ def test_chain_users_against_enumeration(user: User, skip: float, low: float, hi
     assert_close(simulated[1], observed)
 
 
-@pytest.mark.parametrize("setting", ["eye-tracking", "hyperbolic"])
+K = np.arange(1, 13)
+TRUST = {  # theta, plus, minus at positions 1 to 12
+    "eye-tracking": (np.array([*CURVE, 0.06, 0.06]), 1 - (K + 1) / 100, 0.65 / K),
+    "hyperbolic": (0.35 / K + 0.65 / (1 + 0.05 * (K - 1)), 1 / (1 + 0.005 * (K - 1)), 0.65 / K),
+}
+
+
+@pytest.mark.parametrize("setting", TRUST)
 def test_trust_user_rates(setting: str) -> None:
     user = build(TrustUser, {"setting": setting})
-    positions = np.arange(1, 13)
+    theta, plus, minus = TRUST[setting]
+    assert user.observation(K) == pytest.approx(theta)
+    assert user.trust(K)[0] == pytest.approx(plus)
+    assert user.trust(K)[1] == pytest.approx(minus)
     attractions = np.array([0.1, 1.0, 0.3, 0.0, 0.5, 1.0, 0.2, 0.9, 0.6, 0.1, 0.4, 1.0])
-    plus, minus = user.trust(positions)
     clicks, observed = rates(user, attractions.tolist())
-    assert_close(observed, user.observation(positions))
-    assert_close(clicks, user.observation(positions) * (plus * attractions + minus * (1 - attractions)))
+    assert_close(observed, theta)
+    assert_close(clicks, theta * (plus * attractions + minus * (1 - attractions)))
 
 
 def test_trust_numbers() -> None:

@@ -1,0 +1,63 @@
+"""Sessions shared out over threads: the same clicks whatever their number, also in a forked child."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from clickprism.types import Lists
+from clickprism.users import kernels
+from clickprism.users.base import Shown, User
+from clickprism.users.ccm import ClickChainUser
+from clickprism.users.coupled import CoupledUser
+from clickprism.users.pbm import PositionUser
+from clickprism.users.ubm import BrowsingUser
+
+FORK = """
+import os
+import numpy as np
+from clickprism.types import Lists
+from clickprism.users import kernels
+from clickprism.users.base import Shown
+from clickprism.users.pbm import PositionUser
+
+kernels.THREADS, kernels._ENTRIES = 2, 1000
+lists = Lists(np.zeros((10, 1), np.float32), np.array([0, 10]), np.array(["q"]))
+rows = np.tile(np.arange(10), 2000)
+shown = Shown(lists, np.arange(2001) * 10, rows, np.full(20000, 0.5, np.float32))
+clicks = PositionUser().click(shown, seed=1).clicks
+child = os.fork()
+if child == 0:
+    os._exit(0 if np.array_equal(PositionUser().click(shown, seed=1).clicks, clicks) else 1)
+print("child ended with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    "user",
+    [PositionUser(), BrowsingUser(), ClickChainUser(), CoupledUser(columns=(0,), weights=(0.5,))],
+    ids=lambda user: str(user.name),
+)
+def test_threads_change_nothing(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 25, 300))]).astype(np.int64)
+    entries = int(offsets[-1])
+    lists = Lists(rng.normal(size=(50, 1)).astype(np.float32), np.array([0, 50]), np.array(["q"]))
+    shown = Shown(lists, offsets, rng.integers(0, 50, entries), rng.random(entries).astype(np.float32), start=7)
+    alone = user.click(shown, seed=1)
+    monkeypatch.setattr(kernels, "_ENTRIES", 1)
+    for threads in (2, 3, 7):
+        monkeypatch.setattr(kernels, "THREADS", threads)
+        shared = user.click(shown, seed=1)
+        for name in ("clicks", "observed", "attracted"):
+            assert np.array_equal(getattr(shared, name), getattr(alone, name))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_child_forked_after_a_simulation_can_simulate() -> None:
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("child ended with 0\n", "")
