@@ -67,8 +67,8 @@ _HOMES = {
 __all__ = [
     "MLP",
     "Click",
-    "Clicks",
     "ClickprismError",
+    "Clicks",
     "Dataset",
     "DualLearning",
     "ExperimentSettings",
@@ -100,7 +100,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        value = getattr(import_module(f"clickprism.{_HOMES[name]}"), name)
+        try:
+            value = getattr(import_module(f"clickprism.{_HOMES[name]}"), name)
+        except ModuleNotFoundError as error:
+            from clickprism.errors import missing_extra
+
+            raise missing_extra(error) from None
         globals()[name] = value
         return value
     raise AttributeError(f"module 'clickprism' has no attribute {name!r}")

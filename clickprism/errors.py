@@ -68,6 +68,23 @@ class MissingExtraError(ClickprismError):
         self.extra = extra
 
 
+EXTRAS = {
+    "torch": "neural",
+    "safetensors": "neural",
+    "lightgbm": "trees",
+}
+
+
+def missing_extra(error: ModuleNotFoundError) -> ModuleNotFoundError | MissingExtraError:
+    """What to raise when a module is missing: the extra that brings it, where there is one.
+
+    >>> missing_extra(ModuleNotFoundError(name="torch"))
+    MissingExtraError("torch needs an optional part: pip install 'clickprism[neural]'")
+    """
+    package = (error.name or "").partition(".")[0]
+    return MissingExtraError(EXTRAS[package], package) if package in EXTRAS else error
+
+
 def _again(kind: type[ClickprismError], args: tuple[object, ...], state: dict[str, Any]) -> ClickprismError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)

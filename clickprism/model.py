@@ -1,22 +1,33 @@
-"""A fitted ranker: scores documents, and goes to disk and back without a line of code in the file."""
+"""A fitted ranker: scores documents, and goes to disk and back without a line of code in the file.
+
+On disk a model is a folder: `model.json`, the manifest, and the files that it names, each with its SHA-256. Saving
+writes new files, under names of their own, beside the old, and then replaces the manifest, in one step: a reader finds
+the old model or the new one, and two writers cannot mix theirs. The hashes find damage; they do not prove where a model
+came from, so load models of people you trust.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
-import shutil
+import re
+import secrets
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
+from zipfile import BadZipFile
 
 import numpy as np
 
 from clickprism.data.normalise import Normaliser
-from clickprism.errors import DataError, MissingExtraError
+from clickprism.errors import ClickprismError, DataError, MissingExtraError
 from clickprism.rankers import RANKERS
-from clickprism.rankers.lambdamart import Trees
-from clickprism.settings import build, plain, resolve
+from clickprism.rankers.lambdamart import LambdaMART, Trees
+from clickprism.settings import choose, plain
 from clickprism.types import Float32, Float64, Lists
 
 if TYPE_CHECKING:
@@ -24,10 +35,11 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 MANIFEST: Final = "model.json"
-NETWORK: Final = "network.safetensors"
-TREES: Final = "trees.txt"
-NORMALISER: Final = "normaliser.npz"
+FILE: Final = re.compile(r"(network|trees|normaliser)-[0-9a-f]{16}\.(safetensors|txt|npz)")
+MOST_FEATURES: Final = 1_000_000
 CHUNK: Final = 65_536
+TRIES: Final = 10
+BROKEN: Final = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, RecursionError, BadZipFile)
 
 
 @final
@@ -54,14 +66,9 @@ class Model:
         self._parts = parts
 
     @classmethod
-    def from_network(cls, ranker: Any, network: nn.Module, *, features: int, method: Any) -> Model:
-        """A model from a trained network, the settings that built it, and those of the method that trained it."""
-        return cls(ranker, network, features=features, method={"name": method.name, **plain(method)})
-
-    @classmethod
-    def from_trees(cls, ranker: Any, trees: Trees, *, features: int, method: Any) -> Model:
-        """A model from a trained ensemble."""
-        return cls(ranker, trees, features=features, method={"name": method.name, **plain(method)})
+    def of(cls, ranker: Any, parts: nn.Module | Trees, *, features: int, method: Any) -> Model:
+        """A model from what was trained, the settings that built it, and those of the method that trained it."""
+        return cls(ranker, parts, features=features, method={"name": method.name, **plain(method)})
 
     def with_normaliser(self, normaliser: Normaliser) -> Model:
         """The model that takes raw features: it normalises them as its training data was."""
@@ -76,61 +83,88 @@ class Model:
             return self._parts(features)
         return network_scores(self._parts, features)
 
-    def save(self, folder: Path) -> None:
-        """Write the model as a folder of plain files with a manifest of their hashes; replaces an older one whole."""
-        part = folder.with_name(f".{folder.name}.part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+    def save(self, folder: Path | str) -> None:
+        """Write the model into a folder; an older model there is replaced in one step, other files are left alone."""
+        folder = Path(folder)
+        contents: dict[str, bytes] = {}
         state: dict[str, Any] | None = None
         if isinstance(self._parts, Trees):
-            (part / TREES).write_text(self._parts.text, encoding="utf-8")
+            contents["trees.txt"] = self._parts.text.encode()
         else:
-            _save_network(self._parts, part / NETWORK)
+            from safetensors.torch import save
+
+            tensors = {key: value.detach().contiguous() for key, value in self._parts.state_dict().items()}
+            contents["network.safetensors"] = save(tensors)
         if self.normaliser is not None:
             state, arrays = self.normaliser.state()
-            np.savez(part / NORMALISER, allow_pickle=False, **arrays)
-        manifest = {
-            "format": FORMAT,
-            "ranker": {"name": self.ranker.name, **plain(self.ranker)},
-            "method": self.method,
-            "features": self.features,
-            "normaliser": state,
-            "files": {file.name: _sha256(file) for file in sorted(part.iterdir())},
-        }
-        (part / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        old = folder.with_name(f".{folder.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(part, folder)
-        shutil.rmtree(old, ignore_errors=True)
+            packed = io.BytesIO()
+            np.savez(packed, allow_pickle=False, **arrays)
+            contents["normaliser.npz"] = packed.getvalue()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            old = _old_files(folder)
+            files, token = {}, secrets.token_hex(8)
+            for name, content in contents.items():
+                stem, _, ending = name.partition(".")
+                files[f"{stem}-{token}.{ending}"] = hashlib.sha256(content).hexdigest()
+                _write(folder / f"{stem}-{token}.{ending}", content)
+            manifest = {
+                "format": FORMAT,
+                "ranker": {"name": self.ranker.name, **plain(self.ranker)},
+                "method": self.method,
+                "features": self.features,
+                "normaliser": state,
+                "files": files,
+            }
+            _write(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+            for name in old - set(files):
+                (folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise DataError(f"cannot be written ({error.strerror})", file=error.filename or folder) from None
 
     @classmethod
-    def load(cls, folder: Path) -> Model:
+    def load(cls, folder: Path | str) -> Model:
         """Read a model; every file is checked against its hash, and nothing in them is run."""
-        file = folder / MANIFEST
+        file = Path(folder) / MANIFEST
         try:
-            manifest = json.loads(file.read_text(encoding="utf-8"))
-            if manifest["format"] != FORMAT:
-                raise DataError(f"is a model of format {manifest['format']}, this version reads {FORMAT}", file=file)
-            _check_files(folder, manifest["files"])
-            settings = dict(manifest["ranker"])
-            ranker = build(resolve(RANKERS, settings.pop("name"), path="ranker.name"), settings, path="ranker")
-            features = int(manifest["features"])
-            normaliser = None
-            if manifest["normaliser"] is not None:
-                with np.load(folder / NORMALISER, allow_pickle=False) as arrays:
-                    normaliser = Normaliser.from_state(manifest["normaliser"], dict(arrays))
-            parts: nn.Module | Trees
-            if (folder / TREES).exists():
-                parts = Trees.from_text((folder / TREES).read_text(encoding="utf-8"))
-            else:
-                parts = _load_network(ranker.build(features), folder / NETWORK)
-            return cls(ranker, parts, features=features, method=dict(manifest["method"]), normaliser=normaliser)
+            for _ in range(TRIES):
+                with suppress(FileNotFoundError):  # replaced between the manifest and its files: the new one is there
+                    return cls._load(Path(folder))
+            return cls._load(Path(folder))
+        except ClickprismError:
+            raise
         except OSError as error:
             raise DataError(f"cannot be read ({error.strerror})", file=error.filename or file) from None
-        except (KeyError, ValueError, TypeError) as error:
+        except BROKEN as error:
             raise DataError(f"is not a model manifest ({error})", file=file) from None
+
+    @classmethod
+    def _load(cls, folder: Path) -> Model:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] != FORMAT:
+            problem = f"is a model of format {manifest['format']!r}, this version reads {FORMAT}"
+            raise DataError(problem, file=folder / MANIFEST)
+        features = manifest["features"]
+        if not isinstance(features, int) or not 1 <= features <= MOST_FEATURES:
+            raise DataError(f"says that there are {features!r} features", file=folder / MANIFEST)
+        contents = {
+            str(name).partition("-")[0]: (folder / name, _read(folder, str(name), digest))
+            for name, digest in dict(manifest["files"]).items()
+        }
+        ranker = choose(RANKERS, manifest["ranker"], path="ranker")
+        normaliser = None
+        if manifest["normaliser"] is not None:
+            with np.load(io.BytesIO(contents["normaliser"][1]), allow_pickle=False) as arrays:
+                normaliser = Normaliser.from_state(manifest["normaliser"], dict(arrays))
+        parts: nn.Module | Trees
+        if isinstance(ranker, LambdaMART):
+            path, content = contents["trees"]
+            parts = Trees.from_text(content.decode())
+            if parts.features != features:
+                raise DataError(f"takes {parts.features} features, the manifest says {features}", file=path)
+        else:
+            parts = _network(ranker, features, *contents["network"])
+        return cls(ranker, parts, features=features, method=dict(manifest["method"]), normaliser=normaliser)
 
 
 def network_scores(network: nn.Module, features: Float32) -> Float64:
@@ -147,37 +181,46 @@ def network_scores(network: nn.Module, features: Float32) -> Float64:
     return scores
 
 
-def _save_network(network: nn.Module, file: Path) -> None:
-    from safetensors.torch import save_file
-
-    save_file({key: value.detach().contiguous() for key, value in network.state_dict().items()}, file)
-
-
-def _load_network(network: nn.Module, file: Path) -> nn.Module:
-    _torch()
+def _network(ranker: Any, features: int, path: Path, content: bytes) -> nn.Module:
+    """The network with its weights; it is laid out without memory first, so that a false manifest cannot take any."""
+    torch = _torch()
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load
 
+    with torch.device("meta"):
+        network: nn.Module = ranker.build(features)
     try:
-        network.load_state_dict(load_file(file))
+        network.load_state_dict(load(content), assign=True)
     except (SafetensorError, RuntimeError) as error:
-        raise DataError(f"does not fit the ranker of the manifest ({error})", file=file) from None
-    return network.eval()
+        raise DataError(f"does not fit the ranker of the manifest ({error})", file=path) from None
+    return network.requires_grad_(False).eval()
 
 
-def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
-    there = {file.name for file in folder.iterdir()} - {MANIFEST}
-    if there != set(hashes):
-        odd = sorted(there ^ set(hashes))
-        raise DataError(f"files do not match the manifest: {', '.join(odd)}", file=folder)
-    for name, digest in hashes.items():
-        if _sha256(folder / name) != digest:
-            raise DataError("was changed after the model was saved", file=folder / name, remedy="Save the model anew")
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole: under another name first, then renamed."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as part:
+        part.write(content)
+        part.flush()
+        os.fsync(part.fileno())
+    os.replace(part.name, path)
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _read(folder: Path, name: str, digest: str) -> bytes:
+    if not FILE.fullmatch(name):
+        raise DataError(f"names a file that no model has: {name!r}", file=folder / MANIFEST)
+    content = (folder / name).read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DataError("was changed after the model was saved", file=folder / name, remedy="Save the model anew")
+    return content
+
+
+def _old_files(folder: Path) -> set[str]:
+    """The files of the model that is there; none where there is none, or where its manifest is broken."""
+    try:
+        named = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        return {str(name) for name in named if FILE.fullmatch(str(name))}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def _torch() -> Any:

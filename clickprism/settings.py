@@ -20,7 +20,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError, SettingError, missing_extra
 
 T = TypeVar("T")
 
@@ -42,6 +42,8 @@ def build(cls: type[T], values: Mapping[str, Any], *, path: str = "") -> T:
     Traceback (most recent call last):
     clickprism.errors.SettingError: fit.rate must be of type float, got 'fast'
     """
+    if not isinstance(values, Mapping):
+        raise SettingError(path or cls.__name__, values, "be a table of settings")
     hints = get_type_hints(cls)
     known = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
     made: dict[str, Any] = {}
@@ -106,18 +108,23 @@ def resolve(table: Mapping[str, str], name: str, *, path: str) -> type[Any]:
     if name not in table:
         raise SettingError(path, name, f"be a known name ({suggest(name, table)})")
     module, _, attribute = table[name].partition(":")
-    found: type[Any] = getattr(importlib.import_module(module), attribute)
+    try:
+        found: type[Any] = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from None
     return found
 
 
-def choose(table: Mapping[str, str], values: Mapping[str, Any], *, path: str, name: str | None = None) -> Any:
+def choose(table: Mapping[str, str], values: Mapping[str, Any] | str, *, path: str, name: str | None = None) -> Any:
     """The settings object that a registry names: its `name` from the mapping, the other entries as its settings.
 
     >>> choose({"fraction": "fractions:Fraction"}, {"name": "fractoin"}, path="number")
     Traceback (most recent call last):
     clickprism.errors.SettingError: number.name must be a known name (did you mean 'fraction'?), got 'fractoin'
     """
-    rest = dict(values)
+    if not isinstance(values, Mapping | str):
+        raise SettingError(path, values, f"be a table with a name, one of {', '.join(sorted(table))}")
+    rest = {"name": values} if isinstance(values, str) else dict(values)
     chosen = rest.pop("name", name)
     if not isinstance(chosen, str):
         raise SettingError(f"{path}.name", chosen, f"be one of {', '.join(sorted(table))}")
@@ -155,7 +162,7 @@ def to_toml(values: Mapping[str, Any], *, path: str = "") -> str:
 
 
 def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_text(key)
 
 
 def toml_value(value: Any) -> str:
@@ -165,7 +172,11 @@ def toml_value(value: Any) -> str:
         return f"{{{pairs}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_value(each) for each in value)}]"
-    return repr(value) if isinstance(value, float) else json.dumps(value)
+    return repr(value) if isinstance(value, float) else _toml_text(value)
+
+
+def _toml_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class Lists:
 
     def take(self, lists: Int64 | Bool | Sequence[int]) -> Lists:
         """These lists only, in this order; the features are copied."""
-        chosen = _as_indices(lists)
+        chosen = _as_indices(lists, len(self))
         rows, offsets = slices(self.offsets, chosen)
         ids = None if self.document_ids is None else self.document_ids[rows]
         return Lists(self.features[rows], offsets, self.query_ids[chosen], ids)
@@ -117,7 +117,7 @@ class JudgedLists:
 
     def take(self, lists: Int64 | Bool | Sequence[int]) -> JudgedLists:
         """These lists only, in this order."""
-        chosen = _as_indices(lists)
+        chosen = _as_indices(lists, len(self))
         rows, _ = slices(self.lists.offsets, chosen)
         return JudgedLists(self.lists.take(chosen), self.grades[rows])
 
@@ -174,6 +174,9 @@ class Clicks:
 
     def __post_init__(self) -> None:
         entries = len(self.rows)
+        for name in ("offsets", "rows", "positions", "clicks", "impressions"):
+            kind = getattr(self, name).dtype
+            _check(bool(np.issubdtype(kind, np.integer)), f"{name} must be whole numbers, got {kind}")
         _check_offsets("offsets of clicks", self.offsets, entries)
         _check(len(self.positions) == entries, f"{entries} rows but {len(self.positions)} positions")
         _check(len(self.clicks) == entries, f"{entries} rows but {len(self.clicks)} click counts")
@@ -183,9 +186,13 @@ class Clicks:
         _check(int(self.rows.min()) >= 0, "rows must not be negative")
         _check(int(self.rows.max()) < self.lists.documents, f"rows must be below {self.lists.documents}")
         _check(int(self.positions.min()) >= 1, "positions start from 1")
-        rising = np.diff(self.positions) > 0
-        rising[self.offsets[1:-1][(self.offsets[1:-1] > 0) & (self.offsets[1:-1] < entries)] - 1] = True
+        inner = self.offsets[1:-1]
+        last = inner[(inner > 0) & (inner < entries)] - 1
+        rising, query = np.diff(self.positions) > 0, self.lists.list_of[self.rows]
+        same = query[1:] == query[:-1]
+        rising[last] = same[last] = True
         _check(bool(rising.all()), "positions must increase within a ranked list")
+        _check(bool(same.all()), "the documents of a ranked list must be of one query")
         _check(int(self.impressions.min()) >= 1, "a ranked list that is here was shown at least once")
         _check(int(self.clicks.min()) >= 0, "click counts must not be negative")
         shown = np.repeat(self.impressions, np.diff(self.offsets))
@@ -211,7 +218,7 @@ class Clicks:
 
     def take(self, ranked_lists: Int64 | Bool | Sequence[int]) -> Clicks:
         """These ranked lists only, in this order."""
-        chosen = _as_indices(ranked_lists)
+        chosen = _as_indices(ranked_lists, len(self))
         entries, offsets = slices(self.offsets, chosen)
         return Clicks(
             self.lists,
@@ -249,6 +256,11 @@ class Truth:
     observed: Int64
     attracted: Int64
 
+    def __post_init__(self) -> None:
+        for name in ("observed", "attracted"):
+            kind = getattr(self, name).dtype
+            _check(bool(np.issubdtype(kind, np.integer)), f"{name} must be whole numbers, got {kind}")
+
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
@@ -256,6 +268,12 @@ class Simulation:
 
     clicks: Clicks
     truth: Truth
+
+    def __post_init__(self) -> None:
+        entries = len(self.clicks.rows)
+        for name in ("observed", "attracted"):
+            counts = getattr(self.truth, name)
+            _check(counts.shape == (entries,), f"{entries} entries but {name} of shape {counts.shape}")
 
     def merge(self, *, by: Literal["list", "pattern"] = "list") -> Simulation:
         """`Clicks.merge`, with the truth kept beside the clicks."""
@@ -319,17 +337,22 @@ def slices(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:
     return np.arange(ends[-1], dtype=np.int64) + np.repeat(offsets[chosen] - ends[:-1], lengths), ends
 
 
-def _as_indices(chosen: Int64 | Bool | Sequence[int]) -> Int64:
+def _as_indices(chosen: Int64 | Bool | Sequence[int], lists: int) -> Int64:
     array = np.asarray(chosen)
     if array.dtype == np.bool_:
+        _check(len(array) == lists, f"a mask over {lists} lists has {len(array)} entries")
         return np.flatnonzero(array).astype(np.int64)
-    return array.astype(np.int64)
+    indices = array.astype(np.int64)
+    known = bool(((indices >= 0) & (indices < lists)).all())
+    _check(known, f"lists are numbered from 0 to {lists - 1}")
+    return indices
 
 
 def _merge(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "pattern"]) -> tuple[Clicks, list[Int64]]:
     """Merged clicks, and other counts of each entry merged alike."""
     from clickprism.grouping import add, same_lists
 
+    _check(by in ("list", "pattern"), f"sessions are merged by 'list' or by 'pattern', not by {by!r}")
     pattern = np.zeros(0, dtype=np.int64)
     if by == "pattern":
         whole = (clicks.clicks == 0) | (clicks.clicks == clicks.list_impressions)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from clickprism.errors import DataError, SettingError
-from clickprism.settings import build, choose, override, plain, read_toml, resolve
+from clickprism.errors import DataError, MissingExtraError, SettingError
+from clickprism.settings import build, choose, override, plain, read_toml, resolve, to_toml
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,22 @@ def test_override_refuses_what_is_no_assignment(assignment: str) -> None:
         override({"fit": {"epochs": 3}}, [assignment])
 
 
+def test_toml_survives_any_text(tmp_path: Path) -> None:
+    values = {"folder": 'data/\N{GRINNING FACE}\x7f"\\', "odd \N{SNOWMAN} key": {"rate": 1e-7, "on": True}}
+    path = tmp_path / "run.toml"
+    path.write_text(to_toml(values), encoding="utf-8")
+    assert read_toml(path) == values
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from clickprism.rankers import RANKERS
+
+    monkeypatch.delitem(sys.modules, "clickprism.rankers.mlp", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"torch needs .* pip install 'clickprism\[neural\]'"):
+        resolve(RANKERS, "mlp", path="ranker.name")
+
+
 def test_broken_toml_names_the_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("[fit]\nepochs = \n")
@@ -79,6 +96,10 @@ def test_registries_suggest_and_choose() -> None:
     table = {"inner": f"{__name__}:Inner"}
     with pytest.raises(SettingError, match=r"part\.name must be a known name \(did you mean 'inner'\?\)"):
         resolve(table, "iner", path="part.name")
+    with pytest.raises(SettingError, match="part must be a table with a name, one of inner, got 3"):
+        choose(table, 3, path="part")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"part must be a table of settings, got \[1\]"):
+        build(Inner, [1], path="part")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match=r"part\.name must be one of inner, got None"):
         choose(table, {"depth": 2}, path="part")
 
@@ -89,5 +110,6 @@ def test_choose_builds_what_is_named() -> None:
 
     assert choose(RANKERS, {"name": "mlp", "hidden": [8]}, path="ranker") == MLP(hidden=(8,))
     assert choose(RANKERS, {"hidden": [8]}, path="ranker", name="mlp") == MLP(hidden=(8,))
+    assert choose(RANKERS, "mlp", path="ranker") == MLP()
     with pytest.raises(SettingError, match=r"ranker\.dropout must be in \[0, 1\), got 1\.0"):
         choose(RANKERS, {"name": "mlp", "dropout": 1.0}, path="ranker")

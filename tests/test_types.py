@@ -81,6 +81,8 @@ def test_broken_lists_are_refused(change: dict[str, object], problem: str) -> No
         ({"positions": np.array([2, 1, 1], dtype=np.int32)}, "positions must increase"),
         ({"clicks": np.array([0, 2, 0])}, "more sessions than showed it"),
         ({"clicks": np.array([0, -1, 0])}, "must not be negative"),
+        ({"clicks": np.array([0, 0.5, 0])}, "clicks must be whole numbers, got float64"),
+        ({"rows": np.array([0, 2, 1])}, "must be of one query"),
         ({"impressions": np.array([1, 0])}, "shown at least once"),
         ({"impressions": np.array([1])}, "2 ranked lists, 1 impressions"),
     ],
@@ -194,6 +196,18 @@ def test_observation_of_a_simulation_is_the_share_seen() -> None:
     )
     truth = Truth(observed=np.array([4, 1, 2]), attracted=np.array([4, 4, 6]))
     assert Simulation(clicks, truth).observation.tolist() == [6 / 10, 1 / 4]
+
+
+def test_wrong_selections_and_ways_to_merge_are_refused() -> None:
+    lists = lists_of([2, 3])
+    for chosen, words in (([2], "from 0 to 1"), ([-1], "from 0 to 1"), (np.array([True]), "a mask over 2 lists")):
+        with pytest.raises(DataError, match=words):
+            lists.take(chosen)
+    with pytest.raises(DataError, match="not by 'patern'"):
+        sessions_of(lists, [[0]], [[0]]).merge(by="patern")  # type: ignore[arg-type]
+    clicks = sessions_of(lists, [[0, 1]], [[0, 0]])
+    with pytest.raises(DataError, match="2 entries but observed of shape"):
+        Simulation(clicks, Truth(indices([1]), indices([1, 0])))
 
 
 def indices(values: list[int]) -> Int64:

@@ -42,10 +42,10 @@ class DualLearning:
     observation_rate: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.max_weight < 0:
+        if not 0 <= self.max_weight < math.inf:
             raise SettingError("max_weight", self.max_weight, "not be negative (0 for no limit)")
-        if self.observation_rate <= 0:
-            raise SettingError("observation_rate", self.observation_rate, "be positive")
+        if not 0 < self.observation_rate < math.inf:
+            raise SettingError("observation_rate", self.observation_rate, "be above 0")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DualLearner:
         """A learner with one observation logit for each position of the log, all 0 at the start."""

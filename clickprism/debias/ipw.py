@@ -14,6 +14,8 @@ from clickprism.debias.listwise import score, softmax_loss
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
 
+TINY = 1e-9
+
 
 @final
 @dataclass(frozen=True)
@@ -39,8 +41,10 @@ class InversePropensity:
     self_normalise: bool = False
 
     def __post_init__(self) -> None:
-        if not all(0 < value <= 1 for value in self.propensities):
-            raise SettingError("propensities", self.propensities, "all be in (0, 1]")
+        object.__setattr__(self, "propensities", tuple(float(value) for value in self.propensities))
+        curve = np.asarray(self.propensities)
+        if len(curve) and not (np.isfinite(curve).all() and (curve >= 0).all() and curve[0] > 0):
+            raise SettingError("propensities", self.propensities, "be finite, not negative, and above 0 at position 1")
         if not 0 <= self.floor <= 1:
             raise SettingError("floor", self.floor, "be in [0, 1]")
 
@@ -59,7 +63,13 @@ class InversePropensity:
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> InversePropensityLearner:
         """A learner with the given weights for the positions of the log."""
-        return InversePropensityLearner(ranker, self.relative(clicks.max_position), self.self_normalise)
+        relative = self.relative(clicks.max_position)
+        clicked = np.bincount(clicks.positions - 1, weights=clicks.clicks, minlength=clicks.max_position) > 0
+        if (clicked & (relative == 0)).any():
+            place = int(np.flatnonzero(clicked & (relative == 0))[0]) + 1
+            must = f"be above 0 at position {place}, where the log has clicks; a floor does that"
+            raise SettingError("propensities", self.propensities, must)
+        return InversePropensityLearner(ranker, np.maximum(relative, TINY), self.self_normalise)
 
 
 @final

@@ -12,6 +12,7 @@ from clickprism.errors import DataError, MissingExtraError, SettingError
 from clickprism.types import Float32, Float64, Int64
 
 MAX_LEVELS = 4096
+LONGEST_LIST = 10_000
 
 
 @final
@@ -74,6 +75,8 @@ class LambdaMART:
         """
         if not np.isfinite(targets).all() or float(targets.min(initial=0.0)) < 0:
             raise DataError("targets of LambdaMART must be finite and not negative")
+        if int(lengths.max(initial=0)) > LONGEST_LIST:
+            raise DataError(f"LightGBM ranks lists of up to {LONGEST_LIST} documents, one has {lengths.max()}")
         lightgbm = _lightgbm()
         labels, gains = _levels(targets)
         parameters: dict[str, Any] = {
@@ -118,6 +121,11 @@ class Trees:
     def first(self, trees: int) -> Trees:
         """The ensemble of the first `trees` trees."""
         return Trees.from_text(self._booster.model_to_string(num_iteration=trees))
+
+    @property
+    def features(self) -> int:
+        """How many features it takes."""
+        return int(self._booster.num_feature())
 
     @property
     def text(self) -> str:

@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from clickprism.debias.base import Learner, Method
-from clickprism.errors import DataError
+from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.rankers.base import NetworkRanker, Ranker
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.mlp import MLP
 from clickprism.training import network, trees
 from clickprism.training.settings import FitSettings, Fitted, Progress, Stopped, Validation
-from clickprism.types import Clicks
+from clickprism.types import Clicks, Lists
+
+BLOCK = 65_536
 
 
 def fit(
@@ -25,7 +27,7 @@ def fit(
     settings: FitSettings | None = None,
     validation: Validation | Clicks | None = None,
     observer: NetworkRanker | None = None,
-    out: Path | None = None,
+    out: Path | str | None = None,
     resume: bool = False,
     show: bool | None = None,
 ) -> Fitted:
@@ -39,23 +41,28 @@ def fit(
         validation: what chooses the best epoch: a measure, or held-out clicks, by whose likelihood under the learner's
             click model it is then chosen without any label.
         observer: for trees by a method that learns its observation: the network it learns it with (a small MLP).
-        out: a folder for metrics.jsonl and the checkpoint.
-        resume: go on from the checkpoint in `out` if there is one; the result is that of a run without a break.
+        out: a folder for metrics.jsonl and the checkpoint (of the observer, in `out/observer`, where there is one).
+        resume: go on from the checkpoint in `out` if there is one; the result is that of a run without a break. Trees
+            have no checkpoint and grow anew.
         show: a progress bar; by default on a terminal only.
 
     Returns:
         The model and how it came to be. Ctrl-C ends training early and keeps the best so far.
     """
     settings = FitSettings() if settings is None else settings
+    out = None if out is None else Path(out)
     if len(clicks.rows) == 0:
         raise DataError("there is nothing to learn from: no ranked list shows a document")
     if not clicks.clicks.any():
         raise DataError("there is nothing to learn from: the log has no click")
-    if not np.isfinite(clicks.lists.features).all():
-        raise DataError("features must be finite", remedy="Impute missing values first (normalise does)")
+    _check_features(clicks.lists)
+    if isinstance(validation, Clicks):
+        _check_held_out(validation, clicks, ranker)
+    if out is not None and out.exists() and not out.is_dir():
+        raise DataError("is a file, not a folder", file=out)
     width = clicks.lists.features.shape[1]
 
-    def by_gradients(network_ranker: NetworkRanker) -> tuple[Learner, Progress, Stopped]:
+    def by_gradients(network_ranker: NetworkRanker, out: Path | None) -> tuple[Learner, Progress, Stopped]:
         return network.train(
             clicks,
             method=method,
@@ -70,7 +77,9 @@ def fit(
     if isinstance(ranker, LambdaMART):
         observer = observer or MLP(hidden=(64, 32))
         if method.learns_observation:
-            learner, _, _ = by_gradients(observer)
+            learner, _, stopped = by_gradients(observer, None if out is None else out / "observer")
+            if stopped == "interrupted":
+                raise KeyboardInterrupt
         else:
             learner = method.learner(observer.build(width), clicks)
         ensemble, progress, stopped = trees.train(
@@ -79,14 +88,34 @@ def fit(
             title=f"{method.name} · {ranker.name}",
             ranker=ranker,
             settings=settings,
-            validation=validation,
+            validation=None if isinstance(validation, Clicks) else validation,
             out=out,
             show=show,
         )
-        model = Model.from_trees(ranker, ensemble, features=width, method=method)
+        model = Model.of(ranker, ensemble, features=width, method=method)
     else:
-        learner, progress, stopped = by_gradients(ranker)
-        model = Model.from_network(ranker, learner.ranker, features=width, method=method)
+        learner, progress, stopped = by_gradients(ranker, out)
+        model = Model.of(ranker, learner.ranker, features=width, method=method)
     return Fitted(
         model, learner.observation(), tuple(progress.history), progress.best_epoch, progress.best_value, stopped
     )
+
+
+def _check_features(lists: Lists) -> None:
+    for start in range(0, lists.documents, BLOCK):
+        if not np.isfinite(lists.features[start : start + BLOCK]).all():
+            raise DataError("features must be finite", remedy="Impute missing values first (normalise does)")
+
+
+def _check_held_out(held_out: Clicks, clicks: Clicks, ranker: Ranker) -> None:
+    if isinstance(ranker, LambdaMART):
+        raise SettingError("validation", "clicks", "be a measure for trees, whose scores are no click probabilities")
+    if not held_out.clicks.any():
+        raise DataError("the clicks that were held out to validate by have no click")
+    widths = clicks.lists.features.shape[1], held_out.lists.features.shape[1]
+    if widths[0] != widths[1]:
+        raise DataError(f"the log has {widths[0]} features, the clicks that were held out have {widths[1]}")
+    if held_out.max_position > clicks.max_position:
+        depths = f"{held_out.max_position}, the log to {clicks.max_position}"
+        raise DataError(f"the clicks that were held out go down to position {depths}")
+    _check_features(held_out.lists)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -9,8 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 
+from clickprism.data.clicks import fingerprint
 from clickprism.debias.base import Learner, Method
 from clickprism.debias.listwise import softmax_loss
 from clickprism.errors import TrainingError
@@ -47,7 +50,7 @@ def train(
     with _torch_set_for(settings):
         learner = method.learner(ranker.build(clicks.lists.features.shape[1]), clicks)
         loop = _Loop(learner, _optimiser(learner, settings), clicks, settings, validation)
-        plan = _plan(clicks, method, ranker, settings)
+        plan = {} if out is None else _plan(clicks, method, ranker, settings, validation)
         saved = out / "checkpoint.safetensors" if out is not None else None
         if resume and saved is not None and saved.exists():
             loop.progress, loop.best = checkpoint.load(saved, learner, loop.optimiser, plan=plan)
@@ -120,12 +123,11 @@ class _Loop:
         record = Record(epoch, step, means, norms / lists, lists / seconds, seconds, value)
         progress.epoch, progress.step = epoch, step
         progress.history.append(record)
-        if value is not None or self.validation is None:
-            if progress.is_best(value, self.validation):
-                progress.best_epoch, progress.best_value, progress.waited = epoch, value, 0
-                self.best = self._weights()
-            else:
-                progress.waited += 1
+        if progress.is_best(value, self.validation):
+            progress.best_epoch, progress.best_value, progress.waited = epoch, value, 0
+            self.best = self._weights()
+        elif value is not None:
+            progress.waited += 1
         return record
 
     def _step(self, batch: Batch, where: str) -> tuple[dict[str, float], float]:
@@ -135,7 +137,8 @@ class _Loop:
         self.optimiser.zero_grad()
         torch.autograd.backward(torch.stack(list(parts.values())).sum())
         limit = self.settings.clip_norm if self.settings.clip_norm > 0 else math.inf
-        norm = float(torch.nn.utils.clip_grad_norm_(self.learner.parameters(), limit))
+        groups = [group["params"] for group in self.optimiser.param_groups]
+        norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(group, limit)) for group in groups))
         _check_finite({"gradient": norm}, where, self.settings)
         self.optimiser.step()
         return values, norm
@@ -145,7 +148,7 @@ class _Loop:
             return None
         self.learner.train(mode=False)
         if isinstance(self.validation, Validation):
-            return self.validation.measure(lambda lists: network_scores(self.learner.ranker, lists.features))
+            return self.validation.of(lambda lists: network_scores(self.learner.ranker, lists.features))
         total, lists = 0.0, 0
         with torch.no_grad():
             for batch in batches(self.validation, max(self.settings.batch_size, 1024)):
@@ -154,7 +157,10 @@ class _Loop:
         return total / max(lists, 1)
 
     def _weights(self) -> checkpoint.Weights:
-        return {key: value.detach().clone() for key, value in self.learner.state_dict().items()}
+        weights = {key: value.detach().clone() for key, value in self.learner.state_dict().items()}
+        sums = {f"weight {key}": float(value.sum()) for key, value in weights.items()}
+        _check_finite(sums, f"after epoch {self.progress.epoch}", self.settings)
+        return weights
 
 
 def _check_finite(values: dict[str, float], where: str, settings: FitSettings) -> None:
@@ -162,7 +168,7 @@ def _check_finite(values: dict[str, float], where: str, settings: FitSettings) -
     if not broken:
         return
     raise TrainingError(
-        f"the loss is not finite {where} ({broken}). Look for features that are not finite or "
+        f"training is not finite {where} ({broken}). Look for features that are not finite or "
         f"very large (normalise them), lower fit.learning_rate (now {settings.learning_rate}), "
         f"or set fit.clip_norm (now {settings.clip_norm}); a limit on weights (max_weight, floor) helps some methods"
     )
@@ -196,22 +202,43 @@ def _torch_set_for(settings: FitSettings) -> Iterator[None]:
 
 
 def _optimiser(learner: Learner, settings: FitSettings) -> torch.optim.Optimizer:
-    groups = [{"params": group, "lr": settings.learning_rate * rate} for rate, group in learner.rates()]
-    make = OPTIMISERS[settings.optimiser]
-    return make(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    ranker = {id(parameter) for parameter in learner.ranker.parameters()}
+    groups = [
+        {
+            "params": group,
+            "lr": settings.learning_rate * rate,
+            "weight_decay": settings.weight_decay if ranker.intersection(map(id, group)) else 0.0,
+        }
+        for rate, group in learner.rates()
+    ]
+    return OPTIMISERS[settings.optimiser](groups, lr=settings.learning_rate)
 
 
-def _plan(clicks: Clicks, method: Method, ranker: NetworkRanker, settings: FitSettings) -> Plain:
+def _plan(
+    clicks: Clicks,
+    method: Method,
+    ranker: NetworkRanker,
+    settings: FitSettings,
+    validation: Validation | Clicks | None,
+) -> Plain:
     """What two runs must share for one to continue the other; how long to train is not part of it."""
     fit = {f"fit.{key}": value for key, value in plain(settings).items()}
     for free in ("epochs", "patience", "checkpoint_every", "threads"):
         del fit[f"fit.{free}"]
-    log = {"log.lists": len(clicks), "log.sessions": clicks.sessions, "log.clicks": int(clicks.clicks.sum())}
+    by = validation.name if isinstance(validation, Validation) else "clicks" if validation else "none"
     return {
         "method.name": method.name,
         "ranker.name": ranker.name,
         **{f"method.{key}": value for key, value in plain(method).items()},
         **{f"ranker.{key}": value for key, value in plain(ranker).items()},
         **fit,
-        **log,
+        "validation": by,
+        "log": _fingerprint(clicks),
     }
+
+
+def _fingerprint(clicks: Clicks) -> str:
+    digest = hashlib.blake2b(fingerprint(clicks.lists).encode(), digest_size=16)
+    for column in (clicks.offsets, clicks.rows, clicks.positions, clicks.clicks, clicks.impressions):
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from clickprism.errors import SettingError
+from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.types import Clicks, Float64, Lists
 
+LARGEST = 1e6
 Scorer: TypeAlias = Callable[[Lists], Float64]
 Stopped: TypeAlias = Literal["epochs", "patience", "interrupted"]
 
@@ -23,8 +25,9 @@ class FitSettings:
         batch_size: ranked lists a step.
         optimiser: adagrad is what the field's papers use and needs the least tuning; its `learning_rate` is then .05.
         learning_rate: the step size.
-        weight_decay: L2 penalty on all weights (decoupled with adamw).
-        clip_norm: the gradient is scaled down to this norm where it is longer; 0 leaves it alone.
+        weight_decay: L2 penalty on the weights of the ranker (decoupled with adamw), not on those of the observation.
+        clip_norm: the gradient is scaled down to this norm where it is longer, the ranker's and the observation's each
+            for itself; 0 leaves it alone.
         evaluate_every: epochs between two validations.
         patience: stop after so many validations without a new best; 0 never stops early.
         checkpoint_every: epochs between two checkpoints, where there is a folder for them.
@@ -48,11 +51,16 @@ class FitSettings:
         for name in ("epochs", "batch_size", "evaluate_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise SettingError(name, getattr(self, name), "be at least 1")
-        for name in ("weight_decay", "clip_norm", "patience", "threads", "seed"):
+        for name in ("patience", "threads"):
             if getattr(self, name) < 0:
                 raise SettingError(name, getattr(self, name), "not be negative")
-        if self.learning_rate <= 0:
-            raise SettingError("learning_rate", self.learning_rate, "be positive")
+        for name in ("weight_decay", "clip_norm"):
+            if not 0 <= getattr(self, name) <= LARGEST:
+                raise SettingError(name, getattr(self, name), f"be from 0 to {LARGEST:g}")
+        if not 0 < self.learning_rate <= LARGEST:
+            raise SettingError("learning_rate", self.learning_rate, f"be above 0 and at most {LARGEST:g}")
+        if not 0 <= self.seed < 2**32:
+            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
         if self.optimiser not in {"adagrad", "adam", "adamw", "sgd"}:
             raise SettingError("optimiser", self.optimiser, "be one of adagrad, adam, adamw, sgd")
 
@@ -64,6 +72,14 @@ class Validation:
     name: str
     measure: Callable[[Scorer], float]
     higher_is_better: bool = True
+
+    def of(self, score: Scorer) -> float:
+        """The measure of this scorer; what is not a finite number cannot choose anything, and is an error."""
+        value = float(self.measure(score))
+        if not math.isfinite(value):
+            remedy = "Look whether the validation part has any relevant document"
+            raise DataError(f"validation by {self.name} gave {value}", remedy=remedy)
+        return value
 
 
 @dataclass(frozen=True)
@@ -112,9 +128,11 @@ class Progress:
     history: list[Record] = field(default_factory=list)
 
     def is_best(self, value: float | None, validation: Validation | Clicks | None) -> bool:
-        """Whether this value is a new best; without a validation every epoch is."""
-        if value is None or self.best_value is None:
-            return validation is None or value is not None
+        """Whether this value is a new best; every epoch is while nothing was validated."""
+        if self.best_value is None:
+            return True
+        if value is None:
+            return False
         lower = isinstance(validation, Validation) and not validation.higher_is_better
         return value < self.best_value if lower else value > self.best_value
 

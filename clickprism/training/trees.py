@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError
 from clickprism.rankers.lambdamart import LambdaMART, Trees
 from clickprism.training import journal
 from clickprism.training.display import bar
@@ -20,10 +20,12 @@ EVERY = 10
 def clicks_per_exposure(clicks: Clicks, exposure: Float64, *, shrinkage: float) -> tuple[Int64, Float64, Int64]:
     """The target of each document that was shown: its clicks over its exposure, over the whole log.
 
-    target = (sum of clicks + s m) / (sum of exposure + s) - least,   m the mean over the log, s the shrinkage
+    target = (sum of clicks + s m) / (sum of exposure + s) - s m / (most exposure + s)
 
-    Where exposure is impressions times observation relative to the first position this estimates r(x) o_1, whatever
-    positions the document was shown at; little evidence is drawn towards the mean. The least target becomes 0.
+    with m the mean over the log and s the shrinkage. Where exposure is impressions times observation relative to the
+    first position this estimates r(x) o_1, whatever positions the document was shown at; little evidence is drawn
+    towards the mean. What is taken off is the mean's part in the document that was seen the most: where all were seen
+    alike, targets are proportional to clicks.
 
     Returns:
         The document rows in the order of their lists, their targets, and the number of rows of each list.
@@ -35,9 +37,10 @@ def clicks_per_exposure(clicks: Clicks, exposure: Float64, *, shrinkage: float) 
     if len(rows) == 0:
         raise DataError("the log shows no documents")
     mean = clicked.sum() / max(seen.sum(), 1e-12)
-    targets = (clicked[rows] + shrinkage * mean) / np.maximum(seen[rows] + shrinkage, 1e-12)
+    evidence = np.maximum(seen[rows] + shrinkage, 1e-12)
+    targets = (clicked[rows] + shrinkage * mean) / evidence - shrinkage * mean / evidence.max()
     lengths = np.bincount(clicks.lists.list_of[rows], minlength=len(clicks.lists))
-    return rows, targets - targets.min(), lengths[lengths > 0]
+    return rows, np.maximum(targets, 0.0), lengths[lengths > 0]
 
 
 def train(
@@ -47,13 +50,11 @@ def train(
     title: str,
     ranker: LambdaMART,
     settings: FitSettings,
-    validation: Validation | Clicks | None,
+    validation: Validation | None,
     out: Path | None,
     show: bool | None,
 ) -> tuple[Trees, Progress, Stopped]:
     """Train an ensemble; what comes back is cut to the best number of trees by validation, or is whole without one."""
-    if isinstance(validation, Clicks):
-        raise SettingError("validation", "clicks", "be a measure for trees, whose scores are no click probabilities")
     rows, targets, lengths = clicks_per_exposure(clicks, exposure, shrinkage=ranker.shrinkage)
     progress, start = Progress(), time.perf_counter()
     grown: list[Trees] = []
@@ -64,7 +65,7 @@ def train(
         progress.epoch = progress.step = count
         if count % EVERY and count != ranker.trees:
             return False
-        value = None if validation is None else validation.measure(lambda lists: trees(lists.features))
+        value = None if validation is None else validation.of(lambda lists: trees(lists.features))
         seconds = time.perf_counter() - start
         record = Record(count, count, {}, 0.0, len(lengths) * count / seconds, seconds, value)
         progress.history.append(record)

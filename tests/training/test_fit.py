@@ -24,7 +24,8 @@ from clickprism.training.batches import batches, pad
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings, Fitted, Scorer, Validation
 from clickprism.training.trees import clicks_per_exposure
-from clickprism.types import Batch, Clicks, Float64, JudgedLists, Lists
+from clickprism.types import Batch, Clicks, Float64, JudgedLists, Lists, concatenate
+from clickprism.users.ideal import ideal_clicks
 
 FAST = FitSettings(epochs=6, batch_size=16, threads=1, seed=5)
 SMALL = MLP(hidden=(8, 4), dropout=0.2)
@@ -157,6 +158,54 @@ def test_ctrl_c_keeps_the_best_so_far(clicks: Clicks) -> None:
         fit(clicks, method=Click(), ranker=SMALL, settings=FAST, validation=Validation("v", interrupted_after(0)))
 
 
+@dataclass(frozen=True)
+class Interrupted:
+    """A method in whose fourth epoch Ctrl-C comes."""
+
+    name: ClassVar[str] = "interrupted"
+    learns_observation: ClassVar[bool] = True
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
+        learner, steps = ClickLearner(ranker), 0
+        usual = learner.loss
+
+        def loss(batch: Batch) -> dict[str, torch.Tensor]:
+            nonlocal steps
+            steps += 1
+            if steps > 3 * 4:
+                raise KeyboardInterrupt
+            return usual(batch)
+
+        learner.loss = loss  # type: ignore[method-assign]
+        return learner
+
+
+def test_ctrl_c_before_the_first_validation_keeps_the_last_epoch(clicks: Clicks) -> None:
+    settings = replace(FAST, evaluate_every=5)
+    fitted = fit(clicks, method=Interrupted(), ranker=Linear(), settings=settings, validation=scripted([1]))
+    three = fit(clicks, method=Click(), ranker=Linear(), settings=replace(FAST, epochs=3))
+    assert (fitted.best_epoch, fitted.best_value, fitted.stopped) == (3, None, "interrupted")
+    np.testing.assert_array_equal(fitted.model.score(clicks.lists), three.model.score(clicks.lists))
+    with pytest.raises(KeyboardInterrupt):
+        fit(clicks, method=Interrupted(), ranker=LambdaMART(trees=5), settings=settings, observer=Linear())
+
+
+def test_a_validation_that_is_no_number_stops(clicks: Clicks) -> None:
+    for ranker in (Linear(), LambdaMART(trees=20)):
+        with pytest.raises(DataError, match="validation by script gave nan"):
+            fit(clicks, method=Click(), ranker=ranker, settings=FAST, validation=scripted([float("nan")] * 9))
+
+
+def test_held_out_clicks_must_fit_the_log(clicks: Clicks, judged: JudgedLists) -> None:
+    def check(held_out: Clicks, words: str) -> None:
+        with pytest.raises(DataError, match=words):
+            fit(clicks, method=DualLearning(), ranker=Linear(), settings=FAST, validation=held_out)
+
+    check(replace(clicks, clicks=clicks.clicks * 0), "have no click")
+    check(replace(clicks, positions=clicks.positions + 5), "go down to position 17, the log to 12")
+    check(replace(clicks, lists=judged.lists.with_features(judged.lists.features[:, :3])), "held out have 3")
+
+
 @pytest.mark.parametrize("optimiser", ["adagrad", "adam"])
 def test_resuming_is_as_if_nothing_had_happened(
     optimiser: str, clicks: Clicks, judged: JudgedLists, tmp_path: Path
@@ -196,6 +245,19 @@ def test_a_checkpoint_of_other_settings_is_refused(clicks: Clicks, tmp_path: Pat
         fit(clicks, method=Click(), ranker=Linear(), settings=changed, out=tmp_path, resume=True)
     with pytest.raises(SettingError, match=r"method\.name must be 'click' as in the checkpoint"):
         fit(clicks, method=DualLearning(), ranker=Linear(), settings=settings, out=tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_another_log_or_validation_is_refused(
+    clicks: Clicks, judged: JudgedLists, tmp_path: Path
+) -> None:
+    settings = replace(FAST, epochs=1, checkpoint_every=1)
+    fit(clicks, method=Click(), ranker=Linear(), settings=settings, validation=agreement(judged), out=str(tmp_path))
+    with pytest.raises(SettingError, match="validation must be 'r' as in the checkpoint"):
+        fit(clicks, method=Click(), ranker=Linear(), settings=settings, validation=clicks, out=tmp_path, resume=True)
+    other = replace(clicks, lists=clicks.lists.with_features(clicks.lists.features + 1))
+    validation = agreement(judged)
+    with pytest.raises(SettingError, match="log must be"):
+        fit(other, method=Click(), ranker=Linear(), settings=settings, validation=validation, out=tmp_path, resume=True)
 
 
 def test_a_broken_checkpoint_is_refused(clicks: Clicks, tmp_path: Path) -> None:
@@ -245,6 +307,17 @@ def test_gradients_are_clipped(clicks: Clicks) -> None:
     assert float(np.linalg.norm(direction)) == pytest.approx(1e-3, rel=1e-3)
 
 
+def test_weight_decay_leaves_the_observation_alone(clicks: Clicks) -> None:
+    plain, decayed = (
+        fit(clicks, method=DualLearning(), ranker=Linear(), settings=replace(FAST, weight_decay=decay))
+        for decay in (0.0, 10.0)
+    )
+    weights = [float(np.ptp(one.model.score(clicks.lists))) for one in (plain, decayed)]
+    assert weights[1] < weights[0] / 2
+    assert decayed.observation is not None
+    assert decayed.observation[-1] < 0.5
+
+
 def test_two_threads_give_the_same_model_twice(clicks: Clicks) -> None:
     settings = replace(FAST, threads=2)
     first, second = (fit(clicks, method=DualLearning(), ranker=SMALL, settings=settings).model for _ in range(2))
@@ -261,7 +334,9 @@ def test_training_leaves_torch_as_it_was(clicks: Clicks) -> None:
 
 def test_ten_times_the_sessions_take_the_same_steps(clicks: Clicks) -> None:
     tenfold = replace(clicks, clicks=clicks.clicks * 10, impressions=clicks.impressions * 10)
-    one, ten = (fit(log, method=DualLearning(), ranker=Linear(), settings=FAST) for log in (clicks, tenfold))
+    again = concatenate([clicks] * 10).merge()
+    np.testing.assert_array_equal(again.clicks, tenfold.clicks)
+    one, ten = (fit(log, method=DualLearning(), ranker=Linear(), settings=FAST) for log in (clicks, again))
     for a, b in zip(one.history, ten.history, strict=True):
         assert a.step == b.step
         assert a.loss["ranking"] == pytest.approx(b.loss["ranking"], rel=1e-6)
@@ -292,9 +367,18 @@ def test_clicks_per_exposure_by_hand() -> None:
     rows, targets, lengths = clicks_per_exposure(clicks, exposure, shrinkage=0.0)
     assert rows.tolist() == [0, 1]
     assert lengths.tolist() == [2]
-    assert targets.tolist() == pytest.approx([0.0, 3 / 7 - 4 / 11])
-    _, shrunk, _ = clicks_per_exposure(clicks, exposure, shrinkage=1e9)
-    assert shrunk.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
+    assert targets.tolist() == pytest.approx([4 / 11, 3 / 7])
+    _, shrunk, _ = clicks_per_exposure(clicks, exposure, shrinkage=3.0)
+    mean = 7 / 18
+    assert shrunk.tolist() == pytest.approx([4 / 14, (3 + 3 * mean) / 10 - 3 * mean / 14])
+
+
+def test_targets_of_grades_are_proportional_to_their_gains(judged: JudgedLists) -> None:
+    high = JudgedLists(judged.lists, judged.grades + 1)
+    log = ideal_clicks(high)
+    _, targets, _ = clicks_per_exposure(log, log.list_impressions.astype(np.float64), shrinkage=1.0)
+    ratios = targets / (2.0**high.grades - 1)
+    assert ratios == pytest.approx(np.full(len(ratios), ratios[0]))
 
 
 def test_trees_stop_and_keep_the_best(clicks: Clicks) -> None:
@@ -331,9 +415,14 @@ def test_trees_learn_the_observation_with_a_network_first(clicks: Clicks) -> Non
         ("epochs", 0),
         ("batch_size", 0),
         ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("learning_rate", float("inf")),
+        ("weight_decay", float("nan")),
         ("clip_norm", -1.0),
         ("optimiser", "lbfgs"),
         ("seed", -1),
+        ("seed", 2**45),
+        ("threads", -1),
     ],
 )
 def test_settings_are_checked(field: str, value: object) -> None:
