@@ -30,7 +30,9 @@ class DualLearning:
     stand at different positions: then both factors are recovered up to a constant.
 
     Attributes:
-        max_weight: weights above this are cut to it; 0 cuts nothing.
+        max_weight: weights above this are cut to it; 0 cuts nothing. A wide network's first steps can give relevance
+            weights in the thousands; one such step fills Adagrad's memory and the observation hardly moves after it. The
+            default is well above any ratio of the usual position curves (11 at position 10); raise it for deep lists.
         observation_rate: the learning rate of g, as a multiple of the ranker's. There are few logits and they have far
             to go: at the ranker's own rate the ranker is at its best long before they are right, and the observation
             comes out up to three times too high at the lower positions (measured on MQ2008 and the embedded data).
@@ -38,7 +40,7 @@ class DualLearning:
 
     name: ClassVar[str] = "dla"
     learns_observation: ClassVar[bool] = True
-    max_weight: float = 0.0
+    max_weight: float = 20.0
     observation_rate: float = 10.0
 
     def __post_init__(self) -> None:
