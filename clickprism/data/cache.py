@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest"
 SETTLED_SECONDS = 2.0
 ABANDONED_SECONDS = 86_400.0
@@ -27,6 +27,7 @@ BLOCK, BLOCKS = 4096, 64
 
 Place = Path | Literal["default"] | None
 Arrays = dict[str, NDArray[Any]]
+State = list[int]
 
 
 def folder(cache: Place) -> Path | None:
@@ -51,20 +52,23 @@ def recall(where: Path, file: Path) -> str | None:
     """The content hash of a file that is the same, by size and times, as when it was last hashed."""
     try:
         noted = json.loads(_note(where, file).read_bytes())
-        return str(noted["hash"]) if noted["state"] == _state(file) else None
+        return str(noted["hash"]) if noted["state"] == state(file) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def remember(where: Path, file: Path, content: str) -> None:
-    """Note the content hash of a file, unless it changed so lately that it may change again unnoticed."""
+def remember(where: Path, file: Path, content: str, before: State | None) -> None:
+    """Note the content hash of a file whose state was `before` when its reading began.
+
+    Not if it has changed since, nor if it changed so lately that it may change again unnoticed.
+    """
     try:
-        if time.time() - file.stat().st_mtime < SETTLED_SECONDS:
+        if before is None or before != state(file) or time.time() - max(before[1:3]) / 1e9 < SETTLED_SECONDS:
             return
         note = _note(where, file)
         note.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False) as scratch:
-            json.dump({"hash": content, "state": _state(file)}, scratch)
+            json.dump({"hash": content, "state": before}, scratch)
         Path(scratch.name).replace(note)
     except OSError:
         return
@@ -113,8 +117,12 @@ def _sweep(where: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _state(file: Path) -> list[int]:
-    found = file.stat()
+def state(file: Path) -> State | None:
+    """What tells a file from what it was before: size, time of change of content and of any change, inode."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 

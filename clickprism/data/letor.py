@@ -47,10 +47,11 @@ class Quarantined:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What was read: the judged lists, the base of the feature ids, and the lines that were left out."""
+    """What was read: the judged lists, the base of the feature ids, the largest of them, the lines left out."""
 
     judged: JudgedLists
     base: int
+    largest_id: int
     quarantined: tuple[Quarantined, ...] = ()
 
     def write_quarantine(self, path: PathLike) -> None:
@@ -151,10 +152,13 @@ def scan_letor(
     parsed = [_cached(file, lengths, options, where) for file in files]
     if len({part.base for part in parsed}) > 1:
         parsed = [_cached(file, lengths, replace(options, base=0), where) for file in files]
+    for file, part in zip(files, parsed, strict=True):
+        if part.quarantined:
+            first, count = part.quarantined[0], len(part.quarantined)
+            text = "%d broken lines left out of %s, the first at line %d, column %d: %s"
+            log.warning(text, count, file, first.line, first.column, first.reason)
     quarantined = tuple(line for part in parsed for line in part.quarantined)
-    if quarantined:
-        log.warning("%d broken lines left out of %s", len(quarantined), ", ".join(str(file) for file in files))
-    return Reading(_together(parsed), parsed[0].base, quarantined)
+    return Reading(_together(files, parsed), parsed[0].base, max(part.largest_id for part in parsed), quarantined)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,13 +167,22 @@ class _Parsed:
 
     judged: JudgedLists
     base: int
+    largest_id: int
     named: bool
     quarantined: tuple[Quarantined, ...]
 
 
-def _together(parsed: Sequence[_Parsed]) -> JudgedLists:
+def _together(files: Sequence[Path], parsed: Sequence[_Parsed]) -> JudgedLists:
     if len(parsed) == 1:
         return parsed[0].judged
+    named = [part.named for part in parsed]
+    if len(set(named)) > 1:
+        without, first = files[named.index(False)], files[named.index(True)]
+        raise DataError(
+            f"takes its lists from a file of lengths, but {first} from qid:, so that they cannot be told apart",
+            file=without,
+            remedy="Read them apart, or write qid: into both",
+        )
     width = max(part.judged.lists.features.shape[1] for part in parsed)
     parts, numbered = [], 0
     for part in parsed:
@@ -186,27 +199,41 @@ def _together(parsed: Sequence[_Parsed]) -> JudgedLists:
 
 def _cached(file: Path, query_file: Path | None, options: Options, where: Path | None) -> _Parsed:
     """One file, from the cache if its content was read in the same way before."""
-    lengths = query_file if query_file is not None else _group_file(file)
-    padded: Bytes | None = None
-    key = ""
-    if where is not None:
-        content = kept.recall(where, file)
-        if content is None:
-            padded = read_padded(file)
-            content = kept.digest(padded.data)
-            kept.remember(where, file, content)
-        groups = "" if lengths is None else kept.digest(read_padded(lengths).data)
-        how = [content, groups, query_file is not None, options.features, options.base, options.missing]
-        key = kept.digest(json.dumps(how).encode())
+    path = query_file if query_file is not None else _group_file(file)
+    lengths = None if path is None else _Lengths(path, read_padded(path), given=query_file is not None)
+    if where is None:
+        return _parse(file, read_padded(file), lengths, options)
+    content = kept.recall(where, file)
+    found = None if content is None else kept.load(where, _key(content, lengths, options))
+    if found is None:
+        before = kept.state(file)
+        padded = read_padded(file)
+        content = kept.digest(padded.data)
+        kept.remember(where, file, content, before)
+        key = _key(content, lengths, options)
         found = kept.load(where, key)
-        if found is not None:
-            return _from_arrays(*found, file=file, on_error=options.on_error)
-    parsed = _parse(file, read_padded(file) if padded is None else padded, query_file, lengths, options)
-    if where is not None and kept.store(where, key, *_to_arrays(parsed)):
-        found = kept.load(where, key)
-        if found is not None:
-            return _from_arrays(*found, file=file, on_error=options.on_error)
-    return parsed
+        if found is None:
+            parsed = _parse(file, padded, lengths, options)
+            found = kept.load(where, key) if kept.store(where, key, *_to_arrays(parsed)) else None
+            if found is None:
+                return parsed
+    return _from_arrays(*found, file=file, on_error=options.on_error)
+
+
+@dataclass(frozen=True, eq=False)
+class _Lengths:
+    """A file of list lengths as it was read once, and whether it was given or found."""
+
+    path: Path
+    padded: Bytes
+    given: bool
+
+
+def _key(content: str, lengths: _Lengths | None, options: Options) -> str:
+    groups = "" if lengths is None else kept.digest(lengths.padded.data)
+    given = lengths is not None and lengths.given
+    how = [content, groups, given, options.features, options.base, options.missing]
+    return kept.digest(json.dumps(how).encode())
 
 
 def _to_arrays(parsed: _Parsed) -> tuple[kept.Arrays, dict[str, Any]]:
@@ -220,7 +247,8 @@ def _to_arrays(parsed: _Parsed) -> tuple[kept.Arrays, dict[str, Any]]:
     if lists.document_ids is not None:
         arrays["document_ids"] = lists.document_ids
     lines = [[bad.line, bad.column, bad.reason, bad.raw.decode("latin-1")] for bad in parsed.quarantined]
-    return arrays, {"base": parsed.base, "named": parsed.named, "quarantined": lines}
+    facts = {"base": parsed.base, "largest_id": parsed.largest_id, "named": parsed.named, "quarantined": lines}
+    return arrays, facts
 
 
 def _from_arrays(arrays: kept.Arrays, facts: dict[str, Any], *, file: Path, on_error: OnError) -> _Parsed:
@@ -231,7 +259,8 @@ def _from_arrays(arrays: kept.Arrays, facts: dict[str, Any], *, file: Path, on_e
     if bad and on_error == "raise":
         raise DataError(bad[0].reason, file=file, line=bad[0].line, column=bad[0].column)
     lists = Lists(arrays["features"], arrays["offsets"], arrays["query_ids"], arrays.get("document_ids"))
-    return _Parsed(JudgedLists(lists, arrays["grades"]), facts["base"], facts["named"], bad)
+    judged = JudgedLists(lists, arrays["grades"])
+    return _Parsed(judged, facts["base"], facts["largest_id"], facts["named"], bad)
 
 
 def _group_file(file: Path) -> Path | None:
@@ -244,13 +273,14 @@ def _group_file(file: Path) -> Path | None:
     return None
 
 
-def _parse(file: Path, padded: Bytes, query_file: Path | None, lengths: Path | None, options: Options) -> _Parsed:
+def _parse(file: Path, padded: Bytes, lengths: _Lengths | None, options: Options) -> _Parsed:
     from clickprism.data.rows import read_rows
 
     if len(padded) == PADDING:
         raise DataError("is empty", file=file)
     text = expand(padded, file=file)
-    rows = read_rows(text, file=file, named=None if query_file is None else False, options=options)
+    given = lengths is not None and lengths.given
+    rows = read_rows(text, file=file, named=False if given else None, options=options)
     if rows.named:
         names, owner = rows.names, rows.owner
     elif lengths is None:
@@ -261,7 +291,7 @@ def _parse(file: Path, padded: Bytes, query_file: Path | None, lengths: Path | N
         owner = np.delete(owner, rows.left_out)
     quarantined = tuple(Quarantined(str(file), *bad) for bad in rows.quarantined)
     judged = _grouped(rows.features, rows.grades, names, owner, rows.document_ids)
-    return _Parsed(judged, rows.base, rows.named, quarantined)
+    return _Parsed(judged, rows.base, rows.largest_id, rows.named, quarantined)
 
 
 def _grouped(features: Float32, grades: Int32, names: Text, owner: Int64, document_ids: Text | None) -> JudgedLists:
@@ -275,10 +305,10 @@ def _grouped(features: Float32, grades: Int32, names: Text, owner: Int64, docume
     return JudgedLists(Lists(features, offsets, names[lengths > 0], document_ids), grades)
 
 
-def _owners(path: Path, data: Path, lines: int) -> tuple[Text, Int64]:
+def _owners(given: _Lengths, data: Path, lines: int) -> tuple[Text, Int64]:
     """The number of each list in a group file, from 1, and the list of each line of the data."""
-    lengths = []
-    for number, line in enumerate(expand(read_padded(path), file=path).tobytes().splitlines(), start=1):
+    path, lengths = given.path, []
+    for number, line in enumerate(expand(given.padded, file=path).tobytes().splitlines(), start=1):
         word = line.strip()
         if not word:
             continue

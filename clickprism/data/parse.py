@@ -9,13 +9,12 @@ All loops that call each other stand in this one file: compiled code is cached b
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from clickprism.compiled import compiled
 from clickprism.data.files import PADDING, Bytes
-from clickprism.types import Float32, Int32, Int64
+from clickprism.data.records import How, Out, Place
+from clickprism.types import Float32, Int64
 
 LARGEST = float(np.finfo(np.float32).max)
 LONGEST_ID = 200  # bytes of a query or document id
@@ -32,43 +31,6 @@ ZEROS, BELOW_TEN = np.uint64(0x3030303030303030), np.uint64(0x4646464646464646)
 NEWLINES, HASHES = np.uint64(0x0A0A0A0A0A0A0A0A), np.uint64(0x2323232323232323)
 BLANK = np.isin(np.arange(256), (SPACE, TAB, RETURN))
 ENDS = np.isin(np.arange(256), (SPACE, TAB, RETURN, NEWLINE, HASH))
-
-
-class How(NamedTuple):
-    """How lines are read.
-
-    Attributes:
-        named: lists have a `qid:`.
-        base: where feature ids start.
-        auto: whether that is a guess, which an id 0 proves wrong.
-        limit: the largest feature id.
-        missing: whether a value may be missing.
-    """
-
-    named: bool
-    base: int
-    auto: bool
-    limit: int
-    missing: bool
-
-
-class Place(NamedTuple):
-    """Where reading stands: the byte, the line from 1, the row to fill, the largest feature id so far."""
-
-    at: int
-    line: int
-    row: int
-    top: int
-
-
-class Out(NamedTuple):
-    """What is filled, row by row; ids as spans of the text; `hard` as feature column and span, for one row."""
-
-    features: Float32
-    grades: Int32
-    queries: Int64
-    documents: Int64
-    hard: Int64
 
 
 @compiled

@@ -40,6 +40,7 @@ class Recipe:
         parts: queries and documents of each part, where they are known and the same for everyone.
         folds: whether the files lie in folders Fold1 to Fold5, each of which holds all the data.
         subsets: whether S1.txt to S5.txt may stand in for the folds.
+        largest_id: the largest feature id in the training part, where that is not `features`.
     """
 
     title: str
@@ -52,6 +53,7 @@ class Recipe:
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     folds: bool = False
     subsets: bool = False
+    largest_id: int | None = None
 
 
 LETOR_SOURCE = "Microsoft Research, LETOR 4.0 (the supervised, query-level-normalised version), for research"
@@ -66,6 +68,7 @@ RECIPES: dict[str, Recipe] = {
         documents=709_877,
         files=("set1.train.txt", "set1.valid.txt", "set1.test.txt"),
         parts={"train": (19_944, 473_134), "validation": (2_994, 71_083), "test": (6_983, 165_660)},
+        largest_id=699,
     ),
     "istella-s": Recipe(
         title="Istella-S LETOR",
@@ -85,22 +88,31 @@ RECIPES: dict[str, Recipe] = {
 
 @dataclass(frozen=True)
 class Count:
-    """How many queries and documents a part has, and how many it should have."""
+    """How many queries and documents a part has, its largest feature id, and what all three should be.
+
+    Features are sparse, so a small part need not reach the largest id: where it need not, nothing is expected.
+    """
 
     part: str
     queries: int
     documents: int
+    largest_id: int
     expected_queries: int
     expected_documents: int
+    expected_largest_id: int | None
 
     @property
     def ok(self) -> bool:
-        """Whether both are as expected."""
-        return (self.queries, self.documents) == (self.expected_queries, self.expected_documents)
+        """Whether the counts are as expected, and the largest feature id is reached."""
+        counted = (self.queries, self.documents) == (self.expected_queries, self.expected_documents)
+        return counted and self.largest_id >= (self.expected_largest_id or 0)
 
     def __str__(self) -> str:
-        found = f"{self.part}: {self.queries:,} queries, {self.documents:,} documents"
-        wanted = f"; expected {self.expected_queries:,} and {self.expected_documents:,}"
+        found = (
+            f"{self.part}: {self.queries:,} queries, {self.documents:,} documents, feature ids up to {self.largest_id}"
+        )
+        largest = "" if self.expected_largest_id is None else f", ids up to {self.expected_largest_id}"
+        wanted = f"; expected {self.expected_queries:,} and {self.expected_documents:,}{largest}"
         return found if self.ok else found + wanted
 
 
@@ -129,7 +141,7 @@ class Report:
 
 
 def check(name: str, folder: PathLike, *, cache: Place = "default") -> Report:
-    """Say what a folder holds of a data set, what is missing, and whether the counts are the known ones.
+    """Say what a folder holds of a data set, what is missing, and whether counts and features are the known ones.
 
     Of a data set in folds, every fold that is there is checked; one whole fold is enough.
     """
@@ -143,8 +155,8 @@ def check(name: str, folder: PathLike, *, cache: Place = "default") -> Report:
         return Report(name, where, found, tuple(_missing(where, best)), ())
     files, counts = [], []
     for layout in whole:
-        parts = {part: _read(recipe, where, layout[part], "raise", cache).judged for part in layout}
-        counts += _counts(recipe, parts, _label(layout))
+        readings = {part: _read(recipe, where, layout[part], "raise", cache) for part in layout}
+        counts += _counts(recipe, readings, _label(layout))
         files += [file for part in layout.values() for each in part if (file := _find(where, each)) is not None]
     return Report(name, where, tuple(dict.fromkeys(files)), (), tuple(dict.fromkeys(counts)))
 
@@ -162,6 +174,9 @@ def load(
 ) -> Dataset:
     """Load a public data set from a folder.
 
+    The normaliser is not kept. Whoever needs it, say to save it with a model, loads with `normalise="none"` and calls
+    `clickprism.data.normalise.normalised(dataset, kind)`, which returns it; `RECIPES[name].normalise` is the kind.
+
     Args:
         name: a key of `RECIPES`.
         folder: where its files are, plain, .gz or .zst.
@@ -170,8 +185,9 @@ def load(
         normalise: "recipe" for what papers on this data do, or a kind of `clickprism.data.normalise`; statistics
             come from the whole training part.
         drop_without_relevant: leave out lists without a document of grade 1 or more, in every part.
-        verify: refuse data whose counts of queries and documents are not the known ones.
-        on_error: see `read_letor`.
+        verify: refuse data whose counts of queries and documents, or whose features, are not the known ones.
+        on_error: see `read_letor`. How many lines were left out of each file, and the first of them, goes to the log
+            `clickprism.data.letor` as a warning; `scan_letor` on a file returns them all.
         cache: see `read_letor`.
     """
     recipe = _recipe(name)
@@ -185,12 +201,12 @@ def load(
     if not whole:
         missing = ", ".join(_missing(where, layouts[0]))
         raise DataError(f"{recipe.title} lacks {missing}", file=where, remedy=f"Get it from: {recipe.source}")
-    parts = {part: _read(recipe, where, whole[0][part], on_error, cache).judged for part in PARTS}
-    wrong = [str(count) for count in _counts(recipe, parts, f"fold {fold}") if verify and not count.ok]
+    readings = {part: _read(recipe, where, whole[0][part], on_error, cache) for part in PARTS}
+    wrong = [str(count) for count in _counts(recipe, readings, f"fold {fold}") if verify and not count.ok]
     if wrong:
         raise DataError(f"{recipe.title}: {'; '.join(wrong)}", file=where, remedy="verify=False loads it all the same")
     label = f"{name}/fold{fold}" if recipe.folds else name
-    dataset = Dataset(label, parts["train"], parts["validation"], parts["test"])
+    dataset = Dataset(label, *(readings[part].judged for part in PARTS))
     return _finish(dataset, recipe.normalise if normalise == "recipe" else normalise, drop_without_relevant)
 
 
@@ -270,15 +286,26 @@ def _read(recipe: Recipe, folder: Path, files: Sequence[str], on_error: OnError,
     return scan_letor(paths, features=recipe.features, base=1, on_error=on_error, cache=cache)
 
 
-def _counts(recipe: Recipe, parts: Mapping[str, JudgedLists], label: str) -> list[Count]:
-    known = [
-        Count(part, len(parts[part]), parts[part].lists.documents, *expected) for part, expected in recipe.parts.items()
+def _counts(recipe: Recipe, readings: Mapping[str, Reading], label: str) -> list[Count]:
+    largest = recipe.largest_id or recipe.features
+    if not recipe.parts:
+        return [_count(label, list(readings.values()), recipe.queries, recipe.documents, largest)]
+    return [
+        _count(part, [readings[part]], *expected, largest if part == "train" else None)
+        for part, expected in recipe.parts.items()
     ]
-    if known:
-        return known
-    queries = sum(len(part) for part in parts.values())
-    documents = sum(part.lists.documents for part in parts.values())
-    return [Count(label, queries, documents, recipe.queries, recipe.documents)]
+
+
+def _count(label: str, readings: Sequence[Reading], queries: int, documents: int, largest: int | None) -> Count:
+    return Count(
+        part=label,
+        queries=sum(len(reading.judged) for reading in readings),
+        documents=sum(reading.judged.lists.documents for reading in readings),
+        largest_id=max(reading.largest_id for reading in readings),
+        expected_queries=queries,
+        expected_documents=documents,
+        expected_largest_id=largest,
+    )
 
 
 def _widened(judged: JudgedLists, width: int) -> JudgedLists:

@@ -10,6 +10,7 @@ import numpy as np
 
 from clickprism.data import parse, spans
 from clickprism.data.files import Bytes
+from clickprism.data.records import How, Out, Place
 from clickprism.errors import DataError
 from clickprism.types import Float32, Int32, Int64, Text
 
@@ -41,6 +42,7 @@ class Rows:
     features: Float32
     grades: Int32
     base: int
+    largest_id: int
     named: bool
     names: Text
     owner: Int64
@@ -60,8 +62,19 @@ def read_rows(text: Bytes, *, file: Path, named: bool | None, options: Options) 
     if lines == 0:
         raise DataError("has no line of data", file=file)
     work = _Work(text, start, file, found if named is None else named, options, lines, widest)
-    work.run(1 if options.base == "auto" else options.base, auto=options.base == "auto")
+    try:
+        work.run()
+    except MemoryError:
+        work.narrow()
     return work.rows()
+
+
+def matrix(rows: int, width: int) -> Float32:
+    """Zeros, or `MemoryError` however large they are."""
+    try:
+        return np.zeros((rows, width), np.float32)
+    except ValueError:
+        raise MemoryError from None
 
 
 @dataclass(eq=False)
@@ -81,11 +94,27 @@ class _Work:
     bad: list[Bad] = field(default_factory=list)
     left_out: list[int] = field(default_factory=list)
 
-    def run(self, base: int, *, auto: bool) -> None:
+    def run(self, *, dry: bool = False) -> None:
+        """Read all lines; a dry run keeps no values."""
+        base = self.options.base
+        self._run(1 if base == "auto" else base, auto=base == "auto", dry=dry)
+
+    def narrow(self) -> None:
+        """Read again in no more memory than the good lines need: a broken one may name any feature id."""
+        self.run(dry=True)
+        self.widest = self.top
+        try:
+            self.run()
+        except MemoryError:
+            raise self._too_large() from None
+
+    def _run(self, base: int, *, auto: bool, dry: bool) -> None:
         self.base = base
-        self.out = self._allocate()
-        how = parse.How(self.named, base, auto, self._limit(), self.options.missing == "nan")
-        place = parse.Place(self.start, 1, 0, -1)
+        self.out = self._allocate(0 if dry else max(self.options.features or self.widest + 1 - base, 0))
+        self.bad.clear()
+        self.left_out.clear()
+        how = How(self.named, base, auto, self._limit(), self.options.missing == "nan")
+        place = Place(self.start, 1, 0, -1)
         code = parse.HARD
         while code != parse.END:
             code, place, wrong, hards = parse.fill(self.text, place, self.out, how)
@@ -94,26 +123,42 @@ class _Work:
                     value = float(self.text[begin:stop].tobytes())
                     self.out.features[place.row - 1, column] = max(min(value, parse.LARGEST), -parse.LARGEST)
             elif code == parse.ZERO:
-                self.bad.clear()
-                self.left_out.clear()
-                self.run(0, auto=False)
+                self._run(0, auto=False, dry=dry)
                 return
             elif code != parse.END:
                 place = self._leave_out(code, place, wrong)
         self.count, self.top = place.row, place.top
 
-    def _allocate(self) -> parse.Out:
-        width = max(self.options.features or self.widest + 1 - self.base, 0)
-        try:
-            features = np.zeros((self.lines, width), np.float32)
-        except (MemoryError, ValueError):
-            size = f"{self.lines} rows of {width} features do not fit into memory"
-            raise DataError(size, file=self.file, remedy="Split the file, or look for a stray feature id") from None
+    def _allocate(self, width: int) -> Out:
+        features = matrix(self.lines, width)
         queries, documents = np.zeros((self.lines, 2), np.int64), np.zeros((self.lines, 2), np.int64)
         hard = np.zeros((width + 1, 3), np.int64)
-        return parse.Out(features, np.zeros(self.lines, np.int32), queries, documents, hard)
+        return Out(features, np.zeros(self.lines, np.int32), queries, documents, hard)
 
-    def _leave_out(self, code: int, place: parse.Place, wrong: int) -> parse.Place:
+    def _too_large(self) -> DataError:
+        """Name the good line with the largest feature id, which decides how many features there are."""
+        size = f"{self.lines} rows of {self.options.features or self.top + 1 - self.base} features do not fit in memory"
+        if self.options.features is not None:
+            return DataError(size, file=self.file, remedy="Split the file")
+        broken = {line for line, *_ in self.bad}
+        at, line = self.start, 1
+        while True:
+            stop = parse.content_end(self.text, at)
+            start = parse.skip(self.text, at)
+            if start < stop and line not in broken and parse.last_feature(self.text, start, stop) == self.top:
+                break
+            at, line = parse.line_end(self.text, stop) + 1, line + 1
+        content = self.text[at:stop].tobytes().rstrip()
+        column = max(content.rfind(b" "), content.rfind(b"\t")) + 2
+        return DataError(
+            f"{size}; the largest feature id stands here",
+            file=self.file,
+            line=line,
+            column=column,
+            remedy="Where it is a mistake, say how many features there are: features=N; else split the file",
+        )
+
+    def _leave_out(self, code: int, place: Place, wrong: int) -> Place:
         at, line, row, top = place
         reason, column = self._reason(code), wrong - at + 1
         if self.options.on_error == "raise":
@@ -122,7 +167,7 @@ class _Work:
         self.left_out.append(row + len(self.bad))
         self.bad.append((line, column, reason, self.text[at:stop].tobytes().rstrip(b"\r")))
         self.out.features[row] = 0
-        return parse.Place(stop + 1, line + 1, row, top)
+        return Place(stop + 1, line + 1, row, top)
 
     def _limit(self) -> int:
         return parse.LARGEST_ID if self.options.features is None else self.options.features - 1 + self.base
@@ -148,6 +193,7 @@ class _Work:
             features if features.flags.c_contiguous else np.ascontiguousarray(features),
             self.out.grades[: self.count],
             self.base,
+            self.top,
             self.named,
             names,
             owner,

@@ -154,7 +154,8 @@ def compare(
     """Compare methods on the same queries.
 
     A method has one evaluation or several, over seeds or folds; they are joined by query id, and each query counts
-    once, with the mean over the runs that have it. Every method must cover the same queries.
+    once, with the mean over the runs that have it. Every method must cover the same queries. Ids must be unique over
+    folds: different queries that share one, such as unnamed lists numbered from 1 in every fold, would be averaged.
 
     Args:
         evaluations: by method; the order is kept.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from clickprism.data import cache as kept
 from clickprism.data import letor
+from clickprism.data.files import Bytes, read_padded
 from clickprism.data.letor import read_letor, scan_letor
 from clickprism.errors import DataError
 
@@ -63,10 +65,70 @@ def test_an_unchanged_file_is_not_hashed_again(
     file: Path, tmp_path: Path, parses: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
+    monkeypatch.setattr(kept, "SETTLED_SECONDS", 0.0)
     read_letor(file, cache=cache)
     monkeypatch.setattr(letor, "read_padded", None)
     assert len(read_letor(file, cache=cache)) == 10
     assert parses == [file]
+
+
+def test_a_file_must_have_settled(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fixture sets the time of the content back, as `cp -p` does; that of the change of the file is now."""
+    state = kept.state(file)
+    kept.remember(tmp_path, file, "content", state)
+    assert kept.recall(tmp_path, file) is None
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 10)
+    kept.remember(tmp_path, file, "content", state)
+    assert kept.recall(tmp_path, file) == "content"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_file_replaced_while_it_is_read(
+    file: Path, tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `mv` and `rsync -t` do; whatever this reading gives, the next one gives the new content."""
+    cache, other = tmp_path / "cache", tmp_path / "other.txt"
+    monkeypatch.setattr(kept, "SETTLED_SECONDS", 0.0)
+    if known:
+        read_letor(file, cache=cache)
+    other.write_text(TEXT.replace("1:7 ", "1:8 "))
+    os.utime(other, (1_500_000_000, 1_500_000_000))
+
+    def late(path: Path) -> Bytes:
+        if known:
+            other.replace(file)
+            return read_padded(path)
+        padded = read_padded(path)
+        other.replace(file)
+        return padded
+
+    with monkeypatch.context() as patch:
+        patch.setattr(letor, "read_padded", late)
+        read_letor(file, features=5 if known else None, cache=cache)
+    for features in (None, 5):
+        assert read_letor(file, features=features, cache=cache).lists.features[7, 0] == 8
+    file.write_text(TEXT)
+    for features in (None, 5):
+        assert read_letor(file, features=features, cache=cache).lists.features[7, 0] == 7
+
+
+def test_list_lengths_replaced_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, file, groups = tmp_path / "cache", tmp_path / "data.txt", tmp_path / "data.query"
+    file.write_text("0 1:1\n0 1:2\n0 1:3\n")
+    groups.write_text("1\n2\n")
+
+    def late(path: Path) -> Bytes:
+        padded = read_padded(path)
+        groups.write_text("2\n1\n")
+        return padded
+
+    with monkeypatch.context() as patch:
+        patch.setattr(letor, "read_padded", late)
+        assert read_letor(file, cache=cache).lists.lengths.tolist() == [1, 2]
+    assert read_letor(file, cache=cache).lists.lengths.tolist() == [2, 1]
+    groups.write_text("1\n2\n")
+    assert read_letor(file, cache=cache).lists.lengths.tolist() == [1, 2]
 
 
 def test_changed_content_and_options_are_parsed_again(file: Path, tmp_path: Path, parses: list[Path]) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import zstandard
 
+from clickprism.data import rows
 from clickprism.data.letor import read_letor, scan_letor
 from clickprism.errors import DataError, SettingError
-from clickprism.types import JudgedLists
+from clickprism.types import Float32, JudgedLists
 
 
 def write(folder: Path, text: str | bytes, name: str = "data.txt") -> Path:
@@ -202,6 +203,17 @@ def test_group_files(tmp_path: Path) -> None:
     assert twice.lists.query_ids.tolist() == ["1", "2", "3", "4"]
 
 
+def test_named_and_numbered_lists_are_not_mixed(tmp_path: Path) -> None:
+    named = write(tmp_path, "1 qid:1 1:1\n0 qid:2 1:2\n", "named.txt")
+    numbered = write(tmp_path, "1 1:1\n0 1:2\n", "numbered.txt")
+    write(tmp_path, "1\n1\n", "numbered.query")
+    for files in ([named, numbered], [numbered, named]):
+        with pytest.raises(
+            DataError, match=r"numbered\.txt: .* file of lengths, but .*named\.txt from qid:.*Read them"
+        ):
+            read_letor(files, cache=None)
+
+
 def test_group_files_that_do_not_fit(tmp_path: Path) -> None:
     path = write(tmp_path, "1 1:1\n0 1:2\n2 1:3\n")
     with pytest.raises(DataError, match=r"no qid: and no file of list lengths.*data\.query or data\.group"):
@@ -237,6 +249,45 @@ def test_quarantine_keeps_the_rest(tmp_path: Path) -> None:
         "raw": "x qid:1 1:2",
     }
     assert lines[1]["raw"].encode("latin-1") == reading.quarantined[1].raw
+
+
+@pytest.fixture
+def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory for a thousand values."""
+
+    def matrix(lines: int, width: int) -> Float32:
+        if lines * width > 1000:
+            raise MemoryError
+        return np.zeros((lines, width), np.float32)
+
+    monkeypatch.setattr(rows, "matrix", matrix)
+
+
+@pytest.mark.usefixtures("scarce")
+def test_a_huge_id_in_a_broken_line_needs_no_memory(tmp_path: Path) -> None:
+    text = "1 qid:1 1:1 3:0.1234567890123456789\n" * 9 + "1 qid:1 2:5 999999:x\n0 qid:2 2:7\n"
+    path = write(tmp_path, text)
+    reading = scan_letor(path, on_error="quarantine", cache=None)
+    assert reading.judged.lists.features.tolist()[8:] == [[1, 0, np.float32(0.1234567890123456789)], [0, 7, 0]]
+    assert (reading.largest_id, reading.judged.lists.offsets.tolist()) == (3, [0, 9, 10])
+    assert [(bad.line, bad.column) for bad in reading.quarantined] == [(10, 20)]
+    with pytest.raises(DataError, match=r"data\.txt:10:20: expected a finite decimal number"):
+        read_letor(path, cache=None)
+    zero = write(tmp_path, "1 qid:1 0:1 2:1\n1 qid:1 999999:x\n")
+    assert scan_letor(zero, on_error="quarantine", cache=None).judged.lists.features.tolist() == [[1, 0, 1]]
+
+
+@pytest.mark.usefixtures("scarce")
+def test_a_huge_id_in_a_good_line_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "\n1 qid:1 1:1\n1 qid:1 999999:x\n1 qid:1 2:5\t999999:3 # d\n1 qid:1 1:1\n")
+    problem = r"data\.txt:4:13: 4 rows of 999999 features .* features=N"
+    with pytest.raises(DataError, match=problem):
+        scan_letor(path, on_error="quarantine", cache=None)
+    reading = scan_letor(path, features=5, on_error="quarantine", cache=None)
+    assert [(bad.line, bad.column) for bad in reading.quarantined] == [(3, 9), (4, 13)]
+    assert reading.judged.lists.features.shape == (2, 5)
+    with pytest.raises(DataError, match=r"data\.txt: 4 rows of 500 features .* Split the file"):
+        scan_letor(path, features=500, on_error="quarantine", cache=None)
 
 
 def test_quarantine_counts_in_group_files(tmp_path: Path) -> None:

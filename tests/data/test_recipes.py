@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from clickprism.data import recipes
+from clickprism.data.normalise import normalised
 from clickprism.data.parts import join, split
 from clickprism.data.recipes import RECIPES, check, load, load_parts
 from clickprism.errors import DataError, SettingError
@@ -67,7 +68,7 @@ def test_subsets_turn_around(tmp_path: Path) -> None:
     (tmp_path / "S5.txt.gz").write_bytes(gzip.compress(subset(5).encode()))
     report = check("mq2008", tmp_path, cache=None)
     assert report.ok
-    assert "all: 5 queries, 10 documents" in str(report)
+    assert "all: 5 queries, 10 documents, feature ids up to 2" in str(report)
     for fold, train, validation, test in ((1, "123", "4", "5"), (3, "345", "1", "2"), (5, "512", "3", "4")):
         data = load("mq2008", tmp_path, fold=fold, cache=None)
         assert data.name == f"mq2008/fold{fold}"
@@ -90,7 +91,9 @@ def test_folds_and_their_counts(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lacks Fold1/train\.txt"):
         load("mq2008", tmp_path, fold=1, cache=None)
     (fold / "test.txt").write_text(subset(1) + subset(9))
-    assert "6 queries, 12 documents; expected 5 and 10" in str(check("mq2008", tmp_path, cache=None))
+    assert "6 queries, 12 documents, feature ids up to 2; expected 5 and 10, ids up to 2" in str(
+        check("mq2008", tmp_path, cache=None)
+    )
     with pytest.raises(DataError, match="verify=False"):
         load("mq2008", tmp_path, fold=2, cache=None)
     assert len(load("mq2008", tmp_path, fold=2, verify=False, cache=None).test) == 2
@@ -108,6 +111,48 @@ def test_istella_is_normalised_by_its_training_part(tmp_path: Path) -> None:
     assert data.test.lists.features[0, 0] == pytest.approx((np.log(4) - half) / half)
     assert data.train.lists.features[:, 1].tolist() == [1, -1]
     assert load("istella-s", tmp_path, normalise="none", cache=None).test.lists.features[0, 0] == 3
+
+
+def test_features_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"train": (1, 2), "validation": (1, 2), "test": (1, 2)}
+    monkeypatch.setitem(recipes.RECIPES, "istella-s", replace(RECIPES["istella-s"], features=46, parts=counts))
+    for name in ("train", "vali", "test"):
+        (tmp_path / f"{name}.txt").write_text(subset(1))
+    report = check("istella-s", tmp_path, cache=None)
+    assert not report.ok
+    assert "train: 1 queries, 2 documents, feature ids up to 2; expected 1 and 2, ids up to 46" in str(report)
+    with pytest.raises(DataError, match=r"train: .* expected 1 and 2, ids up to 46"):
+        load("istella-s", tmp_path, cache=None)
+    assert load("istella-s", tmp_path, verify=False, cache=None).train.lists.features.shape == (2, 46)
+    (tmp_path / "train.txt").write_text("1 qid:1 1:1\n0 qid:1 46:1\n")
+    assert check("istella-s", tmp_path, cache=None).ok, "the other parts need not reach the largest id"
+    monkeypatch.setitem(recipes.RECIPES, "istella-s", replace(recipes.RECIPES["istella-s"], largest_id=47))
+    assert not check("istella-s", tmp_path, cache=None).ok
+    (tmp_path / "test.txt").write_text("1 qid:1 1:1\n0 qid:1 47:1\n")
+    with pytest.raises(DataError, match=r"test\.txt:2:9: expected a feature id up to 46"):
+        load("istella-s", tmp_path, verify=False, cache=None)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_was_left_out_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("train", "vali", "test"):
+        (tmp_path / f"{name}.txt").write_text(subset(1))
+    (tmp_path / "vali.txt").write_text(f"x\n{subset(1)}1 qid:1 9:9\n")
+    data = load("istella-s", tmp_path, on_error="quarantine", cache=None)
+    assert data.validation.lists.documents == 2
+    file = tmp_path / "vali.txt"
+    expected = f"2 broken lines left out of {file}, the first at line 1, column 1: expected a grade"
+    assert [record.getMessage()[: len(expected)] for record in caplog.records] == [expected]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_normaliser_can_be_kept(tmp_path: Path) -> None:
+    for number, name in enumerate(("train", "vali", "test"), start=1):
+        (tmp_path / f"{name}.txt").write_text(subset(number))
+    kept, normaliser = normalised(load("istella-s", tmp_path, normalise="none", cache=None), "log1p")
+    data = load("istella-s", tmp_path, cache=None)
+    assert np.array_equal(kept.test.lists.features, data.test.lists.features)
+    assert normaliser.kind == RECIPES["istella-s"].normalise
 
 
 def test_parts_share_base_and_width(tmp_path: Path) -> None:
