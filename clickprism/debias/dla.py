@@ -26,13 +26,13 @@ class DualLearning:
     observation = - sum_i c_i (r_1 / r_i) log softmax_i(g_k(i)),  r = exp f, o = exp g
 
     with one free logit g a position, r_1 the relevance of the first document of the list, and weights through which no
-    gradient flows. Unbiased when the observation depends on nothing but the position and documents that look alike
-    stand at different positions: then both factors are recovered up to a constant.
+    gradient flows. Unbiased when the observation depends on nothing but the position, documents that look alike stand
+    at different positions, and no weight is cut: then both factors are recovered up to a constant.
 
     Attributes:
         max_weight: weights above this are cut to it; 0 cuts nothing. A wide network's first steps can give relevance
             weights in the thousands; one such step fills Adagrad's memory and the observation hardly moves after it. The
-            default is well above any ratio of the usual position curves (11 at position 10); raise it for deep lists.
+            default is above the ratios of usual logs (11 at position 10 of the eye-tracking curve).
         observation_rate: the learning rate of g, as a multiple of the ranker's. There are few logits and they have far
             to go: at the ranker's own rate the ranker is at its best long before they are right, and the observation
             comes out up to three times too high at the lower positions (measured on MQ2008 and the embedded data).
@@ -40,7 +40,7 @@ class DualLearning:
 
     name: ClassVar[str] = "dla"
     learns_observation: ClassVar[bool] = True
-    max_weight: float = 20.0
+    max_weight: float = 50.0
     observation_rate: float = 10.0
 
     def __post_init__(self) -> None:
