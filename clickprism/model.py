@@ -1,22 +1,22 @@
 """A fitted ranker: scores documents, and goes to disk and back without a line of code in the file.
 
-On disk a model is a folder: `model.json`, the manifest, and the files that it names, each with its SHA-256. Saving
-writes new files, under names of their own, beside the old, and then replaces the manifest, in one step: a reader finds
-the old model or the new one, and two writers cannot mix theirs. The hashes find damage; they do not prove where a model
-came from, so load models of people you trust.
+On disk a model is a folder: `model.json`, the manifest, and the files that it names, each with its SHA-256 in the
+manifest and a part of it in its name. Saving writes new files beside the old and then replaces the manifest, in one
+step: a reader finds the old model or the new one, and writers wait for each other. The hashes find damage; they do not
+prove where a model came from, so load models of people you trust.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import os
 import re
-import secrets
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 from zipfile import BadZipFile
@@ -102,23 +102,24 @@ class Model:
             contents["normaliser.npz"] = packed.getvalue()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            old = _old_files(folder)
-            files, token = {}, secrets.token_hex(8)
-            for name, content in contents.items():
-                stem, _, ending = name.partition(".")
-                files[f"{stem}-{token}.{ending}"] = hashlib.sha256(content).hexdigest()
-                _write(folder / f"{stem}-{token}.{ending}", content)
-            manifest = {
-                "format": FORMAT,
-                "ranker": {"name": self.ranker.name, **plain(self.ranker)},
-                "method": self.method,
-                "features": self.features,
-                "normaliser": state,
-                "files": files,
-            }
-            _write(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-            for name in old - set(files):
-                (folder / name).unlink(missing_ok=True)
+            with _only_writer(folder):
+                old, files = _old_files(folder), {}
+                for name, content in contents.items():
+                    stem, _, ending = name.partition(".")
+                    digest = hashlib.sha256(content).hexdigest()
+                    files[f"{stem}-{digest[:16]}.{ending}"] = digest
+                    _write(folder / f"{stem}-{digest[:16]}.{ending}", content)
+                manifest = {
+                    "format": FORMAT,
+                    "ranker": {"name": self.ranker.name, **plain(self.ranker)},
+                    "method": self.method,
+                    "features": self.features,
+                    "normaliser": state,
+                    "files": files,
+                }
+                _write(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+                for name in old - set(files):
+                    (folder / name).unlink(missing_ok=True)
         except OSError as error:
             raise DataError(f"cannot be written ({error.strerror})", file=error.filename or folder) from None
 
@@ -194,6 +195,17 @@ def _network(ranker: Any, features: int, path: Path, content: bytes) -> nn.Modul
     except (SafetensorError, RuntimeError) as error:
         raise DataError(f"does not fit the ranker of the manifest ({error})", file=path) from None
     return network.requires_grad_(False).eval()
+
+
+@contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Wait until no one else writes into the folder; the lock goes with the process, whatever happens to it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _write(path: Path, content: bytes) -> None:

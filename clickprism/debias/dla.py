@@ -31,8 +31,8 @@ class DualLearning:
 
     Attributes:
         max_weight: weights above this are cut to it; 0 cuts nothing. A wide network's first steps can give relevance
-            weights in the thousands; one such step fills Adagrad's memory and the observation hardly moves after it. The
-            default is above the ratios of usual logs (11 at position 10 of the eye-tracking curve).
+            weights in the thousands; one such step fills Adagrad's memory, and the observation hardly moves after it.
+            The default is above the ratios of usual logs (11 at position 10 of the eye-tracking curve).
         observation_rate: the learning rate of g, as a multiple of the ranker's. There are few logits and they have far
             to go: at the ranker's own rate the ranker is at its best long before they are right, and the observation
             comes out up to three times too high at the lower positions (measured on MQ2008 and the embedded data).

@@ -16,7 +16,7 @@ from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.report import write_report
 from clickprism.experiment.compare import INITIAL, Run
 from clickprism.experiment.settings import ExperimentSettings, resolved
-from clickprism.experiment.stages import data_name, make_method
+from clickprism.experiment.stages import data_name, is_told, make_method
 from clickprism.experiment.train import SETTINGS
 from clickprism.settings import to_toml
 from clickprism.types import Float64
@@ -78,10 +78,11 @@ def results_of(settings: ExperimentSettings, runs: Sequence[Run], *, baseline: s
     evaluations: dict[str, list[Any]] = {}
     for run in runs:
         evaluations.setdefault(run.label, []).append(run.evaluation)
+    told = [label for label in evaluations if label != INITIAL and is_told(settings, label)]
     comparison = compare(
         evaluations,
         baseline=baseline or (FLOOR if FLOOR in evaluations else next(iter(evaluations))),
-        reference=[CEILING] if CEILING in evaluations and len(evaluations) > 1 else [],
+        reference=told if len(told) < len(evaluations) else [],
         data=data_name(settings.data),
         seeds=settings.seeds,
     )

@@ -132,9 +132,19 @@ def make_method(settings: ExperimentSettings, label: str, *, truth: Float64 | No
     if label not in settings.methods and label not in METHODS:
         raise SettingError("methods", label, f"be a known name ({suggest(label, [*METHODS, *settings.methods])})")
     values = dict(settings.methods.get(label, {}))
-    if values.get("name", label) == "ipw" and not values.get("propensities") and truth is not None:
+    if _takes_truth(values, label) and truth is not None:
         values["propensities"] = np.maximum(truth, LEAST_OBSERVATION).tolist()
     return choose(METHODS, values, path=f"methods.{label}", name=label)
+
+
+def is_told(settings: ExperimentSettings, label: str) -> bool:
+    """Whether a method is told what no log tells, the grades or the true observation: out of competition then."""
+    values = settings.methods.get(label, {})
+    return values.get("name", label) == "labels" or _takes_truth(values, label)
+
+
+def _takes_truth(values: Mapping[str, Any], label: str) -> bool:
+    return values.get("name", label) == "ipw" and not values.get("propensities")
 
 
 def evaluate_models(
