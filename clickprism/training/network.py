@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -211,7 +211,12 @@ def _optimiser(learner: Learner, settings: FitSettings) -> torch.optim.Optimizer
         }
         for rate, group in learner.rates()
     ]
-    return OPTIMISERS[settings.optimiser](groups, lr=settings.learning_rate)
+    own: dict[str, Any] = {}
+    if settings.optimiser == "sgd":
+        own = {"momentum": settings.momentum}
+    elif settings.optimiser in ("adam", "adamw"):
+        own = {"betas": settings.betas}
+    return OPTIMISERS[settings.optimiser](groups, lr=settings.learning_rate, **own)
 
 
 def _plan(

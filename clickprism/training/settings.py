@@ -25,6 +25,8 @@ class FitSettings:
         batch_size: ranked lists a step.
         optimiser: adagrad is what the field's papers use and needs the least tuning; its `learning_rate` is then .05.
         learning_rate: the step size.
+        momentum: of sgd.
+        betas: of adam and adamw: how long they remember the mean and the square of the gradient.
         weight_decay: L2 penalty on the weights of the ranker (decoupled with adamw), not on those of the observation.
         clip_norm: the gradient is scaled down to this norm where it is longer, the ranker's and the observation's each
             for itself; 0 leaves it alone.
@@ -39,6 +41,8 @@ class FitSettings:
     batch_size: int = 64
     optimiser: Literal["adagrad", "adam", "adamw", "sgd"] = "adagrad"
     learning_rate: float = 0.05
+    momentum: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     clip_norm: float = 5.0
     evaluate_every: int = 1
@@ -59,6 +63,9 @@ class FitSettings:
                 raise SettingError(name, getattr(self, name), f"be from 0 to {LARGEST:g}")
         if not 0 < self.learning_rate <= LARGEST:
             raise SettingError("learning_rate", self.learning_rate, f"be above 0 and at most {LARGEST:g}")
+        for name, values in (("momentum", (self.momentum,)), ("betas", self.betas)):
+            if not all(0 <= value < 1 for value in values):
+                raise SettingError(name, getattr(self, name), "be in [0, 1)")
         if not 0 <= self.seed < 2**32:
             raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
         if self.optimiser not in {"adagrad", "adam", "adamw", "sgd"}:

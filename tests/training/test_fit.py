@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -106,6 +106,16 @@ def test_every_optimiser_lowers_the_loss(optimiser: str, clicks: Clicks) -> None
     assert [record.epoch for record in fitted.history] == list(range(1, 7))
     assert fitted.stopped == "epochs"
     assert fitted.best_epoch == 6
+
+
+@pytest.mark.parametrize(("optimiser", "change"), [("sgd", {"momentum": 0.9}), ("adam", {"betas": (0.5, 0.9)})])
+def test_an_optimiser_takes_its_own_settings(optimiser: str, change: dict[str, Any], clicks: Clicks) -> None:
+    usual = replace(FAST, optimiser=optimiser, learning_rate=0.01)  # type: ignore[arg-type]
+    scores = [
+        fit(clicks, method=Click(), ranker=Linear(), settings=settings).model.score(clicks.lists)
+        for settings in (usual, replace(usual, **change))
+    ]
+    assert not np.allclose(scores[0], scores[1])
 
 
 def test_the_best_epoch_is_kept_and_patience_ends_training(clicks: Clicks) -> None:
@@ -420,6 +430,8 @@ def test_trees_learn_the_observation_with_a_network_first(clicks: Clicks) -> Non
         ("weight_decay", float("nan")),
         ("clip_norm", -1.0),
         ("optimiser", "lbfgs"),
+        ("momentum", 1.0),
+        ("betas", (0.9, 1.0)),
         ("seed", -1),
         ("seed", 2**45),
         ("threads", -1),
