@@ -23,9 +23,7 @@ from clickprism.rankers.mlp import MLP
 from clickprism.training.batches import batches, pad
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings, Fitted, Scorer, Validation
-from clickprism.training.trees import clicks_per_exposure
-from clickprism.types import Batch, Clicks, Float64, JudgedLists, Lists, concatenate
-from clickprism.users.ideal import ideal_clicks
+from clickprism.types import Batch, Clicks, JudgedLists, Lists, concatenate
 
 FAST = FitSettings(epochs=6, batch_size=16, threads=1, seed=5)
 SMALL = MLP(hidden=(8, 4), dropout=0.2)
@@ -361,62 +359,6 @@ def test_nothing_to_learn_from(clicks: Clicks, judged: JudgedLists) -> None:
     broken[3, 1] = np.nan
     with pytest.raises(DataError, match="features must be finite"):
         fit(replace(clicks, lists=judged.lists.with_features(broken)), method=Click(), ranker=Linear())
-
-
-def test_clicks_per_exposure_by_hand() -> None:
-    lists = Lists(np.zeros((4, 1), dtype=np.float32), np.array([0, 3, 4]), np.array(["a", "b"]))
-    clicks = Clicks(
-        lists,
-        np.array([0, 2, 4]),
-        np.array([0, 1, 1, 0]),
-        np.array([1, 2, 1, 2], dtype=np.int32),
-        np.array([4, 1, 2, 0]),
-        np.array([10, 2]),
-    )
-    exposure: Float64 = clicks.list_impressions * np.array([1.0, 0.5])[clicks.positions - 1]
-    rows, targets, lengths = clicks_per_exposure(clicks, exposure, shrinkage=0.0)
-    assert rows.tolist() == [0, 1]
-    assert lengths.tolist() == [2]
-    assert targets.tolist() == pytest.approx([4 / 11, 3 / 7])
-    _, shrunk, _ = clicks_per_exposure(clicks, exposure, shrinkage=3.0)
-    mean = 7 / 18
-    assert shrunk.tolist() == pytest.approx([4 / 14, (3 + 3 * mean) / 10 - 3 * mean / 14])
-
-
-def test_targets_of_grades_are_proportional_to_their_gains(judged: JudgedLists) -> None:
-    high = JudgedLists(judged.lists, judged.grades + 1)
-    log = ideal_clicks(high)
-    _, targets, _ = clicks_per_exposure(log, log.list_impressions.astype(np.float64), shrinkage=1.0)
-    ratios = targets / (2.0**high.grades - 1)
-    assert ratios == pytest.approx(np.full(len(ratios), ratios[0]))
-
-
-def test_trees_stop_and_keep_the_best(clicks: Clicks) -> None:
-    ranker = LambdaMART(trees=100, leaves=4, min_data_in_leaf=5)
-    fitted = fit(
-        clicks, method=Click(), ranker=ranker, settings=replace(FAST, patience=2), validation=scripted([1, 3, 2, 2, 2])
-    )
-    assert (fitted.best_epoch, fitted.best_value, fitted.stopped) == (20, 3, "patience")
-    twenty = fit(clicks, method=Click(), ranker=replace(ranker, trees=20), settings=FAST).model
-    np.testing.assert_array_equal(fitted.model.score(clicks.lists), twenty.score(clicks.lists))
-    with pytest.raises(SettingError, match="validation must be a measure for trees"):
-        fit(clicks, method=Click(), ranker=ranker, settings=FAST, validation=clicks)
-
-
-def test_ctrl_c_keeps_the_best_trees_so_far(clicks: Clicks, tmp_path: Path) -> None:
-    ranker = LambdaMART(trees=100, leaves=4, min_data_in_leaf=5)
-    validation = Validation("v", interrupted_after(2))
-    fitted = fit(clicks, method=Click(), ranker=ranker, settings=FAST, validation=validation, out=tmp_path)
-    assert (fitted.stopped, fitted.best_epoch) == ("interrupted", 20)
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
-
-
-def test_trees_learn_the_observation_with_a_network_first(clicks: Clicks) -> None:
-    ranker = LambdaMART(trees=5, leaves=4, min_data_in_leaf=5)
-    fitted = fit(clicks, method=DualLearning(), ranker=ranker, settings=FAST, observer=Linear())
-    assert fitted.observation is not None
-    assert fitted.observation[0] == 1.0
-    assert fitted.observation[-1] < 0.9
 
 
 @pytest.mark.parametrize(
