@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.evaluation.compare import compare
+from clickprism.evaluation.compare import Comparison, Row, compare
 from clickprism.evaluation.measures import Measure
 from clickprism.evaluation.tables import as_text
 from clickprism.experiment import DataSettings, ExperimentSettings, Run, compare_methods
@@ -43,14 +43,13 @@ def run() -> list[Result]:
     for name, ranker in RANKERS.items():
         runs = five_folds(folder, ranker=ranker, methods={"labels": {}}, seeds=(0,))
         table = compare(_by_label(runs), data="mq2008, five folds", seeds=(0,))
-        mean = table.of(MEASURE)[-1].mean
+        mean = _row(table, "labels").mean
         results.append(Result(f"mq2008 labels {name} {MEASURE}", mean, LABELS, 1.0, "limit: .69"))
     for name, ranker in {"linear": RANKERS["linear"], "mlp 64-32": {"name": "mlp", "hidden": [64, 32]}}.items():
         runs = five_folds(folder, ranker=ranker, methods={"click": {}, "dla": {}}, seeds=(0, 1, 2))
         table = compare(_by_label(runs), baseline="click", data="mq2008, five folds", seeds=(0, 1, 2))
         print(as_text(table), file=sys.stderr)
-        row = next(row for row in table.of(MEASURE) if row.method == "dla")
-        gain = row.difference or 0.0
+        gain = _row(table, "dla").difference or 0.0
         results.append(Result(f"mq2008 {name}: dla - click {MEASURE}", gain, GAIN, 1.0, "limit: .01, paired"))
         ratios = np.mean([run.observation / run.truth for run in runs if run.observation is not None], axis=0)
         print(f"{name}: dla observation over truth by position: {np.round(ratios, 3).tolist()}", file=sys.stderr)
@@ -83,3 +82,7 @@ def _by_label(runs: list[Run]) -> dict[str, list[Any]]:
     for run in runs:
         found.setdefault(run.label, []).append(run.evaluation)
     return found
+
+
+def _row(table: Comparison, method: str) -> Row:
+    return next(row for row in table.of(MEASURE) if row.method == method)
