@@ -10,7 +10,7 @@ export MPLBACKEND := Agg
 .DEFAULT_GOAL := help
 .PHONY: demo test lint bench docs help clean
 
-demo: $(READY) ## embedded data, biased users, every method, a table and an HTML report (three minutes)
+demo: $(READY) ## embedded data, biased users, every method, a table and an HTML report (a minute)
 	@$(BIN)/clickprism demo --out runs/demo
 
 test: $(READY) lint ## everything that must hold: lint, types, imports, tests, doctests, README commands

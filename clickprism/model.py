@@ -70,12 +70,22 @@ class Model:
         """A model from what was trained, the settings that built it, and those of the method that trained it."""
         return cls(ranker, parts, features=features, method={"name": method.name, **plain(method)})
 
+    def __repr__(self) -> str:
+        by = self.method.get("name", "?")
+        return f"Model({self.ranker!r}, by {by}, {self.features} features, normaliser={self.normaliser is not None})"
+
     def with_normaliser(self, normaliser: Normaliser) -> Model:
         """The model that takes raw features: it normalises them as its training data was."""
         return Model(self.ranker, self._parts, features=self.features, method=self.method, normaliser=normaliser)
 
     def score(self, lists: Lists) -> Float64:
-        """Scores of all documents, [documents]."""
+        """Scores of all documents, [documents]; higher ranks first within a list.
+
+        The features must be those the ranker was trained on, or raw ones where the model has a normaliser. Judged lists
+        hold theirs in `judged.lists`.
+        """
+        if not isinstance(lists, Lists):
+            raise TypeError(f"a model scores Lists, not {type(lists).__name__}; judged lists hold theirs in .lists")
         if lists.features.shape[1] != self.features:
             raise DataError(f"the model takes {self.features} features, the data has {lists.features.shape[1]}")
         features = lists.features if self.normaliser is None else self.normaliser(lists).features

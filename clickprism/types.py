@@ -67,6 +67,9 @@ class Lists:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def __repr__(self) -> str:
+        return f"Lists({len(self)} lists, {self.documents} documents, {self.features.shape[1]} features)"
+
     @property
     def documents(self) -> int:
         """How many documents there are in all lists together."""
@@ -109,6 +112,9 @@ class JudgedLists:
 
     def __len__(self) -> int:
         return len(self.lists)
+
+    def __repr__(self) -> str:
+        return f"JudgedLists({self.lists!r}, grades 0 to {self.max_grade})"
 
     @property
     def max_grade(self) -> int:
@@ -200,6 +206,9 @@ class Clicks:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"Clicks({len(self)} ranked lists, {self.sessions} sessions, {self.clicks.sum()} clicks)"
 
     @property
     def sessions(self) -> int:

@@ -92,13 +92,14 @@ class SyntheticSettings:
             raise SettingError(field, getattr(self, field), must)
 
 
-def synthetic(settings: SyntheticSettings) -> Dataset:
+def synthetic(settings: SyntheticSettings | None = None) -> Dataset:
     """Generate the three parts of a data set from one world; features have about mean 0 and deviation 1.
 
     >>> data = synthetic(SyntheticSettings(train_queries=3, validation_queries=1, test_queries=2, features=8))
     >>> len(data.train), len(data.test), data.train.lists.features.shape[1]
     (3, 2, 8)
     """
+    settings = SyntheticSettings() if settings is None else settings
     world = _World(settings)
     return Dataset(
         "synthetic",

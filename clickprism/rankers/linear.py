@@ -12,7 +12,7 @@ from torch import nn
 @final
 @dataclass(frozen=True)
 class Linear:
-    """A weight a feature, all 0 at the start: the loss of most methods is then convex, and no seed matters."""
+    """A weight a feature, all 0 at the start: the seed decides nothing but the order of the batches."""
 
     name: ClassVar[str] = "linear"
 

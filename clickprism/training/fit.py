@@ -48,7 +48,18 @@ def fit(
 
     Returns:
         The model and how it came to be. Ctrl-C ends training early and keeps the best so far.
+
+    >>> import clickprism as cp
+    >>> data = cp.synthetic(cp.SyntheticSettings(train_queries=50, validation_queries=20, test_queries=50))
+    >>> log = cp.simulate(data.train, cp.PositionUser(), sessions=2000, seed=0)
+    >>> settings = cp.FitSettings(epochs=5, threads=1)
+    >>> fitted = cp.fit(log.clicks, method=cp.DualLearning(), ranker=cp.Linear(), settings=settings)
+    >>> fitted.model.score(data.test.lists).shape == (data.test.lists.documents,)
+    True
     """
+    if not isinstance(clicks, Clicks):
+        kind = type(clicks).__name__
+        raise TypeError(f"fit learns from Clicks, not from {kind}; ideal_clicks(judged) makes clicks of labels")
     settings = FitSettings() if settings is None else settings
     out = None if out is None else Path(out)
     if len(clicks.rows) == 0:

@@ -159,6 +159,9 @@ class _Loop:
     def _weights(self) -> checkpoint.Weights:
         weights = {key: value.detach().clone() for key, value in self.learner.state_dict().items()}
         sums = {f"weight {key}": float(value.sum()) for key, value in weights.items()}
+        curve = self.learner.observation()
+        if curve is not None:
+            sums["observation"] = float(curve.sum())
         _check_finite(sums, f"after epoch {self.progress.epoch}", self.settings)
         return weights
 

@@ -32,7 +32,8 @@ class FitSettings:
             for itself; 0 leaves it alone.
         evaluate_every: epochs between two validations.
         patience: stop after so many validations without a new best; 0 never stops early.
-        checkpoint_every: epochs between two checkpoints, where there is a folder for them.
+        checkpoint_every: epochs between two checkpoints, where there is a folder for them; what an interrupted run can
+            lose.
         threads: of torch and LightGBM; 0 takes all cores.
         seed: of everything random. The same seed and the same number of threads give the same model.
     """
@@ -47,7 +48,7 @@ class FitSettings:
     clip_norm: float = 5.0
     evaluate_every: int = 1
     patience: int = 20
-    checkpoint_every: int = 5
+    checkpoint_every: int = 1
     threads: int = 0
     seed: int = 0
 

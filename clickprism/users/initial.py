@@ -143,6 +143,9 @@ def _deviation(features: Float32) -> Float64:
         total += part.sum(axis=0)
         squares += (part**2).sum(axis=0)
     if not np.isfinite(squares).all():
-        raise DataError("features must be finite to train the initial ranker")
+        raise DataError(
+            "features must be finite to train the initial ranker",
+            remedy="Normalise them (data.normalise), which fills in missing values",
+        )
     variance = squares / len(features) - (total / len(features)) ** 2
     return np.sqrt(np.where(variance > 1e-12, variance, 1.0))

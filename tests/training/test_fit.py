@@ -350,6 +350,22 @@ def test_ten_times_the_sessions_take_the_same_steps(clicks: Clicks) -> None:
         assert a.loss["ranking"] == pytest.approx(b.loss["ranking"], rel=1e-6)
 
 
+def test_what_is_not_clicks_is_a_type_error_that_helps(judged: JudgedLists, clicks: Clicks) -> None:
+    with pytest.raises(TypeError, match="fit learns from Clicks, not from JudgedLists; ideal_clicks"):
+        fit(judged, method=Click(), ranker=Linear())  # type: ignore[arg-type]
+    model = fit(clicks, method=Click(), ranker=Linear(), settings=FAST).model
+    with pytest.raises(TypeError, match=r"judged lists hold theirs in \.lists"):
+        model.score(judged)  # type: ignore[arg-type]
+    assert repr(model) == "Model(Linear(), by click, 5 features, normaliser=False)"
+    assert repr(clicks) == f"Clicks(60 ranked lists, 1200 sessions, {clicks.clicks.sum()} clicks)"
+
+
+def test_an_observation_that_overflows_stops_with_advice(clicks: Clicks) -> None:
+    settings = replace(FAST, learning_rate=1e6)
+    with pytest.raises(TrainingError, match=r"not finite|ran away"):
+        fit(clicks, method=DualLearning(), ranker=Linear(), settings=settings)
+
+
 def test_nothing_to_learn_from(clicks: Clicks, judged: JudgedLists) -> None:
     with pytest.raises(DataError, match="no click"):
         fit(replace(clicks, clicks=clicks.clicks * 0), method=Click(), ranker=Linear())
