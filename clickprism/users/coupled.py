@@ -29,7 +29,7 @@ class CoupledUser:
     weights for the documents at hand. To give several logs the same user, adapt it once.
 
     Attributes:
-        eta: the coupling; weights are drawn from [-eta, eta].
+        eta: the coupling; weights are drawn from [-eta, eta]. 0 is `PositionUser`.
         count: how many crux features to choose.
         columns: the crux features.
         weights: w, one a column.
@@ -38,7 +38,7 @@ class CoupledUser:
 
     name: ClassVar[str] = "coupled"
 
-    eta: float = 0.0
+    eta: float = 0.1
     count: int = 10
     columns: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()

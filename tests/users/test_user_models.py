@@ -263,7 +263,7 @@ def test_realised_coupling() -> None:
         np.corrcoef(np.maximum(1 + 2 * column, 0), judged.grades)[0, 1], rel=1e-5
     )
     assert strong.floored == pytest.approx((column < -0.5).mean())
-    assert coupling(CoupledUser(), judged).correlation == 0
+    assert coupling(CoupledUser(eta=0), judged).correlation == 0
     mean = np.mean([coupling(coupled(judged, eta=0.3, seed=seed), judged).deviation for seed in range(6)])
     assert mean == pytest.approx(1.05 * 0.3, rel=0.25)
 
