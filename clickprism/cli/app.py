@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from clickprism import __version__
 from clickprism.cli import compare, data, demo, evaluate, simulate, train
 from clickprism.cli.output import fail
-from clickprism.errors import ClickprismError, missing_extra
+from clickprism.errors import ClickprismError, DataError, missing_extra
 
 INTERRUPTED = 130
 EXIT_CODES = {
@@ -43,6 +43,12 @@ class Commands(TyperGroup):
             if not isinstance(missing, ClickprismError):
                 raise
             fail(str(missing), missing.exit_code)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            why = error.strerror or str(error)
+            message = why if error.filename is None else f"{error.filename}: cannot be used ({why})"
+            fail(message, DataError.exit_code)
         except KeyboardInterrupt:
             fail("interrupted", INTERRUPTED)
 

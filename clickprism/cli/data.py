@@ -127,10 +127,11 @@ def generate(
     from clickprism.data.facts import facts
     from clickprism.data.synthetic import synthetic
     from clickprism.data.write import write_letor
+    from clickprism.experiment.files import make_folder
 
     settings = settings_of(config, sets, data__synthetic__seed=seed).data.synthetic
+    make_folder(out)
     dataset, output = synthetic(settings), Output(json, quiet)
-    out.mkdir(parents=True, exist_ok=True)
     rows = []
     for part in ("train", "validation", "test"):
         judged, file = getattr(dataset, part), out / f"{part}.txt"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +35,11 @@ class Output:
 
     def result(self, text: str, data: Any) -> None:
         """What the command was asked for, in words or as JSON."""
-        typer.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) if self.json else text)
+        if self.json:
+            from clickprism.experiment.files import json_text
+
+            text = json_text(data)
+        typer.echo(text)
 
     def comparison(self, comparison: Comparison, data: Any) -> None:
         """A comparison: as JSON, as a table for a terminal, or as plain text."""

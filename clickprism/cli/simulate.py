@@ -39,15 +39,19 @@ def command(
     import numpy as np
 
     from clickprism.data.clicks import save_clicks
+    from clickprism.errors import DataError
     from clickprism.experiment import load_data, simulate_log
+    from clickprism.experiment.files import make_folder
 
     settings = settings_of(config, sets, seeds=None if seed is None else [seed], user__name=user, sessions=sessions)
+    for file in (out, held_out or out):
+        make_folder(file.parent)
+        if file.is_dir():
+            raise DataError("is a folder", file=file, remedy="Name a file to write, such as clicks.npz")
     log = simulate_log(settings, load_data(settings.data).dataset, seed=settings.seeds[0])
     clicks = log.simulation.clicks
-    out.parent.mkdir(parents=True, exist_ok=True)
     save_clicks(clicks, out, truth=log.simulation.truth)
     if held_out is not None:
-        held_out.parent.mkdir(parents=True, exist_ok=True)
         save_clicks(log.held_out, held_out)
     shown = np.bincount(clicks.positions, weights=clicks.list_impressions)[1:]
     rates = np.bincount(clicks.positions, weights=clicks.clicks)[1:] / np.maximum(shown, 1)

@@ -19,6 +19,7 @@ import numpy as np
 from clickprism.errors import TrainingError
 from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.evaluation.ranking import position_shift
+from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings
 from clickprism.experiment.stages import LEAST_OBSERVATION, load_data, make_method, simulate_log, train_method
 from clickprism.rankers import RANKERS
@@ -80,6 +81,8 @@ def compare_methods(
     choose(RANKERS, settings.ranker, path="ranker")
     for label in settings.methods:
         make_method(settings, label)
+    if out is not None:
+        make_folder(out)
     if jobs > 1 and settings.fit.threads == 0:
         settings = replace(settings, fit=replace(settings.fit, threads=max(1, (os.cpu_count() or 1) // jobs)))
     tasks = [(settings, seed, label, out) for seed in settings.seeds for label in [INITIAL, *settings.methods]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.report import write_report
 from clickprism.experiment.compare import INITIAL, Run
+from clickprism.experiment.files import json_text, make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
 from clickprism.experiment.stages import data_name, is_told, make_method
 from clickprism.experiment.train import SETTINGS
@@ -93,14 +93,14 @@ def write_results(
     results: Results, out: Path, *, title: str, summary: str | None = None, next_commands: Sequence[str] = ()
 ) -> Path:
     """Write the table in every form, the figures, the settings and report.html; returns the report's path."""
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     values = resolved(results.settings)
     forms = {
         "table.txt": tables.as_text(results.comparison),
         "table.md": tables.as_markdown(results.comparison),
         "table.tex": tables.as_latex(results.comparison),
         "table.html": tables.as_html(results.comparison),
-        "results.json": json.dumps(results.as_dict(), indent=1, ensure_ascii=False) + "\n",
+        "results.json": json_text(results.as_dict()) + "\n",
         SETTINGS: to_toml(values),
     }
     drawn = figures(results)

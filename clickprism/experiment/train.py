@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clickprism.data.clicks import load_clicks, load_log
+from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
 from clickprism.experiment.stages import load_data, simulate_log, train_method
 from clickprism.settings import to_toml
@@ -59,9 +60,9 @@ def train_ranker(
     """
     seed = settings.seeds[0]
     kept = to_toml(resolved(replace(settings, seeds=(seed,)), methods=[label]))
+    make_folder(out)
     data = load_data(settings.data)
     log, truth, validation = _log(settings, data.dataset, seed, clicks, held_out)
-    out.mkdir(parents=True, exist_ok=True)
     if not resume:
         (out / "checkpoint.safetensors").unlink(missing_ok=True)
     (out / SETTINGS).write_text(kept, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clickprism.cli.app import EXIT_CODES, app
+from clickprism.cli.output import Output
 from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
 
 SMALL = [
@@ -132,3 +134,30 @@ def test_ctrl_c_ends_all_processes_of_a_comparison(tmp_path: Path) -> None:
     assert code == 130
     assert stderr.endswith("interrupted\n")
     assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "demo", "simulate", "data generate"])
+def test_an_unusable_out_is_refused_at_once(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(*_: object, **__: object) -> None:
+        pytest.fail("work was begun")
+
+    for name in ("stages.synthetic", "train.load_data", "compare._in_turn", "compare._side_by_side"):
+        monkeypatch.setattr(f"clickprism.experiment.{name}", work)
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" if command != "simulate" else tmp_path / "file" / "clicks.npz"
+    for place in (out, out / "below" / "x"):
+        result = CliRunner().invoke(app, [*command.split(), "--out", str(place)])
+        assert result.exit_code == 3, result.output + str(result.exception)
+        assert result.stderr.startswith(f"error: {tmp_path / 'file'}")
+        assert "cannot be used (" in result.stderr
+
+
+def test_a_folder_is_no_data_file(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["data", "info", str(tmp_path)])
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"error: {tmp_path}: cannot be ")
+
+
+def test_json_has_null_for_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(json=True).result("", {"a": [1.5, float("nan")], "b": {"c": float("-inf")}})
+    assert json.loads(capsys.readouterr().out) == {"a": [1.5, None], "b": {"c": None}}
