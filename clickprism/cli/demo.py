@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from clickprism.cli.options import OUTPUT, Json, Quiet, Set, settings_of
-from clickprism.cli.output import Output
+from clickprism.cli.output import Output, program
 
 EPILOG = "Examples:\n\nclickprism demo\n\nclickprism demo --seed 7 --out runs/demo7 --json"
 
@@ -40,5 +40,5 @@ def command(
     places = {"report": str(out / "report.html"), "model": str(out / "model")}
     output.comparison(results.comparison, results.as_dict() | places | {"seconds": round(seconds, 1)})
     output.note(f"{seconds:.0f} s. Report: {places['report']}\nModel:  {places['model']}\nTry next:")
-    for line in next_commands(settings, out):
+    for line in next_commands(settings, out, program=program()):
         output.note(f"  {line}")

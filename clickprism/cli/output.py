@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -19,6 +22,20 @@ def fail(message: str, code: int) -> NoReturn:
     """Say what is wrong and end."""
     typer.echo(f"error: {message}" if code != 130 else message, err=True)
     raise typer.Exit(code)
+
+
+def program() -> str:
+    """What to type to run this command line again, from this folder."""
+    started = Path(sys.argv[0]).absolute()
+    if shutil.which("clickprism") is not None or started.name != "clickprism":
+        return "clickprism"
+    here = Path.cwd()
+    return shlex.quote(str(started.relative_to(here) if started.is_relative_to(here) else started))
+
+
+def command_line(*words: object) -> str:
+    """A command to paste."""
+    return " ".join([program(), *[shlex.quote(str(word)) for word in words]])
 
 
 @dataclass(frozen=True)

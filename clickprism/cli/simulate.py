@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from clickprism.cli.options import OUTPUT, Config, Json, Quiet, Seed, Sessions, Set, User, settings_of
-from clickprism.cli.output import Output, columns
+from clickprism.cli.output import Output, columns, command_line
 
 EPILOG = (
     "Examples:\n\nclickprism simulate --out clicks.npz\n\n"
@@ -75,4 +75,11 @@ def command(
             "observation": observation.tolist(),
         },
     )
-    output.note(f"Written to {out}. Next: clickprism train --clicks {out} --method dla --out runs/dla")
+    words: list[object] = ["train", "--clicks", out]
+    if held_out is not None and settings.evaluation.validation == "clicks":
+        words += ["--held-out", held_out]
+    if config is not None:
+        words += ["--config", config]
+    for assignment in sets or []:
+        words += ["--set", assignment]
+    output.note(f"Written to {out}. Next: {command_line(*words, '--method', 'dla', '--out', 'runs/dla')}")

@@ -21,7 +21,7 @@ from clickprism.cli.options import (
     User,
     settings_of,
 )
-from clickprism.cli.output import Output, columns
+from clickprism.cli.output import Output, columns, command_line
 
 DEFAULT_METHOD = "dla"
 EPILOG = (
@@ -75,9 +75,17 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Train a ranker on clicks; Ctrl-C keeps the best so far."""
+    from clickprism.errors import DataError, SettingError
     from clickprism.experiment import train_ranker
+    from clickprism.experiment.train import CHECKPOINT
     from clickprism.experiment.train import SETTINGS as KEPT
 
+    for name, value in (("--user", user), ("--sessions", sessions)):
+        if clicks is not None and value is not None:
+            raise SettingError(name, value, "not be given with --clicks, whose clicks are made already")
+    if resume and not any((out / file).is_file() for file in (KEPT, CHECKPOINT)):
+        remedy = "Name the folder of an earlier run, or leave --resume out"
+        raise DataError("there is nothing to resume", file=out, remedy=remedy)
     if resume and config is None and (out / KEPT).exists():
         config = out / KEPT
     settings = settings_of(
@@ -97,6 +105,7 @@ def command(
         "method": label,
         "ranker": settings.ranker["name"],
         "seed": settings.seeds[0],
+        "clicks": None if clicks is None else str(clicks),
         "model": str(trained.model),
         "best": fitted.best_epoch,
         "epochs": fitted.history[-1].epoch if fitted.history else 0,
@@ -110,9 +119,15 @@ def command(
     if fitted.stopped == "interrupted":
         from clickprism.cli.app import INTERRUPTED
 
-        output.note(f"Interrupted; the best so far is kept. Go on: clickprism train --resume --out {out}")
+        files = [("--clicks", clicks), ("--held-out", held_out)]
+        given = [word for name, file in files if file is not None for word in (name, file)]
+        trees = settings.ranker["name"] == "lambdamart"
+        again = "Trees are not gone on with but grow anew" if trees else "Go on"
+        output.note(
+            f"Interrupted; the best so far is kept. {again}: {command_line('train', '--resume', *given, '--out', out)}"
+        )
         raise typer.Exit(INTERRUPTED)
-    output.note(f"Next: clickprism evaluate {out}")
+    output.note(f"Next: {command_line('evaluate', out)}")
 
 
 def _text(data: dict[str, Any]) -> str:
@@ -122,6 +137,8 @@ def _text(data: dict[str, Any]) -> str:
         f"{data['method']} · {data['ranker']} · seed {data['seed']}: best {unit} {data['best']} of {data['epochs']} "
         f"({ends[data['stopped']]})"
     ]
+    if data["clicks"] is not None:
+        lines.append(f"clicks: {data['clicks']}")
     if data["value"] is not None:
         lines.append(f"validation by {data['validation']}: {data['value']:.4f}")
     lines.append(f"model: {data['model']}")

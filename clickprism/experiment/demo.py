@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -44,10 +45,11 @@ def run_demo(
     return results
 
 
-def next_commands(settings: ExperimentSettings, out: Path) -> list[str]:
+def next_commands(settings: ExperimentSettings, out: Path, *, program: str = "clickprism") -> list[str]:
     """What to try after the demo."""
+    folder = shlex.quote(str(out))
     return [
-        f"clickprism evaluate {out}/click-{settings.seeds[0]} {out} --measure nDCG@10 --measure MRR",
-        f"clickprism compare --config {out}/settings.toml --user ubm --jobs 2 --out runs/ubm",
-        f"clickprism train --config {out}/settings.toml --method {DEBIASED} --ranker lambdamart --out runs/trees",
+        f"{program} evaluate {folder}/click-{settings.seeds[0]} {folder} --measure nDCG@10 --measure MRR",
+        f"{program} compare --config {folder}/settings.toml --user ubm --jobs 2 --out runs/ubm",
+        f"{program} train --config {folder}/settings.toml --method {DEBIASED} --ranker lambdamart --out runs/trees",
     ]

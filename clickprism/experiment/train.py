@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from clickprism.types import Clicks, Dataset, Float64, Simulation
 
 SETTINGS = "settings.toml"
 MODEL = "model"
+CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +49,8 @@ def train_ranker(
 ) -> Trained:
     """Train one method with the first seed of the settings, and save the model with its normaliser.
 
-    The folder gets model/, metrics.jsonl, settings.toml (which `read_settings` takes back) and a checkpoint.
+    The folder gets model/, metrics.jsonl, settings.toml (which `read_settings` takes back, and which names the file
+    of clicks in a comment) and a checkpoint.
 
     Args:
         settings: of the experiment.
@@ -64,8 +68,8 @@ def train_ranker(
     data = load_data(settings.data)
     log, truth, validation = _log(settings, data.dataset, seed, clicks, held_out)
     if not resume:
-        (out / "checkpoint.safetensors").unlink(missing_ok=True)
-    (out / SETTINGS).write_text(kept, encoding="utf-8")
+        (out / CHECKPOINT).unlink(missing_ok=True)
+    (out / SETTINGS).write_text(_made_from(clicks) + kept, encoding="utf-8")
     fitted = train_method(
         settings,
         data.dataset,
@@ -80,6 +84,14 @@ def train_ranker(
     )
     fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
     return Trained(fitted, log, truth, out / MODEL)
+
+
+def _made_from(clicks: Path | None) -> str:
+    """A comment that names the file of clicks, which the settings do not tell."""
+    if clicks is None:
+        return ""
+    with clicks.open("rb") as file:
+        return f"# clicks: {json.dumps(str(clicks))}, sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}\n"
 
 
 def _log(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from clickprism import __version__
 from clickprism.cli.app import app
+from clickprism.cli.output import command_line
 
 TINY = [
     f"--set={key}={value}"
@@ -116,6 +119,33 @@ def test_simulate_tells_how_users_behaved(tmp_path: Path) -> None:
     assert "position  clicked  observed" in run("simulate", *TINY, "--out", out).stdout
 
 
+def test_the_command_after_simulate_works(tmp_path: Path) -> None:
+    told = run("simulate", *TINY, "--user", "ubm", "--out", f"{tmp_path}/my clicks.npz").stderr
+    words = shlex.split(told.partition("Next: ")[2])
+    assert words[0] == "clickprism"
+    assert words[-2:] == ["--out", "runs/dla"]
+    assert "my clicks.npz" in run(*words[1:-1], f"{tmp_path}/run", "--ranker=linear").stdout
+
+
+def test_commands_are_told_as_they_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "in" / "clickprism")])
+    assert command_line("evaluate", "a b") == "in/clickprism evaluate 'a b'"
+    monkeypatch.setattr("sys.argv", ["/else where/clickprism"])
+    assert command_line("demo") == "'/else where/clickprism' demo"
+
+
+def test_clicks_are_made_already(work: Path, tmp_path: Path) -> None:
+    for flag in ("--user=ubm", "--sessions=5"):
+        words = ["train", *LINEAR, flag, "--clicks", f"{work}/clicks.npz", "--out", f"{tmp_path}/run"]
+        assert "not be given with --clicks, whose clicks are made already" in run(*words, code=2).stderr
+
+
+def test_there_is_nothing_to_resume(tmp_path: Path) -> None:
+    assert f"{tmp_path}: there is nothing to resume" in run("train", "--resume", "--out", str(tmp_path), code=3).stderr
+
+
 def test_train_writes_what_it_did(work: Path) -> None:
     folder = work / "runs" / "click"
     names = {file.name for file in folder.iterdir()}
@@ -127,6 +157,7 @@ def test_ipw_is_given_the_truth_beside_the_clicks(work: Path, tmp_path: Path) ->
     clicks = str(work / "clicks.npz")
     done = read("train", *LINEAR, "--clicks", clicks, "--method", "ipw", "--out", str(tmp_path / "ipw"))
     assert done["observation"] == pytest.approx(done["truth"], rel=1e-5)
+    assert done["clicks"] == clicks
     assert done["stopped"] == "epochs"
     assert done["epochs"] == 2
 
@@ -134,7 +165,10 @@ def test_ipw_is_given_the_truth_beside_the_clicks(work: Path, tmp_path: Path) ->
 def test_settings_that_train_wrote_are_taken_back(work: Path, tmp_path: Path) -> None:
     config = work / "runs" / "click" / "settings.toml"
     run("train", "--config", str(config), "--out", str(tmp_path / "again"))
-    assert (tmp_path / "again" / "settings.toml").read_text() == config.read_text()
+    comment, kept = config.read_text().split("\n", 1)
+    digest = hashlib.sha256((work / "clicks.npz").read_bytes()).hexdigest()
+    assert comment == f'# clicks: "{work}/clicks.npz", sha256 {digest}'
+    assert (tmp_path / "again" / "settings.toml").read_text() == kept
     manifests = [folder / "model" / "model.json" for folder in (config.parent, tmp_path / "again")]
     assert manifests[0].read_text() == manifests[1].read_text()
 
