@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -81,8 +82,11 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Train every method with every seed on simulated clicks, and compare them on the test part."""
+    from clickprism.errors import SettingError
     from clickprism.evaluation import tables
     from clickprism.experiment import compare_methods, results_of, write_results
+    from clickprism.experiment.compare import INITIAL
+    from clickprism.settings import suggest
 
     settings = settings_of(
         config,
@@ -95,6 +99,9 @@ def command(
         fit__epochs=epochs,
         evaluation__measures=measures,
     )
+    known = [*settings.methods, INITIAL]
+    if baseline is not None and baseline not in known:
+        raise SettingError("--baseline", baseline, f"be a method of the comparison ({suggest(baseline, known)})")
     output = Output(json or form == "json", quiet)
     total = len(settings.seeds) * (len(settings.methods) + 1)
     with output.runs(total, settings.evaluation.measures[0]) as show:
@@ -107,10 +114,11 @@ def command(
         output.comparison(results.comparison, results.as_dict())
     if out is not None:
         title = f"{', '.join(settings.methods)}: {settings.user['name']} users, {settings.ranker['name']} ranker"
+        kept = shlex.quote(f"{out}/settings.toml")
         report = write_results(
             results,
             out,
             title=title,
-            next_commands=[f"clickprism compare --config {out}/settings.toml --user ubm --jobs {jobs}"],
+            next_commands=[f"clickprism compare --config {kept} --user ubm --jobs {jobs}"],
         )
         output.note(f"Report: {report}")

@@ -43,7 +43,7 @@ def command(
     settings = _settings(folders, config, sets, measures)
     names = [folder.parent.name if folder.name == "model" else folder.name for folder in folders]
     labels = names if len(set(names)) == len(names) else [str(path) for path in models]
-    comparison = evaluate_models(settings, dict(zip(labels, folders, strict=True)), part=part)
+    comparison = evaluate_models(settings, dict(zip(labels, folders, strict=True)), part=part, seeds=_seeds(folders))
     Output(json, quiet).comparison(comparison, as_dict(comparison))
 
 
@@ -51,7 +51,19 @@ def _folder(path: Path) -> Path:
     for folder in (path, path / "model"):
         if (folder / "model.json").is_file():
             return folder.resolve()
+    below = sorted({file.parents[1] for file in path.glob("*/model/model.json")})
+    if below:
+        names = ", ".join(map(str, below))
+        raise DataError("holds no model itself", file=path, remedy=f"Name some of those below it: {names}")
     raise DataError("holds no model", file=path, remedy="Name a folder that `clickprism train --out` wrote")
+
+
+def _seeds(folders: list[Path]) -> list[int]:
+    """The seeds of the models, where each has settings of its own with one seed, as `train` writes them."""
+    files = [(folder.parent if folder.name == "model" else folder) / "settings.toml" for folder in folders]
+    seeds = [settings_of(file, None).seeds for file in files if file.is_file()]
+    told = len(seeds) == len(folders) and all(len(several) == 1 for several in seeds)
+    return sorted({several[0] for several in seeds}) if told else []
 
 
 def _settings(

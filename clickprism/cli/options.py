@@ -39,7 +39,10 @@ User = Annotated[
 Sessions = Annotated[
     int | None,
     typer.Option(
-        "--sessions", metavar="N", help="How many, of each query: the setting sessions.", rich_help_panel=SETTINGS
+        "--sessions",
+        metavar="N",
+        help="How many: of each query, or in all where simulation.frequency is not each: the setting sessions.",
+        rich_help_panel=SETTINGS,
     ),
 ]
 Ranker = Annotated[

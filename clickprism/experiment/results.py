@@ -83,7 +83,7 @@ def results_of(settings: ExperimentSettings, runs: Sequence[Run], *, baseline: s
         evaluations,
         baseline=baseline or (FLOOR if FLOOR in evaluations else next(iter(evaluations))),
         reference=told if len(told) < len(evaluations) else [],
-        data=data_name(settings.data),
+        data=described(settings),
         seeds=settings.seeds,
     )
     return Results(settings, tuple(runs), comparison)
@@ -122,25 +122,50 @@ def write_results(
 def summary_of(results: Results) -> str:
     """What was done and what came out, in a few sentences."""
     settings, measure = results.settings, results.comparison.measures[0]
-    means = {row.method: row.mean for row in results.comparison.of(measure)}
+    rows = {row.method: row for row in results.comparison.of(measure)}
     seeds = f"{len(settings.seeds)} seed{'s' * (len(settings.seeds) > 1)} a method"
-    each = " of each query" if settings.simulation.frequency == "each" else ""
     labels = [label for label in settings.methods if label not in (CEILING, FLOOR)]
     lines = [
-        f"Simulated users ({settings.user['name']}) clicked in {settings.sessions} sessions{each}, on lists ordered by "
+        f"Simulated users ({settings.user['name']}) clicked in {_sessions(settings)}, on lists ordered by "
         f"a ranker that knew {settings.simulation.initial.share:.0%} of the labels. From their clicks a new ranker "
         f"({settings.ranker['name']}) was trained, with {seeds}, and measured against the true grades."
     ]
-    if {CEILING, FLOOR} <= set(means) and labels and means[CEILING] > means[FLOOR]:
-        gap = means[CEILING] - means[FLOOR]
-        parts = [
-            f"{label} {means[label]:.4f}, {(means[label] - means[FLOOR]) / gap:.0%} of the way" for label in labels
-        ]
-        lines.append(
-            f"Clicks taken as they are reach {measure} {means[FLOOR]:.4f} (the floor), the true labels "
-            f"{means[CEILING]:.4f} (the ceiling). Between them: {'; '.join(parts)}."
-        )
+    if {CEILING, FLOOR} <= set(rows) and labels and results.comparison.baseline == FLOOR:
+        floor, ceiling = rows[FLOOR].mean, rows[CEILING].mean
+        reached = f"Clicks taken as they are reach {measure} {floor:.4f}"
+        if rows[CEILING].verdict == "better":
+            parts = [
+                f"{label} {rows[label].mean:.4f}, {(rows[label].mean - floor) / (ceiling - floor):.0%} of the way"
+                for label in labels
+            ]
+            lines.append(
+                f"{reached} (the floor), the true labels {ceiling:.4f} (the ceiling). Between them: {'; '.join(parts)}."
+            )
+        else:
+            means = "; ".join(f"{label} {rows[label].mean:.4f}" for label in labels)
+            lines.append(
+                f"{reached}, the true labels {ceiling:.4f}: the labels are not significantly better than the clicks "
+                f"here, so no share of the way is given. The others: {means}."
+            )
     return "\n\n".join(lines)
+
+
+def described(settings: ExperimentSettings) -> str:
+    """What the table says of an experiment: the data, who clicked and how often, the ranker, how its epoch was chosen.
+
+    >>> described(ExperimentSettings()).partition("; users")[2]
+    ': pbm, 100 sessions of each query; ranker: mlp, best epoch by nDCG(exp)@10 on the judged validation part'
+    """
+    unit = "number of trees" if settings.ranker["name"] == "lambdamart" else "epoch"
+    chosen = {"none": f"last {unit}", "clicks": f"best {unit} by held-out clicks"}.get(
+        settings.evaluation.validation, f"best {unit} by {settings.evaluation.validation} on the judged validation part"
+    )
+    users = f"{settings.user['name']}, {_sessions(settings)}"
+    return f"{data_name(settings.data)}; users: {users}; ranker: {settings.ranker['name']}, {chosen}"
+
+
+def _sessions(settings: ExperimentSettings) -> str:
+    return f"{settings.sessions} sessions {'of each query' if settings.simulation.frequency == 'each' else 'in all'}"
 
 
 def figures(results: Results) -> dict[str, tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -148,11 +148,16 @@ def _takes_truth(values: Mapping[str, Any], label: str) -> bool:
 
 
 def evaluate_models(
-    settings: ExperimentSettings, models: Mapping[str, Path], *, part: Part = "test", confidence: float = 0.95
+    settings: ExperimentSettings,
+    models: Mapping[str, Path],
+    *,
+    part: Part = "test",
+    confidence: float = 0.95,
+    seeds: Sequence[int] = (),
 ) -> Comparison:
     """Measure saved models on the data of the settings, whose raw features each normalises by itself.
 
-    With several models, the others are compared with the first.
+    With several models, the others are compared with the first; `seeds` are those of the models, for the reader.
     """
     judged: JudgedLists = getattr(load_raw(settings.data), part)
     measures, empty = settings.evaluation.measures, settings.evaluation.empty
@@ -162,7 +167,7 @@ def evaluate_models(
     }
     baseline = next(iter(models)) if len(models) > 1 else None
     name = f"{data_name(settings.data)}, {part} part"
-    return compare(evaluations, baseline=baseline, confidence=confidence, data=name)
+    return compare(evaluations, baseline=baseline, confidence=confidence, data=name, seeds=seeds)
 
 
 def data_name(settings: DataSettings) -> str:

@@ -8,12 +8,18 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
 from clickprism import __version__
 from clickprism.cli.app import app
 from clickprism.cli.output import command_line
+from clickprism.evaluation.compare import compare
+from clickprism.evaluation.measures import Evaluation, Measure
+from clickprism.experiment import ExperimentSettings, Results
+from clickprism.experiment.results import summary_of
 
 TINY = [
     f"--set={key}={value}"
@@ -196,6 +202,7 @@ def test_evaluate_finds_data_and_normaliser_by_itself(work: Path) -> None:
     words = ["evaluate", f"{work}/runs/click", f"{work}/runs/ipw", "--measure", "nDCG@5", "--measure", "MRR"]
     both = read(*words, "--part", "validation")
     assert both["baseline"] == "click"
+    assert both["seeds"] == [0]
     assert both["measure"] == "nDCG(exp)@5"
     assert both["others"][0]["measure"] == "MRR(rel=1)"
     assert both["queries"] + both["dropped"] == 20
@@ -228,6 +235,8 @@ def test_compare_prints_and_saves(tmp_path: Path) -> None:
     assert list(table["methods"]) == ["labels", "click", "dla", "initial"]
     assert table["seeds"] == [0, 1]
     assert table["baseline"] == "click"
+    for fact in ("users: pbm, 100 sessions of each query", "ranker: linear, best epoch by nDCG(exp)@10 on the judged"):
+        assert fact in table["data"]
     assert len(table["observation"]["dla"]) == 10
     names = {file.name for file in out.iterdir() if file.is_file()}
     tables = {"table.txt", "table.md", "table.tex", "table.html", "results.json"}
@@ -236,6 +245,7 @@ def test_compare_prints_and_saves(tmp_path: Path) -> None:
     assert json.loads((out / "results.json").read_text()) == table
     assert (out / "dla-1" / "model" / "model.json").exists()
     assert "compare --config" in (out / "report.html").read_text()
+    assert f"{out}/dla-0, {out}/dla-1" in run("evaluate", str(out), code=3).stderr
     evaluated = read("evaluate", str(out / "dla-0"), str(out / "dla-1"))
     alone = [run["nDCG(exp)@10"] for run in table["details"] if run["method"] == "dla"]
     assert [row["mean"] for row in evaluated["methods"].values()] == pytest.approx(alone, abs=1e-9)
@@ -267,3 +277,21 @@ def test_demo(tmp_path: Path) -> None:
         assert fact in page
     assert (out / "model" / "model.json").exists()
     assert list(read("evaluate", str(out))["methods"]) == ["demo"]
+
+
+def test_percentages_need_a_gap() -> None:
+    settings = ExperimentSettings(methods={"labels": {}, "click": {}, "dla": {}})
+    ids = np.array([str(query) for query in range(40)])
+    noise = np.tile([0.0, 0.2], 20)
+
+    def summary(labels: NDArray[np.float64]) -> str:
+        values = {"labels": labels, "click": np.full(40, 0.5) + noise, "dla": np.full(40, 0.6) + noise}
+        measure = Measure.parse("nDCG(exp)@10")
+        made = {name: Evaluation((measure,), each[None], ids, "drop") for name, each in values.items()}
+        return summary_of(Results(settings, (), compare(made, baseline="click")))
+
+    sure = summary(0.75 + noise / 2)
+    assert "labels 0.8000 (the ceiling). Between them: dla 0.7000, 50% of the way." in sure
+    unsure = summary(0.5 + np.tile([0.21, 0.0], 20))
+    assert "not significantly better" in unsure
+    assert "% of the way" not in unsure

@@ -56,6 +56,7 @@ def test_more_errors() -> None:
         (["evaluate", "nowhere"], 3),
         (["compare", "--seeds", "x"], 2),
         (["compare", "--methods", "clik"], 2),
+        (["compare", "--methods", "click", "--baseline", "dla"], 2),
         (["compare", "--format", "pdf"], 2),
         (["data", "check", "mq2009", "."], 2),
         (["nothing"], 2),
