@@ -154,9 +154,11 @@ def test_an_unusable_out_is_refused_at_once(command: str, tmp_path: Path, monkey
 
 
 def test_a_folder_is_no_data_file(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["data", "info", str(tmp_path)])
-    assert result.exit_code == 3
-    assert result.stderr.startswith(f"error: {tmp_path}: cannot be ")
+    files = [f"--set=data.{name}" for name in ("source=files", "train=.", "validation=.", "test=.")]
+    for words in (["data", "info", "."], ["train", *files, "--out", str(tmp_path)]):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 3
+        assert result.stderr.startswith("error: .: cannot be read (it is a folder")
 
 
 def test_json_has_null_for_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
