@@ -334,3 +334,9 @@ def test_broken_compression(tmp_path: Path) -> None:
         garbled = bytearray(packed)
         garbled[len(packed) // 2 : len(packed) // 2 + 40] = b"\xaa" * 40
         assert isinstance(problem(tmp_path, bytes(garbled)), DataError)
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, Path()):
+        with pytest.raises(DataError, match="is a folder, not a file of lists"):
+            read_letor(folder, cache=None)
