@@ -81,10 +81,7 @@ def info(
     """Read LETOR, SVMlight or ranklib text; print how many lists, documents, features, and the shares of grades."""
     from clickprism.data.facts import facts
     from clickprism.data.letor import scan_letor
-    from clickprism.experiment.files import refuse_folder
 
-    for file in files:
-        refuse_folder(file)
     readings = {str(file): scan_letor(file, missing="nan", on_error=on_error) for file in files}
     if quarantine_file is not None:
         lines = [f"{line.to_json()}\n" for reading in readings.values() for line in reading.quarantined]

@@ -265,7 +265,9 @@ def _from_arrays(arrays: kept.Arrays, facts: dict[str, Any], *, file: Path, on_e
 
 def _group_file(file: Path) -> Path | None:
     if file.is_dir():
-        raise DataError("cannot be read as a file of lists, it is a folder", file=file, remedy="Name the files in it")
+        raise DataError(
+            "cannot be read (it is a folder, and a file is needed)", file=file, remedy="Name the files in it"
+        )
     stems = [file.name, *(file.name.removesuffix(end) for end in (".gz", ".zst")), file.stem, Path(file.stem).stem]
     for stem in dict.fromkeys(stems):
         for suffix in GROUP_SUFFIXES:

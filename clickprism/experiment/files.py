@@ -22,12 +22,6 @@ def make_folder(path: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
-def refuse_folder(path: Path | str) -> None:
-    """Raise a DataError where a folder is named in place of a file."""
-    if Path(path).is_dir():
-        raise DataError("cannot be read (it is a folder, and a file is needed)", file=path)
-
-
 def json_text(data: Any) -> str:
     """JSON in which null stands for every number that is none.
 

@@ -16,7 +16,6 @@ from clickprism.debias import METHODS
 from clickprism.errors import SettingError
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Measure, evaluate
-from clickprism.experiment.files import refuse_folder
 from clickprism.experiment.settings import DataSettings, EvaluationSettings, ExperimentSettings
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
@@ -193,8 +192,6 @@ def _read(settings: DataSettings) -> tuple[Dataset, Kind]:
         return synthetic(settings.synthetic), kind
     if settings.source == "files":
         paths = (settings.train or "", settings.validation or "", settings.test or "")
-        for path in paths:
-            refuse_folder(path)
         return load_parts(*paths, missing="nan", on_error=settings.on_error), kind
     dataset = load(
         settings.source, settings.folder or "", fold=settings.fold, normalise="none", on_error=settings.on_error

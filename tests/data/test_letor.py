@@ -338,5 +338,5 @@ def test_broken_compression(tmp_path: Path) -> None:
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, Path()):
-        with pytest.raises(DataError, match="cannot be read as a file of lists, it is a folder"):
+        with pytest.raises(DataError, match="it is a folder, and a file is needed"):
             read_letor(folder, cache=None)
