@@ -7,7 +7,7 @@ What a kind does, with `min`, `max`, `mean`, `std` of each feature over the docu
 | none | x |
 | minmax | (x - min) / (max - min) |
 | standard | (x - mean) / std |
-| log1p | s = sign(x) log(1 + |x|), then (s - mean) / std of s (Qin et al. 2021, section 4.1) |
+| log1p | s = sign(x) log(1 + |x|), then (s - mean) / std of s (as Qin et al. 2021 do) |
 | quantile | 2 F(x) - 1, F the distribution function of the training part (ties in the middle): uniform in [-1, 1] |
 | query-minmax | minmax with the min and max of the list itself |
 | query-standard | standard with the mean and std of the list itself |

@@ -20,7 +20,7 @@ LARGEST_LOG = 60.0  # a weight beyond e^60 is no weight, and infinity times no c
 @final
 @dataclass(frozen=True)
 class DualLearning:
-    """Two softmax cross entropies that weigh each other (Ai et al., 2018, Eqs. 9 to 12).
+    """Two softmax cross entropies that weigh each other (Ai et al., 2018).
 
     ranking     = - sum_i c_i (o_1 / o_k(i)) log softmax_i(f(x))
     observation = - sum_i c_i (r_1 / r_i) log softmax_i(g_k(i)),  r = exp f, o = exp g

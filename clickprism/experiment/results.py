@@ -208,7 +208,8 @@ def _note(results: Results, label: str) -> str:
     what = (type(make_method(results.settings, label)).__doc__ or "").partition("\n")[0]
     unit = "trees" if results.settings.ranker["name"] == "lambdamart" else "epoch"
     ends = [f"{unit} {run.best} with seed {run.seed} (ended by {run.stopped})" for run in results.of(label)]
-    return f"{label}: {what} The best: {', '.join(ends)}."
+    told = "" if label == CEILING or not is_told(results.settings, label) else " It was told the true observation."
+    return f"{label}: {what}{told} The best: {', '.join(ends)}."
 
 
 def _is(curves: Sequence[Float64], truth: Float64) -> bool:

@@ -17,7 +17,7 @@ ACTIVATIONS: Final = {"elu": nn.ELU, "relu": nn.ReLU, "gelu": nn.GELU, "tanh": n
 @final
 @dataclass(frozen=True)
 class MLP:
-    """Hidden layers of 512, 256 and 128 with ELU and LayerNorm, the network of the field's papers (LBD, §5.1).
+    """Hidden layers of 512, 256 and 128 with ELU and LayerNorm, the network of ULTRA and of LBD's code.
 
     ULTRA, and the code of LBD with it, put a LayerNorm on the raw input too: `layer_norm="all"`. That takes from each
     document the mean and the spread of its features, which say much about its relevance: on the labels of MQ2008 it
