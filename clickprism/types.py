@@ -225,6 +225,11 @@ class Clicks:
         """The impressions of each entry: those of its ranked list, [entries]."""
         return np.repeat(self.impressions, np.diff(self.offsets))
 
+    @property
+    def are_patterns(self) -> bool:
+        """Whether it is known what was clicked together: every entry was clicked in all impressions or in none."""
+        return bool(((self.clicks == 0) | (self.clicks == self.list_impressions)).all())
+
     def take(self, ranked_lists: Int64 | Bool | Sequence[int]) -> Clicks:
         """These ranked lists only, in this order."""
         chosen = _as_indices(ranked_lists, len(self))
@@ -364,8 +369,7 @@ def _merge(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "patte
     _check(by in ("list", "pattern"), f"sessions are merged by 'list' or by 'pattern', not by {by!r}")
     pattern = np.zeros(0, dtype=np.int64)
     if by == "pattern":
-        whole = (clicks.clicks == 0) | (clicks.clicks == clicks.list_impressions)
-        _check(bool(whole.all()), "sessions merged by list cannot be split by pattern")
+        _check(clicks.are_patterns, "sessions merged by list cannot be split by pattern")
         pattern = (clicks.clicks > 0).astype(np.int64)
     group, first = same_lists(clicks.offsets, clicks.rows, clicks.positions, pattern)
     entries, offsets = slices(clicks.offsets, first)

@@ -1,14 +1,14 @@
-"""What a method is: settings that turn a ranker into a learner.
+"""What a method is: settings that turn a ranker into a learner, or a log into what trees grow on.
 
 A learner has two faces. Networks are trained by its loss. Tree ensembles learn from one target a document, clicks per
 exposure: there the learner says how much exposure each entry of the log had, after it was trained around a network if
-its observation has to be learned.
+its observation has to be learned. A method that boosts in a way of its own says so by `boosting` (`TreeMethod`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -58,22 +58,43 @@ class Learner(nn.Module, ABC):
         shown = clicks.list_impressions.astype(np.float64)
         return shown if curve is None else shown * curve[clicks.positions - 1]
 
+    def background(self, clicks: Clicks) -> Float64:
+        """The clicks that each entry would have had if nothing were relevant, 0 but where users trust, [entries]."""
+        return np.zeros(len(clicks.rows))
+
+    def statistics(self, batch: Batch) -> torch.Tensor | None:
+        """Sums over the sessions of a batch that `update` learns from, beside the gradient; None for no such thing.
+
+        They are taken before the gradient's step, and added up over processes where several train.
+        """
+        return None
+
+    def update(self, sums: torch.Tensor) -> None:
+        """Learn from the sums of one batch, after the gradient's step: such as a step of EM on a buffer."""
+
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """All parameters, in groups, each with its learning rate as a multiple of the common one."""
         return [(1.0, list(self.parameters()))]
 
 
-class Method(Protocol):
-    """Settings of a debiasing method, a frozen dataclass that is final.
+@runtime_checkable
+class NetworkMethod(Protocol):
+    """Settings of a method that gives a network its loss, a frozen dataclass that is final.
 
     Attributes:
         name: the method's short name.
         learns_observation: whether a learner must be trained before it can say the exposure of a log.
+        needs_patterns: whether its loss joins several clicks of a session, such as those of a pair: then sessions may
+            be merged only where they were clicked alike (`Clicks.merge(by="pattern")`).
     """
 
     name: ClassVar[str]
     learns_observation: ClassVar[bool]
+    needs_patterns: ClassVar[bool]
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> Learner:
         """A learner around `ranker` for a log such as `clicks`, whose positions and counts may set it up."""
         ...
+
+
+Method: TypeAlias = NetworkMethod

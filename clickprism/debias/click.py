@@ -25,6 +25,7 @@ class Click:
 
     name: ClassVar[str] = "click"
     learns_observation: ClassVar[bool] = False
+    needs_patterns: ClassVar[bool] = False
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
         """A learner with no observation model."""

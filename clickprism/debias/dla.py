@@ -40,6 +40,7 @@ class DualLearning:
 
     name: ClassVar[str] = "dla"
     learns_observation: ClassVar[bool] = True
+    needs_patterns: ClassVar[bool] = False
     max_weight: float = 50.0
     observation_rate: float = 10.0
 

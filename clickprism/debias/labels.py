@@ -24,6 +24,7 @@ class Labels:
 
     name: ClassVar[str] = "labels"
     learns_observation: ClassVar[bool] = False
+    needs_patterns: ClassVar[bool] = False
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
         """The learner of plain clicks: an ideal user's need no correction."""

@@ -20,6 +20,7 @@ from clickprism.training.settings import FitSettings
 from clickprism.users import USERS
 from clickprism.users.logs import SimulationSettings
 
+DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
 SOURCES = ("synthetic", "files", *RECIPES)
 
 
@@ -107,7 +108,7 @@ class ExperimentSettings:
     sessions: int = 100
     simulation: SimulationSettings = field(default_factory=lambda: SimulationSettings(frequency="each"))
     ranker: dict[str, Any] = field(default_factory=lambda: {"name": "mlp"})
-    methods: dict[str, dict[str, Any]] = field(default_factory=lambda: {name: {} for name in METHODS})
+    methods: dict[str, dict[str, Any]] = field(default_factory=lambda: {name: {} for name in DEFAULT_METHODS})
     fit: FitSettings = field(default_factory=FitSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     seeds: tuple[int, ...] = (0,)

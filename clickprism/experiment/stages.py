@@ -19,7 +19,7 @@ from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.experiment.settings import DataSettings, EvaluationSettings, ExperimentSettings
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
-from clickprism.settings import choose, suggest
+from clickprism.settings import choose, resolve, suggest
 from clickprism.training.settings import Fitted, Validation
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Simulation
 from clickprism.users import USERS
@@ -71,13 +71,16 @@ def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -
     seeds = np.random.SeedSequence(seed).generate_state(settings.simulation.rankers + 2).tolist()
     rankers = [settings.simulation.initial.fit(dataset.train, seed=one) for one in seeds[2:]]
     user = adapted(choose(USERS, settings.user, path="user"), dataset.train, seed=seed)
+    made = replace(settings.simulation, max_grade=settings.simulation.max_grade or dataset.train.max_grade)
+    if made.merge == "list" and any(_needs_patterns(settings, label) for label in settings.methods):
+        made = replace(made, merge="pattern")
     parts = [
         simulate(
             part,
             user,
             sessions=settings.sessions,
             seed=one,
-            settings=replace(settings.simulation, max_grade=settings.simulation.max_grade or dataset.train.max_grade),
+            settings=made,
             scores=np.stack([ranker(part.lists.features) for ranker in rankers]),
         )
         for part, one in ((dataset.train, seeds[0]), (dataset.validation, seeds[1]))
@@ -115,8 +118,12 @@ def train_method(
     from clickprism.training.fit import fit
 
     method = make_method(settings, label, truth=truth)
+    if method.name == "labels":
+        clicks = ideal_clicks(dataset.train)
+    elif not method.needs_patterns and settings.simulation.merge != "none":
+        clicks = clicks.merge()
     return fit(
-        ideal_clicks(dataset.train) if method.name == "labels" else clicks,
+        clicks,
         method=method,
         ranker=choose(RANKERS, settings.ranker, path="ranker"),
         settings=replace(settings.fit, seed=seed),
@@ -135,6 +142,11 @@ def make_method(settings: ExperimentSettings, label: str, *, truth: Float64 | No
     if _takes_truth(values, label) and truth is not None:
         values["propensities"] = np.maximum(truth, LEAST_OBSERVATION).tolist()
     return choose(METHODS, values, path=f"methods.{label}", name=label)
+
+
+def _needs_patterns(settings: ExperimentSettings, label: str) -> bool:
+    name = settings.methods[label].get("name", label)
+    return bool(resolve(METHODS, name, path=f"methods.{label}").needs_patterns)
 
 
 def is_told(settings: ExperimentSettings, label: str) -> bool:

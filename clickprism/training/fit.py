@@ -34,7 +34,8 @@ def fit(
     """Train a ranker on clicks by a method.
 
     Args:
-        clicks: the log; merge it first (`clicks.merge()`), the cost is that of the distinct ranked lists.
+        clicks: the log; merge it first (`clicks.merge()`, or `clicks.merge(by="pattern")` for a method that needs to
+            know what was clicked together), the cost is that of the distinct ranked lists.
         method: how clicks become a loss, such as `DualLearning()`.
         ranker: what to train, such as `MLP()`.
         settings: of the loop.
@@ -66,6 +67,9 @@ def fit(
         raise DataError("there is nothing to learn from: no ranked list shows a document")
     if not clicks.clicks.any():
         raise DataError("there is nothing to learn from: the log has no click")
+    if method.needs_patterns and not clicks.are_patterns:
+        remedy = 'Give it the sessions one by one, or merged by clicks.merge(by="pattern")'
+        raise DataError(f"{method.name} must know what was clicked together, which a merged log forgets", remedy=remedy)
     _check_features(clicks.lists)
     if isinstance(validation, Clicks):
         _check_held_out(validation, clicks, ranker)

@@ -140,7 +140,11 @@ class _Loop:
         groups = [group["params"] for group in self.optimiser.param_groups]
         norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(group, limit)) for group in groups))
         _check_finite({"gradient": norm}, where, self.settings)
-        self.optimiser.step()
+        with torch.no_grad():
+            sums = self.learner.statistics(batch)
+            self.optimiser.step()
+            if sums is not None:
+                self.learner.update(sums)
         return values, norm
 
     def _validate(self) -> float | None:

@@ -34,6 +34,15 @@ def method_of(name: str) -> Any:
     return build(resolve(METHODS, name, path="method"), NEEDED.get(name, {}))
 
 
+@pytest.fixture
+def clicks(clicks: Clicks, request: pytest.FixtureRequest) -> Clicks:
+    """The common log; for a method that needs patterns, each list with what was clicked in most sessions."""
+    if not method_of(request.getfixturevalue("name")).needs_patterns:
+        return clicks
+    share = clicks.clicks / clicks.list_impressions
+    return replace(clicks, clicks=np.where(share > 0.3, clicks.list_impressions, 0))
+
+
 def ranker_of(name: str) -> Any:
     return build(resolve(RANKERS, name, path="ranker"), RANKER_SETTINGS.get(name, {}))
 

@@ -172,6 +172,7 @@ class Interrupted:
 
     name: ClassVar[str] = "interrupted"
     learns_observation: ClassVar[bool] = True
+    needs_patterns: ClassVar[bool] = False
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
         learner, steps = ClickLearner(ranker), 0
@@ -280,6 +281,7 @@ class Exploding:
 
     name: ClassVar[str] = "exploding"
     learns_observation: ClassVar[bool] = False
+    needs_patterns: ClassVar[bool] = False
     factor: float = 1.0
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:

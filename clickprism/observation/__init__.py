@@ -1,0 +1,1 @@
+"""What is seen where: position curves and click models, estimated from logs."""
