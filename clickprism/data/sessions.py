@@ -1,0 +1,213 @@
+"""Search sessions from TSV or CSV text: what was asked, what was shown, what was clicked.
+
+A line is a session; the first line names the columns. `query`, `documents` (best first) and `clicks` (on those
+documents, in any order) must be there; every other column, such as a device, is kept as text. `docs/observation.md` has
+the rules.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.data.letor import OnError, PathLike, Quarantined
+from clickprism.errors import DataError, SettingError
+from clickprism.settings import suggest
+from clickprism.types import Bool, Clicks, Int64, Lists, Text, Truth
+
+
+@dataclass(frozen=True, eq=False)
+class SessionLog:
+    """A log of sessions, and an account of what was read.
+
+    Attributes:
+        clicks: one ranked list a session; the features have no columns.
+        columns: the other columns, as text, one value a session.
+        outside: clicks on documents that were not in the list of their session; they are left out.
+        quarantined: the lines that were left out.
+        truth: what a simulation knows, where the log is one.
+    """
+
+    clicks: Clicks
+    columns: dict[str, Text] = field(default_factory=dict)
+    outside: int = 0
+    quarantined: tuple[Quarantined, ...] = ()
+    truth: Truth | None = None
+
+    def __len__(self) -> int:
+        return len(self.clicks)
+
+    def column(self, name: str) -> Text:
+        """The values of a column, one a session."""
+        if name not in self.columns:
+            remedy = f"It has {', '.join(self.columns)}" if self.columns else "It has none besides what was shown"
+            raise DataError(f"the log has no column {name!r}", remedy=remedy)
+        return self.columns[name]
+
+    def take(self, sessions: Int64 | Bool) -> SessionLog:
+        """These sessions only; the account stays that of the whole file, the truth goes."""
+        columns = {name: values[sessions] for name, values in self.columns.items()}
+        return SessionLog(self.clicks.take(sessions), columns, self.outside, self.quarantined)
+
+
+def read_sessions(
+    path: PathLike,
+    *,
+    query: str = "query",
+    documents: str = "documents",
+    clicks: str = "clicks",
+    separator: str = ",",
+    on_error: OnError = "raise",
+) -> SessionLog:
+    r"""Read sessions from a text file, plain, gzip or zstd: columns split by tabs if the first line has one, else CSV.
+
+    Documents of different queries are different, whatever their ids. A document clicked several times in a session
+    counts once. A line with a missing field, an empty list or a document shown twice is an error.
+
+    Args:
+        path: the file.
+        query: the name of the column with the query, any text.
+        documents: that with the ids of what was shown, best first.
+        clicks: that with the ids of what was clicked; may be empty.
+        separator: what stands between ids.
+        on_error: "raise" a `DataError` at the first broken line, or leave such lines out and "quarantine" them.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "log.tsv"
+    ...     _ = file.write_text("query\tdocuments\tclicks\tdevice\ncat\ta,b\tb\tphone\ncat\tb,a\t\tdesk\n")
+    ...     log = read_sessions(file)
+    >>> log.clicks, log.clicks.lists.document_ids.tolist(), log.columns["device"].tolist()
+    (Clicks(2 ranked lists, 2 sessions, 1 clicks), ['a', 'b'], ['phone', 'desk'])
+    """
+    if on_error not in ("raise", "quarantine"):
+        raise SettingError("on_error", on_error, "be one of 'raise', 'quarantine'")
+    if not separator or set(separator) & set("\t\r\n"):
+        raise SettingError("separator", separator, "be text that stands between ids, such as ','")
+    file = Path(path)
+    lines = _fields(file)
+    header = next(lines, (1, []))[1]
+    places = _places(file, header, (query, documents, clicks))
+    reader = _Reader(separator)
+    kept: list[list[str]] = []
+    quarantined: list[Quarantined] = []
+    for line, fields in lines:
+        reason = f"{len(fields)} fields where the first line has {len(header)}"
+        if len(fields) == len(header):
+            reason = reader.add(*(fields[place] for place in places))
+        if not reason:
+            kept.append(fields)
+        elif on_error == "raise":
+            raise DataError(reason, file=file, line=line, remedy='Repair it, or leave such lines out: "quarantine"')
+        else:
+            quarantined.append(Quarantined(str(file), line, 1, reason, "\t".join(fields).encode()))
+    if not kept:
+        raise DataError("has no sound session", file=file, remedy=f"A line has {', '.join(header)}")
+    others = [place for place in range(len(header)) if place not in places]
+    columns = {header[place]: np.array([fields[place] for fields in kept], dtype=np.str_) for place in others}
+    return SessionLog(reader.clicks(), columns, reader.outside, tuple(quarantined))
+
+
+def _fields(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """The fields of every line that is not empty, with its number from 1."""
+    raw = expand(read_padded(file), file=file)[:-PADDING].tobytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DataError("is not UTF-8 text", file=file, line=line, remedy="Convert it to UTF-8") from None
+    if "\t" in text[: text.find("\n") + 1 or None]:
+        for number, words in enumerate(text.split("\n"), start=1):
+            if words.strip("\r"):
+                yield number, words.removesuffix("\r").split("\t")
+        return
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise DataError(f"is not CSV ({error})", file=file, line=reader.line_num) from None
+
+
+def _places(file: Path, header: list[str], wanted: Sequence[str]) -> list[int]:
+    if not header:
+        raise DataError("is empty", file=file, remedy=f"The first line names the columns: {', '.join(wanted)}")
+    if len(set(header)) < len(header):
+        raise DataError("names a column twice", file=file, line=1, remedy="Each column needs its own name")
+    for name in wanted:
+        if name not in header:
+            remedy = f"The first line names the columns and has {', '.join(header)} ({suggest(name, header)})"
+            raise DataError(f"has no column {name!r}", file=file, line=1, remedy=remedy)
+    return [header.index(name) for name in wanted]
+
+
+class _Reader:
+    """Numbers queries and documents as they come; lists that come again are looked up whole."""
+
+    def __init__(self, separator: str) -> None:
+        self.separator = separator
+        self.queries: dict[str, int] = {}
+        self.documents: dict[tuple[int, str], int] = {}
+        self.known: dict[tuple[str, str], tuple[list[int], dict[str, int]]] = {}
+        self.shown: list[list[int]] = []
+        self.clicked: list[int] = []
+        self.entries = 0
+        self.outside = 0
+
+    def add(self, query: str, documents: str, clicks: str) -> str:
+        """Take one session; what is wrong with it, if anything."""
+        ranking = self.known.get((query, documents))
+        if ranking is None:
+            ids = documents.split(self.separator)
+            reason = _broken(query, ids)
+            if reason:
+                return reason
+            number = self.queries.setdefault(query, len(self.queries))
+            rows = [self.documents.setdefault((number, name), len(self.documents)) for name in ids]
+            ranking = self.known[query, documents] = rows, {name: place for place, name in enumerate(ids)}
+        rows, place = ranking
+        for name in set(clicks.split(self.separator)) if clicks else ():
+            if name in place:
+                self.clicked.append(self.entries + place[name])
+            else:
+                self.outside += 1
+        self.shown.append(rows)
+        self.entries += len(rows)
+        return ""
+
+    def clicks(self) -> Clicks:
+        """All sessions, over lists in the order in which queries and documents came."""
+        query = np.array([number for number, _ in self.documents], dtype=np.int64)
+        order = np.argsort(query, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        names = np.array([name for _, name in self.documents], dtype=np.str_)[order]
+        sizes = np.bincount(query, minlength=len(self.queries))
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        lists = Lists(np.zeros((len(order), 0), np.float32), offsets, np.array(list(self.queries), np.str_), names)
+        lengths = np.array([len(rows) for rows in self.shown], dtype=np.int64)
+        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        rows = np.fromiter((row for shown in self.shown for row in shown), dtype=np.int64, count=self.entries)
+        positions = np.arange(self.entries) - np.repeat(ends[:-1], lengths) + 1
+        clicked = np.zeros(self.entries, dtype=np.int64)
+        clicked[self.clicked] = 1
+        ones = np.ones(len(lengths), dtype=np.int64)
+        return Clicks(lists, ends, place[rows], positions.astype(np.int32), clicked, ones)
+
+
+def _broken(query: str, ids: list[str]) -> str:
+    if not query:
+        return "the query is missing"
+    if "" in ids:
+        return "documents are missing" if len(ids) == 1 else f"document {ids.index('') + 1} of the list has no id"
+    if len(set(ids)) < len(ids):
+        twice = next(name for place, name in enumerate(ids) if name in ids[:place])
+        return f"document {twice!r} stands twice in the list"
+    return ""

@@ -1,0 +1,134 @@
+"""Session files: what is read, what is left out, what is said about it."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from clickprism.data.sessions import SessionLog, read_sessions
+from clickprism.errors import DataError, SettingError
+
+TEXT = "query\tdocuments\tclicks\tdevice\ncat\ta,b,c\tc,a,c\tphone\ndog\tb,a\t\tdesk\ncat\tc,b\tx,b\tphone\n"
+
+
+def write(folder: Path, text: str | bytes, name: str = "log.tsv") -> Path:
+    file = folder / name
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return file
+
+
+def check(log: SessionLog) -> None:
+    clicks = log.clicks
+    ids = clicks.lists.document_ids
+    assert ids is not None
+    assert clicks.lists.query_ids.tolist() == ["cat", "dog"]
+    assert clicks.lists.offsets.tolist() == [0, 3, 5]
+    assert ids[clicks.rows].tolist() == ["a", "b", "c", "b", "a", "c", "b"]
+    assert clicks.rows.tolist() == [0, 1, 2, 3, 4, 2, 1]
+    assert clicks.offsets.tolist() == [0, 3, 5, 7]
+    assert clicks.positions.tolist() == [1, 2, 3, 1, 2, 1, 2]
+    assert clicks.clicks.tolist() == [1, 0, 1, 0, 0, 0, 1]
+    assert clicks.impressions.tolist() == [1, 1, 1]
+    assert log.columns["device"].tolist() == ["phone", "desk", "phone"]
+    assert log.outside == 1
+    assert log.quarantined == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT,
+        TEXT.replace("\n", "\r\n"),
+        TEXT.rstrip("\n"),
+        "\ufeff" + TEXT,
+        gzip.compress(TEXT.encode()),
+        zstandard.compress(TEXT.encode()),
+        'query,documents,clicks,device\ncat,"a,b,c","c,a",phone\ndog,"b,a",,desk\n\ncat,"c,b","x,b",phone\n',
+    ],
+    ids=["tsv", "crlf", "no end", "bom", "gzip", "zstd", "csv"],
+)
+def test_every_form_gives_the_same(text: str | bytes, tmp_path: Path) -> None:
+    check(read_sessions(write(tmp_path, text)))
+
+
+def test_columns_and_separator_can_be_named(tmp_path: Path) -> None:
+    text = TEXT.replace("query\tdocuments\tclicks", "q\tshown\tpicked").replace(",", " ")
+    check(read_sessions(write(tmp_path, text), query="q", documents="shown", clicks="picked", separator=" "))
+
+
+BROKEN = {
+    "cat\ta,b\n": "3: 2 fields where the first line has 3",
+    "\ta,b\tb\n": "3: the query is missing",
+    "cat\t\t\n": "3: documents are missing",
+    "cat\ta,,b\t\n": "3: document 2 of the list has no id",
+    "cat\ta,b,a\tb\n": "3: document 'a' stands twice in the list",
+}
+
+
+@pytest.mark.parametrize("line", BROKEN)
+def test_broken_lines_are_named_or_left_out(line: str, tmp_path: Path) -> None:
+    head = "query\tdocuments\tclicks\ncat\ta,b\tb\n"
+    file = write(tmp_path, head + line + "dog\ta\ta\n")
+    with pytest.raises(DataError, match=re.escape(f"{file}:{BROKEN[line]}. Repair it")):
+        read_sessions(file)
+    log = read_sessions(file, on_error="quarantine")
+    (left,) = log.quarantined
+    assert f"{left.line}: {left.reason}" == BROKEN[line]
+    assert left.raw == line.rstrip("\n").encode()
+    assert len(log) == 2
+    assert log.clicks.lists.query_ids.tolist() == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty. The first line names the columns: query, documents, clicks"),
+        ("query\tdocument\tclicks\n", r"1: has no column 'documents'.*did you mean 'document'"),
+        ("query\tquery\tclicks\n", "1: names a column twice"),
+        ("query\tdocuments\tclicks\n", "has no sound session"),
+        (b"query\tdocuments\tclicks\ncat\t\xff\t\n", "2: is not UTF-8 text"),
+        ('query,documents,clicks\ncat,"a" b,\n', "2: is not CSV"),
+        (gzip.compress(TEXT.encode())[:-9], "is not a whole gzip file"),
+    ],
+)
+def test_files_that_cannot_be_read(text: str | bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        read_sessions(write(tmp_path, text))
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    file = write(tmp_path, TEXT)
+    with pytest.raises(SettingError, match="separator must"):
+        read_sessions(file, separator="")
+    with pytest.raises(SettingError, match="on_error must"):
+        read_sessions(file, on_error="skip")  # type: ignore[arg-type]
+
+
+def test_sessions_can_be_chosen_by_a_column(tmp_path: Path) -> None:
+    log = read_sessions(write(tmp_path, TEXT))
+    phone = log.take(log.column("device") == "phone")
+    assert phone.clicks.clicks.tolist() == [1, 0, 1, 0, 1]
+    assert phone.columns["device"].tolist() == ["phone", "phone"]
+    with pytest.raises(DataError, match=r"no column 'browser'\. It has device"):
+        log.column("browser")
+
+
+def test_yandex() -> None:
+    file = Path(__file__).parents[3] / "shared/data/yandex-clicks/sessions.tsv.gz"
+    if not file.exists():
+        pytest.skip("needs the Yandex sessions in ../shared/data")
+    log = read_sessions(file)
+    assert len(log) == 35064
+    assert len(log.clicks.lists) == 20
+    assert log.clicks.lists.documents == 1024
+    assert log.clicks.clicks.sum() + log.outside == 43072
+    assert log.outside == 369
+    assert log.clicks.max_position == 10
+    merged = log.clicks.merge(by="pattern")
+    assert merged.sessions == 35064
+    assert np.array_equal(merged.merge().impressions, log.clicks.merge().impressions)
