@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 from clickprism.debias.listwise import score
+from clickprism.rankers.boosting import Boosting
+from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.types import Batch, Clicks, Float64
 
 
@@ -97,4 +99,23 @@ class NetworkMethod(Protocol):
         ...
 
 
-Method: TypeAlias = NetworkMethod
+@runtime_checkable
+class TreeMethod(Protocol):
+    """Settings of a method that boosts trees in a way of its own, a frozen dataclass that is final.
+
+    A method may be both; trees are then grown by `boosting`.
+
+    Attributes:
+        name: the method's short name.
+        needs_patterns: whether it joins several clicks of a session, as above.
+    """
+
+    name: ClassVar[str]
+    needs_patterns: ClassVar[bool]
+
+    def boosting(self, clicks: Clicks, ranker: LambdaMART) -> Boosting:
+        """What trees grow on for this log: rows, groups and targets, or an objective."""
+        ...
+
+
+Method: TypeAlias = NetworkMethod | TreeMethod

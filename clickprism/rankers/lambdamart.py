@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from clickprism.errors import DataError, MissingExtraError, SettingError
+from clickprism.rankers.boosting import Boosting
 from clickprism.types import Float32, Float64, Int64
 
 MAX_LEVELS = 4096
@@ -61,33 +62,34 @@ class LambdaMART:
 
     def train(
         self,
-        features: Float32,
-        targets: Float64,
-        lengths: Int64,
+        boosting: Boosting,
         *,
         seed: int,
         threads: int,
         on_tree: Callable[[int, Trees], bool] | None = None,
     ) -> Trees:
-        """Fit to targets (0 or more, [documents]) in lists of the given lengths.
+        """Grow trees on what a method made of a log.
+
+        A leaf must hold `min_data_in_leaf` documents, not rows: where documents stand in several groups the limit on
+        rows is as many times higher, or a leaf could be one document that was shown often.
 
         `on_tree` is called after each tree with their number and the ensemble so far; it stops by returning True.
         """
-        if not np.isfinite(targets).all() or float(targets.min(initial=0.0)) < 0:
-            raise DataError("targets of LambdaMART must be finite and not negative")
-        if int(lengths.max(initial=0)) > LONGEST_LIST:
-            raise DataError(f"LightGBM ranks lists of up to {LONGEST_LIST} documents, one has {lengths.max()}")
+        if int(boosting.lengths.max()) > LONGEST_LIST:
+            raise DataError(f"LightGBM ranks lists of up to {LONGEST_LIST} documents, one has {boosting.lengths.max()}")
         lightgbm = _lightgbm()
-        labels, gains = _levels(targets)
+        labels, gains = _levels(boosting.targets)
+        weights, repetition = boosting.row_weights(), boosting.repetition
         parameters: dict[str, Any] = {
             "objective": "lambdarank",
             "label_gain": gains.tolist(),
             "learning_rate": self.learning_rate,
             "num_leaves": self.leaves,
-            "min_data_in_leaf": self.min_data_in_leaf,
+            "min_data_in_leaf": max(round(self.min_data_in_leaf * repetition), 1),
             "feature_fraction": self.feature_share,
             "lambda_l2": self.l2,
             "lambdarank_truncation_level": self.truncation,
+            "lambdarank_position_bias_regularization": boosting.position_penalty / repetition,
             "metric": "none",
             "seed": seed,
             "deterministic": True,
@@ -95,12 +97,21 @@ class LambdaMART:
             "num_threads": threads,
             "verbosity": -1,
         }
+        if (objective := boosting.objective) is not None:
+            parameters["objective"] = lambda scores, _: objective(np.asarray(scores, dtype=np.float64))
 
         def after(env: Any) -> None:
             if on_tree is not None and on_tree(env.iteration + 1, Trees(env.model)):
                 raise lightgbm.callback.EarlyStopException(env.iteration, [])
 
-        data = lightgbm.Dataset(features, label=labels, group=lengths, params={"verbosity": -1})
+        data = lightgbm.Dataset(
+            boosting.features[boosting.rows],
+            label=labels,
+            group=boosting.lengths,
+            weight=weights,
+            position=boosting.positions,
+            params={"verbosity": -1},
+        )
         return Trees(lightgbm.train(parameters, data, num_boost_round=self.trees, callbacks=[after]))
 
 

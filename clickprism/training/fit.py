@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clickprism.debias.base import Learner, Method
+from clickprism.debias.base import Learner, Method, NetworkMethod, TreeMethod
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.rankers.base import NetworkRanker, Ranker
@@ -63,24 +63,19 @@ def fit(
         raise TypeError(f"fit learns from Clicks, not from {kind}; ideal_clicks(judged) makes clicks of labels")
     settings = FitSettings() if settings is None else settings
     out = None if out is None else Path(out)
-    if len(clicks.rows) == 0:
-        raise DataError("there is nothing to learn from: no ranked list shows a document")
-    if not clicks.clicks.any():
-        raise DataError("there is nothing to learn from: the log has no click")
-    if method.needs_patterns and not clicks.are_patterns:
-        remedy = 'Give it the sessions one by one, or merged by clicks.merge(by="pattern")'
-        raise DataError(f"{method.name} must know what was clicked together, which a merged log forgets", remedy=remedy)
-    _check_features(clicks.lists)
+    _check_log(clicks, method)
     if isinstance(validation, Clicks):
         _check_held_out(validation, clicks, ranker)
     if out is not None and out.exists() and not out.is_dir():
         raise DataError("is a file, not a folder", file=out)
     width = clicks.lists.features.shape[1]
 
-    def by_gradients(network_ranker: NetworkRanker, out: Path | None) -> tuple[Learner, Progress, Stopped]:
+    def by_gradients(
+        network_method: NetworkMethod, network_ranker: NetworkRanker, out: Path | None
+    ) -> tuple[Learner, Progress, Stopped]:
         return network.train(
             clicks,
-            method=method,
+            method=network_method,
             ranker=network_ranker,
             settings=settings,
             validation=validation,
@@ -89,17 +84,21 @@ def fit(
             show=show,
         )
 
+    learner: Learner | None = None
     if isinstance(ranker, LambdaMART):
-        observer = observer or MLP(hidden=(64, 32))
-        if method.learns_observation:
-            learner, _, stopped = by_gradients(observer, None if out is None else out / "observer")
-            if stopped == "interrupted":
-                raise KeyboardInterrupt
+        if isinstance(method, TreeMethod):
+            boosting = method.boosting(clicks, ranker)
         else:
-            learner = method.learner(observer.build(width), clicks)
+            observer = observer or MLP(hidden=(64, 32))
+            if method.learns_observation:
+                learner, _, stopped = by_gradients(method, observer, None if out is None else out / "observer")
+                if stopped == "interrupted":
+                    raise KeyboardInterrupt
+            else:
+                learner = method.learner(observer.build(width), clicks)
+            boosting = trees.per_exposure(clicks, learner, ranker)
         ensemble, progress, stopped = trees.train(
-            clicks,
-            learner.exposure(clicks),
+            boosting,
             title=f"{method.name} · {ranker.name}",
             ranker=ranker,
             settings=settings,
@@ -108,12 +107,26 @@ def fit(
             show=show,
         )
         model = Model.of(ranker, ensemble, features=width, method=method)
-    else:
-        learner, progress, stopped = by_gradients(ranker, out)
+        observation = boosting.observation() if learner is None else learner.observation()
+    elif isinstance(method, NetworkMethod):
+        learner, progress, stopped = by_gradients(method, ranker, out)
         model = Model.of(ranker, learner.ranker, features=width, method=method)
-    return Fitted(
-        model, learner.observation(), tuple(progress.history), progress.best_epoch, progress.best_value, stopped
-    )
+        observation = learner.observation()
+    else:
+        must = f"be {LambdaMART.name} for the method {method.name}, which grows trees and has no loss for a network"
+        raise SettingError("ranker", ranker.name, must)
+    return Fitted(model, observation, tuple(progress.history), progress.best_epoch, progress.best_value, stopped)
+
+
+def _check_log(clicks: Clicks, method: Method) -> None:
+    if len(clicks.rows) == 0:
+        raise DataError("there is nothing to learn from: no ranked list shows a document")
+    if not clicks.clicks.any():
+        raise DataError("there is nothing to learn from: the log has no click")
+    if method.needs_patterns and not clicks.are_patterns:
+        remedy = 'Give it the sessions one by one, or merged by clicks.merge(by="pattern")'
+        raise DataError(f"{method.name} must know what was clicked together, which a merged log forgets", remedy=remedy)
+    _check_features(clicks.lists)
 
 
 def _check_features(lists: Lists) -> None:

@@ -1,4 +1,4 @@
-"""Training of tree ensembles: clicks per exposure as the target."""
+"""Training of tree ensembles, by default on clicks per exposure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from clickprism.errors import DataError
+from clickprism.debias.base import Learner
+from clickprism.rankers.boosting import Boosting, shown
 from clickprism.rankers.lambdamart import LambdaMART, Trees
 from clickprism.training import journal
 from clickprism.training.display import bar
@@ -17,35 +18,43 @@ from clickprism.types import Clicks, Float64, Int64
 EVERY = 10
 
 
-def clicks_per_exposure(clicks: Clicks, exposure: Float64, *, shrinkage: float) -> tuple[Int64, Float64, Int64]:
+def clicks_per_exposure(
+    clicks: Clicks, exposure: Float64, *, shrinkage: float, background: Float64 | None = None
+) -> tuple[Int64, Float64, Int64]:
     """The target of each document that was shown: its clicks over its exposure, over the whole log.
 
-    target = (sum of clicks + s m) / (sum of exposure + s) - s m / (most exposure + s)
+    target = (sum of clicks - sum of background + s m) / (sum of exposure + s) - s m / (most exposure + s)
 
     with m the mean over the log and s the shrinkage. Where exposure is impressions times observation relative to the
     first position this estimates r(x) o_1, whatever positions the document was shown at; little evidence is drawn
-    towards the mean. What is taken off is the mean's part in the document that was seen the most: where all were seen
-    alike, targets are proportional to clicks.
+    towards the mean. The background are clicks that come without relevance, from trust in the ranking; without one it
+    is 0. What is taken off is the mean's part in the document that was seen the most: where all were seen alike,
+    targets are proportional to clicks. Targets below 0 are 0.
 
     Returns:
         The document rows in the order of their lists, their targets, and the number of rows of each list.
     """
     documents = clicks.lists.documents
-    clicked = np.bincount(clicks.rows, weights=clicks.clicks, minlength=documents)
+    caused = clicks.clicks if background is None else clicks.clicks - background
+    clicked = np.bincount(clicks.rows, weights=caused, minlength=documents)
     seen = np.bincount(clicks.rows, weights=exposure, minlength=documents)
-    rows = np.flatnonzero(np.bincount(clicks.rows, minlength=documents))
-    if len(rows) == 0:
-        raise DataError("the log shows no documents")
-    mean = clicked.sum() / max(seen.sum(), 1e-12)
+    rows, lengths = shown(clicks)
+    mean = max(clicked.sum(), 0.0) / max(seen.sum(), 1e-12)
     evidence = np.maximum(seen[rows] + shrinkage, 1e-12)
     targets = (clicked[rows] + shrinkage * mean) / evidence - shrinkage * mean / evidence.max()
-    lengths = np.bincount(clicks.lists.list_of[rows], minlength=len(clicks.lists))
-    return rows, np.maximum(targets, 0.0), lengths[lengths > 0]
+    return rows, np.maximum(targets, 0.0), lengths
+
+
+def per_exposure(clicks: Clicks, learner: Learner, ranker: LambdaMART) -> Boosting:
+    """Clicks per exposure, as the learner of any method for networks tells exposure and background."""
+    rows, targets, lengths = clicks_per_exposure(
+        clicks, learner.exposure(clicks), shrinkage=ranker.shrinkage, background=learner.background(clicks)
+    )
+    return Boosting(clicks.lists.features, rows, lengths, targets)
 
 
 def train(
-    clicks: Clicks,
-    exposure: Float64,
+    boosting: Boosting,
     *,
     title: str,
     ranker: LambdaMART,
@@ -55,7 +64,6 @@ def train(
     show: bool | None,
 ) -> tuple[Trees, Progress, Stopped]:
     """Train an ensemble; what comes back is cut to the best number of trees by validation, or is whole without one."""
-    rows, targets, lengths = clicks_per_exposure(clicks, exposure, shrinkage=ranker.shrinkage)
     progress, start = Progress(), time.perf_counter()
     grown: list[Trees] = []
     journal.start(out)
@@ -67,7 +75,7 @@ def train(
             return False
         value = None if validation is None else validation.of(lambda lists: trees(lists.features))
         seconds = time.perf_counter() - start
-        record = Record(count, count, {}, 0.0, len(lengths) * count / seconds, seconds, value)
+        record = Record(count, count, {}, 0.0, len(boosting.lengths) * count / seconds, seconds, value)
         progress.history.append(record)
         journal.add(out, record)
         display(record)
@@ -78,10 +86,9 @@ def train(
         return settings.patience > 0 and progress.waited >= settings.patience
 
     stopped: Stopped = "epochs"
-    features = clicks.lists.features[rows]
     with bar(title, ranker.trees, show=show) as display:
         try:
-            ranker.train(features, targets, lengths, seed=settings.seed, threads=settings.threads, on_tree=on_tree)
+            ranker.train(boosting, seed=settings.seed, threads=settings.threads, on_tree=on_tree)
         except KeyboardInterrupt:
             if progress.best_epoch == 0:
                 raise

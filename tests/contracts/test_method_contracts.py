@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from clickprism.debias import METHODS
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Learner, NetworkMethod, TreeMethod
+from clickprism.errors import SettingError
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
+from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.settings import build, plain, resolve
@@ -22,7 +24,8 @@ from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Batch, Clicks, Lists
 
-NEEDED: dict[str, dict[str, Any]] = {"ipw": {"propensities": [1 / place for place in range(1, 13)]}}
+CURVE = {"propensities": [1 / place for place in range(1, 13)]}
+NEEDED: dict[str, dict[str, Any]] = {"ipw": CURVE, "click_groups": CURVE}
 RANKER_SETTINGS: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": [8, 4]},
     "lambdamart": {"trees": 5, "leaves": 4, "min_data_in_leaf": 5},
@@ -68,7 +71,17 @@ def gradients(learner: Learner, batch: Batch) -> list[torch.Tensor]:
     return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in learner.parameters()]
 
 
+NETWORK_METHODS = [name for name in METHODS if isinstance(method_of(name), NetworkMethod)]
+TREES_ONLY = [name for name in METHODS if name not in NETWORK_METHODS]
+WITHOUT_OBSERVER = [
+    name for name in METHODS if isinstance(method_of(name), TreeMethod) or not method_of(name).learns_observation
+]
 every_method = pytest.mark.parametrize("name", METHODS)
+every_network_method = pytest.mark.parametrize("name", NETWORK_METHODS)
+every_method_and_ranker = pytest.mark.parametrize(
+    ("name", "ranker"),
+    [(name, ranker) for name in METHODS for ranker in RANKERS if name in NETWORK_METHODS or ranker == "lambdamart"],
+)
 
 
 @every_method
@@ -78,7 +91,7 @@ def test_settings_survive_a_round_trip(name: str) -> None:
     assert build(type(method), plain(method)) == method
 
 
-@every_method
+@every_network_method
 def test_masked_places_change_nothing(name: str, clicks: Clicks) -> None:
     learner, batch = learner_of(name, clicks), first_batch(clicks)
     assert not batch.mask.all()
@@ -92,7 +105,7 @@ def test_masked_places_change_nothing(name: str, clicks: Clicks) -> None:
         assert torch.equal(one, other)
 
 
-@every_method
+@every_network_method
 def test_longer_padding_changes_nothing(name: str, clicks: Clicks) -> None:
     learner = learner_of(name, clicks)
     short = np.flatnonzero(np.diff(clicks.offsets) <= 6)[:8]
@@ -108,7 +121,7 @@ def test_longer_padding_changes_nothing(name: str, clicks: Clicks) -> None:
     assert total(learner, cut).item() == pytest.approx(total(learner, alone).item(), rel=1e-5)
 
 
-@every_method
+@every_network_method
 def test_gradients_are_finite_without_clicks_and_with_huge_scores(name: str, clicks: Clicks) -> None:
     learner, batch = learner_of(name, clicks), first_batch(clicks)
     empty = replace(batch, clicks=torch.zeros_like(batch.clicks))
@@ -119,7 +132,7 @@ def test_gradients_are_finite_without_clicks_and_with_huge_scores(name: str, cli
         assert torch.isfinite(gradient).all()
 
 
-@every_method
+@every_network_method
 def test_lists_of_one_document_are_finite(name: str, clicks: Clicks) -> None:
     learner = learner_of(name, clicks)
     single = np.flatnonzero(np.diff(clicks.offsets) == 1)
@@ -128,7 +141,7 @@ def test_lists_of_one_document_are_finite(name: str, clicks: Clicks) -> None:
         assert torch.isfinite(gradient).all()
 
 
-@every_method
+@every_network_method
 def test_gradient_agrees_with_finite_differences(name: str, clicks: Clicks) -> None:
     """Along random directions, in double precision; weights that no gradient flows through are held as they are."""
     learner = learner_of(name, clicks).double()
@@ -159,7 +172,7 @@ def test_gradient_agrees_with_finite_differences(name: str, clicks: Clicks) -> N
             assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=1e-4, abs=1e-7)
 
 
-@every_method
+@every_network_method
 def test_the_loss_does_not_depend_on_how_often_the_log_is_repeated(name: str, clicks: Clicks) -> None:
     tenfold = replace(clicks, clicks=clicks.clicks * 10, impressions=clicks.impressions * 10)
     one, ten = learner_of(name, clicks), learner_of(name, tenfold)
@@ -167,7 +180,7 @@ def test_the_loss_does_not_depend_on_how_often_the_log_is_repeated(name: str, cl
         assert total(one, a).item() == pytest.approx(total(ten, b).item(), rel=1e-6)
 
 
-@every_method
+@every_network_method
 def test_sessions_and_merged_lists_have_the_same_loss(name: str, clicks: Clicks) -> None:
     """Two sessions of a list, apart or merged: the same mean over sessions."""
     half = replace(clicks, clicks=clicks.clicks // 2, impressions=clicks.impressions // 2)
@@ -178,8 +191,7 @@ def test_sessions_and_merged_lists_have_the_same_loss(name: str, clicks: Clicks)
     assert sum(apart) / 2 == pytest.approx(merged, rel=1e-5)
 
 
-@every_method
-@pytest.mark.parametrize("ranker", RANKERS)
+@every_method_and_ranker
 def test_same_seed_same_model_and_inputs_are_left_alone(name: str, ranker: str, clicks: Clicks, tmp_path: Path) -> None:
     before = [array.copy() for array in (clicks.lists.features, clicks.rows, clicks.clicks, clicks.impressions)]
     fitted = [fit(clicks, method=method_of(name), ranker=ranker_of(ranker), settings=FIT) for _ in range(2)]
@@ -196,7 +208,28 @@ def test_same_seed_same_model_and_inputs_are_left_alone(name: str, ranker: str, 
     assert loaded.method["name"] == name
 
 
-@every_method
+@pytest.mark.parametrize("name", TREES_ONLY)
+def test_methods_without_a_loss_say_which_ranker_to_take(name: str, clicks: Clicks) -> None:
+    assert isinstance(method_of(name), TreeMethod)
+    with pytest.raises(SettingError, match=f"ranker must be lambdamart for the method {name}, .*, got 'linear'"):
+        fit(clicks, method=method_of(name), ranker=Linear(), settings=FIT)
+
+
+@pytest.mark.parametrize("name", WITHOUT_OBSERVER)
+def test_trees_do_not_depend_on_how_often_the_log_is_repeated(name: str, clicks: Clicks) -> None:
+    scores = [
+        fit(
+            replace(clicks, clicks=clicks.clicks * times, impressions=clicks.impressions * times),
+            method=method_of(name),
+            ranker=LambdaMART(trees=5, leaves=4, min_data_in_leaf=5, shrinkage=0.0),
+            settings=FIT,
+        ).model.score(clicks.lists)
+        for times in (1, 8)
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+
+@every_network_method
 def test_other_seeds_give_other_networks(name: str, clicks: Clicks) -> None:
     networks = [
         fit(clicks, method=method_of(name), ranker=MLP(hidden=(8,)), settings=replace(FIT, seed=seed))
@@ -205,7 +238,7 @@ def test_other_seeds_give_other_networks(name: str, clicks: Clicks) -> None:
     assert not np.array_equal(networks[0].model.score(clicks.lists), networks[1].model.score(clicks.lists))
 
 
-@every_method
+@every_network_method
 def test_scores_do_not_depend_on_other_documents(name: str, clicks: Clicks) -> None:
     model = fit(clicks, method=method_of(name), ranker=MLP(hidden=(8,)), settings=FIT).model
     whole = model.score(clicks.lists)
@@ -213,7 +246,7 @@ def test_scores_do_not_depend_on_other_documents(name: str, clicks: Clicks) -> N
     assert model.score(reverse)[::-1] == pytest.approx(whole, rel=1e-5, abs=1e-6)
 
 
-@every_method
+@every_network_method
 def test_exposure_and_observation_are_sane(name: str, clicks: Clicks) -> None:
     learner = learner_of(name, clicks)
     exposure = learner.exposure(clicks)
@@ -227,14 +260,14 @@ def test_exposure_and_observation_are_sane(name: str, clicks: Clicks) -> None:
     assert torch.isfinite(logits).all()
 
 
-@every_method
+@every_network_method
 def test_all_parameters_are_trained_once(name: str, clicks: Clicks) -> None:
     learner = learner_of(name, clicks)
     grouped = [id(p) for _, group in learner.rates() for p in group]
     assert sorted(grouped) == sorted(id(p) for p in learner.parameters())
 
 
-@every_method
+@every_network_method
 def test_a_memory_mapped_or_read_only_log_will_do(name: str, clicks: Clicks) -> None:
     features = clicks.lists.features.copy()
     features.setflags(write=False)

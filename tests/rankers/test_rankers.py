@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +11,16 @@ from torch import nn
 
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers import RANKERS
+from clickprism.rankers.boosting import Boosting
 from clickprism.rankers.lambdamart import MAX_LEVELS, LambdaMART, Trees, _levels
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.settings import resolve
+from clickprism.types import Float32, Float64, Int64
+
+
+def boosting(features: Float32, targets: Float64, lengths: Int64) -> Boosting:
+    return Boosting(features, np.arange(len(features)), lengths, targets)
 
 
 @pytest.mark.parametrize("name", RANKERS)
@@ -91,7 +99,7 @@ def test_gains_of_grades_are_lambdarank_of_grades() -> None:
     grades[0] = 4
     ranker = LambdaMART(trees=5, leaves=4)
     lengths = np.full(40, 10)
-    ours = ranker.train(features, 2.0**grades - 1, lengths, seed=0, threads=1)
+    ours = ranker.train(boosting(features, 2.0**grades - 1, lengths), seed=0, threads=1)
     parameters = {
         "objective": "lambdarank",
         "label_gain": [0, 1, 3, 7, 15],
@@ -111,10 +119,38 @@ def test_trees_can_be_cut_and_read_again() -> None:
     rng = np.random.default_rng(2)
     features = rng.normal(size=(200, 2)).astype(np.float32)
     ranker = LambdaMART(trees=6, leaves=4, min_data_in_leaf=5)
-    trees = ranker.train(features, np.maximum(features[:, 0], 0).astype(np.float64), np.full(20, 10), seed=0, threads=1)
+    gains = np.maximum(features[:, 0], 0).astype(np.float64)
+    trees = ranker.train(boosting(features, gains, np.full(20, 10)), seed=0, threads=1)
     np.testing.assert_array_equal(trees.first(2)(features), trees(features, trees=2))
     np.testing.assert_array_equal(Trees.from_text(trees.text)(features), trees(features))
     with pytest.raises(DataError, match="is not a LightGBM model"):
         Trees.from_text("import os")
-    with pytest.raises(DataError, match="finite and not negative"):
-        ranker.train(features, features[:, 0].astype(np.float64), np.full(20, 10), seed=0, threads=1)
+
+
+def test_what_trees_grow_on_is_checked() -> None:
+    features = np.zeros((4, 1), np.float32)
+    good: dict[str, Any] = {"rows": np.arange(4), "lengths": np.array([2, 2]), "targets": np.ones(4)}
+    for bad, message in (
+        ({"targets": np.array([1.0, -1, 0, 0])}, "targets of LambdaMART must be finite and not negative"),
+        ({"targets": np.ones(3)}, r"needs 4 targets, got an array of shape \(3,\)"),
+        ({"lengths": np.array([2, 1])}, "add up to its 4 rows"),
+        ({"weights": np.ones(4)}, r"needs 2 weights, got an array of shape \(4,\)"),
+        ({"weights": np.array([1.0, np.nan])}, "weights of groups must be finite"),
+        ({"weights": np.zeros(2)}, "no group has a weight above 0"),
+    ):
+        with pytest.raises(DataError, match=message):
+            Boosting(features, **{**good, **bad})
+
+
+def test_rows_weigh_alike_within_a_group_and_documents_one_on_average() -> None:
+    twice = Boosting(
+        np.zeros((3, 1), np.float32),
+        np.array([0, 1, 2, 0, 1, 2]),
+        np.array([3, 3]),
+        np.zeros(6),
+        weights=np.array([3.0, 1.0]),
+    )
+    assert twice.repetition == 2
+    weights = twice.row_weights()
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([0.75] * 3 + [0.25] * 3)
