@@ -23,7 +23,8 @@ lint: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/lint-imports
 
 bench: $(READY) ## every benchmark: our figure, the peer's or the limit's, ratio, bar, ok or short
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 docs: $(READY) ## write docs/cli.md anew from the code
 	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md

@@ -33,8 +33,8 @@ def add_pairs(scores: Float64, sessions: Sessions, biases: Float64, truncation: 
         clicks = int(hits.sum())
         if clicks == 0 or clicks == length:  # noqa: PLR1714 (a set is slow when compiled)
             continue
-        for i in range(length):
-            own[i] = scores[rows[start + i]]
+        for entry in range(length):
+            own[entry] = scores[rows[start + entry]]
         _rank(own[:length], order, rank)
         best = discounts[: min(clicks, truncation)].sum()
         apart = own[order[0]] != own[order[length - 1]]
@@ -60,9 +60,9 @@ def add_pairs(scores: Float64, sessions: Sessions, biases: Float64, truncation: 
                 parts[1, i] += pull * (1 - chance)
                 parts[1, j] += pull * (1 - chance)
         scale = weights[session] * (math.log2(1 + total) / total if total > 0 else 1.0)
-        for i in range(length):
-            derivatives[0, rows[start + i]] += scale * parts[0, i]
-            derivatives[1, rows[start + i]] += scale * parts[1, i]
+        for entry in range(length):
+            derivatives[0, rows[start + entry]] += scale * parts[0, entry]
+            derivatives[1, rows[start + entry]] += scale * parts[1, entry]
 
 
 @compiled
