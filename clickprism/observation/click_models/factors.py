@@ -1,0 +1,239 @@
+"""P(click) = attraction x observation, by maximum likelihood on counts: the solver behind PBM and UBM.
+
+Clicks and impressions are counted by document and cell; a cell is what observation depends on, the position for the
+PBM, position and last click for the UBM. The logarithm of the likelihood,
+
+    sum over groups of  c log(a t) + (n - c) log(1 - a t),        a of the document, t of the cell, both at most 1,
+
+is concave in log a and log t. So it has one maximum, which EM (Dempster et al. 1977) climbs in thousands of steps, the
+slower the smaller a t is. Here each document's a is solved for exactly, given t, by Newton's method in one unknown;
+what remains is a concave function of the few t, climbed by Newton's method too, whose matrix is a sum over documents.
+A step of Newton is an estimate of the way that is left, so that the curve has stopped when the step is small: no
+likelihood, which is flat long before, is looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+
+from clickprism.compiled import compiled
+from clickprism.types import Float64, Int64
+
+Pseudo: TypeAlias = tuple[float, float]  # clicks and skips that every probability starts with
+Table: TypeAlias = tuple[Int64, Int64, Float64, Float64]  # offsets, cells, clicks, skips
+NO_PRIOR: Pseudo = (0.0, 0.0)
+_INNER = 50
+_LONGEST = 2.0  # step of log t
+_HALVINGS = 40
+_FINEST = 1e-8  # below this, steps are rounding
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """A log counted by document and cell.
+
+    Attributes:
+        offsets: document i owns the groups `offsets[i]` to `offsets[i + 1]`, [documents + 1].
+        cells: the cell of each group, from 0.
+        clicks: [groups].
+        impressions: [groups].
+        size: how many cells there are.
+    """
+
+    offsets: Int64
+    cells: Int64
+    clicks: Float64
+    impressions: Float64
+    size: int
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """What was found: `attraction` [documents], `observation` [cells], and whether and after how many steps."""
+
+    attraction: Float64
+    observation: Float64
+    iterations: int
+    converged: bool
+
+
+def fit_factors(
+    groups: Groups, *, start: Float64 | None, tolerance: float, max_iterations: int, prior: Pseudo = NO_PRIOR
+) -> Factors:
+    """The most probable attraction and observation.
+
+    Without a prior, only products are known: a and t may trade a constant. Then t is at most 1 and somewhere 1, which
+    loses no likelihood: scaling t up until it is, and a down, keeps all products and bounds. Cells without impressions
+    are nan, documents without clicks 0. Pseudo-counts add  clicks log x + skips log(1 - x)  for every probability x:
+    as if each document had been shown so often where everything is seen, and each cell with what always attracts.
+
+    Args:
+        groups: the counts.
+        start: observation to start from, [cells]; nan and values outside (0, 1] are replaced.
+        tolerance: stop when no observation is further from its limit than this, relative to itself.
+        max_iterations: Newton steps, at most.
+        prior: clicks and skips.
+    """
+    shown, clicked = (
+        np.bincount(groups.cells, weights=weights, minlength=groups.size).astype(np.float64)
+        for weights in (groups.impressions, groups.clicks)
+    )
+    known = start is not None and bool(np.isfinite(start).any())
+    rates = (clicked + prior[0]) / np.maximum(shown + sum(prior), 1e-300)
+    observation = rates / max(float(rates.max(initial=0.0)), 1e-300)
+    if start is not None and known:
+        sound = np.isfinite(start) & (start > 0) & (start <= 1)
+        observation = np.where(sound, np.where(sound, start, 1.0), observation)
+    observation = np.where(clicked + prior[0] > 0, np.clip(observation, 1e-9, 1 - 1e-3 * (prior[1] > 0)), 0.0)
+    documents = len(groups.offsets) - 1
+    found = _climb(
+        _table(groups, prior),
+        np.append(observation, 1.0),
+        np.full(documents, 0.5),
+        tolerance=max(tolerance, _FINEST),
+        max_iterations=max_iterations,
+    )
+    observation, attraction = found.observation[:-1], found.attraction
+    if prior == NO_PRIOR:
+        top = float(observation.max(initial=0.0)) or 1.0
+        observation, attraction = np.where(shown > 0, observation / top, np.nan), attraction * top
+    return Factors(attraction, observation, found.iterations, found.converged)
+
+
+def _table(groups: Groups, prior: Pseudo) -> Table:
+    """The groups, and pseudo-counts as further ones: of a cell always seen, and of a document that always attracts."""
+    skips = groups.impressions - groups.clicks
+    if prior == NO_PRIOR:
+        return groups.offsets, groups.cells, groups.clicks, skips
+    documents = len(groups.offsets) - 1
+    ends = groups.offsets[1:]
+    return (
+        np.append(groups.offsets + np.arange(documents + 1), len(skips) + documents + groups.size),
+        np.append(np.insert(groups.cells, ends, groups.size), np.arange(groups.size)),
+        np.append(np.insert(groups.clicks, ends, prior[0]), np.full(groups.size, prior[0])),
+        np.append(np.insert(skips, ends, prior[1]), np.full(groups.size, prior[1])),
+    )
+
+
+def _climb(
+    table: Table, observation: Float64, attraction: Float64, *, tolerance: float, max_iterations: int
+) -> Factors:
+    """Newton's method in log t, kept at or below 0 by projection (Bertsekas 1982), with halved steps if need be.
+
+    The last cell is always seen; cells of observation 0 stay so.
+    """
+    moving = observation > 0
+    moving[-1] = False
+    value, attraction, gradient, curvature = _at(table, observation, attraction)
+    iteration = 0
+    for iteration in range(1, max_iterations + 1):
+        free = np.flatnonzero(moving & ((observation < 1) | (gradient < -_FINEST * curvature.diagonal())))
+        if len(free) == 0:
+            return Factors(attraction, observation, iteration, True)
+        matrix = curvature[np.ix_(free, free)]
+        ridge = 1e-12 * matrix.diagonal().max() + 1e-9 * matrix.diagonal() + 1e-300
+        step = np.clip(np.linalg.solve(matrix + np.diag(ridge), gradient[free]), -_LONGEST, _LONGEST)
+        share = 1.0
+        for _ in range(_HALVINGS):
+            moved = observation.copy()
+            moved[free] = np.minimum(observation[free] * np.exp(share * step), 1.0)
+            way = np.log(moved[free] / observation[free])
+            reached = _at(table, moved, attraction)
+            if reached[0] >= value + 1e-4 * float(way @ gradient[free]) - 1e-12 * abs(value):
+                break
+            share /= 2
+        else:
+            break
+        observation, (value, attraction, gradient, curvature) = moved, reached
+        if float(np.abs(way).max()) < tolerance * share:
+            return Factors(attraction, observation, iteration, True)
+    return Factors(attraction, observation, iteration, False)
+
+
+def _at(table: Table, observation: Float64, attraction: Float64) -> tuple[float, Float64, Float64, Float64]:
+    """Likelihood, best attraction, gradient and -Hessian by log t; the search starts from `attraction`."""
+    size = len(observation)
+    attraction, gradient, curvature = attraction.copy(), np.zeros(size), np.zeros((size, size))
+    value = _profile(table, observation, attraction, (gradient, curvature))
+    return value, attraction, gradient, curvature
+
+
+@compiled
+def _profile(table: Table, observation: Float64, attraction: Float64, sums: tuple[Float64, Float64]) -> float:
+    """The likelihood with the best attraction for this observation, which is written; gradient and -Hessian by log t.
+
+    With weights w = (n - c) p / (1 - p)^2, p = a t, the -Hessian is diag(sum w) - sum over documents of w w' / sum(w):
+    the Laplacian of the graph in which documents tie cells together. Where attraction is at its bound the second term
+    is left out. A document beyond the length of `attraction` always attracts.
+    """
+    offsets, cells, clicks, skips = table
+    gradient, curvature = sums
+    value = 0.0
+    weights = np.zeros(len(observation))
+    for document in range(len(offsets) - 1):
+        first, last = offsets[document], offsets[document + 1]
+        chance = 1.0
+        if document < len(attraction):
+            chance = _attraction(table, document, observation, attraction[document])
+            attraction[document] = chance
+        total = 0.0
+        for group in range(first, last):
+            cell = cells[group]
+            both = chance * observation[cell]
+            rest = max(1 - both, 1e-12)
+            weight = skips[group] * both / rest**2
+            value += clicks[group] * np.log(max(both, 1e-300))
+            if skips[group] > 0:
+                value += skips[group] * np.log1p(-both)
+            gradient[cell] += clicks[group] - weight * rest
+            curvature[cell, cell] += weight
+            weights[group - first] = weight
+            total += weight
+        if chance < 1 and total > 0:
+            for group in range(first, last):
+                scaled = weights[group - first] / total
+                for other in range(first, last):
+                    curvature[cells[group], cells[other]] -= scaled * weights[other - first]
+    return value
+
+
+@compiled
+def _attraction(table: Table, document: int, observation: Float64, start: float) -> float:
+    """The best attraction of one document: the root of  clicks - sum (n - c) a t / (1 - a t)  in (0, 1], or 1.
+
+    The root lies between c / (c + s) and c / s, with s the sum of (n - c) t. Newton's method in log a, which comes to
+    it from above after one step at most; should rounding lead it astray, the interval is halved.
+    """
+    offsets, cells, clicks, skips = table
+    first, last = offsets[document], offsets[document + 1]
+    found, missed, slope = 0.0, 0.0, 0.0
+    for group in range(first, last):
+        seen = observation[cells[group]]
+        found += clicks[group]
+        missed += skips[group] * seen
+        if skips[group] > 0:
+            slope += skips[group] * seen / max(1 - seen, 1e-300)
+    if slope <= found:
+        return 1.0 if found > 0 else 0.0
+    low, high = found / (found + missed), min(1.0, found / missed)
+    chance = max(min(max(start, low), high - 1e-12), low)
+    for _ in range(_INNER):
+        odds, bend = 0.0, 0.0
+        for group in range(first, last):
+            both = chance * observation[cells[group]]
+            part = skips[group] * both / (1 - both)
+            odds += part
+            bend += part / (1 - both)
+        low, high = (chance, high) if found > odds else (low, chance)
+        further = chance * np.exp(min((found - odds) / max(bend, 1e-300), 5.0))
+        if not low < further < high:
+            further = 0.5 * (low + high)
+        if abs(further - chance) <= 1e-14 * chance:
+            break
+        chance = further
+    return chance
