@@ -315,6 +315,8 @@ class Batch:
         positions: from 1; 1 where masked, [lists, places].
         clicks: scaled click counts, 0 where masked, [lists, places].
         impressions: scaled impressions, [lists].
+        total: makes a sum over this batch one over all processes that have a part of it (`torchrun`), without a
+            gradient; a loss that divides by such a sum must take it from here, every time.
     """
 
     features: torch.Tensor
@@ -322,6 +324,7 @@ class Batch:
     positions: torch.Tensor
     clicks: torch.Tensor
     impressions: torch.Tensor
+    total: Callable[[torch.Tensor], torch.Tensor] = lambda sums: sums
 
 
 def concatenate(parts: Sequence[Clicks]) -> Clicks:

@@ -11,6 +11,7 @@ from clickprism import __version__
 from clickprism.cli import compare, data, demo, evaluate, simulate, train
 from clickprism.cli.output import fail
 from clickprism.errors import ClickprismError, DataError, missing_extra
+from clickprism.training.processes import alone
 
 INTERRUPTED = 130
 EXIT_CODES = {
@@ -74,8 +75,12 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def clickprism(
-    version: Annotated[
+    ctx: typer.Context,
+    version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """A click is relevance times observation; clickprism splits the two."""
+    if ctx.invoked_subcommand not in (None, "train"):
+        more = "; --jobs runs several at a time" if ctx.invoked_subcommand == "compare" else ""
+        alone(f"clickprism {ctx.invoked_subcommand}", remedy=f"run it without torchrun{more}")

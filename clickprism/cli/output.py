@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Say what is wrong and end."""
-    typer.echo(f"error: {message}" if code != 130 else message, err=True)
+    """Say what is wrong and end; of several processes, all but the first say who they are."""
+    rank = os.environ.get("RANK", "0")
+    who = "" if rank == "0" else f" (process {rank})"
+    typer.echo(f"error{who}: {message}" if code != 130 else message + who, err=True)
     raise typer.Exit(code)
 
 

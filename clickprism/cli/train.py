@@ -27,7 +27,8 @@ DEFAULT_METHOD = "dla"
 EPILOG = (
     "Examples:\n\nclickprism train --method dla --ranker mlp --out runs/dla\n\n"
     "clickprism train --clicks clicks.npz --method ipw --set methods.ipw.floor=0.05 --out runs/ipw\n\n"
-    "clickprism train --resume --epochs 200 --out runs/dla"
+    "clickprism train --resume --epochs 200 --out runs/dla\n\n"
+    "torchrun --standalone --nproc-per-node 2 -m clickprism train --out runs/dla"
 )
 
 
@@ -75,15 +76,18 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Train a ranker on clicks; Ctrl-C keeps the best so far."""
+    from clickprism.cli.app import INTERRUPTED
     from clickprism.errors import DataError, SettingError
     from clickprism.experiment import train_ranker
     from clickprism.experiment.train import CHECKPOINT
     from clickprism.experiment.train import SETTINGS as KEPT
+    from clickprism.training.processes import place
 
     for name, value in (("--user", user), ("--sessions", sessions)):
         if clicks is not None and value is not None:
             raise SettingError(name, value, "not be given with --clicks, whose clicks are made already")
-    if resume and not any((out / file).is_file() for file in (KEPT, CHECKPOINT)):
+    first = place()[0] == 0
+    if resume and first and not any((out / file).is_file() for file in (KEPT, CHECKPOINT)):
         remedy = "Name the folder of an earlier run, or leave --resume out"
         raise DataError("there is nothing to resume", file=out, remedy=remedy)
     if resume and config is None and (out / KEPT).exists():
@@ -115,10 +119,11 @@ def command(
         "observation": None if fitted.observation is None else fitted.observation.tolist(),
         "truth": None if trained.truth is None else (trained.truth / trained.truth[0]).tolist(),
     }
+    interrupted = fitted.stopped == "interrupted"
+    if not first:
+        raise typer.Exit(INTERRUPTED if interrupted else 0)
     output.result(_text(data), data)
-    if fitted.stopped == "interrupted":
-        from clickprism.cli.app import INTERRUPTED
-
+    if interrupted:
         files = [("--clicks", clicks), ("--held-out", held_out)]
         given = [word for name, file in files if file is not None for word in (name, file)]
         trees = settings.ranker["name"] == "lambdamart"

@@ -88,7 +88,8 @@ class InversePropensityLearner(Learner):
         """Softmax cross entropy on the weighted clicks."""
         weighted = batch.clicks * torch.exp(-self.log_observation[batch.positions - 1])
         if self.self_normalise:
-            weighted = weighted * (batch.clicks.sum() / weighted.sum().clamp_min(1e-12))
+            clicked, weight = batch.total(torch.stack([batch.clicks.sum(), weighted.sum()]))
+            weighted = weighted * (clicked / weight.clamp_min(1e-12))
         return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
 
     def observation(self) -> Float64:

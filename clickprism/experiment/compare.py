@@ -24,6 +24,7 @@ from clickprism.experiment.settings import ExperimentSettings
 from clickprism.experiment.stages import LEAST_OBSERVATION, load_data, make_method, simulate_log, train_method
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
+from clickprism.training.processes import alone
 from clickprism.training.settings import Fitted
 from clickprism.types import Clicks, Float64
 
@@ -78,6 +79,7 @@ def compare_methods(
         jobs: how many processes; where fit.threads is 0 they share the cores.
         on_run: called after each run, in any order.
     """
+    alone("a comparison", remedy="run it without torchrun; --jobs runs several at a time")
     choose(RANKERS, settings.ranker, path="ranker")
     for label in settings.methods:
         make_method(settings, label)

@@ -12,6 +12,7 @@ from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
 from clickprism.experiment.stages import load_data, simulate_log, train_method
 from clickprism.settings import to_toml
+from clickprism.training.processes import place
 from clickprism.training.settings import Fitted
 from clickprism.types import Clicks, Dataset, Float64, Simulation
 
@@ -50,7 +51,7 @@ def train_ranker(
     """Train one method with the first seed of the settings, and save the model with its normaliser.
 
     The folder gets model/, metrics.jsonl, settings.toml (which `read_settings` takes back, and which names the file
-    of clicks in a comment) and a checkpoint.
+    of clicks in a comment) and a checkpoint. Where several processes train together (`torchrun`), the first writes.
 
     Args:
         settings: of the experiment.
@@ -64,12 +65,15 @@ def train_ranker(
     """
     seed = settings.seeds[0]
     kept = to_toml(resolved(replace(settings, seeds=(seed,)), methods=[label]))
-    make_folder(out)
+    first = place()[0] == 0
+    if first:
+        make_folder(out)
     data = load_data(settings.data)
     log, truth, validation = _log(settings, data.dataset, seed, clicks, held_out)
-    if not resume:
-        (out / CHECKPOINT).unlink(missing_ok=True)
-    (out / SETTINGS).write_text(_made_from(clicks) + kept, encoding="utf-8")
+    if first:
+        if not resume:
+            (out / CHECKPOINT).unlink(missing_ok=True)
+        (out / SETTINGS).write_text(_made_from(clicks) + kept, encoding="utf-8")
     fitted = train_method(
         settings,
         data.dataset,
@@ -82,7 +86,8 @@ def train_ranker(
         resume=resume,
         show=show,
     )
-    fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
+    if first:
+        fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
     return Trained(fitted, log, truth, out / MODEL)
 
 

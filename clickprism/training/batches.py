@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -32,11 +33,41 @@ def pad(clicks: Clicks, chosen: Int64, *, scale: float = 1.0) -> Batch:
     )
 
 
-def batches(clicks: Clicks, size: int, *, shuffle: tuple[int, int] | None = None) -> Iterator[Batch]:
-    """All ranked lists that are not empty, `size` at a time, in order or shuffled by (seed, epoch)."""
-    chosen = np.flatnonzero(np.diff(clicks.offsets) > 0)
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What one process has of a batch.
+
+    Attributes:
+        batch: its ranked lists; where there are fewer than processes, one that is another's, with no weight.
+        weight: its lists over those of the whole batch.
+        lists: of the whole batch.
+    """
+
+    batch: Batch
+    weight: float
+    lists: int
+
+
+def shares(
+    clicks: Clicks, size: int, *, shuffle: tuple[int, int] | None = None, rank: int = 0, processes: int = 1
+) -> Iterator[Share]:
+    """Of every `size` ranked lists that are not empty, in order or shuffled by (seed, epoch), the part of one process.
+
+    The parts differ by at most one list, and by little in documents.
+    """
+    lengths = np.diff(clicks.offsets)
+    chosen = np.flatnonzero(lengths > 0)
     scale = clicks.sessions / max(len(clicks), 1)
     if shuffle is not None:
         chosen = np.random.default_rng(shuffle).permutation(chosen)
     for start in range(0, len(chosen), size):
-        yield pad(clicks, chosen[start : start + size], scale=scale)
+        whole = chosen[start : start + size]
+        mine = whole
+        if processes > 1:
+            mine = whole[np.sort(np.argsort(-lengths[whole], kind="stable")[rank::processes])]
+        yield Share(pad(clicks, mine if len(mine) else whole[:1], scale=scale), len(mine) / len(whole), len(whole))
+
+
+def batches(clicks: Clicks, size: int, *, shuffle: tuple[int, int] | None = None) -> Iterator[Batch]:
+    """All ranked lists that are not empty, `size` at a time, in order or shuffled by (seed, epoch)."""
+    return (share.batch for share in shares(clicks, size, shuffle=shuffle))

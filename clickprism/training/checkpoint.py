@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_of
 from safetensors.torch import save_file
 
 from clickprism.debias.base import Learner
@@ -47,12 +48,16 @@ def save(
     os.replace(part, path)
 
 
-def load(path: Path, learner: Learner, optimiser: torch.optim.Optimizer, *, plan: Plain) -> tuple[Progress, Weights]:
-    """Put learner and optimiser back where they were; return where the loop stood, and the best weights."""
+def load(
+    content: bytes, learner: Learner, optimiser: torch.optim.Optimizer, *, plan: Plain, path: Path | None
+) -> tuple[Progress, Weights]:
+    """Put learner and optimiser back where they were; return where the loop stood, and the best weights.
+
+    `content` is that of the file at `path`, which other machines need not have.
+    """
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        tensors = tensors_of(content)
+        metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
         if int(metadata["format"]) != FORMAT:
             raise DataError(f"is a checkpoint of format {metadata['format']}, this version reads {FORMAT}", file=path)
         progress = _progress(json.loads(metadata["progress"]))

@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,17 +16,18 @@ import numpy as np
 import torch
 
 from clickprism.data.clicks import fingerprint
-from clickprism.debias.base import Learner, Method
+from clickprism.debias.base import Learner, NetworkMethod
 from clickprism.debias.listwise import softmax_loss
 from clickprism.errors import TrainingError
 from clickprism.model import network_scores
 from clickprism.rankers.base import NetworkRanker
 from clickprism.settings import plain
 from clickprism.training import checkpoint, journal
-from clickprism.training.batches import batches
+from clickprism.training.batches import Share, batches, shares
 from clickprism.training.display import bar
+from clickprism.training.processes import Group, joined, share_of_threads
 from clickprism.training.settings import FitSettings, Plain, Progress, Record, Stopped, Validation
-from clickprism.types import Batch, Clicks
+from clickprism.types import Clicks
 
 RUNAWAY: Final = 1e3
 OPTIMISERS: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
@@ -38,7 +41,7 @@ OPTIMISERS: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
 def train(
     clicks: Clicks,
     *,
-    method: Method,
+    method: NetworkMethod,
     ranker: NetworkRanker,
     settings: FitSettings,
     validation: Validation | Clicks | None,
@@ -47,13 +50,20 @@ def train(
     show: bool | None,
 ) -> tuple[Learner, Progress, Stopped]:
     """Train a learner; what comes back holds the best weights by validation, or the last without one."""
-    with _torch_set_for(settings):
+    with joined() as group, _torch_set_for(settings):
+        saved = None if out is None else out / "checkpoint.safetensors"
+        if not group.first:
+            out, show = None, False
         learner = method.learner(ranker.build(clicks.lists.features.shape[1]), clicks)
-        loop = _Loop(learner, _optimiser(learner, settings), clicks, settings, validation)
-        plan = {} if out is None else _plan(clicks, method, ranker, settings, validation)
-        saved = out / "checkpoint.safetensors" if out is not None else None
-        if resume and saved is not None and saved.exists():
-            loop.progress, loop.best = checkpoint.load(saved, learner, loop.optimiser, plan=plan)
+        optimiser = _optimiser(learner, settings)
+        loop = _Loop(learner, optimiser, clicks, settings=settings, validation=validation, group=group)
+        plan = {} if out is None and group.size == 1 else _plan(clicks, method, ranker, settings, validation)
+        ends = {"fit.epochs": settings.epochs, "fit.patience": settings.patience, "resume": resume}
+        group.check_same({**plan, **ends})
+        if resume:
+            content = group.share(lambda: saved.read_bytes() if saved is not None and saved.exists() else b"")
+            if content:
+                loop.progress, loop.best = checkpoint.load(content, learner, optimiser, plan=plan, path=saved)
         journal.start(out, loop.progress.history)
         title = f"{method.name} · {ranker.name}"
         stopped: Stopped = "epochs"
@@ -65,15 +75,12 @@ def train(
                         break
                     record = loop.epoch()
                     journal.add(out, record)
-                    if saved is not None and (
-                        record.epoch % settings.checkpoint_every == 0 or record.epoch == settings.epochs
-                    ):
-                        checkpoint.save(
-                            saved, learner, loop.optimiser, best=loop.best, progress=loop.progress, plan=plan
-                        )
+                    due = record.epoch % settings.checkpoint_every == 0 or record.epoch == settings.epochs
+                    if due and out is not None and saved is not None:
+                        checkpoint.save(saved, learner, optimiser, best=loop.best, progress=loop.progress, plan=plan)
                     display(record)
             except KeyboardInterrupt:
-                if loop.progress.epoch == 0:
+                if loop.progress.epoch == 0 or not group.agreed:
                     raise
                 stopped = "interrupted"
         learner.load_state_dict(loop.best)
@@ -89,14 +96,17 @@ class _Loop:
         learner: Learner,
         optimiser: torch.optim.Optimizer,
         clicks: Clicks,
+        *,
         settings: FitSettings,
         validation: Validation | Clicks | None,
+        group: Group,
     ) -> None:
         self.learner = learner
         self.optimiser = optimiser
         self.clicks = clicks
         self.settings = settings
         self.validation = validation
+        self.group = group
         self.progress = Progress()
         self.best = self._weights()
 
@@ -104,58 +114,87 @@ class _Loop:
         """Go over all ranked lists once, validate where it is due, and keep the best."""
         settings, progress, start = self.settings, self.progress, time.perf_counter()
         epoch = progress.epoch + 1
-        torch.manual_seed(settings.seed * 1_000_003 + epoch)
+        torch.manual_seed(settings.seed * 1_000_003 + epoch + 2**32 * self.group.rank)
+        self.group.copy(self.learner.state_dict().values())
         self.learner.train()
         step, lists, norms = progress.step, 0, 0.0
         sums: dict[str, float] = {}
-        for batch in batches(self.clicks, settings.batch_size, shuffle=(settings.seed, epoch)):
+        part = {"rank": self.group.rank, "processes": self.group.size}
+        for share in shares(self.clicks, settings.batch_size, shuffle=(settings.seed, epoch), **part):
             step += 1
-            parts, norm = self._step(batch, f"in epoch {epoch}, step {step}")
-            for name, part in parts.items():
-                sums[name] = sums.get(name, 0.0) + part * len(batch.clicks)
-            norms += norm * len(batch.clicks)
-            lists += len(batch.clicks)
+            parts, norm = self._step(share, f"in epoch {epoch}, step {step}")
+            for name, value in parts.items():
+                sums[name] = sums.get(name, 0.0) + value * share.lists
+            norms += norm * share.lists
+            lists += share.lists
         means = {name: value / lists for name, value in sums.items()}
         _check_runaway(means, progress, epoch, settings)
         seconds = time.perf_counter() - start
         due = epoch % settings.evaluate_every == 0 or epoch == settings.epochs
-        value = self._validate() if due else None
-        record = Record(epoch, step, means, norms / lists, lists / seconds, seconds, value)
+        measured = self._validate() if due else None
+        record = Record(epoch, step, means, norms / lists, lists / seconds, seconds, measured)
         progress.epoch, progress.step = epoch, step
         progress.history.append(record)
-        if progress.is_best(value, self.validation):
-            progress.best_epoch, progress.best_value, progress.waited = epoch, value, 0
+        if progress.is_best(measured, self.validation):
+            progress.best_epoch, progress.best_value, progress.waited = epoch, measured, 0
             self.best = self._weights()
-        elif value is not None:
+        elif measured is not None:
             progress.waited += 1
         return record
 
-    def _step(self, batch: Batch, where: str) -> tuple[dict[str, float], float]:
+    def _step(self, share: Share, where: str) -> tuple[dict[str, float], float]:
+        """One step by the mean over the whole batch, of which the processes each add their part."""
+        batch = replace(share.batch, total=partial(self._total, share)) if self.group.size > 1 else share.batch
         parts = self.learner.loss(batch)
-        values = {name: float(part.detach()) for name, part in parts.items()}
-        _check_finite(values, where, self.settings)
+        losses = torch.stack(list(parts.values())) * share.weight
         self.optimiser.zero_grad()
-        torch.autograd.backward(torch.stack(list(parts.values())).sum())
+        torch.autograd.backward(losses.sum())
+        with torch.no_grad():
+            sums = self.learner.statistics(batch)
+            losses = losses.detach()
+            if self.group.size > 1:
+                sums = None if sums is None else sums * (share.weight > 0)
+                self.group.add(*self._gradients(), losses, *([] if sums is None else [sums]))
+        values = dict(zip(parts, losses.tolist(), strict=True))
+        _check_finite(values, where, self.settings)
         limit = self.settings.clip_norm if self.settings.clip_norm > 0 else math.inf
         groups = [group["params"] for group in self.optimiser.param_groups]
         norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(group, limit)) for group in groups))
         _check_finite({"gradient": norm}, where, self.settings)
         with torch.no_grad():
-            sums = self.learner.statistics(batch)
             self.optimiser.step()
             if sums is not None:
                 self.learner.update(sums)
         return values, norm
 
+    def _total(self, share: Share, sums: torch.Tensor) -> torch.Tensor:
+        """Sums over the part of this process become sums over the batch."""
+        total = sums.detach() * (share.weight > 0)
+        self.group.add(total)
+        return total
+
+    def _gradients(self) -> Iterator[torch.Tensor]:
+        """Those of all parameters, 0 where this part of the batch gave none."""
+        for group in self.optimiser.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                yield parameter.grad
+
     def _validate(self) -> float | None:
-        if self.validation is None:
+        """The value of the epoch, measured by the first process."""
+        validation = self.validation
+        if validation is None:
             return None
         self.learner.train(mode=False)
-        if isinstance(self.validation, Validation):
-            return self.validation.of(lambda lists: network_scores(self.learner.ranker, lists.features))
+        return float(self.group.share(lambda: repr(self._value(validation)).encode()))
+
+    def _value(self, validation: Validation | Clicks) -> float:
+        if isinstance(validation, Validation):
+            return validation.of(lambda lists: network_scores(self.learner.ranker, lists.features))
         total, lists = 0.0, 0
         with torch.no_grad():
-            for batch in batches(self.validation, max(self.settings.batch_size, 1024)):
+            for batch in batches(validation, max(self.settings.batch_size, 1024)):
                 loss = softmax_loss(self.learner.click_logits(batch), batch.clicks, mask=batch.mask)
                 total, lists = total - float(loss) * len(batch.clicks), lists + len(batch.clicks)
         return total / max(lists, 1)
@@ -198,8 +237,9 @@ def _torch_set_for(settings: FitSettings) -> Iterator[None]:
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        if settings.threads:
-            torch.set_num_threads(settings.threads)
+        wanted = share_of_threads(settings.threads)
+        if wanted:
+            torch.set_num_threads(wanted)
         torch.use_deterministic_algorithms(True)
         try:
             yield
@@ -228,7 +268,7 @@ def _optimiser(learner: Learner, settings: FitSettings) -> torch.optim.Optimizer
 
 def _plan(
     clicks: Clicks,
-    method: Method,
+    method: NetworkMethod,
     ranker: NetworkRanker,
     settings: FitSettings,
     validation: Validation | Clicks | None,

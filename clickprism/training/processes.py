@@ -1,0 +1,275 @@
+"""Several processes that train together, as `torchrun` starts them: who is here, what they add up and what they share.
+
+Every process holds the same data and the same network and takes its part of each batch; what they add up is the sum
+over the whole batch, so all take the step that one process alone would take. Without `torchrun` there is one process,
+and nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from clickprism.errors import DataError, SettingError, TrainingError
+
+if TYPE_CHECKING:
+    import torch
+
+TIMEOUT: Final = timedelta(minutes=30)
+FINE, FAILED, INTERRUPTED = range(3)
+
+
+def place() -> tuple[int, int]:
+    """The number of this process, from 0, and how many there are, by the variables that `torchrun` sets.
+
+    >>> place()
+    (0, 1)
+    """
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        return 0, 1
+    rank, size = _number("RANK", 0), _number("WORLD_SIZE", 1)
+    if rank >= size:
+        raise SettingError("RANK", rank, f"be below WORLD_SIZE, which is {size}")
+    return rank, size
+
+
+def alone(what: str, *, remedy: str) -> None:
+    """Refuse to do in several processes what only one should do."""
+    size = place()[1]
+    if size > 1:
+        raise SettingError("WORLD_SIZE", size, f"be 1 for {what}, whose work is not shared ({remedy})")
+
+
+def share_of_threads(threads: int) -> int:
+    """`threads`, where it says how many; where it is 0 and several processes share a machine, a part of its cores."""
+    if threads or place()[1] == 1:
+        return threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // _number("LOCAL_WORLD_SIZE", 1))
+
+
+class Group:
+    """The processes that train together; the first of them is the one that writes, shows and validates.
+
+    Attributes:
+        rank: the number of this process, from 0.
+        size: how many there are.
+        agreed: whether a Ctrl-C that ends the loop ends it in all of them at the same step.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1, handle: Any = None) -> None:
+        self.rank = rank
+        self.size = size
+        self.agreed = size == 1
+        self._handle = handle
+        self._asked = False
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes, shows and validates."""
+        return self.rank == 0
+
+    def add(self, *tensors: torch.Tensor) -> None:
+        """Add each tensor up over the processes, in place, all in one message.
+
+        Where Ctrl-C was pressed in any of them, all raise KeyboardInterrupt here.
+        """
+        if self.size == 1:
+            return
+        import torch
+
+        asked = tensors[0].new_full((1,), float(self._asked))
+        flat = torch.cat([*(tensor.detach().reshape(-1).to(asked.dtype) for tensor in tensors), asked])
+        self._talk(lambda distributed: distributed.all_reduce(flat, group=self._handle))
+        if float(flat[-1]) > 0:
+            self.agreed = True
+            raise KeyboardInterrupt
+        sums = torch.split(flat[:-1], [tensor.numel() for tensor in tensors])
+        with torch.no_grad():
+            for tensor, total in zip(tensors, sums, strict=True):
+                tensor.copy_(total.view_as(tensor))
+
+    def copy(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Overwrite the tensors of all by those of the first."""
+        if self.size > 1:
+            for tensor in tensors:
+                self._talk(partial(self._send, tensor))
+
+    def share(self, make: Callable[[], bytes]) -> bytes:
+        """What the first process makes, in all of them; if it fails or is interrupted, so do all."""
+        if self.size == 1:
+            return make()
+        import torch
+
+        content, state = b"", FINE
+        failure: BaseException | None = None
+        if self.first:
+            try:
+                content = make()
+            except KeyboardInterrupt as error:
+                state, failure, self.agreed = INTERRUPTED, error, True
+            except Exception as error:
+                state, failure = FAILED, error
+        head = torch.tensor([state, len(content)])
+        self.copy([head])
+        if failure is not None:
+            raise failure
+        state, length = head.tolist()
+        if state == INTERRUPTED:
+            self.agreed = True
+            raise KeyboardInterrupt
+        if state == FAILED:
+            raise TrainingError("the first process failed; its own message says why")
+        body = torch.frombuffer(bytearray(content or length + 1), dtype=torch.uint8)[:length]
+        self.copy([body])
+        return content if self.first else body.numpy().tobytes()
+
+    def wait(self) -> None:
+        """Wait until all have come here."""
+        if self.size > 1:
+            self._talk(lambda distributed: distributed.barrier(group=self._handle))
+
+    def gather(self, text: str, *, room: int = 256) -> list[str]:
+        """The texts of all processes, of at most `room` bytes each."""
+        import torch
+
+        table = torch.zeros(self.size, room)
+        content = text.encode()
+        table[self.rank, : len(content)] = torch.tensor(list(content), dtype=table.dtype)
+        self.add(table)
+        return [bytes(map(int, row)).rstrip(b"\0").decode() for row in table.tolist()]
+
+    def check_same(self, facts: Mapping[str, Any]) -> None:
+        """Refuse to go on, in all processes, where one was started with other settings or other data."""
+        if self.size == 1:
+            return
+        import torch
+
+        mine = json.loads(json.dumps(facts))
+        theirs = json.loads(self.share(lambda: json.dumps(facts).encode()))
+        other = [key for key in dict.fromkeys([*theirs, *mine]) if theirs.get(key) != mine.get(key)]
+        marks = torch.zeros(self.size)
+        marks[self.rank] = len(other)
+        self.add(marks)
+        if not marks.any():
+            return
+        remedy = "Start all processes by the same command on the same files"
+        if other:
+            key = other[0]
+            told = f"{key} is {mine.get(key)!r} in process {self.rank} and {theirs.get(key)!r} in the first"
+            raise DataError(f"the processes do not train the same: {told}", remedy=remedy)
+        numbers = ", ".join(str(rank) for rank in marks.nonzero().flatten().tolist())
+        raise DataError(f"process {numbers} does not train what the others train", remedy=remedy)
+
+    def ask(self) -> None:
+        """Ctrl-C: leave the loop with the others at their next message; at once when asked again."""
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def _send(self, tensor: torch.Tensor, distributed: Any) -> None:
+        distributed.broadcast(tensor, 0, group=self._handle)
+
+    def _talk(self, say: Callable[[Any], object]) -> None:
+        try:
+            say(_distributed())
+        except RuntimeError as error:
+            raise TrainingError(
+                f"process {self.rank} lost the others ({_first_words(error)}). The one that failed first says why; "
+                "start all of them again, with --resume to go on from the checkpoint"
+            ) from None
+
+
+_open: list[Group] = []
+_store: list[Any] = []
+_count = [0]
+
+
+@contextmanager
+def joined() -> Iterator[Group]:
+    """The group of all processes that `torchrun` started, or of this one alone; within another, the same again.
+
+    Leaving waits for the others, unless by an error: then it closes the lines, which the others notice.
+    """
+    if _open:
+        yield _open[-1]
+        return
+    size = place()[1]
+    if size == 1:
+        yield Group()
+        return
+    distributed = _distributed()
+    if distributed.is_initialized():
+        handle = None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
+        with _listening(Group(distributed.get_rank(), distributed.get_world_size(), handle)) as group:
+            yield group
+        return
+    _connect(*place())
+    try:
+        with _listening(Group(*place())) as group:
+            yield group
+            group.wait()
+    finally:
+        distributed.destroy_process_group()
+
+
+def _connect(rank: int, size: int) -> None:
+    """Make torch's process group by gloo, over the loopback where all processes are on one machine."""
+    distributed = _distributed()
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise SettingError(name, None, "be set beside RANK and WORLD_SIZE; torchrun does that")
+    if _number("LOCAL_WORLD_SIZE", 0) == size and "lo" in {name for _, name in socket.if_nameindex()}:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        if not _store:
+            _store.append(next(iter(distributed.rendezvous("env://", rank, size, timeout=TIMEOUT)))[0])
+        _count[0] += 1
+        store = distributed.PrefixStore(f"clickprism-{_count[0]}", _store[0])
+        distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    except (RuntimeError, OSError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise TrainingError(
+            f"process {rank} of {size} could not reach the others through {where} ({_first_words(error)}). Look "
+            "whether all were started, and for the firewall and GLOO_SOCKET_IFNAME"
+        ) from None
+
+
+@contextmanager
+def _listening(group: Group) -> Iterator[Group]:
+    """Ctrl-C becomes a question to all processes while they work together."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, lambda *_: group.ask()) if main else None
+    _open.append(group)
+    try:
+        yield group
+    finally:
+        _open.remove(group)
+        if main:
+            signal.signal(signal.SIGINT, before)
+
+
+def _distributed() -> Any:
+    from torch import distributed
+
+    return distributed
+
+
+def _first_words(error: Exception) -> str:
+    """The first sentence of what gloo says, without the place in its source."""
+    return str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0] if str(error) else type(error).__name__
+
+
+def _number(name: str, least: int) -> int:
+    text = os.environ.get(name, str(least))
+    if not text.isdecimal() or int(text) < least:
+        raise SettingError(name, text, f"be a whole number from {least}")
+    return int(text)
