@@ -1,0 +1,173 @@
+"""A log with random weights: how far an estimate would move on another log like it.
+
+Weights are drawn from the exponential distribution, as in the Bayesian bootstrap (Rubin 1981), for whole queries, since
+documents and clicks of one query go together. No weight is 0: what the log supports, each draw supports. Logs are
+weighted as counts, not session by session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, final, get_args
+
+import numpy as np
+
+from clickprism.errors import DataError, SettingError
+from clickprism.grouping import same_lists
+from clickprism.observation.counts import Counts
+from clickprism.observation.curve import cut, sums
+from clickprism.types import Clicks, Float64, Int64
+
+Unit = Literal["auto", "query", "list", "session"]
+BLOCKS = 1000  # queries are drawn one by one up to this many, then in that many random blocks
+FEW = 10  # queries, in effect, below which lists are drawn
+
+
+@final
+@dataclass(frozen=True)
+class Bootstrap:
+    """How intervals are made.
+
+    Attributes:
+        resamples: how many weighted logs; 0 makes no intervals.
+        confidence: the share of intervals that should hold the truth.
+        unit: what is drawn together: "query" asks how the curve would be for other queries like these, "list" for
+            other ranked lists of the same queries, "session" for other sessions of the same lists. "auto" is by query,
+            or by list where there are fewer than ten queries in effect, (sum of sessions)^2 / sum of squares.
+        seed: of the draws.
+    """
+
+    resamples: int = 200
+    confidence: float = 0.95
+    unit: Unit = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.resamples < 0:
+            raise SettingError("resamples", self.resamples, "not be negative")
+        if not 0 < self.confidence < 1:
+            raise SettingError("confidence", self.confidence, "be between 0 and 1")
+        if self.unit not in get_args(Unit):
+            raise SettingError("unit", self.unit, f"be one of {', '.join(get_args(Unit))}")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "not be negative")
+
+    def interval(self, draws: Float64) -> tuple[Float64, Float64]:
+        """The middle of the draws, [draws, positions] to lower and upper ends, [positions]."""
+        if len(draws) < 2:
+            return np.full(draws.shape[1], np.nan), np.full(draws.shape[1], np.nan)
+        tail = (1 - self.confidence) / 2
+        lower, upper = np.quantile(draws, [tail, 1 - tail], axis=0)
+        return lower, upper
+
+
+@final
+class Sample:
+    """A log as counts, as it is (draw 0) and with the weights of each draw.
+
+    Attributes:
+        clicks: the log, merged by pattern where it is known what was clicked together, else by list.
+        draws: one more than there are resamples.
+        unit: what is drawn, "query", "list" or "session".
+    """
+
+    def __init__(self, clicks: Clicks, bootstrap: Bootstrap) -> None:
+        if clicks.sessions == 0:
+            raise DataError("there are no sessions to estimate from")
+        if (np.diff(clicks.offsets) == 0).any():
+            clicks = cut(clicks, clicks.max_position)
+        self.clicks = clicks.merge(by="pattern" if clicks.are_patterns else "list")
+        self.draws = 1 + bootstrap.resamples
+        self.unit = _unit(self.clicks, bootstrap.unit)
+        self._seed = bootstrap.seed
+
+    @cached_property
+    def _pairs(self) -> tuple[Int64, Int64, Int64]:
+        """The documents and positions of the counts, and which of them each entry of the clicks is."""
+        depth = self.clicks.max_position + 1
+        keys, pair = np.unique(self.clicks.rows * depth + self.clicks.positions, return_inverse=True)
+        return keys // depth, keys % depth, pair
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The log as it is."""
+        return self._counted(self.clicks.clicks.astype(np.float64), self.clicks.list_impressions.astype(np.float64))
+
+    @cached_property
+    def _blocks(self) -> Int64:
+        """The block of queries that each document belongs to, [documents]."""
+        asked = np.unique(_queries(self.clicks))
+        blocks = np.zeros(len(self.clicks.lists), dtype=np.int64)
+        blocks[asked] = np.arange(len(asked))
+        if len(asked) > BLOCKS:
+            blocks[asked] = self._rng(0).permutation(len(asked)) % BLOCKS
+        return blocks[self.clicks.lists.list_of]
+
+    @cached_property
+    def _block_weights(self) -> Float64:
+        """The weight of each block of queries in each draw, [draws, blocks]; those of draw 0 are 1."""
+        size = int(self._blocks.max(initial=0)) + 1
+        ones = np.ones((1, size))
+        return np.concatenate([ones, *(self._rng(draw).exponential(size=(1, size)) for draw in range(1, self.draws))])
+
+    @cached_property
+    def _same_list(self) -> Int64:
+        """Which ranked lists of the clicks are the same but for what was clicked, [ranked lists]."""
+        return same_lists(self.clicks.offsets, self.clicks.rows, self.clicks.positions, np.zeros(0, np.int64))[0]
+
+    def list_weights(self, draw: int) -> Float64:
+        """The weight of each ranked list of `clicks`, [ranked lists]."""
+        weights = np.ones(len(self.clicks))
+        if draw == 0:
+            return weights
+        if self.unit == "query":
+            weights = self._block_weights[draw][self._blocks[self.clicks.rows[self.clicks.offsets[:-1]]]]
+        elif self.unit == "list":
+            weights = self._rng(draw).exponential(size=int(self._same_list.max()) + 1)[self._same_list]
+        else:
+            weights = self._rng(draw).gamma(self.clicks.impressions) / self.clicks.impressions
+        return weights
+
+    def weighted(self) -> Iterator[Counts]:
+        """The counts of each draw."""
+        counts = self.counts
+        yield counts
+        for draw in range(1, self.draws):
+            if self.unit == "query":
+                weights = self._block_weights[draw][self._blocks[counts.rows]]
+                yield Counts(counts.rows, counts.positions, counts.clicks * weights, counts.impressions * weights)
+                continue
+            weights = np.repeat(self.list_weights(draw), np.diff(self.clicks.offsets))
+            yield self._counted(self.clicks.clicks * weights, self.clicks.list_impressions * weights)
+
+    def totals(self, group: Int64, size: int, rows: Int64, *values: Float64) -> list[Float64]:
+        """Values of rows added up by group with the weights of each draw of queries, each [draws, size]."""
+        blocks = self._block_weights.shape[1]
+        place = self._blocks[rows] * size + group
+        return [self._block_weights @ sums(place, value, blocks * size).reshape(blocks, size) for value in values]
+
+    def _counted(self, clicks: Float64, impressions: Float64) -> Counts:
+        rows, positions, pair = self._pairs
+        return Counts(rows, positions, sums(pair, clicks, len(rows)), sums(pair, impressions, len(rows)))
+
+    def _rng(self, draw: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, draw])
+
+
+def _queries(clicks: Clicks) -> Int64:
+    """The query of each ranked list."""
+    return clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]]
+
+
+def _unit(clicks: Clicks, unit: Unit) -> str:
+    if unit == "session" and not clicks.are_patterns:
+        raise DataError(
+            "sessions cannot be drawn from a log in which they are merged by list",
+            remedy='Draw by "query" or "list", or merge by pattern',
+        )
+    if unit != "auto":
+        return unit
+    asked = np.bincount(_queries(clicks), weights=clicks.impressions)
+    return "query" if asked.sum() ** 2 >= FEW * (asked**2).sum() else "list"

@@ -1,0 +1,105 @@
+"""Position curves from a log: every estimator by name, with intervals, or why the log cannot support it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, final
+
+from clickprism.errors import DataError
+from clickprism.observation.bootstrap import Bootstrap, Sample
+from clickprism.observation.curve import Curve, Support, cut
+from clickprism.observation.harvest import AllPairs
+from clickprism.observation.model_curves import PositionModel
+from clickprism.observation.randomised import ClickThrough, Randomised
+from clickprism.observation.swaps import AdjacentSwaps, PivotSwaps
+from clickprism.types import Clicks, Float64
+
+
+class Estimator(Protocol):
+    """What makes a curve of a log."""
+
+    name: ClassVar[str]
+
+    def estimate(self, sample: Sample) -> tuple[Float64, Support]:
+        """The curve in every draw, [draws, positions], and what it rests on; a `DataError` says what the log lacks."""
+
+
+ESTIMATORS: dict[str, type[Any]] = {
+    "randomised": Randomised,
+    "allpairs": AllPairs,
+    "pbm": PositionModel,
+    "adjacent": AdjacentSwaps,
+    "pivot": PivotSwaps,
+    "click-through": ClickThrough,
+}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """All curves of a log.
+
+    Attributes:
+        curves: by name of the estimator.
+        refused: why the log cannot support the others, by name.
+        sessions: of the log.
+        truth: relative to position 1, where a simulation knows it.
+    """
+
+    curves: dict[str, Curve]
+    refused: dict[str, str]
+    sessions: int
+    truth: Float64 | None = field(default=None)
+
+    @property
+    def best(self) -> Curve | None:
+        """The curve to trust first: that of random order, else that of the most pairs; never click-through."""
+        return next((self.curves[name] for name in ESTIMATORS if name in self.curves and name != "click-through"), None)
+
+
+def estimate_curve(clicks: Clicks, estimator: Estimator, *, bootstrap: Bootstrap | None = None) -> Curve:
+    """The position curve of a log by one estimator, with intervals; a `DataError` if the log cannot support it.
+
+    >>> import numpy as np
+    >>> from clickprism.types import Lists
+    >>> lists = Lists(np.zeros((2, 0), np.float32), np.array([0, 2]), np.array(["q"]))
+    >>> log = Clicks(lists, np.array([0, 2, 4]), np.array([0, 1, 1, 0]), np.array([1, 2, 1, 2], np.int32),
+    ...     np.array([80, 20, 40, 40]), np.array([100, 100]))
+    >>> estimate_curve(log, AllPairs(), bootstrap=Bootstrap(resamples=0)).values.round(6).tolist()
+    [1.0, 0.5]
+    """
+    bootstrap = bootstrap or Bootstrap()
+    return _curve(Sample(clicks, bootstrap), estimator, bootstrap)
+
+
+def estimate_curves(
+    clicks: Clicks,
+    estimators: Iterable[Estimator] | None = None,
+    *,
+    bootstrap: Bootstrap | None = None,
+    depth: int | None = None,
+) -> Curves:
+    """The curves of several estimators, by default all; those that the log cannot support are named with the reason.
+
+    Args:
+        clicks: the log.
+        estimators: which, with their settings.
+        bootstrap: how intervals are made.
+        depth: look at positions 1 to this only.
+    """
+    bootstrap = bootstrap or Bootstrap()
+    sample = Sample(clicks if depth is None else cut(clicks, depth), bootstrap)
+    curves, refused = {}, {}
+    for estimator in [make() for make in ESTIMATORS.values()] if estimators is None else estimators:
+        try:
+            curves[estimator.name] = _curve(sample, estimator, bootstrap)
+        except DataError as error:
+            refused[estimator.name] = str(error)
+    return Curves(curves, refused, sample.clicks.sessions)
+
+
+def _curve(sample: Sample, estimator: Estimator, bootstrap: Bootstrap) -> Curve:
+    draws, support = estimator.estimate(sample)
+    lower, upper = bootstrap.interval(draws[1:])
+    return Curve(estimator.name, draws[0], lower, upper, support, sample.unit if len(draws) > 1 else "")
