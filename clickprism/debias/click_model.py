@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias, final, get_args
 
@@ -142,21 +142,20 @@ class ClickModelLearner(Learner):
         """
         return np.asarray(clicks.list_impressions * np.maximum(self._seen(clicks), LEAST))
 
-    def click_probability(self, clicks: Clicks, *, given_clicks: bool = False) -> Float64:
-        """The probability of a click on each entry, before any is known or given those above it, [entries]."""
-        if given_clicks and not clicks.are_patterns:
+    def click_probability(self, clicks: Clicks) -> Float64:
+        """The probability of a click on each entry before anything of the session is known, [entries]."""
+        return self._by_entry(clicks, lambda page, _: self.browsing.marginal(page) + log_both(page.attraction)[0])
+
+    def conditional_probability(self, clicks: Clicks) -> Float64:
+        """The probability of a click on each entry given the clicks above it, [entries]."""
+        if not clicks.are_patterns:
             remedy = 'Give it the sessions one by one, or merged by clicks.merge(by="pattern")'
             raise DataError("a merged log forgets which clicks were above", remedy=remedy)
-        result = np.empty(len(clicks.rows))
-        with torch.no_grad():
-            for page, mask, entries in self._pages(clicks):
-                if given_clicks:
-                    clicked = torch.from_numpy((clicks.clicks > 0)[entries] & mask)
-                    seen = log_both(self.browsing(page, clicked))[0]
-                else:
-                    seen = self.browsing.marginal(page)
-                result[entries[mask]] = (seen + log_both(page.attraction)[0]).exp().numpy()[mask]
-        return result
+
+        def clicked_too(page: Page, clicked: torch.Tensor) -> torch.Tensor:
+            return log_both(self.browsing(page, clicked))[0] + log_both(page.attraction)[0]
+
+        return self._by_entry(clicks, clicked_too)
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The ranker's group, that of the other networks, and that of the observation parameters."""
@@ -177,10 +176,15 @@ class ClickModelLearner(Learner):
 
     def _seen(self, clicks: Clicks) -> Float64:
         """The probability that each entry is seen before any click is known, [entries]."""
+        return self._by_entry(clicks, lambda page, _: self.browsing.marginal(page))
+
+    def _by_entry(self, clicks: Clicks, log: Callable[[Page, torch.Tensor], torch.Tensor]) -> Float64:
+        """The probability whose log is a function of a page and of what was clicked on it, [entries]."""
         result = np.empty(len(clicks.rows))
         with torch.no_grad():
             for page, mask, entries in self._pages(clicks):
-                result[entries[mask]] = self.browsing.marginal(page).exp().numpy()[mask]
+                clicked = torch.from_numpy((clicks.clicks > 0)[entries] & mask)
+                result[entries[mask]] = log(page, clicked).exp().numpy()[mask]
         return result
 
     def _pages(self, clicks: Clicks) -> Iterator[tuple[Page, Bool, Int64]]:

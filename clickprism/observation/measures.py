@@ -15,7 +15,7 @@ import numpy as np
 from clickprism.errors import DataError
 from clickprism.types import Clicks, Float64
 
-FLOOR: Final = 1e-10
+FLOOR: Final = 1e-6
 
 
 def log_terms(probability: Float64, clicks: Clicks, *, floor: float = FLOOR) -> Float64:

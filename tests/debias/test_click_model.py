@@ -219,7 +219,7 @@ def test_every_variant_is_sound(method: NeuralClickModel, patterns: Clicks) -> N
         torch.autograd.backward(learner.loss(hard)["clicks"])
         for parameter in learner.parameters():
             assert parameter.grad is None or torch.isfinite(parameter.grad).all()
-    probability = learner.click_probability(patterns, given_clicks=True)
+    probability = learner.conditional_probability(patterns)
     logits = learner.click_logits(pad(patterns, np.arange(len(patterns)))).detach()
     marginal = learner.click_probability(patterns)
     mask = pad(patterns, np.arange(len(patterns))).mask
@@ -250,9 +250,7 @@ def test_the_loss_is_the_likelihood_per_session(patterns: Clicks) -> None:
 
     learner = method_of("dbn").learner(MLP(hidden=(6,)).build(5), patterns)
     loss = learner.loss(pad(patterns, np.arange(len(patterns)), scale=20.0))["clicks"].item()
-    assert loss == pytest.approx(
-        -per_session(learner.click_probability(patterns, given_clicks=True), patterns), rel=1e-5
-    )
+    assert loss == pytest.approx(-per_session(learner.conditional_probability(patterns), patterns), rel=1e-5)
 
 
 def test_cascade_takes_a_session_down_to_its_first_click() -> None:
@@ -271,7 +269,7 @@ def test_cascade_takes_a_session_down_to_its_first_click() -> None:
 def test_merged_logs_forget_the_clicks_above(clicks: Clicks) -> None:
     learner = method_of("ubm").learner(Linear().build(5), clicks)
     with pytest.raises(DataError, match="a merged log forgets which clicks were above"):
-        learner.click_probability(clicks, given_clicks=True)
+        learner.conditional_probability(clicks)
     assert learner.click_probability(clicks).shape == clicks.rows.shape
 
 

@@ -106,7 +106,7 @@ def test_browsing_users_need_their_own_model() -> None:
     ubm, pbm = fitted(log, "ubm", observation_rate=5.0), fitted(log, "pbm", observation_rate=5.0)
     assert parameters(ubm)[5, [0, 1, 2, 3]] == pytest.approx([0.54, 0.22, 0.40, 0.63], abs=0.06)
     assert ubm.observation() == pytest.approx(observed_of(user, log), abs=0.03)
-    likelihoods = [log_likelihood(each.click_probability(held_out, given_clicks=True), held_out) for each in (ubm, pbm)]
+    likelihoods = [log_likelihood(each.conditional_probability(held_out), held_out) for each in (ubm, pbm)]
     assert likelihoods[0] > likelihoods[1] + 0.03
     perplexities = [mean_perplexity(each.click_probability(held_out), held_out) for each in (ubm, pbm)]
     assert perplexities[0] < perplexities[1]

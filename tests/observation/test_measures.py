@@ -49,14 +49,14 @@ def test_merged_and_single_sessions_give_the_same() -> None:
 def test_the_right_rates_have_the_least_perplexity_and_no_error() -> None:
     log = make_log([[1, 0], [0, 0]], [3, 1]).merge()
     right = np.array([0.75, 0.0])
-    assert perplexity(right, log)[1] == pytest.approx(1.0)
+    assert perplexity(right, log)[1] == pytest.approx(1.0, abs=1e-5)
     assert rate_error(right, log) == 0
     assert perplexity(right, log)[0] < min(perplexity(np.array([p, 0.0]), log)[0] for p in (0.7, 0.8))
 
 
 def test_what_was_called_impossible() -> None:
     log = make_log([[1]], [1])
-    assert log_likelihood(np.zeros(1), log) == pytest.approx(math.log(1e-10))
+    assert log_likelihood(np.zeros(1), log) == pytest.approx(math.log(1e-6))
     assert log_likelihood(np.zeros(1), log, floor=0) == -math.inf
     assert log_likelihood(np.ones(1), log, floor=0) == 0
 
