@@ -91,7 +91,10 @@ def load_simulation(path: Path | str, lists: Lists) -> Simulation:
 def load_log(path: Path | str, lists: Lists) -> tuple[Clicks, Truth | None]:
     """Read clicks on these lists, and the truth where one was saved beside them."""
     columns = _read(path, lists)
-    clicks = _clicks(path, lists, columns)
+    return _with_truth(path, _clicks(path, lists, columns), columns)
+
+
+def _with_truth(path: Path | str, clicks: Clicks, columns: dict[str, NDArray[Any]]) -> tuple[Clicks, Truth | None]:
     missing = [name for name in _TRUTH if name not in columns]
     if len(missing) == len(_TRUTH):
         return clicks, None
@@ -104,7 +107,30 @@ def load_log(path: Path | str, lists: Lists) -> tuple[Clicks, Truth | None]:
     return clicks, Truth(columns["observed"], columns["attracted"])
 
 
-def _read(path: Path | str, lists: Lists) -> dict[str, NDArray[Any]]:
+def load_bare(path: Path | str) -> tuple[Clicks, Truth | None]:
+    """Read clicks without the documents they are on, for what asks only where each stood; the features have no columns.
+
+    Documents shown together are of one query, and those of a query stand together in a data set. So queries that no
+    ranked list joins may come as several; their ids, and those of documents, are not known.
+    """
+    columns = _read(path, None)
+    rows, offsets = columns["rows"], columns["offsets"]
+    documents = int(rows.max(initial=-1)) + 1
+    if documents > 0 and len(offsets) > 1 and int(rows.min()) >= 0 and bool((np.diff(offsets) > 0).all()):
+        if int(offsets[0]) != 0 or int(offsets[-1]) != len(rows):
+            raise DataError(f"offsets of clicks must run from 0 to {len(rows)}", file=path)
+        reach = np.arange(documents)
+        np.maximum.at(reach, np.minimum.reduceat(rows, offsets[:-1]), np.maximum.reduceat(rows, offsets[:-1]))
+        starts = np.flatnonzero(np.arange(1, documents) > np.maximum.accumulate(reach)[:-1]) + 1
+        bounds = np.concatenate([[0], starts, [documents]])
+    else:
+        bounds = np.array([0, documents]) if documents else np.zeros(1, dtype=np.int64)
+    names = np.arange(1, len(bounds)).astype(np.str_)
+    lists = Lists(np.zeros((documents, 0), np.float32), bounds.astype(np.int64), names)
+    return _with_truth(path, _clicks(path, lists, columns), columns)
+
+
+def _read(path: Path | str, lists: Lists | None) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = {member.removesuffix(".npy") for member in archive.namelist()}
@@ -139,7 +165,7 @@ def _member(path: Path | str, archive: zipfile.ZipFile, name: str) -> NDArray[An
         return array
 
 
-def _check_head(path: Path | str, lists: Lists, names: set[str], head: dict[str, NDArray[Any]]) -> None:
+def _check_head(path: Path | str, lists: Lists | None, names: set[str], head: dict[str, NDArray[Any]]) -> None:
     missing = [name for name in (*_HEAD, *_COLUMNS) if name not in names]
     if missing or str(head["format"]) != FORMAT:
         raise DataError("is not a file of clicks", file=path, remedy=f"It lacks: {', '.join(missing or [FORMAT])}.")
@@ -149,7 +175,7 @@ def _check_head(path: Path | str, lists: Lists, names: set[str], head: dict[str,
             file=path,
             remedy="Update clickprism.",
         )
-    if str(head["fingerprint"]) != fingerprint(lists):
+    if lists is not None and str(head["fingerprint"]) != fingerprint(lists):
         raise DataError(
             "holds clicks on other documents",
             file=path,

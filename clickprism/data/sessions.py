@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from clickprism.data.clicks import load_bare
 from clickprism.data.files import PADDING, expand, read_padded
 from clickprism.data.letor import OnError, PathLike, Quarantined
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
-from clickprism.types import Bool, Clicks, Int64, Lists, Text, Truth
+from clickprism.types import Bool, Clicks, Float64, Int64, Lists, Simulation, Text, Truth, slices
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +52,36 @@ class SessionLog:
         return self.columns[name]
 
     def take(self, sessions: Int64 | Bool) -> SessionLog:
-        """These sessions only; the account stays that of the whole file, the truth goes."""
-        columns = {name: values[sessions] for name, values in self.columns.items()}
-        return SessionLog(self.clicks.take(sessions), columns, self.outside, self.quarantined)
+        """These sessions only; the account stays that of the whole file."""
+        chosen = np.arange(len(self))[sessions]
+        columns = {name: values[chosen] for name, values in self.columns.items()}
+        truth = self.truth
+        if truth is not None:
+            entries, _ = slices(self.clicks.offsets, chosen)
+            truth = Truth(truth.observed[entries], truth.attracted[entries])
+        return SessionLog(self.clicks.take(chosen), columns, self.outside, self.quarantined, truth)
+
+    @property
+    def observation(self) -> Float64 | None:
+        """The share of impressions that was seen at each position, where a simulation knows it."""
+        return None if self.truth is None else Simulation(self.clicks, self.truth).observation
+
+
+def read_log(path: PathLike, *, on_error: OnError = "raise") -> SessionLog:
+    """Read a log for what asks only what stood where: a session file, or a file of `clickprism simulate`.
+
+    The latter holds ranked lists with counts, and may hold the truth; the data set it was made on is not needed.
+    """
+    file = Path(path)
+    try:
+        with file.open("rb") as stream:
+            zipped = stream.read(4) == b"PK\x03\x04"
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=file) from None
+    if not zipped:
+        return read_sessions(file, on_error=on_error)
+    clicks, truth = load_bare(file)
+    return SessionLog(clicks, truth=truth)
 
 
 def read_sessions(

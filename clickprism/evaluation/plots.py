@@ -120,6 +120,52 @@ def observation_curve(
 
 
 @_styled
+def observation_intervals(
+    truth: Float64 | None,
+    estimates: Mapping[str, Float64],
+    *,
+    intervals: Mapping[str, tuple[Float64, Float64]] | None = None,
+    looks: Mapping[str, Look] | None = None,
+) -> Figure:
+    """Observation by position by many estimators, with bars for intervals, beside each other where they would overlap.
+
+    Args:
+        truth: [positions], or None where it is not known.
+        estimates: by estimator, [positions]; nan is left out.
+        intervals: lower and upper ends by estimator, on the scale of the estimate; nan is left out.
+        looks: by estimator; see `looks_of`.
+    """
+    figure, axes = _figure(height=4.2)
+    drawn = looks or looks_of(estimates)
+    curves = {name: _relative(curve, name) for name, curve in estimates.items()}
+    deepest = max([len(curve) for curve in curves.values()] + ([] if truth is None else [len(truth)]), default=1)
+    for edge in range(1, deepest):
+        axes.axvline(edge + 0.5, color=GRID, alpha=0.25, linewidth=0.8, zorder=0)
+    if truth is not None:
+        curve = _relative(truth, "the truth")
+        ends, heights = np.append(_positions(curve) - 0.5, len(curve) + 0.5), np.append(curve, curve[-1])
+        axes.step(ends, heights, where="post", color=INK, linewidth=2, alpha=0.85, label="truth", zorder=2)
+    for place, (name, curve) in enumerate(curves.items()):
+        shift = 0.7 * ((place + 0.5) / len(curves) - 0.5)
+        look = drawn[name]
+        places = _positions(curve) + shift
+        axes.plot(places, curve, color=look.colour, linewidth=0.9, alpha=0.35, zorder=3)
+        axes.plot(
+            places, curve, color=look.colour, marker=look.marker, markersize=5, linestyle="", label=name, zorder=4
+        )
+        if intervals is not None and name in intervals:
+            low, high = (np.asarray(end, dtype=np.float64) / float(estimates[name][0]) for end in intervals[name])
+            axes.vlines(places, low, high, color=look.colour, linewidth=1.6, alpha=0.8, zorder=3)
+    _position_axis(axes, deepest, "position")
+    axes.grid(visible=False, axis="x")
+    axes.set_xlim(0.4, deepest + 0.6)
+    axes.set_ylabel("observation relative to position 1")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+    return figure
+
+
+@_styled
 def training_curve(
     runs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     *,

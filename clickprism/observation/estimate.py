@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, final
+from typing import ClassVar, Final, Protocol, final
 
-from clickprism.errors import DataError
+from clickprism.errors import DataError, SettingError
 from clickprism.observation.bootstrap import Bootstrap, Sample
 from clickprism.observation.curve import Curve, Support, cut
-from clickprism.observation.harvest import AllPairs
-from clickprism.observation.model_curves import PositionModel
-from clickprism.observation.randomised import ClickThrough, Randomised
-from clickprism.observation.swaps import AdjacentSwaps, PivotSwaps
+from clickprism.settings import choose
 from clickprism.types import Clicks, Float64
 
 
@@ -25,13 +22,13 @@ class Estimator(Protocol):
         """The curve in every draw, [draws, positions], and what it rests on; a `DataError` says what the log lacks."""
 
 
-ESTIMATORS: dict[str, type[Any]] = {
-    "randomised": Randomised,
-    "allpairs": AllPairs,
-    "pbm": PositionModel,
-    "adjacent": AdjacentSwaps,
-    "pivot": PivotSwaps,
-    "click-through": ClickThrough,
+ESTIMATORS: Final = {
+    "randomised": "clickprism.observation.randomised:Randomised",
+    "allpairs": "clickprism.observation.harvest:AllPairs",
+    "pbm": "clickprism.observation.model_curves:PositionModel",
+    "adjacent": "clickprism.observation.swaps:AdjacentSwaps",
+    "pivot": "clickprism.observation.swaps:PivotSwaps",
+    "click-through": "clickprism.observation.randomised:ClickThrough",
 }
 
 
@@ -62,6 +59,7 @@ def estimate_curve(clicks: Clicks, estimator: Estimator, *, bootstrap: Bootstrap
     """The position curve of a log by one estimator, with intervals; a `DataError` if the log cannot support it.
 
     >>> import numpy as np
+    >>> from clickprism.observation.harvest import AllPairs
     >>> from clickprism.types import Lists
     >>> lists = Lists(np.zeros((2, 0), np.float32), np.array([0, 2]), np.array(["q"]))
     >>> log = Clicks(lists, np.array([0, 2, 4]), np.array([0, 1, 1, 0]), np.array([1, 2, 1, 2], np.int32),
@@ -79,6 +77,7 @@ def estimate_curves(
     *,
     bootstrap: Bootstrap | None = None,
     depth: int | None = None,
+    truth: Float64 | None = None,
 ) -> Curves:
     """The curves of several estimators, by default all; those that the log cannot support are named with the reason.
 
@@ -87,16 +86,23 @@ def estimate_curves(
         estimators: which, with their settings.
         bootstrap: how intervals are made.
         depth: look at positions 1 to this only.
+        truth: the true observation by position, to stand beside them.
     """
     bootstrap = bootstrap or Bootstrap()
+    if depth is not None and depth < 2:
+        raise SettingError("depth", depth, "be at least 2")
     sample = Sample(clicks if depth is None else cut(clicks, depth), bootstrap)
     curves, refused = {}, {}
-    for estimator in [make() for make in ESTIMATORS.values()] if estimators is None else estimators:
+    for estimator in _all() if estimators is None else estimators:
         try:
             curves[estimator.name] = _curve(sample, estimator, bootstrap)
         except DataError as error:
             refused[estimator.name] = str(error)
-    return Curves(curves, refused, sample.clicks.sessions)
+    return Curves(curves, refused, sample.clicks.sessions, None if truth is None else truth[:depth] / truth[0])
+
+
+def _all() -> list[Estimator]:
+    return [choose(ESTIMATORS, name, path="estimator") for name in ESTIMATORS]
 
 
 def _curve(sample: Sample, estimator: Estimator, bootstrap: Bootstrap) -> Curve:

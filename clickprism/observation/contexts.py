@@ -1,0 +1,104 @@
+"""Curves of a whole log and of its parts: by a column of the sessions, such as the device, or by query frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from clickprism.data.sessions import SessionLog
+from clickprism.errors import DataError, SettingError
+from clickprism.observation.bootstrap import Bootstrap
+from clickprism.observation.estimate import Curves, Estimator, estimate_curves
+from clickprism.types import Text
+
+QUERY_FREQUENCY: Final = "query-frequency"
+BUCKETS: Final = ("head", "middle", "tail")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """The curves of a log, and of its parts.
+
+    Attributes:
+        whole: of all sessions.
+        parts: by value of the column.
+        left_out: the values with too few sessions, and how many those have.
+    """
+
+    whole: Curves
+    parts: dict[str, Curves]
+    left_out: dict[str, int]
+
+
+def observe(
+    log: SessionLog,
+    estimators: Sequence[Estimator] | None = None,
+    *,
+    bootstrap: Bootstrap | None = None,
+    depth: int | None = None,
+    by: str | None = None,
+    least_sessions: int = 1000,
+) -> Observed:
+    """The curves of a log by several estimators, and those of each part of it.
+
+    Args:
+        log: see `data.sessions.read_log`.
+        estimators: which, with their settings; all by default.
+        bootstrap: how intervals are made.
+        depth: look at positions 1 to this only.
+        by: a column of the log, or "query-frequency".
+        least_sessions: parts with fewer are left out.
+    """
+    if least_sessions < 1:
+        raise SettingError("least_sessions", least_sessions, "be at least 1")
+    kept: dict[str, SessionLog] = {}
+    left_out: dict[str, int] = {}
+    if by is not None:
+        values = query_frequency(log) if by == QUERY_FREQUENCY else log.column(by)
+        for value in BUCKETS if by == QUERY_FREQUENCY else np.unique(values).tolist():
+            part = log.take(values == value)
+            if part.clicks.sessions >= least_sessions:
+                kept[value] = part
+            elif len(part):
+                left_out[value] = part.clicks.sessions
+
+    def curves(part: SessionLog) -> Curves:
+        return estimate_curves(part.clicks, estimators, bootstrap=bootstrap, depth=depth, truth=part.observation)
+
+    return Observed(curves(log), {value: curves(part) for value, part in kept.items()}, left_out)
+
+
+def where(log: SessionLog, conditions: Sequence[str]) -> SessionLog:
+    """The sessions that meet all conditions, each written as `column=value`."""
+    for condition in conditions:
+        name, equals, value = condition.partition("=")
+        if not equals:
+            raise SettingError("where", condition, "be written as column=value")
+        values = log.column(name)
+        chosen = values == value
+        if not chosen.any():
+            found = np.unique(values).tolist()
+            shown = ", ".join(found[:10]) + (", ..." if len(found) > 10 else "")
+            raise DataError(f"no session has {condition}", remedy=f"The column has {shown}")
+        log = log.take(chosen)
+    return log
+
+
+def query_frequency(log: SessionLog) -> Text:
+    """The bucket of each ranked list: the most frequent queries that make a third of the sessions are the head.
+
+    [ranked lists]; a query is as a whole in one bucket, that of its middle session.
+    """
+    clicks = log.clicks
+    query = clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]]
+    asked = np.bincount(query, weights=clicks.impressions, minlength=len(clicks.lists))
+    order = np.argsort(-asked, kind="stable")
+    middle = np.empty(len(asked))
+    middle[order] = np.cumsum(asked[order]) - asked[order] / 2
+    bucket = np.minimum((3 * middle / asked.sum()).astype(np.int64), 2)
+    names: Text = np.array(BUCKETS, dtype=np.str_)[bucket[query]]
+    return names
