@@ -83,12 +83,10 @@ def fit_factors(
         np.bincount(groups.cells, weights=weights, minlength=groups.size).astype(np.float64)
         for weights in (groups.impressions, groups.clicks)
     )
-    known = start is not None and bool(np.isfinite(start).any())
-    rates = (clicked + prior[0]) / np.maximum(shown + sum(prior), 1e-300)
-    observation = rates / max(float(rates.max(initial=0.0)), 1e-300)
-    if start is not None and known:
-        sound = np.isfinite(start) & (start > 0) & (start <= 1)
-        observation = np.where(sound, np.where(sound, start, 1.0), observation)
+    observation = (clicked + prior[0]) / np.maximum(shown + sum(prior), 1e-300)
+    observation /= max(float(observation.max(initial=0.0)), 1e-300)
+    if start is not None:
+        observation = np.where((start > 0) & (start <= 1), start, observation)
     observation = np.where(clicked + prior[0] > 0, np.clip(observation, 1e-9, 1 - 1e-3 * (prior[1] > 0)), 0.0)
     documents = len(groups.offsets) - 1
     found = _climb(
@@ -100,8 +98,7 @@ def fit_factors(
     )
     observation, attraction = found.observation[:-1], found.attraction
     if prior == NO_PRIOR:
-        top = float(observation.max(initial=0.0)) or 1.0
-        observation, attraction = np.where(shown > 0, observation / top, np.nan), attraction * top
+        observation = np.where(shown > 0, observation, np.nan)
     return Factors(attraction, observation, found.iterations, found.converged)
 
 
@@ -125,10 +122,12 @@ def _climb(
 ) -> Factors:
     """Newton's method in log t, kept at or below 0 by projection (Bertsekas 1982), with halved steps if need be.
 
-    The last cell is always seen; cells of observation 0 stay so.
+    The last cell is always seen; cells of observation 0 stay so. Unless the scale is anchored by a prior, the highest
+    observation is made 1 at every step.
     """
     moving = observation > 0
     moving[-1] = False
+    anchored = len(table[0]) - 1 > len(attraction)
     value, attraction, gradient, curvature = _at(table, observation, attraction)
     iteration = 0
     for iteration in range(1, max_iterations + 1):
@@ -142,9 +141,10 @@ def _climb(
         for _ in range(_HALVINGS):
             moved = observation.copy()
             moved[free] = np.minimum(observation[free] * np.exp(share * step), 1.0)
-            way = np.log(moved[free] / observation[free])
+            moved[:-1] /= 1.0 if anchored else moved[:-1].max()
+            way = np.log(moved[moving] / observation[moving])
             reached = _at(table, moved, attraction)
-            if reached[0] >= value + 1e-4 * float(way @ gradient[free]) - 1e-12 * abs(value):
+            if reached[0] >= value + 1e-4 * float(way @ gradient[moving]) - 1e-12 * abs(value):
                 break
             share /= 2
         else:

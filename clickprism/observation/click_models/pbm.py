@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, final
 
 import numpy as np
 
+from clickprism.observation.click_models.base import FittedModel, Prior, check_sessions, check_steps, filled, unseen
+from clickprism.observation.click_models.behaviour import Browsing
 from clickprism.observation.click_models.factors import NO_PRIOR, Groups, Pseudo, fit_factors
-from clickprism.observation.counts import Counts
-from clickprism.types import Float64
+from clickprism.observation.counts import Counts, count
+from clickprism.types import Clicks, Float64
 
 
 @final
@@ -69,3 +72,41 @@ def fit_position(
     )
     found = fit_factors(groups, start=start, tolerance=tolerance, max_iterations=max_iterations, prior=prior)
     return PositionFit(found.attraction, found.observation, found.iterations, found.converged)
+
+
+@final
+@dataclass(frozen=True)
+class PositionModel:
+    """P(click at k) = theta_k a (Richardson et al. 2007; Craswell et al. 2008).
+
+    Attributes:
+        prior: what every theta and attraction starts with; it settles the scale that clicks leave open.
+        tolerance: stop when no theta is further from its limit than this, relative to itself.
+        max_iterations: steps at most.
+    """
+
+    name: ClassVar[str] = "pbm"
+
+    prior: Prior = field(default_factory=Prior)
+    tolerance: float = 1e-4
+    max_iterations: int = 1000
+
+    def __post_init__(self) -> None:
+        check_steps(self.tolerance, self.max_iterations)
+
+    def fit(self, clicks: Clicks) -> FittedModel:
+        """Fit to a log; sessions may be merged by list."""
+        check_sessions(clicks)
+        counts = count(clicks)
+        found = fit_position(
+            counts, tolerance=self.tolerance, max_iterations=self.max_iterations, prior=self.prior.pair
+        )
+        attraction = np.full(clicks.lists.documents, unseen(found.attraction, self.prior))
+        attraction[np.unique(counts.rows)] = found.attraction
+        model = self.fitted({"attraction": attraction, "curve": filled(found.curve)})
+        return replace(model, iterations=found.iterations, converged=found.converged)
+
+    @staticmethod
+    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
+        """The model with these parameters."""
+        return FittedModel("pbm", parameters, parameters["attraction"], Browsing(parameters["curve"][:, None]))
