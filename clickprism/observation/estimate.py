@@ -25,7 +25,8 @@ class Estimator(Protocol):
 ESTIMATORS: Final = {
     "randomised": "clickprism.observation.randomised:Randomised",
     "allpairs": "clickprism.observation.harvest:AllPairs",
-    "pbm": "clickprism.observation.model_curves:PositionModel",
+    "pbm": "clickprism.observation.model_curves:PositionModelCurve",
+    "ubm": "clickprism.observation.model_curves:BrowsingModelCurve",
     "adjacent": "clickprism.observation.swaps:AdjacentSwaps",
     "pivot": "clickprism.observation.swaps:PivotSwaps",
     "click-through": "clickprism.observation.randomised:ClickThrough",

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
 from clickprism.errors import SettingError, TrainingError
 from clickprism.observation.bootstrap import Sample
-from clickprism.observation.curve import Support
+from clickprism.observation.curve import Support, sums
 from clickprism.observation.pairs import LEAST_CLICKS, link, moved, refuse_few
 from clickprism.observation.support import require_linked
-from clickprism.types import Float64
+from clickprism.types import Clicks, Float64, Int64
+
+if TYPE_CHECKING:
+    from clickprism.observation.click_models.ubm import BrowsingCounts
 
 
 @final
 @dataclass(frozen=True)
-class PositionModel:
+class PositionModelCurve:
     """The curve of the position-based model, by maximum likelihood with one attraction a document.
 
     Unbiased as documents are shown more often, under the position-based model. Documents seen at one position only say
@@ -50,6 +53,75 @@ class PositionModel:
             start = fit.curve if draw == 0 else start
             curves[draw] = fit.curve / fit.curve[0]
         return curves, moved(sample.counts, note)
+
+
+@final
+@dataclass(frozen=True)
+class BrowsingModelCurve:
+    """The curve of the user browsing model: how probably a position is seen, on average over the sessions of the log.
+
+    Observation depends there on the position and on the last click above, so the curve depends on what was shown, too:
+    better documents above mean more clicks above, and so other observation below. The model is fitted by maximum
+    likelihood, with one attraction a document.
+
+    Attributes:
+        least_clicks: in effect, that the links between positions must rest on.
+        tolerance: of the observation, relative to itself.
+    """
+
+    name: ClassVar[str] = "ubm"
+
+    least_clicks: float = LEAST_CLICKS
+    tolerance: float = 1e-4
+
+    def __post_init__(self) -> None:
+        _check(self.least_clicks, self.tolerance)
+
+    def estimate(self, sample: Sample) -> tuple[Float64, Support]:
+        """The curve in every draw, [draws, positions], and what it rests on."""
+        from clickprism.observation.click_models.base import check_patterns, filled
+        from clickprism.observation.click_models.behaviour import Browsing
+        from clickprism.observation.click_models.ubm import count_browsing, fit_browsing
+
+        clicks = sample.clicks
+        check_patterns(clicks)
+        note = _linked(sample, self.least_clicks)
+        counts = count_browsing(clicks)
+        group = _browsing_groups(clicks, counts)
+        curves = np.empty((sample.draws, counts.depth))
+        attraction = np.zeros(clicks.lists.documents)
+        start = None
+        for draw in range(sample.draws):
+            weights = np.repeat(sample.list_weights(draw), np.diff(clicks.offsets))
+            shown = clicks.list_impressions * weights
+            size = len(counts.groups.cells)
+            groups = replace(
+                counts.groups,
+                clicks=sums(group, clicks.clicks * weights, size),
+                impressions=sums(group, shown, size),
+            )
+            fit = fit_browsing(replace(counts, groups=groups), start=start, tolerance=self.tolerance)
+            if not fit.converged:
+                raise TrainingError(f"the curve of ubm has not settled after {fit.iterations} steps")
+            start = fit.table if draw == 0 else start
+            attraction[counts.rows] = fit.attraction
+            seen = Browsing(filled(fit.table)).expected(clicks, attraction[clicks.rows])
+            curve = sums(clicks.positions - np.int64(1), seen * shown, counts.depth)
+            curve /= sums(clicks.positions - np.int64(1), shown, counts.depth)
+            curves[draw] = curve / curve[0]
+        return curves, moved(sample.counts, note)
+
+
+def _browsing_groups(clicks: Clicks, counts: BrowsingCounts) -> Int64:
+    """Which group of the counts each entry of the clicks belongs to."""
+    from clickprism.observation.click_models.kernels import distances
+
+    size = counts.groups.size
+    cells = np.empty(len(clicks.rows), dtype=np.int64)
+    distances(clicks.offsets, clicks.positions, clicks.clicks > 0, cells)
+    cells += (clicks.positions - 1) * np.int64(counts.depth)
+    known = np.repeat(counts.rows, np.diff(counts.groups.offsets)) * size + counts.groups.cells
+    return np.searchsorted(known, clicks.rows * size + cells).astype(np.int64)
 
 
 def _check(least_clicks: float, tolerance: float) -> None:
