@@ -13,9 +13,8 @@ from typing import ClassVar, Protocol, final
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
+from clickprism.observation.measures import log_terms
 from clickprism.types import Bool, Clicks, Float64, Int64
-
-EPSILON = 1e-6  # predicted probabilities are kept this far from 0 and 1 wherever their logarithm is taken
 
 
 @final
@@ -128,7 +127,7 @@ class FittedModel:
         The sum of log P(click or not | clicks above), which is exact; probabilities are kept 1e-6 from 0 and 1.
         """
         owner = np.repeat(np.arange(len(clicks)), np.diff(clicks.offsets))
-        terms = log_probability(clicks, self.conditional_probability(clicks))
+        terms = log_terms(self.conditional_probability(clicks), clicks)
         return np.bincount(owner, weights=terms, minlength=len(clicks)).astype(np.float64)
 
     def sample(self, clicks: Clicks, *, seed: int) -> Clicks:
@@ -160,12 +159,6 @@ class ClickModel(Protocol):
     def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
         """The model with these parameters."""
         ...
-
-
-def log_probability(clicks: Clicks, probability: Float64) -> Float64:
-    """The log-likelihood of each entry, c log p + (n - c) log(1 - p), with p kept 1e-6 from 0 and 1, [entries]."""
-    kept = np.clip(probability, EPSILON, 1 - EPSILON)
-    return clicks.clicks * np.log(kept) + (clicks.list_impressions - clicks.clicks) * np.log1p(-kept)
 
 
 def check_patterns(clicks: Clicks) -> None:

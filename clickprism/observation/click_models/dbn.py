@@ -47,24 +47,25 @@ class BayesianModel:
         from clickprism.observation.click_models.em import climb
         from clickprism.observation.click_models.tails import count_tails, expect
 
-        tails = count_tails(clicks)
+        known, tails = self.perseverance, count_tails(clicks)
         documents = clicks.lists.documents
         could = tails.went + tails.unsure
 
         def step(parameters: Float64) -> tuple[Float64, float]:
             gamma, (attraction, satisfaction) = float(parameters[0]), parameters[1:].reshape(2, documents)
+            gamma = gamma if known is None else known
             after_click = gamma * (1 - satisfaction)
             found = expect(tails, attraction=attraction, after_skip=gamma, after_click=after_click)
             satisfied = (could - found.went) * satisfaction / np.maximum(1 - after_click, 1e-300)
             went_on = found.continued + float(found.went.sum())
             asked = found.paused + float((could - satisfied).sum())
-            if self.perseverance is None:
+            if known is None:
                 gamma = float(self.prior.share(np.array([went_on]), np.array([asked]))[0])
             better = self.prior.share(tails.clicks, tails.clicks + found.looks), self.prior.share(satisfied, could)
-            value = found.log_likelihood + self.prior.log_density(parameters)
+            value = found.log_likelihood + self.prior.log_density(parameters if known is None else parameters[1:])
             return np.concatenate([[gamma], *better]), value
 
-        start = np.concatenate([[0.5 if self.perseverance is None else self.perseverance], np.full(2 * documents, 0.5)])
+        start = np.concatenate([[0.5 if known is None else known], np.full(2 * documents, 0.5)])
         weights = np.concatenate([tails.clicks + tails.skips, could])
         end = climb(step, start, weights=weights, tolerance=self.tolerance, max_iterations=self.max_iterations)
         attraction, satisfaction = end.parameters[1:].reshape(2, documents)
