@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from clickprism.errors import DataError, MissingExtraError, SettingError
 from clickprism.rankers.boosting import Boosting
+from clickprism.rankers.machines import Derivatives, Machines, placeless
 from clickprism.types import Float32, Float64, Int64
 
 MAX_LEVELS = 4096
@@ -67,6 +69,7 @@ class LambdaMART:
         seed: int,
         threads: int,
         on_tree: Callable[[int, Trees], bool] | None = None,
+        machines: Machines | None = None,
     ) -> Trees:
         """Grow trees on what a method made of a log.
 
@@ -74,6 +77,9 @@ class LambdaMART:
         rows is as many times higher, or a leaf could be one document that was shown often.
 
         `on_tree` is called after each tree with their number and the ensemble so far; it stops by returning True.
+
+        With `machines`, each process bins all rows, so that bins are those of one process, and keeps its share; an
+        objective of one's own is given the scores of all rows, by every process for itself.
         """
         if int(boosting.lengths.max()) > LONGEST_LIST:
             raise DataError(f"LightGBM ranks lists of up to {LONGEST_LIST} documents, one has {boosting.lengths.max()}")
@@ -97,7 +103,12 @@ class LambdaMART:
             "num_threads": threads,
             "verbosity": -1,
         }
-        if (objective := boosting.objective) is not None:
+        objective: Derivatives | None = boosting.objective
+        mine: Int64 | None = None
+        if machines is not None:
+            objective, mine = machines.share(boosting)
+            parameters |= machines.parameters()
+        if objective is not None:
             parameters["objective"] = lambda scores, _: objective(np.asarray(scores, dtype=np.float64))
 
         def after(env: Any) -> None:
@@ -110,9 +121,13 @@ class LambdaMART:
             group=boosting.lengths,
             weight=weights,
             position=boosting.positions,
-            params={"verbosity": -1},
+            params=parameters if objective is None else {**parameters, "objective": "none"},
         )
-        return Trees(lightgbm.train(parameters, data, num_boost_round=self.trees, callbacks=[after]))
+        with nullcontext() if machines is None else machines.connected(lightgbm.basic.LightGBMError):
+            if mine is not None:
+                data = data.construct().subset(mine.tolist())
+            booster = lightgbm.train(parameters, data, num_boost_round=self.trees, callbacks=[after])
+        return Trees(booster if machines is None else booster.free_network())
 
 
 @final
@@ -131,7 +146,7 @@ class Trees:
 
     def first(self, trees: int) -> Trees:
         """The ensemble of the first `trees` trees."""
-        return Trees.from_text(self._booster.model_to_string(num_iteration=trees))
+        return Trees.from_text(placeless(self._booster.model_to_string(num_iteration=trees)))
 
     @property
     def features(self) -> int:
@@ -141,8 +156,7 @@ class Trees:
     @property
     def text(self) -> str:
         """The ensemble in LightGBM's model format."""
-        text: str = self._booster.model_to_string(num_iteration=-1)
-        return text
+        return placeless(self._booster.model_to_string(num_iteration=-1))
 
     @classmethod
     def from_text(cls, text: str) -> Trees:

@@ -187,7 +187,7 @@ class _Loop:
         if validation is None:
             return None
         self.learner.train(mode=False)
-        return float(self.group.share(lambda: repr(self._value(validation)).encode()))
+        return self.group.first_says(lambda: self._value(validation))
 
     def _value(self, validation: Validation | Clicks) -> float:
         if isinstance(validation, Validation):

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = timedelta(minutes=30)
 FINE, FAILED, INTERRUPTED = range(3)
+BYE: Final = 7
+GRACE: Final = 5.0
 
 
 def place() -> tuple[int, int]:
@@ -132,6 +135,17 @@ class Group:
         self.copy([body])
         return content if self.first else body.numpy().tobytes()
 
+    def first_says(self, measure: Callable[[], float]) -> float:
+        """What the first process measures, in all of them."""
+        return float(self.share(lambda: repr(measure()).encode()))
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt in all where Ctrl-C was pressed in any."""
+        if self.size > 1:
+            import torch
+
+            self.add(torch.zeros(1))
+
     def wait(self) -> None:
         """Wait until all have come here."""
         if self.size > 1:
@@ -169,6 +183,38 @@ class Group:
         numbers = ", ".join(str(rank) for rank in marks.nonzero().flatten().tolist())
         raise DataError(f"process {numbers} does not train what the others train", remedy=remedy)
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """End this process at once if another is lost, while it waits for them by other means than this group.
+
+        Each watches the next one by a message that comes when that one is done; a lost line comes before it. A moment
+        is left for an error of this process's own.
+        """
+        if self.size == 1:
+            yield
+            return
+        import torch
+
+        done = threading.Event()
+        before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+
+        def watch() -> None:
+            try:
+                _distributed().recv(torch.zeros(1), after, group=self._handle, tag=BYE)
+            except RuntimeError as error:
+                if not done.wait(GRACE):
+                    print(self._lost(error), file=sys.stderr, flush=True)
+                    os._exit(TrainingError.exit_code)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+            self._talk(lambda distributed: distributed.send(torch.zeros(1), before, group=self._handle, tag=BYE))
+            thread.join()
+        finally:
+            done.set()
+
     def ask(self) -> None:
         """Ctrl-C: leave the loop with the others at their next message; at once when asked again."""
         if self._asked:
@@ -182,10 +228,13 @@ class Group:
         try:
             say(_distributed())
         except RuntimeError as error:
-            raise TrainingError(
-                f"process {self.rank} lost the others ({_first_words(error)}). The one that failed first says why; "
-                "start all of them again, with --resume to go on from the checkpoint"
-            ) from None
+            raise self._lost(error) from None
+
+    def _lost(self, error: RuntimeError) -> TrainingError:
+        return TrainingError(
+            f"process {self.rank} lost the others ({_first_words(error)}). The one that failed first says why; "
+            "start all of them again, with --resume to go on from the checkpoint"
+        )
 
 
 _open: list[Group] = []
@@ -255,6 +304,26 @@ def _listening(group: Group) -> Iterator[Group]:
         _open.remove(group)
         if main:
             signal.signal(signal.SIGINT, before)
+
+
+def addresses(group: Group) -> list[str]:
+    """A `host:port` of each process that the others can reach, with a port that is free: what LightGBM asks for."""
+    host = "127.0.0.1" if _number("LOCAL_WORLD_SIZE", 1) == group.size else _towards(os.environ["MASTER_ADDR"])
+    known = group.gather(host)
+    outside = [each for each in known if not each.startswith("127.")]
+    if host.startswith("127.") and outside:
+        host = _towards(outside[0])
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port = probe.getsockname()[1]
+    return group.gather(f"{host}:{port}")
+
+
+def _towards(host: str) -> str:
+    """The address of this machine on the way to a host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 1))
+        return str(probe.getsockname()[0])
 
 
 def _distributed() -> Any:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from clickprism.debias.base import Learner
 from clickprism.rankers.boosting import Boosting, shown
 from clickprism.rankers.lambdamart import LambdaMART, Trees
+from clickprism.rankers.machines import Machines
+from clickprism.settings import plain
 from clickprism.training import journal
 from clickprism.training.display import bar
+from clickprism.training.processes import TIMEOUT, Group, addresses, joined, share_of_threads
 from clickprism.training.settings import FitSettings, Progress, Record, Stopped, Validation
 from clickprism.types import Clicks, Float64, Int64
 
 EVERY = 10
+BLOCK = 65_536
 
 
 def clicks_per_exposure(
@@ -66,14 +72,15 @@ def train(
     """Train an ensemble; what comes back is cut to the best number of trees by validation, or is whole without one."""
     progress, start = Progress(), time.perf_counter()
     grown: list[Trees] = []
-    journal.start(out)
+    stopped: Stopped = "epochs"
 
     def on_tree(count: int, trees: Trees) -> bool:
+        group.check()
         grown[:] = [trees]
         progress.epoch = progress.step = count
         if count % EVERY and count != ranker.trees:
             return False
-        value = None if validation is None else validation.of(lambda lists: trees(lists.features))
+        value = None if validation is None else group.first_says(lambda: validation.of(lambda x: trees(x.features)))
         seconds = time.perf_counter() - start
         record = Record(count, count, {}, 0.0, len(boosting.lengths) * count / seconds, seconds, value)
         progress.history.append(record)
@@ -85,14 +92,38 @@ def train(
             progress.waited += 1
         return settings.patience > 0 and progress.waited >= settings.patience
 
-    stopped: Stopped = "epochs"
-    with bar(title, ranker.trees, show=show) as display:
-        try:
-            ranker.train(boosting, seed=settings.seed, threads=settings.threads, on_tree=on_tree)
-        except KeyboardInterrupt:
-            if progress.best_epoch == 0:
-                raise
-            stopped = "interrupted"
+    with joined() as group:
+        if not group.first:
+            out, show = None, False
+        machines = None if group.size == 1 else _machines(group, boosting, ranker, settings)
+        journal.start(out)
+        threads = share_of_threads(settings.threads)
+        with bar(title, ranker.trees, show=show) as display, group.watched():
+            try:
+                ranker.train(boosting, seed=settings.seed, threads=threads, on_tree=on_tree, machines=machines)
+            except KeyboardInterrupt:
+                if progress.best_epoch == 0 or not group.agreed:
+                    raise
+                stopped = "interrupted"
     if stopped == "epochs" and settings.patience > 0 and progress.waited >= settings.patience:
         stopped = "patience"
     return grown[0].first(progress.best_epoch), progress, stopped
+
+
+def _machines(group: Group, boosting: Boosting, ranker: LambdaMART, settings: FitSettings) -> Machines:
+    """The processes as LightGBM must know them, once it is sure that all grow the same ensemble."""
+    facts = {f"ranker.{key}": value for key, value in plain(ranker).items()}
+    digest = hashlib.blake2b(digest_size=16)
+    for column in (boosting.rows, boosting.lengths, boosting.targets):
+        digest.update(np.ascontiguousarray(column).data)
+    for begin in range(0, len(boosting.features), BLOCK):
+        digest.update(np.ascontiguousarray(boosting.features[begin : begin + BLOCK]).data)
+    facts |= {"fit.seed": settings.seed, "fit.patience": settings.patience, "log": digest.hexdigest()}
+    group.check_same(facts)
+
+    def add(values: Float64) -> Float64:
+        sums = torch.from_numpy(values.copy())
+        group.add(sums)
+        return sums.numpy()
+
+    return Machines(group.rank, tuple(addresses(group)), int(TIMEOUT.total_seconds() // 60), add)

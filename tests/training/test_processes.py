@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +20,14 @@ import torch
 from torch import nn
 
 from clickprism.debias.base import Learner
+from clickprism.debias.click import Click
+from clickprism.debias.click_groups import ClickGroups
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
 from clickprism.debias.listwise import score, softmax_loss
-from clickprism.errors import SettingError
+from clickprism.debias.position import PositionBias
+from clickprism.errors import SettingError, TrainingError
+from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.training.batches import pad, shares
@@ -33,6 +39,7 @@ from tests.conftest import make_clicks, make_judged
 
 SETTINGS = FitSettings(epochs=4, batch_size=16, threads=1, seed=5, clip_norm=0.5, evaluate_every=2)
 RANKER = MLP(hidden=(16, 8))
+TREES = LambdaMART(trees=30, leaves=8, min_data_in_leaf=5)
 CURVE = tuple(1 / place for place in range(1, 13))
 LIMIT = 120.0
 PLAN = {"step": 0, "press": 0, "die": 0}  # at which step of a process something happens to it
@@ -193,6 +200,27 @@ def _failing(_folder: Path, _rank: int) -> None:
     fit(clicks, method=DualLearning(), ranker=Linear(), settings=SETTINGS, validation=Validation("m", measure))
 
 
+def grown(name: str, folder: Path) -> dict[str, Any]:
+    """Trees on clicks per exposure, or by an objective of their own."""
+    judged, clicks = world()
+    method: Any = Click() if name == "per exposure" else ClickGroups(propensities=CURVE)
+    settings = FitSettings(threads=1, patience=2)
+    fitted = fit(clicks, method=method, ranker=TREES, settings=settings, validation=agreement(judged))
+    fitted.model.save(folder)
+    (text,) = (file.read_text() for file in folder.glob("trees*.txt"))
+    return {**facts(fitted), "text": text}
+
+
+def _trees(folder: Path, rank: int) -> dict[str, Any]:
+    return {name: grown(name, folder / f"{name} {rank}") for name in ("per exposure", "objective")}
+
+
+def _position_bias(_folder: Path, _rank: int) -> None:
+    _, clicks = world()
+    clicks = replace(clicks, clicks=np.where(clicks.clicks > 0, clicks.list_impressions, 0))
+    fit(clicks, method=PositionBias(), ranker=TREES, settings=SETTINGS)
+
+
 def _dying(_folder: Path, rank: int) -> None:
     """Process 1 is gone in the midst of training."""
     _, clicks = world()
@@ -218,6 +246,8 @@ JOBS = {
     "fail": _failing,
     "unlike": _unlike,
     "not finite": _not_finite,
+    "trees": _trees,
+    "position": _position_bias,
     "die": _dying,
 }
 
@@ -282,12 +312,46 @@ def test_ctrl_c_in_one_process_ends_all_at_the_same_step(two: Results) -> None:
             "DataError: the processes do not train the same: fit.epochs is 5 in process 1 and 4 in the first",
         ),
         ("not finite", "TrainingError: training is not finite", "TrainingError: training is not finite"),
+        ("position", "SettingError: WORLD_SIZE must be 1 for LightGBM's own", "SettingError: WORLD_SIZE must be 1"),
         ("die", "TrainingError: process 0 lost the others (", "7"),
     ],
 )
 def test_an_error_of_one_ends_all(job: str, first: str, second: str, two: Results) -> None:
     for result, expected in zip(two[1][job], (first, second), strict=True):
         assert str(result).startswith(expected)
+
+
+@pytest.mark.parametrize("name", ["per exposure", "objective"])
+def test_two_processes_grow_one_ensemble_as_good_as_that_of_one(name: str, two: Results, tmp_path: Path) -> None:
+    ours, theirs = (result[name] for result in two[1]["trees"])
+    alone = grown(name, tmp_path / "model")
+    assert ours == theirs
+    assert "127.0.0.1" not in ours["text"]
+    assert np.corrcoef(ours["scores"], alone["scores"])[0, 1] > 0.9
+    assert ours["values"][-1] == pytest.approx(alone["values"][-1], abs=0.05)
+
+
+def test_lost_processes_are_noticed_where_no_message_is_due() -> None:
+    """Process 1 is gone while process 0 waits for something else, as LightGBM may."""
+    code = (
+        "import os, sys, time\n"
+        "from clickprism.training.processes import joined\n"
+        "with joined() as group, group.watched():\n"
+        "    group.wait()\n"
+        "    os._exit(7) if group.rank else time.sleep(60)\n"
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env=os.environ | places | {"RANK": rank}, stderr=subprocess.PIPE, text=True
+        )
+        for rank in "01"
+    ]
+    errors = [process.communicate(timeout=50)[1] for process in started]
+    assert [process.returncode for process in started] == [TrainingError.exit_code, 7]
+    assert errors[0].startswith("process 0 lost the others")
 
 
 def test_the_place_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
