@@ -73,7 +73,7 @@ def command(
         typer.Option(
             "--unit",
             metavar="auto|query|list|session",
-            help="What the bootstrap draws together; auto is query, or list where there are few queries.",
+            help="What the bootstrap draws; auto is query, or session where there are few queries.",
         ),
     ] = "auto",
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the bootstrap.")] = 0,

@@ -22,7 +22,7 @@ from clickprism.types import Clicks, Float64, Int64
 
 Unit = Literal["auto", "query", "list", "session"]
 BLOCKS = 1000  # queries are drawn one by one up to this many, then in that many random blocks
-FEW = 10  # queries, in effect, below which lists are drawn
+FEW = 10  # queries, in effect, below which sessions are drawn
 
 
 @final
@@ -33,9 +33,10 @@ class Bootstrap:
     Attributes:
         resamples: how many weighted logs; 0 makes no intervals.
         confidence: the share of intervals that should hold the truth.
-        unit: what is drawn together: "query" asks how the curve would be for other queries like these, "list" for
-            other ranked lists of the same queries, "session" for other sessions of the same lists. "auto" is by query,
-            or by list where there are fewer than ten queries in effect, (sum of sessions)^2 / sum of squares.
+        unit: what is drawn together: "query" asks how the curve would be for other queries like these, "session" for
+            other sessions of the same queries, "list" for other ranked lists of them, which needs many a query: the
+            click rate of one list does not change with its weight. "auto" is by query; where there are fewer than ten
+            in effect, (sum of sessions)^2 / sum of squares, by session, or by list if sessions were merged by list.
         seed: of the draws.
     """
 
@@ -170,4 +171,6 @@ def _unit(clicks: Clicks, unit: Unit) -> str:
     if unit != "auto":
         return unit
     asked = np.bincount(_queries(clicks), weights=clicks.impressions)
-    return "query" if asked.sum() ** 2 >= FEW * (asked**2).sum() else "list"
+    if asked.sum() ** 2 >= FEW * (asked**2).sum():
+        return "query"
+    return "session" if clicks.are_patterns else "list"

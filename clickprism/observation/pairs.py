@@ -45,8 +45,8 @@ class Links:
         positions: how many there are.
         low: the higher place on the page, from 0, [pairs].
         high: the lower place, from 0, [pairs].
-        strength: the clicks that a ratio rests on, 1 / (1 / c + 1 / c') of clicks with matched weights: about the
-            inverse of the variance of its logarithm, [pairs].
+        strength: the clicks that a ratio rests on, in effect: one over the variance of its logarithm, with matched
+            weights and clicks taken as Poisson; c c' / (c + c') for one document with as many impressions, [pairs].
         first: of every document and pair, where it stands in the counts at the first position, [lines].
         second: and where at the second.
         pair: which pair that is, [lines].
@@ -96,8 +96,13 @@ def link(counts: Counts) -> Links:
     key = (counts.positions[first] - 1) * positions + counts.positions[second] - 1
     known, pair = np.unique(key, return_inverse=True)
     _, *lines = _rates(counts, first, second, "matched")
-    one, other = (sums(pair, values, len(known)) for values in lines)
-    strength = one * other / np.maximum(one + other, 1e-300)
+    variance = np.zeros(len(known))
+    for values, place in zip(lines, (first, second), strict=True):
+        clicks = counts.clicks[place]
+        squares = sums(pair, values**2 / np.maximum(clicks, 1e-300), len(known))
+        total = sums(pair, values, len(known))
+        variance += np.divide(squares, total**2, out=np.full(len(known), np.inf), where=total > 0)
+    strength = 1 / variance
     return Links(positions, known // positions, known % positions, strength, first, second, pair)
 
 
