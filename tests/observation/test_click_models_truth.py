@@ -1,0 +1,108 @@
+"""Fitted click models against simulated truth, and against each other on real clicks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clickprism.data.sessions import read_sessions
+from clickprism.data.synthetic import SyntheticSettings, synthetic
+from clickprism.evaluation.clicks import evaluate_clicks
+from clickprism.observation.click_models import CLICK_MODELS
+from clickprism.observation.click_models.base import Prior
+from clickprism.observation.click_models.cascade import CascadeModel
+from clickprism.observation.click_models.ccm import ClickChainModel
+from clickprism.observation.click_models.dbn import BayesianModel
+from clickprism.observation.click_models.pbm import fit_position
+from clickprism.observation.click_models.ubm import BrowsingModel
+from clickprism.observation.counts import count
+from clickprism.settings import resolve
+from clickprism.types import Clicks, Simulation
+from clickprism.users.base import Shown, User, attraction
+from clickprism.users.cascade import CascadeUser
+from clickprism.users.ccm import ClickChainUser
+from clickprism.users.dbn import BayesianUser
+from clickprism.users.interventions import Intervention
+from clickprism.users.logs import SimulationSettings, simulate
+from clickprism.users.pbm import PositionUser
+from clickprism.users.ubm import BrowsingUser
+
+NONE = Prior(0.0, 0.0)
+JUDGED = synthetic(SyntheticSettings(train_queries=20, validation_queries=1, test_queries=1)).train
+REAL = Path(__file__).parents[3] / "shared/data/yandex-clicks/sessions.tsv.gz"
+
+
+def log_by(user: User, *, sessions: int = 100_000) -> Simulation:
+    settings = SimulationSettings(intervention=Intervention("shuffle"), merge="pattern")
+    return simulate(JUDGED, user, sessions=sessions, seed=3, settings=settings)
+
+
+def as_shown(clicks: Clicks, values: np.ndarray) -> Shown:
+    return Shown(clicks.lists, clicks.offsets, clicks.rows, values[clicks.rows].astype(np.float32))
+
+
+def test_position_curve() -> None:
+    found = fit_position(count(log_by(PositionUser()).clicks))
+    true = PositionUser().observation(np.arange(1, 11))
+    assert np.abs(found.curve / (true / true[0]) - 1).mean() < 0.03
+    assert found.converged
+
+
+def test_browsing_table_and_curve() -> None:
+    log = log_by(BrowsingUser())
+    found = BrowsingModel(prior=NONE).fit(log.clicks)
+    table, user = found.parameters["table"], BrowsingUser()
+    for k, d in [(1, 0), (2, 0), (3, 1), (3, 2), (5, 3), (8, 2), (10, 0)]:
+        true = user.observation(np.array([k]), np.array([k - d if d else 0]))[0]
+        assert table[k - 1, d] == pytest.approx(true, abs=0.06), (k, d)
+    assert found.observation(log.clicks) == pytest.approx(log.observation / log.observation[0], rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("user", "model"),
+    [
+        (BayesianUser(0.9, 0.8), BayesianModel(prior=NONE)),
+        (ClickChainUser.informational(after_skip=0.8), ClickChainModel(prior=NONE)),
+        (CascadeUser(), CascadeModel(prior=NONE)),
+    ],
+)
+def test_reading_users(user: User, model: BayesianModel | ClickChainModel | CascadeModel) -> None:
+    log, true = log_by(user), attraction(JUDGED)
+    found = model.fit(log.clicks)
+    looks = np.bincount(log.clicks.rows, weights=log.truth.observed, minlength=len(true))
+    assert looks @ np.abs(found.attraction - true) / (looks @ true) < 0.05
+    assert found.observation(log.clicks) == pytest.approx(log.observation, abs=0.01)
+    if isinstance(user, BayesianUser):
+        assert float(found.parameters["perseverance"]) == pytest.approx(0.9, rel=0.01)
+        clicks = np.bincount(log.clicks.rows, weights=log.clicks.clicks, minlength=len(true))
+        satisfied = clicks @ found.parameters["satisfaction"] / clicks.sum()
+        assert satisfied == pytest.approx(clicks @ (0.8 * true) / clicks.sum(), rel=0.05)
+    if isinstance(user, ClickChainUser):
+        assert float(found.parameters["after_skip"]) == pytest.approx(0.8, rel=0.02)
+        assert float(found.parameters["after_irrelevant"]) == pytest.approx(0.4, rel=0.05)
+        assert float(found.parameters["after_relevant"]) == pytest.approx(0.27, rel=0.1)
+
+
+def test_likelihood_is_that_of_the_users() -> None:
+    """With the users' own parameters, models and users call every session equally probable."""
+    user, a = ClickChainUser.informational(after_skip=0.8), attraction(JUDGED).astype(np.float64)
+    log = log_by(user, sessions=500).clicks
+    names = {"after_skip": 0.8, "after_irrelevant": 0.4, "after_relevant": 0.27}
+    model = ClickChainModel.fitted({**{name: np.array(value) for name, value in names.items()}, "attraction": a})
+    expected = user.log_likelihood(as_shown(log, a), log.clicks > 0) * log.impressions
+    assert model.log_likelihood(log) == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="needs ../shared/data/yandex-clicks")
+def test_real_clicks_held_out() -> None:
+    clicks = read_sessions(REAL).clicks
+    for seed in (0, 1):
+        held_out = np.random.default_rng(seed).random(len(clicks)) < 0.25
+        given = {}
+        for name in ("rank", "pbm", "ubm", "dbn"):
+            model = resolve(CLICK_MODELS, name, path="model")().fit(clicks.take(~held_out))
+            given[name] = evaluate_clicks(model, clicks.take(held_out)).mean_conditional_perplexity
+        assert max(given["ubm"], given["dbn"]) < given["pbm"] - 0.01
+        assert given["pbm"] < given["rank"] - 0.02
