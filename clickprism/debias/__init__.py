@@ -11,4 +11,11 @@ METHODS: Final[dict[str, str]] = {
     "click": "clickprism.debias.click:Click",
     "ipw": "clickprism.debias.ipw:InversePropensity",
     "dla": "clickprism.debias.dla:DualLearning",
+    "regression_em": "clickprism.debias.regression_em:RegressionEM",
+    "pal": "clickprism.debias.pal:PositionAware",
+    "pair_debias": "clickprism.debias.pair_debias:PairDebias",
+    "affine": "clickprism.debias.affine:AffineCorrection",
+    "click_model": "clickprism.debias.click_model:NeuralClickModel",
+    "position": "clickprism.debias.position:PositionBias",
+    "click_groups": "clickprism.debias.click_groups:ClickGroups",
 }

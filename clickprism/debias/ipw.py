@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, final
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, final, get_args
 
 import numpy as np
 import torch
@@ -11,9 +11,11 @@ from torch import nn
 
 from clickprism.debias.base import Learner
 from clickprism.debias.listwise import score, softmax_loss
-from clickprism.errors import SettingError
+from clickprism.errors import DataError, SettingError
+from clickprism.settings import choose
 from clickprism.types import Batch, Clicks, Float64
 
+Estimate = Literal["none", "randomised", "allpairs", "pbm", "ubm", "adjacent", "pivot"]
 TINY = 1e-9
 
 
@@ -32,6 +34,8 @@ class InversePropensity:
         propensities: the observation at positions 1, 2, ...; only ratios to the first matter.
         floor: relative propensities below this are raised to it; 0 clips nothing.
         self_normalise: divide by the mean weight.
+        estimate: where the propensities come from if they are not given: an estimator of `clickprism.observation`, on
+            the log that is learned from. Documents must have been seen at several positions for it.
     """
 
     name: ClassVar[str] = "ipw"
@@ -40,6 +44,7 @@ class InversePropensity:
     propensities: tuple[float, ...] = ()
     floor: float = 0.0
     self_normalise: bool = False
+    estimate: Estimate = "none"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "propensities", tuple(float(value) for value in self.propensities))
@@ -48,6 +53,10 @@ class InversePropensity:
             raise SettingError("propensities", self.propensities, "be finite, not negative, and above 0 at position 1")
         if not 0 <= self.floor <= 1:
             raise SettingError("floor", self.floor, "be in [0, 1]")
+        if self.estimate not in get_args(Estimate):
+            raise SettingError("estimate", self.estimate, f"be one of {', '.join(get_args(Estimate))}")
+        if len(curve) and self.estimate != "none":
+            raise SettingError("estimate", self.estimate, "be 'none' where propensities are given")
 
     def relative(self, positions: int) -> Float64:
         """The clipped propensities of positions 1 to `positions`, relative to the first."""
@@ -56,14 +65,29 @@ class InversePropensity:
                 "propensities",
                 self.propensities,
                 f"give one value for each of the {positions} positions in the log "
-                "(a simulation knows them; an estimate will do)",
+                "(a simulation knows them; estimate takes them from the log)",
             )
         curve = np.asarray(self.propensities[:positions], dtype=np.float64)
         relative: Float64 = np.maximum(curve / curve[0], self.floor)
         return relative
 
+    def _estimated(self, clicks: Clicks) -> InversePropensity:
+        """The same with the propensities that the log gives."""
+        from clickprism.observation.bootstrap import Bootstrap
+        from clickprism.observation.estimate import ESTIMATORS, estimate_curve
+
+        estimator = choose(ESTIMATORS, self.estimate, path="estimate")
+        curve = estimate_curve(clicks, estimator, bootstrap=Bootstrap(resamples=0)).values
+        unknown = np.flatnonzero(~np.isfinite(curve))
+        if len(unknown):
+            problem = f"the observation at position {unknown[0] + 1} cannot be estimated by {self.estimate}"
+            raise DataError(problem, remedy="Give propensities, or estimate by allpairs or pbm")
+        return replace(self, propensities=tuple(curve.tolist()), estimate="none")
+
     def learner(self, ranker: nn.Module, clicks: Clicks) -> InversePropensityLearner:
-        """A learner with the given weights for the positions of the log."""
+        """A learner with the given or estimated weights for the positions of the log."""
+        if self.estimate != "none":
+            return self._estimated(clicks).learner(ranker, clicks)
         relative = self.relative(clicks.max_position)
         clicked = np.bincount(clicks.positions - 1, weights=clicks.clicks, minlength=clicks.max_position) > 0
         if (clicked & (relative == 0)).any():

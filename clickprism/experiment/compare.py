@@ -21,7 +21,14 @@ from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.evaluation.ranking import position_shift
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings
-from clickprism.experiment.stages import LEAST_OBSERVATION, load_data, make_method, simulate_log, train_method
+from clickprism.experiment.stages import (
+    LEAST_OBSERVATION,
+    load_data,
+    make_method,
+    simulate_log,
+    train_method,
+    true_trust,
+)
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
 from clickprism.training.processes import alone
@@ -154,6 +161,7 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
             label,
             clicks=clicks,
             truth=log.simulation.observation,
+            trust=true_trust(settings),
             held_out=log.held_out,
             seed=seed,
             out=folder,

@@ -26,8 +26,10 @@ from clickprism.users import USERS
 from clickprism.users.base import adapted
 from clickprism.users.ideal import ideal_clicks
 from clickprism.users.logs import simulate
+from clickprism.users.trust import TrustUser
 
 LEAST_OBSERVATION = 1e-3
+WEIGHTED = ("ipw", "click_groups")  # methods that are told the true observation where nothing else is said
 Part = Literal["train", "validation", "test"]
 
 
@@ -95,6 +97,7 @@ def train_method(
     *,
     clicks: Clicks,
     truth: Float64 | None = None,
+    trust: Float64 | None = None,
     held_out: Clicks | None = None,
     seed: int,
     out: Path | None = None,
@@ -108,7 +111,8 @@ def train_method(
         dataset: the labels are used by the method `labels` only, and by the validation.
         label: which of `settings.methods`.
         clicks: the log.
-        truth: the true observation by position, for `ipw` where no propensities are set.
+        truth: the true observation by position, for `ipw` and its like where no propensities are set.
+        trust: of the simulated users, for `affine` where no alpha and beta are set (`true_trust`).
         held_out: clicks to validate by, where the settings say so.
         seed: of the training.
         out: a folder for metrics.jsonl and the checkpoint.
@@ -117,7 +121,7 @@ def train_method(
     """
     from clickprism.training.fit import fit
 
-    method = make_method(settings, label, truth=truth)
+    method = make_method(settings, label, truth=truth, trust=trust)
     if method.name == "labels":
         clicks = ideal_clicks(dataset.train)
     elif not method.needs_patterns and settings.simulation.merge != "none":
@@ -134,14 +138,32 @@ def train_method(
     )
 
 
-def make_method(settings: ExperimentSettings, label: str, *, truth: Float64 | None = None) -> Any:
-    """The method of this label; an `ipw` without propensities gets the true ones, where a simulation knows them."""
+def make_method(
+    settings: ExperimentSettings, label: str, *, truth: Float64 | None = None, trust: Float64 | None = None
+) -> Any:
+    """The method of this label; what a simulation knows of its users goes to those that weigh by it, if not set."""
     if label not in settings.methods and label not in METHODS:
         raise SettingError("methods", label, f"be a known name ({suggest(label, [*METHODS, *settings.methods])})")
     values = dict(settings.methods.get(label, {}))
-    if _takes_truth(values, label) and truth is not None:
+    told = _takes_truth(values, label)
+    if told == "propensities" and truth is not None:
         values["propensities"] = np.maximum(truth, LEAST_OBSERVATION).tolist()
+    if told == "trust" and truth is not None and trust is not None:
+        plus, minus = trust[:, : len(truth)]
+        values["alpha"] = np.maximum(truth * (plus - minus), LEAST_OBSERVATION).tolist()
+        values["beta"] = (truth * minus).tolist()
     return choose(METHODS, values, path=f"methods.{label}", name=label)
+
+
+def true_trust(settings: ExperimentSettings) -> Float64:
+    """By position, how probably a relevant and an irrelevant document are clicked once seen, [2, positions].
+
+    Only users who trust what stands high click what they do not find relevant.
+    """
+    user, positions = choose(USERS, settings.user, path="user"), np.arange(1, settings.simulation.length + 1)
+    if isinstance(user, TrustUser):
+        return np.stack(user.trust(positions))
+    return np.stack([np.ones(len(positions)), np.zeros(len(positions))])
 
 
 def _needs_patterns(settings: ExperimentSettings, label: str) -> bool:
@@ -152,11 +174,17 @@ def _needs_patterns(settings: ExperimentSettings, label: str) -> bool:
 def is_told(settings: ExperimentSettings, label: str) -> bool:
     """Whether a method is told what no log tells, the grades or the true observation: out of competition then."""
     values = settings.methods.get(label, {})
-    return values.get("name", label) == "labels" or _takes_truth(values, label)
+    return values.get("name", label) == "labels" or _takes_truth(values, label) is not None
 
 
-def _takes_truth(values: Mapping[str, Any], label: str) -> bool:
-    return values.get("name", label) == "ipw" and not values.get("propensities")
+def _takes_truth(values: Mapping[str, Any], label: str) -> Literal["propensities", "trust"] | None:
+    """What a method is told of the true users: nothing if it is given or estimates it, or needs none."""
+    name = values.get("name", label)
+    if values.get("estimate", "none") != "none":
+        return None
+    if name in WEIGHTED and not values.get("propensities"):
+        return "propensities"
+    return "trust" if name == "affine" and not values.get("alpha") else None
 
 
 def evaluate_models(

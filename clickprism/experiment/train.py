@@ -10,7 +10,7 @@ from pathlib import Path
 from clickprism.data.clicks import load_clicks, load_log
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
-from clickprism.experiment.stages import load_data, simulate_log, train_method
+from clickprism.experiment.stages import load_data, simulate_log, train_method, true_trust
 from clickprism.settings import to_toml
 from clickprism.training.processes import place
 from clickprism.training.settings import Fitted
@@ -80,6 +80,7 @@ def train_ranker(
         label,
         clicks=log,
         truth=truth,
+        trust=true_trust(settings) if clicks is None else None,
         held_out=validation,
         seed=seed,
         out=out,

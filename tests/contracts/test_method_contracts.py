@@ -25,7 +25,8 @@ from clickprism.training.settings import FitSettings
 from clickprism.types import Batch, Clicks, Lists
 
 CURVE = {"propensities": [1 / place for place in range(1, 13)]}
-NEEDED: dict[str, dict[str, Any]] = {"ipw": CURVE, "click_groups": CURVE}
+TRUST = {"alpha": [1 / place for place in range(1, 13)], "beta": [0.02 / place for place in range(1, 13)]}
+NEEDED: dict[str, dict[str, Any]] = {"ipw": CURVE, "click_groups": CURVE, "affine": TRUST}
 RANKER_SETTINGS: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": [8, 4]},
     "lambdamart": {"trees": 5, "leaves": 4, "min_data_in_leaf": 5},

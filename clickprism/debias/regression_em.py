@@ -1,0 +1,118 @@
+"""Regression-EM: the position-based model with relevance a function of features, by expectation maximisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final, get_args
+
+import numpy as np
+import torch
+from torch import nn
+
+from clickprism.debias.base import Learner
+from clickprism.debias.listwise import score
+from clickprism.debias.pointwise import by_position, count_loss, log_both, log_click, shown_at, skips, start_odds
+from clickprism.errors import SettingError
+from clickprism.types import Batch, Clicks, Float64
+
+Form = Literal["likelihood", "regression", "drawn"]
+LEAST = 1e-5
+
+
+@final
+@dataclass(frozen=True)
+class RegressionEM:
+    """P(click) = theta_k s(f(x)): theta by EM, f by gradients (Wang et al., 2018).
+
+    E: P(seen | skip)     = theta_k (1 - s) / (1 - theta_k s)
+       P(relevant | skip) = (1 - theta_k) s / (1 - theta_k s),  and both are 1 given a click
+    M: theta_k moves by `step` towards the mean of P(seen) over the batch; f is fitted to P(relevant)
+
+    with s = sigmoid f(x). Where f takes one gradient step an E-step, as here, cross entropy to the posterior has the
+    gradient of the log-likelihood of the clicks itself; the two forms differ in the value that is reported only.
+    Unbiased when the observation depends on nothing but the position and documents that look alike stand at different
+    positions. What is known well is theta_k / theta_1; how relevance and observation share their scale is known by the
+    curvature of s only.
+
+    Attributes:
+        form: "likelihood" minimises - [c log(theta s) + (n - c) log(1 - theta s)]; "regression" is cross entropy to the
+            posterior of relevance; "drawn", as published, is cross entropy to labels drawn 0 or 1 from it, one a list
+            and document: the same on average, with noise.
+        step: how far theta moves towards the mean posterior of a batch.
+        start: theta at the start, at every position.
+    """
+
+    name: ClassVar[str] = "regression_em"
+    learns_observation: ClassVar[bool] = True
+    needs_patterns: ClassVar[bool] = False
+    form: Form = "likelihood"
+    step: float = 0.5
+    start: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.form not in get_args(Form):
+            raise SettingError("form", self.form, f"be one of {', '.join(get_args(Form))}")
+        if not 0 < self.step <= 1:
+            raise SettingError("step", self.step, "be above 0 and at most 1")
+        if not 0 < self.start < 1:
+            raise SettingError("start", self.start, "be between 0 and 1")
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> RegressionLearner:
+        """A learner with one theta for each position of the log."""
+        return RegressionLearner(self, ranker, clicks.max_position, start_odds(clicks, self.start))
+
+
+@final
+class RegressionLearner(Learner):
+    """The ranker, and theta beside it, which no gradient moves."""
+
+    theta: torch.Tensor
+
+    def __init__(self, settings: RegressionEM, ranker: nn.Module, positions: int, odds: float) -> None:
+        super().__init__(ranker)
+        self.settings = settings
+        self.odds = odds
+        self.register_buffer("theta", torch.full((positions,), settings.start))
+
+    def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """Cross entropy to the clicks, or to the posterior of relevance."""
+        scores, seen, unseen = self._at(batch)
+        if self.settings.form == "likelihood":
+            return {"clicks": count_loss(batch, *log_click(scores, seen, unseen))}
+        relevant, irrelevant = log_both(scores)
+        with torch.no_grad():
+            share = torch.exp(relevant + unseen - log_click(scores, seen, unseen)[1])
+            if self.settings.form == "drawn":
+                share = torch.bernoulli(share.clamp(0.0, 1.0))
+            targets = batch.clicks + skips(batch) * share
+            rest = skips(batch) * (1 - share)
+        terms = targets * relevant + rest * irrelevant
+        return {"relevance": -terms.masked_fill(~batch.mask, 0.0).sum(-1).mean()}
+
+    def statistics(self, batch: Batch) -> torch.Tensor:
+        """The E-step for theta: expected impressions that were seen, and all impressions, [2, positions]."""
+        scores, seen, unseen = self._at(batch)
+        _, irrelevant = log_both(scores)
+        share = torch.exp(irrelevant + seen - log_click(scores, seen, unseen)[1])
+        positions = len(self.theta)
+        looked = by_position(batch, batch.clicks + skips(batch) * share, positions)
+        return torch.stack([looked, shown_at(batch, positions)])
+
+    def update(self, sums: torch.Tensor) -> None:
+        """The M-step for theta, at the positions that the batch has."""
+        looked, shown = sums
+        mean = torch.where(shown > 0, looked / shown.clamp_min(1e-12), self.theta)
+        self.theta.lerp_(mean, self.settings.step).clamp_(LEAST, 1 - LEAST)
+
+    def _at(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        theta = self.theta[batch.positions - 1]
+        return score(self.ranker, batch) + self.odds, theta.log(), torch.log1p(-theta)
+
+    def click_logits(self, batch: Batch) -> torch.Tensor:
+        """log(theta_k s(f))."""
+        return log_click(*self._at(batch))[0]
+
+    def observation(self) -> Float64:
+        """theta_k / theta_1."""
+        curve = self.theta.double().numpy()
+        return np.asarray(curve / curve[0])
