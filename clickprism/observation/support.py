@@ -64,7 +64,7 @@ def require_random(clicks: Clicks, least_p: float) -> str:
             remedy="More sessions of the same queries; or least_p = 0, if the order was random by design",
         )
     p = float(chi2.sf(value, freedom))
-    words = f"chi-square {value:.4g} with {freedom} degrees of freedom, p = {p:.2g}"
+    words = f"chi-square {value:.4g}, {freedom} degrees of freedom, p {f'= {p:.2g}' if p > 0 else '< 1e-300'}"
     if p < least_p:
         raise DataError(
             f"documents are not spread over positions at random ({words})",
