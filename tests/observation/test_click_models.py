@@ -196,6 +196,28 @@ def test_counts_that_say_little() -> None:
     assert apart.attraction * apart.curve == pytest.approx([0.5, 0.1])
 
 
+@pytest.mark.parametrize("prior", [(0.0, 0.0), (0.1, 3.0)])
+def test_sparse_counts_of_all_shapes_end_where_em_stands_still(prior: tuple[float, float]) -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        documents, cells = int(rng.integers(1, 20)), int(rng.integers(1, 10))
+        there = rng.random((documents, cells)) < rng.choice([0.2, 0.5, 1.0])
+        there[np.arange(documents), rng.integers(0, cells, documents)] = True
+        shown = rng.integers(1, rng.choice([2, 5, 100, 10_000]), (documents, cells))
+        clicked = rng.binomial(shown, np.outer(rng.random(documents) ** 0.3, rng.random(cells) ** rng.integers(0, 2)))
+        offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
+        clicks, impressions = (x[there].astype(np.float64) for x in (clicked, shown))
+        groups = Groups(offsets, np.nonzero(there)[1].astype(np.int64), clicks, impressions, cells)
+        found = fit_factors(groups, start=None, tolerance=1e-7, max_iterations=100, prior=prior)
+        assert found.converged, seed
+        a, t = found.attraction, np.nan_to_num(found.observation, nan=0.5)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            one, other = em_step(groups, np.minimum(a, 1 - 1e-12), t, prior)
+        assert one == pytest.approx(a, abs=2e-5), seed
+        known = np.isfinite(other) & np.isfinite(found.observation)
+        assert other[known] == pytest.approx(t[known], abs=2e-5), seed
+
+
 def test_merged_logs_give_the_same_models() -> None:
     log = random_log(seed=3, sessions=200, documents=3, length=3)
     for model in MODELS:
