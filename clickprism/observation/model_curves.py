@@ -47,7 +47,7 @@ class PositionModelCurve:
         curves = np.empty((sample.draws, sample.counts.max_position))
         start = None
         for draw, counts in enumerate(sample.weighted()):
-            fit = fit_position(counts, start=start, tolerance=self.tolerance)
+            fit = fit_position(counts, start=start, tolerance=_tolerance(self.tolerance, draw))
             if not fit.converged:
                 raise TrainingError(f"the curve of pbm has not settled after {fit.iterations} steps")
             start = fit.curve if draw == 0 else start
@@ -100,7 +100,8 @@ class BrowsingModelCurve:
                 clicks=sums(group, clicks.clicks * weights, size),
                 impressions=sums(group, shown, size),
             )
-            fit = fit_browsing(replace(counts, groups=groups), start=start, tolerance=self.tolerance)
+            tolerance = _tolerance(self.tolerance, draw)
+            fit = fit_browsing(replace(counts, groups=groups), start=start, tolerance=tolerance)
             if not fit.converged:
                 raise TrainingError(f"the curve of ubm has not settled after {fit.iterations} steps")
             start = fit.table if draw == 0 else start
@@ -129,6 +130,11 @@ def _check(least_clicks: float, tolerance: float) -> None:
         raise SettingError("least_clicks", least_clicks, "be above 0")
     if not 0 < tolerance < 1:
         raise SettingError("tolerance", tolerance, "be between 0 and 1")
+
+
+def _tolerance(tolerance: float, draw: int) -> float:
+    """Draws only make intervals: a thousandth will do."""
+    return tolerance if draw == 0 else max(tolerance, 1e-3)
 
 
 def _linked(sample: Sample, least_clicks: float) -> str:
