@@ -1,0 +1,115 @@
+"""Two processes of one thread against one, on the same lists, network and batches, in turns; and one of two threads.
+
+The work of a step is spread over processes only as far as there are cores: what the machine has to give at the time is
+measured by the same product of matrices, in one process and in both at once, and told where it is not two cores. What
+the CPU time of a process says does not depend on that: it is the ratio that a free second core would give at best.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks.base import Result
+from clickprism.data.synthetic import SyntheticSettings, synthetic
+from clickprism.debias.dla import DualLearning
+from clickprism.rankers.mlp import MLP
+from clickprism.training.fit import fit
+from clickprism.training.processes import joined
+from clickprism.training.settings import FitSettings
+from clickprism.types import Clicks
+from clickprism.users.logs import SimulationSettings, simulate
+from clickprism.users.pbm import PositionUser
+
+ROUNDS, EPOCHS, LIMIT = 5, 3, 600.0
+FREE = 1.8
+NAMES = ("one", "two", "threads", "cores", "cpu of one", "cpu of two")
+PLACE = ("RANK", "WORLD_SIZE")
+
+
+def run() -> list[Result]:
+    """Lists a second of the best epoch of each; the median over rounds of the cores that were free."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rates.json"
+        _start(file)
+        rates: dict[str, list[float]] = json.loads(file.read_text())
+    one, two, threads = (max(rates[name]) for name in ("one", "two", "threads"))
+    cores = sorted(rates["cores"])[ROUNDS // 2]
+    free = "" if cores >= FREE else ", second core busy"
+    spared = min(rates["cpu of one"]) / min(rates["cpu of two"])
+    unit = f"lists/s; peer: 1 x 1; {cores:.2f} cores were free; by CPU time of each process {spared:.2f}"
+    return [
+        Result(f"training, 2 processes x 1 thread{free}", two, one, 1.5, unit),
+        Result(f"training, 2 processes, to 2 threads{free}", two, threads, 1.0, "lists/s; peer: 1 process x 2 threads"),
+    ]
+
+
+def _start(file: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    spawn = multiprocessing.get_context("spawn")
+    started = [spawn.Process(target=_work, args=(rank, port, file)) for rank in range(2)]
+    for process in started:
+        process.start()
+    end = time.monotonic() + LIMIT
+    for process in started:
+        process.join(max(0.1, end - time.monotonic()))
+        process.kill()
+    if not file.exists():
+        raise RuntimeError("the processes came to no result")
+
+
+def _work(rank: int, port: int, file: Path) -> None:
+    """What each of the two does: rounds of all three, the second waiting while the first works alone."""
+    place = {"RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= {"LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    data = synthetic(SyntheticSettings(train_queries=1500, validation_queries=10, test_queries=10))
+    each = SimulationSettings(frequency="each")
+    clicks = simulate(data.train, PositionUser(), sessions=100, seed=0, settings=each).clicks.merge()
+    rates: dict[str, list[float]] = {name: [] for name in NAMES}
+    torch.set_num_threads(1)
+    _spin()
+    for _ in range(ROUNDS):
+        if rank == 0:
+            start = time.process_time()
+            rates["one"] += _rates(clicks, threads=1)
+            rates["cpu of one"].append(time.process_time() - start)
+            rates["threads"] += _rates(clicks, threads=2)
+            alone = _spin()
+        os.environ |= place
+        with joined() as group:
+            group.wait()
+            both = _spin()
+            group.wait()
+        start = time.process_time()
+        rates["two"] += _rates(clicks, threads=1)
+        rates["cpu of two"].append(time.process_time() - start)
+        for name in PLACE:
+            del os.environ[name]
+        if rank == 0:
+            rates["cores"].append(2 * alone / both)
+    if rank == 0:
+        file.write_text(json.dumps(rates))
+
+
+def _rates(clicks: Clicks, *, threads: int) -> list[float]:
+    settings = FitSettings(epochs=EPOCHS, threads=threads)
+    fitted = fit(clicks, method=DualLearning(), ranker=MLP(), settings=settings, show=False)
+    return [record.lists_per_second for record in fitted.history]
+
+
+def _spin() -> float:
+    """The seconds that a piece of work takes in this process, by the wall clock."""
+    matrix = torch.ones(512, 512)
+    start = time.perf_counter()
+    for _ in range(150):
+        torch.mm(matrix, matrix)
+    return time.perf_counter() - start
