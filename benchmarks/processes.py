@@ -28,7 +28,7 @@ from clickprism.types import Clicks
 from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 
-ROUNDS, EPOCHS, LIMIT = 5, 3, 600.0
+ROUNDS, EPOCHS, LIMIT = 3, 6, 600.0
 FREE = 1.8
 NAMES = ("one", "two", "threads", "cores", "cpu of one", "cpu of two")
 PLACE = ("RANK", "WORLD_SIZE")

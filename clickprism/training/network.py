@@ -151,10 +151,8 @@ class _Loop:
         torch.autograd.backward(losses.sum())
         with torch.no_grad():
             sums = self.learner.statistics(batch)
-            losses = losses.detach()
             if self.group.size > 1:
-                sums = None if sums is None else sums * (share.weight > 0)
-                self.group.add(*self._gradients(), losses, *([] if sums is None else [sums]))
+                losses, sums = self._add(share, losses, sums)
         values = dict(zip(parts, losses.tolist(), strict=True))
         _check_finite(values, where, self.settings)
         limit = self.settings.clip_norm if self.settings.clip_norm > 0 else math.inf
@@ -167,19 +165,21 @@ class _Loop:
                 self.learner.update(sums)
         return values, norm
 
+    def _add(
+        self, share: Share, losses: torch.Tensor, sums: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Make gradients, parts of the loss and statistics those of the whole batch."""
+        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        mine = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+        others = [] if sums is None else [sums * (share.weight > 0)]
+        added = self.group.add(*mine, losses, *others)
+        for parameter, gradient in zip(parameters, added, strict=False):
+            parameter.grad = gradient
+        return added[len(mine)], added[-1] if others else None
+
     def _total(self, share: Share, sums: torch.Tensor) -> torch.Tensor:
         """Sums over the part of this process become sums over the batch."""
-        total = sums.detach() * (share.weight > 0)
-        self.group.add(total)
-        return total
-
-    def _gradients(self) -> Iterator[torch.Tensor]:
-        """Those of all parameters, 0 where this part of the batch gave none."""
-        for group in self.optimiser.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                yield parameter.grad
+        return self.group.add(sums * (share.weight > 0))[0]
 
     def _validate(self) -> float | None:
         """The value of the epoch, measured by the first process."""

@@ -80,13 +80,13 @@ class Group:
         """Whether this is the process that writes, shows and validates."""
         return self.rank == 0
 
-    def add(self, *tensors: torch.Tensor) -> None:
-        """Add each tensor up over the processes, in place, all in one message.
+    def add(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """The sums of each tensor over the processes, all by one message.
 
         Where Ctrl-C was pressed in any of them, all raise KeyboardInterrupt here.
         """
         if self.size == 1:
-            return
+            return list(tensors)
         import torch
 
         asked = tensors[0].new_full((1,), float(self._asked))
@@ -96,9 +96,7 @@ class Group:
             self.agreed = True
             raise KeyboardInterrupt
         sums = torch.split(flat[:-1], [tensor.numel() for tensor in tensors])
-        with torch.no_grad():
-            for tensor, total in zip(tensors, sums, strict=True):
-                tensor.copy_(total.view_as(tensor))
+        return [total.view_as(tensor) for tensor, total in zip(tensors, sums, strict=True)]
 
     def copy(self, tensors: Iterable[torch.Tensor]) -> None:
         """Overwrite the tensors of all by those of the first."""
@@ -158,7 +156,7 @@ class Group:
         table = torch.zeros(self.size, room)
         content = text.encode()
         table[self.rank, : len(content)] = torch.tensor(list(content), dtype=table.dtype)
-        self.add(table)
+        (table,) = self.add(table)
         return [bytes(map(int, row)).rstrip(b"\0").decode() for row in table.tolist()]
 
     def check_same(self, facts: Mapping[str, Any]) -> None:
@@ -172,7 +170,7 @@ class Group:
         other = [key for key in dict.fromkeys([*theirs, *mine]) if theirs.get(key) != mine.get(key)]
         marks = torch.zeros(self.size)
         marks[self.rank] = len(other)
-        self.add(marks)
+        (marks,) = self.add(marks)
         if not marks.any():
             return
         remedy = "Start all processes by the same command on the same files"

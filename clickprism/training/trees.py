@@ -29,25 +29,33 @@ def clicks_per_exposure(
 ) -> tuple[Int64, Float64, Int64]:
     """The target of each document that was shown: its clicks over its exposure, over the whole log.
 
-    target = (sum of clicks - sum of background + s m) / (sum of exposure + s) - s m / (most exposure + s)
+    target = (sum of clicks - sum of background + s m) / (sum of exposure + s) - s m_0 / (most exposure + s)
 
-    with m the mean over the log and s the shrinkage. Where exposure is impressions times observation relative to the
-    first position this estimates r(x) o_1, whatever positions the document was shown at; little evidence is drawn
-    towards the mean. The background are clicks that come without relevance, from trust in the ranking; without one it
-    is 0. What is taken off is the mean's part in the document that was seen the most: where all were seen alike,
-    targets are proportional to clicks. Targets below 0 are 0.
+    Where exposure is impressions times observation relative to the first position this estimates r(x) o_1, whatever
+    positions the document was shown at. The background are clicks that come without relevance, from trust in the
+    ranking; without one it is 0. Little evidence is drawn towards m, as if by s more impressions at position 1: the
+    mean over the impressions of the document of m_k, the clicks per exposure of all that stood at position k. Who is
+    seen little stands low, where the ranking put what it took for worse, and the mean of the whole log would lift it.
+    Where every impression is exposed alike (no position bias) m is the mean of the log. What is taken off is the least
+    m's part in the document that was seen the most: where all were seen alike, targets are proportional to clicks.
+    Targets below 0 are 0.
 
     Returns:
         The document rows in the order of their lists, their targets, and the number of rows of each list.
     """
-    documents = clicks.lists.documents
-    caused = clicks.clicks if background is None else clicks.clicks - background
-    clicked = np.bincount(clicks.rows, weights=caused, minlength=documents)
-    seen = np.bincount(clicks.rows, weights=exposure, minlength=documents)
+    documents, impressions = clicks.lists.documents, clicks.list_impressions
+    caused = clicks.clicks - (0.0 if background is None else background)
     rows, lengths = shown(clicks)
-    mean = max(clicked.sum(), 0.0) / max(seen.sum(), 1e-12)
-    evidence = np.maximum(seen[rows] + shrinkage, 1e-12)
-    targets = (clicked[rows] + shrinkage * mean) / evidence - shrinkage * mean / evidence.max()
+    clicked, seen, times = (
+        np.bincount(clicks.rows, weights=each, minlength=documents)[rows] for each in (caused, exposure, impressions)
+    )
+    biased = float(np.ptp(exposure / impressions)) > 1e-9
+    places = clicks.positions - 1 if biased else np.zeros_like(clicks.positions)
+    means = np.bincount(places, weights=caused) / np.maximum(np.bincount(places, weights=exposure), 1e-12)
+    means = np.maximum(means, 0.0)[places]
+    prior = np.bincount(clicks.rows, weights=impressions * means, minlength=documents)[rows] / times
+    evidence = np.maximum(seen + shrinkage, 1e-12)
+    targets = (clicked + shrinkage * prior) / evidence - shrinkage * prior.min() / evidence.max()
     return rows, np.maximum(targets, 0.0), lengths
 
 
@@ -122,8 +130,6 @@ def _machines(group: Group, boosting: Boosting, ranker: LambdaMART, settings: Fi
     group.check_same(facts)
 
     def add(values: Float64) -> Float64:
-        sums = torch.from_numpy(values.copy())
-        group.add(sums)
-        return sums.numpy()
+        return group.add(torch.from_numpy(values))[0].numpy()
 
     return Machines(group.rank, tuple(addresses(group)), int(TIMEOUT.total_seconds() // 60), add)
