@@ -67,7 +67,7 @@ class PairDebias:
 
     def boosting(self, clicks: Clicks, ranker: LambdaMART) -> Boosting:
         """For trees: lambdas in place of the logistic loss; costs are those of the whole log, without `step`."""
-        return ratio_debiased(clicks, ranker, p=self.p, floor=self.floor)
+        return ratio_debiased(clicks, ranker, p=self.p, floor=self.floor, skips=self.skip_bias == "learned")
 
 
 @final
@@ -100,6 +100,7 @@ class PairLearner(Learner):
         losses = softplus(scores[:, None, :] - scores[:, :, None])
         return torch.where(there, weights * losses, torch.zeros_like(losses))
 
+    @torch.no_grad()
     def statistics(self, batch: Batch) -> torch.Tensor:
         """The costs of clicked and unclicked documents and the impressions, [3, positions]."""
         pairs, places, positions = self._pairs(batch), batch.positions - 1, len(self.clicked)

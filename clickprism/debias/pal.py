@@ -32,7 +32,8 @@ class PositionAware:
 
     Attributes:
         trust: learn how often what is not relevant is clicked at each position.
-        observation_rate: the learning rate of the numbers of each position, as a multiple of the ranker's.
+        observation_rate: the learning rate of theta, as a multiple of the ranker's.
+        trust_rate: the same where trust is learned, two numbers a position that only together fit the clicks.
         start: theta at the start, at every position.
     """
 
@@ -41,11 +42,13 @@ class PositionAware:
     needs_patterns: ClassVar[bool] = False
     trust: bool = False
     observation_rate: float = 5.0
+    trust_rate: float = 20.0
     start: float = 0.9
 
     def __post_init__(self) -> None:
-        if not 0 < self.observation_rate < math.inf:
-            raise SettingError("observation_rate", self.observation_rate, "be above 0")
+        for name in ("observation_rate", "trust_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise SettingError(name, getattr(self, name), "be above 0")
         if not 0 < self.start < 1:
             raise SettingError("start", self.start, "be between 0 and 1")
 
@@ -103,5 +106,7 @@ class PositionAwareLearner(Learner):
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The ranker's group and the observation's."""
-        own = [self.seen] if self.false is None else [self.seen, self.false]
-        return [(1.0, list(self.ranker.parameters())), (self.settings.observation_rate, own)]
+        ranker = (1.0, list(self.ranker.parameters()))
+        if self.false is None:
+            return [ranker, (self.settings.observation_rate, [self.seen])]
+        return [ranker, (self.settings.trust_rate, [self.seen, self.false])]

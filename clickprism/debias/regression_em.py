@@ -89,6 +89,7 @@ class RegressionLearner(Learner):
         terms = targets * relevant + rest * irrelevant
         return {"relevance": -terms.masked_fill(~batch.mask, 0.0).sum(-1).mean()}
 
+    @torch.no_grad()
     def statistics(self, batch: Batch) -> torch.Tensor:
         """The E-step for theta: expected impressions that were seen, and all impressions, [2, positions]."""
         scores, seen, unseen = self._at(batch)
