@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import numpy as np
 from torch import nn
 
-from clickprism.debias.ipw import InversePropensity
+from clickprism.debias.ipw import Estimate, InversePropensity
 from clickprism.debias.lambdas import SessionLambdas, by_lambdas
 from clickprism.rankers.boosting import Boosting, shown
 from clickprism.rankers.lambdamart import LambdaMART
@@ -33,19 +33,21 @@ class ClickGroups:
     Attributes:
         propensities: the observation at positions 1, 2, ...; only ratios to the first matter.
         floor: relative propensities below this are raised to it; 0 clips nothing.
+        estimate: where the propensities come from if they are not given, as for `ipw`.
     """
 
     name: ClassVar[str] = "click_groups"
     needs_patterns: ClassVar[bool] = False
     propensities: tuple[float, ...] = ()
     floor: float = 0.2
+    estimate: Estimate = "none"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "propensities", self._weighting.propensities)
 
     @property
     def _weighting(self) -> InversePropensity:
-        return InversePropensity(propensities=self.propensities, floor=self.floor)
+        return InversePropensity(propensities=self.propensities, floor=self.floor, estimate=self.estimate)
 
     def boosting(self, clicks: Clicks, ranker: LambdaMART) -> Boosting:
         """A group for each document that was clicked in a list, with the weight of all its clicks."""

@@ -47,7 +47,7 @@ def add_pairs(scores: Float64, sessions: Sessions, biases: Float64, truncation: 
                 gap = own[i] - own[j]
                 gain = abs(discounts[rank[i]] - discounts[rank[j]]) / best
                 up, down = places[start + i], places[start + j]
-                cost = weights[session] * gain * (max(-gap, 0.0) + math.log1p(math.exp(-abs(gap))))
+                cost = weights[session] * (max(-gap, 0.0) + math.log1p(math.exp(-abs(gap))))
                 costs[0, up] += cost / biases[1, down]
                 costs[1, down] += cost / biases[0, up]
                 if apart:

@@ -22,12 +22,14 @@ class SessionLambdas:
     trees are those that would grow on a row for every document of every session; only here they cost what documents
     cost, and leaves are counted in documents. As in LightGBM, delta nDCG is divided by .01 + |f_i - f_j|, and the
     lambdas of a session with sum S are scaled by log2(1 + S) / S; S is taken before the division by t, which it would
-    half undo.
+    half undo. The cost of a pair is its logistic loss without delta nDCG: ranks follow the order of display, so that
+    the gain of a pair depends on its positions and would pass for bias.
 
     Attributes:
         biases: t+ and t-, [2, positions]; all 1 to start with.
         power: after each tree t_k = (cost_k / cost_1)^power, the cost that of an impression at k; None leaves t alone.
         floor: t is raised to it.
+        skips: whether t- is learned too; else it stays 1.
         given: the observation to report where none is learned.
     """
 
@@ -43,13 +45,14 @@ class SessionLambdas:
         truncation: int,
         power: float | None = None,
         floor: float = 0.0,
+        skips: bool = True,
         given: Float64 | None = None,
     ) -> None:
         lengths = np.diff(offsets)
         self.rows, self.offsets, self.clicked, self.places = rows, offsets, clicked, positions - 1
         self.weights = weights * (documents / float((weights * lengths).sum()))
         self.documents, self.truncation = documents, truncation
-        self.power, self.floor, self.given = power, floor, given
+        self.power, self.floor, self.skips, self.given = power, floor, skips, given
         depth = int(positions.max(initial=1))
         self.impressions = np.bincount(self.places, weights=np.repeat(self.weights, lengths), minlength=depth)
         self.biases = np.ones((2, depth))
@@ -64,7 +67,8 @@ class SessionLambdas:
         if self.power is not None and (costs[:, 0] > 0).all():
             means = costs / np.maximum(self.impressions, 1e-12)
             ratios = np.maximum((means / means[:, :1]) ** self.power, self.floor)
-            self.biases = np.where(self.impressions > 0, ratios, self.biases)
+            learned = (self.impressions > 0) & np.array([[True], [self.skips]])
+            self.biases = np.where(learned, ratios, self.biases)
         return derivatives[0], derivatives[1]
 
     def observation(self) -> Float64 | None:
@@ -72,7 +76,7 @@ class SessionLambdas:
         return self.given if self.power is None else self.biases[0].copy()
 
 
-def ratio_debiased(clicks: Clicks, ranker: LambdaMART, *, p: float, floor: float) -> Boosting:
+def ratio_debiased(clicks: Clicks, ranker: LambdaMART, *, p: float, floor: float, skips: bool) -> Boosting:
     """Unbiased LambdaMART (Hu et al., 2019): pairs of a session divided by t+ of the clicked and t- of the other.
 
     Args:
@@ -80,6 +84,7 @@ def ratio_debiased(clicks: Clicks, ranker: LambdaMART, *, p: float, floor: float
         ranker: whose truncation the pairs follow.
         p: t = (cost_k / cost_1)^(1 / (p + 1)); the larger, the nearer t is to 1.
         floor: t is raised to it.
+        skips: whether t- is learned too, as in the paper; else it stays 1.
     """
     merged = clicks.merge(by="pattern")
     rows, _ = shown(merged)
@@ -93,6 +98,7 @@ def ratio_debiased(clicks: Clicks, ranker: LambdaMART, *, p: float, floor: float
         truncation=ranker.truncation,
         power=1 / (p + 1),
         floor=floor,
+        skips=skips,
     )
     return by_lambdas(clicks, objective)
 

@@ -35,7 +35,8 @@ class LambdaMART:
         feature_share: the share of the features that each tree sees.
         l2: penalty on leaf values.
         truncation: only pairs with one document above this place count.
-        shrinkage: clicks per exposure is drawn towards its mean as if by so many more impressions at position 1.
+        shrinkage: clicks per exposure is drawn towards its mean at the position as if by so many more impressions at
+            position 1.
     """
 
     name: ClassVar[str] = "lambdamart"
@@ -46,7 +47,7 @@ class LambdaMART:
     feature_share: float = 1.0
     l2: float = 0.0
     truncation: int = 30
-    shrinkage: float = 1.0
+    shrinkage: float = 5.0
 
     def __post_init__(self) -> None:
         for field in ("trees", "min_data_in_leaf", "truncation"):
@@ -92,6 +93,7 @@ class LambdaMART:
             "learning_rate": self.learning_rate,
             "num_leaves": self.leaves,
             "min_data_in_leaf": max(round(self.min_data_in_leaf * repetition), 1),
+            "feature_pre_filter": False,
             "feature_fraction": self.feature_share,
             "lambda_l2": self.l2,
             "lambdarank_truncation_level": self.truncation,

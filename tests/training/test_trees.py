@@ -50,8 +50,21 @@ def test_clicks_per_exposure_by_hand() -> None:
     assert lengths.tolist() == [2]
     assert targets.tolist() == pytest.approx([4 / 11, 3 / 7])
     _, shrunk, _ = clicks_per_exposure(clicks, exposure, shrinkage=3.0)
-    mean = 7 / 18
-    assert shrunk.tolist() == pytest.approx([4 / 14, (3 + 3 * mean) / 10 - 3 * mean / 14])
+    high, low = 6 / 12, 1 / 6
+    first, second = (10 * high + 2 * low) / 12, (2 * high + 10 * low) / 12
+    off = 3 * second / 14
+    assert shrunk.tolist() == pytest.approx([(4 + 3 * first) / 14 - off, (3 + 3 * second) / 10 - off])
+    _, net, _ = clicks_per_exposure(clicks, exposure, shrinkage=0.0, background=np.array([1.0, 0.5, 0, 0]))
+    assert net.tolist() == pytest.approx([3 / 11, 2.5 / 7])
+
+
+def test_where_all_are_exposed_alike_little_evidence_is_drawn_to_the_mean_of_the_log() -> None:
+    lists = Lists(np.zeros((3, 1), dtype=np.float32), np.array([0, 2, 3]), np.array(["a", "b"]))
+    places, counts = np.array([1, 2, 1], dtype=np.int32), np.array([4, 1, 1])
+    clicks = Clicks(lists, np.array([0, 2, 3]), np.array([0, 1, 2]), places, counts, np.array([8, 2]))
+    _, targets, _ = clicks_per_exposure(clicks, clicks.list_impressions.astype(np.float64), shrinkage=2.0)
+    mean = 6 / 18
+    assert targets.tolist() == pytest.approx([0.4, 0.1, (1 + 2 * mean) / 4 - 2 * mean / 10])
 
 
 def test_targets_of_grades_are_proportional_to_their_gains(judged: JudgedLists) -> None:
