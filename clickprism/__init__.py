@@ -12,7 +12,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from clickprism.data.letor import read_letor
     from clickprism.data.recipes import load
+    from clickprism.data.sessions import read_sessions
     from clickprism.data.synthetic import SyntheticSettings, synthetic
+    from clickprism.debias import method
     from clickprism.debias.click import Click
     from clickprism.debias.dla import DualLearning
     from clickprism.debias.ipw import InversePropensity
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from clickprism.evaluation.measures import evaluate
     from clickprism.experiment import ExperimentSettings, compare_methods, judged_validation
     from clickprism.model import Model
+    from clickprism.observation.estimate import estimate_curves
     from clickprism.rankers.lambdamart import LambdaMART
     from clickprism.rankers.linear import Linear
     from clickprism.rankers.mlp import MLP
@@ -54,12 +57,15 @@ _HOMES = {
     "SyntheticSettings": "data.synthetic",
     "compare": "evaluation.compare",
     "compare_methods": "experiment",
+    "estimate_curves": "observation.estimate",
     "evaluate": "evaluation.measures",
     "fit": "training.fit",
     "ideal_clicks": "users.ideal",
     "judged_validation": "experiment",
     "load": "data.recipes",
+    "method": "debias",
     "read_letor": "data.letor",
+    "read_sessions": "data.sessions",
     "simulate": "users.logs",
     "synthetic": "data.synthetic",
 }
@@ -87,12 +93,15 @@ __all__ = [
     "__version__",
     "compare",
     "compare_methods",
+    "estimate_curves",
     "evaluate",
     "fit",
     "ideal_clicks",
     "judged_validation",
     "load",
+    "method",
     "read_letor",
+    "read_sessions",
     "simulate",
     "synthetic",
 ]

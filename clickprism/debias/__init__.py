@@ -4,7 +4,9 @@ A new method is one file here, one line in `METHODS`, a test, and an entry in do
 `tests/contracts` run over everything that is named here.
 """
 
-from typing import Final
+from typing import Any, Final
+
+from clickprism.settings import choose
 
 METHODS: Final[dict[str, str]] = {
     "labels": "clickprism.debias.labels:Labels",
@@ -19,3 +21,12 @@ METHODS: Final[dict[str, str]] = {
     "position": "clickprism.debias.position:PositionBias",
     "click_groups": "clickprism.debias.click_groups:ClickGroups",
 }
+
+
+def method(name: str, **settings: Any) -> Any:
+    """The method of this name with these settings; those that are not given have their defaults.
+
+    >>> method("ipw", propensities=[1, 0.5], floor=0.1)
+    InversePropensity(propensities=(1.0, 0.5), floor=0.1, self_normalise=False, estimate='none')
+    """
+    return choose(METHODS, {"name": name, **settings}, path="method")

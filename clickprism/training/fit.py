@@ -115,7 +115,8 @@ def fit(
     else:
         must = f"be {LambdaMART.name} for the method {method.name}, which grows trees and has no loss for a network"
         raise SettingError("ranker", ranker.name, must)
-    return Fitted(model, observation, tuple(progress.history), progress.best_epoch, progress.best_value, stopped)
+    best = progress.best_epoch, progress.best_value
+    return Fitted(model, observation, tuple(progress.history), *best, stopped, learner)
 
 
 def _check_log(clicks: Clicks, method: Method) -> None:

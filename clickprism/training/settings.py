@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.types import Clicks, Float64, Lists
+
+if TYPE_CHECKING:
+    from clickprism.debias.base import Learner
 
 LARGEST = 1e6
 Scorer: TypeAlias = Callable[[Lists], Float64]
@@ -114,6 +117,8 @@ class Fitted:
         best_epoch: the epoch (for trees: the number of trees) that the model is from.
         best_value: its validation; None without one.
         stopped: why training ended: "epochs", "patience" or "interrupted".
+        learner: what was trained, with the observation model and all, such as a click model that predicts clicks to
+            come (`evaluate_clicks`); None where trees grew by a way of their own. It is not saved.
     """
 
     model: Model
@@ -122,6 +127,7 @@ class Fitted:
     best_epoch: int
     best_value: float | None
     stopped: Stopped
+    learner: Learner | None = field(default=None, repr=False)
 
 
 @dataclass
