@@ -1,5 +1,8 @@
 """Two processes of one thread against one, on the same lists, network and batches, in turns; and one of two threads.
 
+The network is the usual 512-256-128, of 199 thousand weights. The message of a step costs the same whatever the batch,
+so both a batch that is worth sharing, of 256 lists of ten, and the usual one of 64 are measured.
+
 The work of a step is spread over processes only as far as there are cores: what the machine has to give at the time is
 measured by the same product of matrices, in one process and in both at once, and told where it is not two cores. What
 the CPU time of a process says does not depend on that: it is the ratio that a free second core would give at best.
@@ -30,8 +33,7 @@ from clickprism.users.pbm import PositionUser
 
 ROUNDS, EPOCHS, LIMIT = 3, 6, 600.0
 FREE = 1.8
-NAMES = ("one", "two", "threads", "cores", "cpu of one", "cpu of two")
-PLACE = ("RANK", "WORLD_SIZE")
+BARS = {256: 1.5, 64: 1.0}
 
 
 def run() -> list[Result]:
@@ -40,15 +42,18 @@ def run() -> list[Result]:
         file = Path(folder) / "rates.json"
         _start(file)
         rates: dict[str, list[float]] = json.loads(file.read_text())
-    one, two, threads = (max(rates[name]) for name in ("one", "two", "threads"))
     cores = sorted(rates["cores"])[ROUNDS // 2]
     free = "" if cores >= FREE else ", second core busy"
-    spared = min(rates["cpu of one"]) / min(rates["cpu of two"])
-    unit = f"lists/s; peer: 1 x 1; {cores:.2f} cores were free; by CPU time of each process {spared:.2f}"
-    return [
-        Result(f"training, 2 processes x 1 thread{free}", two, one, 1.5, unit),
-        Result(f"training, 2 processes, to 2 threads{free}", two, threads, 1.0, "lists/s; peer: 1 process x 2 threads"),
-    ]
+    results = []
+    for size, bar in BARS.items():
+        one, two, threads = (max(rates[f"{name} {size}"]) for name in ("one", "two", "threads"))
+        spared = min(rates[f"cpu of one {size}"]) / min(rates[f"cpu of two {size}"])
+        told = (
+            f"by CPU time of a process {spared:.2f}; 1 process x 2 threads: {threads:.0f}; {cores:.2f} cores were free"
+        )
+        name = f"2 processes, batches of {size}{free}"
+        results.append(Result(name, two, one, bar, f"lists/s; peer: 1 process x 1 thread; {told}"))
+    return results
 
 
 def _start(file: Path) -> None:
@@ -74,36 +79,37 @@ def _work(rank: int, port: int, file: Path) -> None:
     data = synthetic(SyntheticSettings(train_queries=1500, validation_queries=10, test_queries=10))
     each = SimulationSettings(frequency="each")
     clicks = simulate(data.train, PositionUser(), sessions=100, seed=0, settings=each).clicks.merge()
-    rates: dict[str, list[float]] = {name: [] for name in NAMES}
+    rates: dict[str, list[float]] = {}
     torch.set_num_threads(1)
     _spin()
     for _ in range(ROUNDS):
         if rank == 0:
-            start = time.process_time()
-            rates["one"] += _rates(clicks, threads=1)
-            rates["cpu of one"].append(time.process_time() - start)
-            rates["threads"] += _rates(clicks, threads=2)
+            for size in BARS:
+                _measure(rates, "one", clicks, size=size, threads=1)
+                _measure(rates, "threads", clicks, size=size, threads=2)
             alone = _spin()
         os.environ |= place
         with joined() as group:
             group.wait()
             both = _spin()
             group.wait()
-        start = time.process_time()
-        rates["two"] += _rates(clicks, threads=1)
-        rates["cpu of two"].append(time.process_time() - start)
-        for name in PLACE:
+        for size in BARS:
+            _measure(rates, "two", clicks, size=size, threads=1)
+        for name in place:
             del os.environ[name]
         if rank == 0:
-            rates["cores"].append(2 * alone / both)
+            rates.setdefault("cores", []).append(2 * alone / both)
     if rank == 0:
         file.write_text(json.dumps(rates))
 
 
-def _rates(clicks: Clicks, *, threads: int) -> list[float]:
-    settings = FitSettings(epochs=EPOCHS, threads=threads)
+def _measure(rates: dict[str, list[float]], name: str, clicks: Clicks, *, size: int, threads: int) -> None:
+    """Train, and add what each epoch and the whole took."""
+    settings = FitSettings(epochs=EPOCHS, batch_size=size, threads=threads)
+    start = time.process_time()
     fitted = fit(clicks, method=DualLearning(), ranker=MLP(), settings=settings, show=False)
-    return [record.lists_per_second for record in fitted.history]
+    rates.setdefault(f"cpu of {name} {size}", []).append(time.process_time() - start)
+    rates.setdefault(f"{name} {size}", []).extend(record.lists_per_second for record in fitted.history)
 
 
 def _spin() -> float:
