@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from clickprism.data.letor import OnError, PathLike, Quarantined
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
 from clickprism.types import Bool, Clicks, Float64, Int64, Lists, Simulation, Text, Truth, slices
+
+LARGEST = 1 << 31  # bytes that the text of one column may take
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +98,9 @@ def read_sessions(
 ) -> SessionLog:
     r"""Read sessions from a text file, plain, gzip or zstd: columns split by tabs if the first line has one, else CSV.
 
-    Documents of different queries are different, whatever their ids. A document clicked several times in a session
-    counts once. A line with a missing field, an empty list or a document shown twice is an error.
+    Documents of different queries are different, whatever their ids; blanks around ids do not count. A document clicked
+    several times in a session counts once. A line with a missing field, an empty list or a document shown twice is an
+    error.
 
     Args:
         path: the file.
@@ -122,24 +126,29 @@ def read_sessions(
     lines = _fields(file)
     header = next(lines, (1, []))[1]
     places = _places(file, header, (query, documents, clicks))
+    others = {place: _Numbered() for place in range(len(header)) if place not in places}
     reader = _Reader(separator)
-    kept: list[list[str]] = []
+    asked, shown, picked = places
     quarantined: list[Quarantined] = []
     for line, fields in lines:
         reason = f"{len(fields)} fields where the first line has {len(header)}"
         if len(fields) == len(header):
-            reason = reader.add(*(fields[place] for place in places))
+            reason = reader.add(fields[asked], fields[shown], fields[picked])
         if not reason:
-            kept.append(fields)
+            for place, column in others.items():
+                column.add(fields[place])
         elif on_error == "raise":
             raise DataError(reason, file=file, line=line, remedy='Repair it, or leave such lines out: "quarantine"')
         else:
             quarantined.append(Quarantined(str(file), line, 1, reason, "\t".join(fields).encode()))
-    if not kept:
+    if not reader.sessions:
         raise DataError("has no sound session", file=file, remedy=f"A line has {', '.join(header)}")
-    others = [place for place in range(len(header)) if place not in places]
-    columns = {header[place]: np.array([fields[place] for fields in kept], dtype=np.str_) for place in others}
-    return SessionLog(reader.clicks(), columns, reader.outside, tuple(quarantined))
+    try:
+        columns = {header[place]: column.text(header[place]) for place, column in others.items()}
+        log, outside = reader.clicks()
+    except DataError as error:
+        raise DataError(str(error), file=file) from None
+    return SessionLog(log, columns, outside, tuple(quarantined))
 
 
 def _fields(file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -150,6 +159,11 @@ def _fields(file: Path) -> Iterator[tuple[int, list[str]]]:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise DataError("is not UTF-8 text", file=file, line=line, remedy="Convert it to UTF-8") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(
+            "has a NUL character, so it is no text", file=file, line=line, remedy="Export it again as UTF-8"
+        )
     if "\t" in text[: text.find("\n") + 1 or None]:
         for number, words in enumerate(text.split("\n"), start=1):
             if words.strip("\r"):
@@ -176,58 +190,107 @@ def _places(file: Path, header: list[str], wanted: Sequence[str]) -> list[int]:
     return [header.index(name) for name in wanted]
 
 
+class _Numbered:
+    """Values that come again and again, each kept once."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.values = array("q")
+
+    def add(self, value: str) -> None:
+        self.values.append(self.numbers.setdefault(value, len(self.numbers)))
+
+    def text(self, name: str) -> Text:
+        """The values in the order in which they came."""
+        chosen: Text = _text(f"column {name!r}", list(self.numbers), len(self.values))[np.array(self.values)]
+        return chosen
+
+
 class _Reader:
-    """Numbers queries and documents as they come; lists that come again are looked up whole."""
+    """Numbers queries, and the documents of each, as they come; lists that come again are looked up whole."""
 
     def __init__(self, separator: str) -> None:
         self.separator = separator
         self.queries: dict[str, int] = {}
-        self.documents: dict[tuple[int, str], int] = {}
-        self.known: dict[tuple[str, str], tuple[list[int], dict[str, int]]] = {}
-        self.shown: list[list[int]] = []
-        self.clicked: list[int] = []
+        self.documents: list[dict[str, int]] = []  # of each query
+        self.lists: dict[tuple[str, str], int] = {}
+        self.asked = array("q")  # the query of each list
+        self.rows = array("q")  # of all lists, one after the other, counted from the first of the query
+        self.ends = array("q", [0])
+        self.patterns: dict[tuple[int, str], int] = {}
+        self.shown = array("q")  # the list of each pattern
         self.entries = 0
-        self.outside = 0
+        self.clicked = array("q")
+        self.outside = array("q")
+        self.sessions = array("q")
 
     def add(self, query: str, documents: str, clicks: str) -> str:
         """Take one session; what is wrong with it, if anything."""
-        ranking = self.known.get((query, documents))
-        if ranking is None:
-            ids = documents.split(self.separator)
+        number = self.lists.get((query, documents))
+        if number is None:
+            ids = self._ids(documents)
             reason = _broken(query, ids)
             if reason:
                 return reason
-            number = self.queries.setdefault(query, len(self.queries))
-            rows = [self.documents.setdefault((number, name), len(self.documents)) for name in ids]
-            ranking = self.known[query, documents] = rows, {name: place for place, name in enumerate(ids)}
-        rows, place = ranking
-        for name in set(clicks.split(self.separator)) if clicks else ():
-            if name in place:
-                self.clicked.append(self.entries + place[name])
-            else:
-                self.outside += 1
-        self.shown.append(rows)
-        self.entries += len(rows)
+            number = self.lists[query, documents] = len(self.lists)
+            self._list(query, ids)
+        pattern = self.patterns.get((number, clicks))
+        if pattern is None:
+            pattern = self.patterns[number, clicks] = len(self.patterns)
+            self._click(number, self._ids(documents), set(self._ids(clicks)))
+        self.sessions.append(pattern)
         return ""
 
-    def clicks(self) -> Clicks:
-        """All sessions, over lists in the order in which queries and documents came."""
-        query = np.array([number for number, _ in self.documents], dtype=np.int64)
-        order = np.argsort(query, kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        names = np.array([name for _, name in self.documents], dtype=np.str_)[order]
-        sizes = np.bincount(query, minlength=len(self.queries))
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        lists = Lists(np.zeros((len(order), 0), np.float32), offsets, np.array(list(self.queries), np.str_), names)
-        lengths = np.array([len(rows) for rows in self.shown], dtype=np.int64)
-        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        rows = np.fromiter((row for shown in self.shown for row in shown), dtype=np.int64, count=self.entries)
-        positions = np.arange(self.entries) - np.repeat(ends[:-1], lengths) + 1
-        clicked = np.zeros(self.entries, dtype=np.int64)
-        clicked[self.clicked] = 1
-        ones = np.ones(len(lengths), dtype=np.int64)
-        return Clicks(lists, ends, place[rows], positions.astype(np.int32), clicked, ones)
+    def _ids(self, text: str) -> list[str]:
+        ids = text.split(self.separator)
+        return [name.strip() for name in ids] if " " in text else ids
+
+    def _list(self, query: str, ids: list[str]) -> None:
+        asked = self.queries.setdefault(query, len(self.queries))
+        if asked == len(self.documents):
+            self.documents.append({})
+        known = self.documents[asked]
+        self.asked.append(asked)
+        self.rows.extend([known.setdefault(name, len(known)) for name in ids])
+        self.ends.append(len(self.rows))
+
+    def _click(self, number: int, ids: list[str], names: set[str]) -> None:
+        names.discard("")
+        hit = [place for place, name in enumerate(ids, start=self.entries) if name in names]
+        self.clicked.extend(hit)
+        self.outside.append(len(names) - len(hit))
+        self.shown.append(number)
+        self.entries += len(ids)
+
+    def clicks(self) -> tuple[Clicks, int]:
+        """All sessions, over lists in the order in which queries and documents came; and the clicks outside."""
+        asked, rows, ends, shown, clicked, outside, sessions = (
+            np.array(each, dtype=np.int64)
+            for each in (self.asked, self.rows, self.ends, self.shown, self.clicked, self.outside, self.sessions)
+        )
+        first = np.concatenate([[0], np.cumsum([len(known) for known in self.documents])]).astype(np.int64)
+        names = _text("document ids", [name for known in self.documents for name in known])
+        lists = Lists(np.zeros((len(names), 0), np.float32), first, _text("queries", list(self.queries)), names)
+        rows += np.repeat(first[asked], np.diff(ends))
+        entries, starts = slices(ends, shown)
+        hits = np.bincount(clicked, minlength=len(entries))
+        chosen, offsets = slices(starts, sessions)
+        positions = np.arange(1, len(chosen) + 1) - np.repeat(offsets[:-1], np.diff(offsets))
+        ones = np.ones(len(sessions), dtype=np.int64)
+        log = Clicks(lists, offsets, rows[entries[chosen]], positions.astype(np.int32), hits[chosen], ones)
+        return log, int(outside[sessions].sum())
+
+
+def _text(what: str, values: list[str], times: int = 0) -> Text:
+    """Values as a vector, in which each takes as much as the longest: one long value among many would fill memory."""
+    longest = max(map(len, values))
+    size = max(times, len(values))
+    if 4 * longest * size > LARGEST:
+        raise DataError(
+            f"{what} are too large: {size:,} of them, the longest of {longest:,} characters",
+            remedy="Shorten them, or leave that column out",
+        )
+    return np.array(values, dtype=np.str_)
 
 
 def _broken(query: str, ids: list[str]) -> str:

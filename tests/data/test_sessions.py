@@ -93,12 +93,42 @@ def test_broken_lines_are_named_or_left_out(line: str, tmp_path: Path) -> None:
         ("query\tdocuments\tclicks\n", "has no sound session"),
         (b"query\tdocuments\tclicks\ncat\t\xff\t\n", "2: is not UTF-8 text"),
         ('query,documents,clicks\ncat,"a" b,\n', "2: is not CSV"),
+        ("query\tdocuments\tclicks\ncat\ta,a\0\ta\n", "2: has a NUL character"),
+        (TEXT.encode("utf-16"), "1: is not UTF-8 text"),
         (gzip.compress(TEXT.encode())[:-9], "is not a whole gzip file"),
     ],
 )
 def test_files_that_cannot_be_read(text: str | bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         read_sessions(write(tmp_path, text))
+
+
+def test_blanks_around_ids_do_not_count(tmp_path: Path) -> None:
+    spaced = TEXT.replace(",", " , ")
+    check(read_sessions(write(tmp_path, spaced)))
+    with pytest.raises(DataError, match="2: document 'a' stands twice"):
+        read_sessions(write(tmp_path, "query\tdocuments\tclicks\ncat\ta, a\t\n"))
+
+
+def test_sessions_that_come_again_keep_their_clicks_and_columns(tmp_path: Path) -> None:
+    lines = ["cat\ta,b\tb\t1", "cat\ta,b\tx\t2", "dog\ta,b\tb\t3", "cat\ta,b\tb\t4", "cat\ta,b\tx,b\t5"]
+    log = read_sessions(write(tmp_path, "\n".join(["query\tdocuments\tclicks\tn", *lines])))
+    assert log.clicks.clicks.reshape(-1, 2).tolist() == [[0, 1], [0, 0], [0, 1], [0, 1], [0, 1]]
+    assert log.clicks.rows.reshape(-1, 2).tolist() == [[0, 1], [0, 1], [2, 3], [0, 1], [0, 1]]
+    assert log.columns["n"].tolist() == ["1", "2", "3", "4", "5"]
+    assert log.outside == 2
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_one_huge_value_does_not_fill_memory(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text vectors are as wide as their longest value."""
+    monkeypatch.setattr("clickprism.data.sessions.LARGEST", 1 << 16)
+    huge = ["cat", "a", "", "phone"]
+    huge[place] = "x" * 10_000
+    lines = [f"{name}\ta{name}\t\tphone" for name in "abc"]
+    file = write(tmp_path, "\n".join(["query\tdocuments\tclicks\tdevice", *lines, "\t".join(huge)]))
+    with pytest.raises(DataError, match=r"too large: 4 of them, the longest of 10,000 characters\. Shorten them"):
+        read_sessions(file)
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:
