@@ -27,7 +27,7 @@ bench: $(READY) ## every benchmark: our figure, the peer's or the limit's, ratio
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 docs: $(READY) ## write docs/cli.md anew from the code
-	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md
+	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

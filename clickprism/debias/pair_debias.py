@@ -41,6 +41,7 @@ class PairDebias:
         p: the power of the regulariser on t; the larger, the nearer t is to 1.
         step: the weight of a batch in the running costs.
         floor: t is raised to it; a position that was never clicked has none.
+        skip_bias: "learned" is the published form; "none" holds t- at 1, and ranks better (docs/methods.md).
     """
 
     name: ClassVar[str] = "pair_debias"
