@@ -37,6 +37,8 @@ class LambdaMART:
         truncation: only pairs with one document above this place count.
         shrinkage: clicks per exposure is drawn towards its mean at the position as if by so many more impressions at
             position 1.
+        floor: an impression counts for at least this share of one at position 1 in clicks per exposure; 0 takes the
+            observation as it is.
     """
 
     name: ClassVar[str] = "lambdamart"
@@ -47,7 +49,8 @@ class LambdaMART:
     feature_share: float = 1.0
     l2: float = 0.0
     truncation: int = 30
-    shrinkage: float = 5.0
+    shrinkage: float = 2.0
+    floor: float = 0.2
 
     def __post_init__(self) -> None:
         for field in ("trees", "min_data_in_leaf", "truncation"):
@@ -57,6 +60,8 @@ class LambdaMART:
             raise SettingError("leaves", self.leaves, "be at least 2")
         if not 0 < self.learning_rate <= 1:
             raise SettingError("learning_rate", self.learning_rate, "be in (0, 1]")
+        if not 0 <= self.floor <= 1:
+            raise SettingError("floor", self.floor, "be in [0, 1]")
         if not 0 < self.feature_share <= 1:
             raise SettingError("feature_share", self.feature_share, "be in (0, 1]")
         for field in ("l2", "shrinkage"):

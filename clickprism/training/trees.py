@@ -60,9 +60,14 @@ def clicks_per_exposure(
 
 
 def per_exposure(clicks: Clicks, learner: Learner, ranker: LambdaMART) -> Boosting:
-    """Clicks per exposure, as the learner of any method for networks tells exposure and background."""
+    """Clicks per exposure, as the learner of any method for networks tells exposure and background.
+
+    Exposure is raised to the ranker's floor times the impressions: what was hardly seen has a target of little worth,
+    and lambdarank, which cannot weigh single documents, would learn its noise.
+    """
+    exposure = np.maximum(learner.exposure(clicks), ranker.floor * clicks.list_impressions)
     rows, targets, lengths = clicks_per_exposure(
-        clicks, learner.exposure(clicks), shrinkage=ranker.shrinkage, background=learner.background(clicks)
+        clicks, exposure, shrinkage=ranker.shrinkage, background=learner.background(clicks)
     )
     return Boosting(clicks.lists.features, rows, lengths, targets)
 

@@ -68,6 +68,7 @@ def test_layer_norm_on_all_or_none() -> None:
         (LambdaMART, "feature_share", 1.5),
         (LambdaMART, "l2", -1.0),
         (LambdaMART, "shrinkage", -1.0),
+        (LambdaMART, "floor", 1.5),
     ],
 )
 def test_settings_are_checked(ranker: type, field: str, value: object) -> None:

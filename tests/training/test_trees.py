@@ -10,12 +10,13 @@ import pytest
 
 from clickprism.debias.click import Click
 from clickprism.debias.dla import DualLearning
+from clickprism.debias.ipw import InversePropensity
 from clickprism.errors import SettingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings, Scorer, Validation
-from clickprism.training.trees import clicks_per_exposure
+from clickprism.training.trees import clicks_per_exposure, per_exposure
 from clickprism.types import Clicks, Float64, JudgedLists, Lists
 from clickprism.users.ideal import ideal_clicks
 
@@ -73,6 +74,17 @@ def test_targets_of_grades_are_proportional_to_their_gains(judged: JudgedLists) 
     _, targets, _ = clicks_per_exposure(log, log.list_impressions.astype(np.float64), shrinkage=1.0)
     ratios = targets / (2.0**high.grades - 1)
     assert ratios == pytest.approx(np.full(len(ratios), ratios[0]))
+
+
+def test_what_was_hardly_seen_counts_for_the_floor(clicks: Clicks) -> None:
+    curve = tuple(1 / place for place in range(1, 13))
+    learner = InversePropensity(curve).learner(Linear().build(5), clicks)
+    ranker = LambdaMART(shrinkage=0.0, floor=0.25)
+    floored = InversePropensity(curve, floor=0.25).learner(Linear().build(5), clicks)
+    for one, other, same in ((ranker, floored, True), (replace(ranker, floor=0.0), floored, False)):
+        targets = per_exposure(clicks, learner, one).targets
+        wanted = per_exposure(clicks, other, replace(one, floor=0.0)).targets
+        assert (targets == pytest.approx(wanted)) is same
 
 
 def test_trees_stop_and_keep_the_best(clicks: Clicks) -> None:
