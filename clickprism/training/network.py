@@ -263,7 +263,7 @@ def _optimiser(learner: Learner, settings: FitSettings) -> torch.optim.Optimizer
         own = {"momentum": settings.momentum}
     elif settings.optimiser in ("adam", "adamw"):
         own = {"betas": settings.betas}
-    return OPTIMISERS[settings.optimiser](groups, lr=settings.learning_rate, **own)
+    return OPTIMISERS[settings.optimiser](groups, lr=settings.learning_rate, fused=True, **own)
 
 
 def _plan(
