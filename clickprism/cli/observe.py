@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,8 +16,9 @@ from clickprism.cli.output import Output, columns, command_line
 if TYPE_CHECKING:
     from clickprism.data.sessions import SessionLog
     from clickprism.observation.contexts import Observed
-    from clickprism.observation.estimate import Curves
+    from clickprism.observation.estimate import Curves, Progress
 
+MOST = 10  # values of --by that are named as left out
 EPILOG = (
     "Examples:\n\nclickprism observe sessions.tsv.gz --out runs/curves\n\n"
     "clickprism observe clicks.npz --method allpairs --method pbm --bootstrap 500\n\n"
@@ -92,6 +96,7 @@ def command(
 ) -> None:
     """Estimate how much is seen at each position, with intervals; say which estimators the log cannot support."""
     from clickprism.data.sessions import read_log
+    from clickprism.errors import DataError
     from clickprism.experiment.files import json_text, make_folder
     from clickprism.observation import contexts
     from clickprism.observation.bootstrap import Bootstrap
@@ -103,15 +108,40 @@ def command(
     output = Output(json, quiet)
     chosen = contexts.where(read_log(log, on_error=on_error), where or [])
     _account(chosen, output)
-    observed = contexts.observe(
-        chosen, estimators, bootstrap=settings, depth=depth, by=by, least_sessions=least_sessions
-    )
+    with _bar(output) as progress:
+        observed = contexts.observe(
+            chosen,
+            estimators,
+            bootstrap=settings,
+            depth=depth,
+            by=by,
+            least_sessions=least_sessions,
+            progress=progress,
+        )
     facts = _facts(observed, log=log, by=by, where=where, settings=settings)
-    output.result(_words(observed, by, settings.confidence), facts)
+    output.result(_words(observed, by=by, least=least_sessions, confidence=settings.confidence), facts)
     if out is not None:
         (out / "curves.json").write_text(json_text(facts) + "\n", encoding="utf-8")
         output.note(f"Written to {out}: curves.json, {', '.join(_draw(observed, out))}")
+    if not observed.whole.curves:
+        raise DataError("the log supports none of the estimators", remedy="The reasons stand above")
     _next(observed.whole, log, output)
+
+
+@contextmanager
+def _bar(output: Output) -> Iterator[Progress | None]:
+    """A bar on a terminal for the draws of estimators that take long."""
+    if output.quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*shown, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("curves", total=None)
+        yield lambda name, done, draws: bar.update(task, description=f"draws of {name}", completed=done, total=draws)
 
 
 def _estimators(names: list[str] | None, values: dict[str, Any]) -> list[Any]:
@@ -138,10 +168,13 @@ def _account(log: SessionLog, output: Output) -> None:
         output.note(f"  {line.file}:{line.line}: {line.reason}")
 
 
-def _words(observed: Observed, by: str | None, confidence: float) -> str:
+def _words(observed: Observed, *, by: str | None, least: int, confidence: float) -> str:
     parts = [f"all: {_curves_text(observed.whole, confidence)}"]
     parts += [f"{by} = {value}: {_curves_text(curves, confidence)}" for value, curves in observed.parts.items()]
-    parts += [f"{by} = {value}: only {count:,} sessions, left out" for value, count in observed.left_out.items()]
+    left_out = list(observed.left_out.items())
+    parts += [f"{by} = {value}: only {count:,} sessions, left out" for value, count in left_out[:MOST]]
+    if len(left_out) > MOST:
+        parts.append(f"and {len(left_out) - MOST:,} more values with fewer than {least:,} sessions, left out")
     return "\n\n".join(parts)
 
 

@@ -30,6 +30,8 @@ _COLUMNS: Final[dict[str, type[np.generic]]] = {
 _TRUTH: Final[dict[str, type[np.generic]]] = {"observed": np.int64, "attracted": np.int64}
 _HEAD: Final = ("format", "version", "fingerprint")
 _HEAD_BYTES: Final = 1024
+_DEEPEST: Final = 1_000_000  # positions and sessions beyond these are broken data
+_SESSIONS: Final = 1 << 53
 _UNSOUND: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -110,23 +112,29 @@ def _with_truth(path: Path | str, clicks: Clicks, columns: dict[str, NDArray[Any
 def load_bare(path: Path | str) -> tuple[Clicks, Truth | None]:
     """Read clicks without the documents they are on, for what asks only where each stood; the features have no columns.
 
-    Documents shown together are of one query, and those of a query stand together in a data set. So queries that no
-    ranked list joins may come as several; their ids, and those of documents, are not known.
+    Rows are numbered anew, in their order, so that only documents that were shown count. Documents shown together are
+    of one query, and those of a query stand together in a data set. So queries that no ranked list joins may come as
+    several; their ids, and those of documents, are not known.
     """
     columns = _read(path, None)
-    rows, offsets = columns["rows"], columns["offsets"]
-    documents = int(rows.max(initial=-1)) + 1
-    if documents > 0 and len(offsets) > 1 and int(rows.min()) >= 0 and bool((np.diff(offsets) > 0).all()):
-        if int(offsets[0]) != 0 or int(offsets[-1]) != len(rows):
-            raise DataError(f"offsets of clicks must run from 0 to {len(rows)}", file=path)
-        reach = np.arange(documents)
-        np.maximum.at(reach, np.minimum.reduceat(rows, offsets[:-1]), np.maximum.reduceat(rows, offsets[:-1]))
-        starts = np.flatnonzero(np.arange(1, documents) > np.maximum.accumulate(reach)[:-1]) + 1
-        bounds = np.concatenate([[0], starts, [documents]])
-    else:
-        bounds = np.array([0, documents]) if documents else np.zeros(1, dtype=np.int64)
+    offsets, positions = columns["offsets"], columns["positions"]
+    known, rows = np.unique(columns["rows"], return_inverse=True)
+    if known.min(initial=0) < 0:
+        raise DataError("rows must not be negative", file=path)
+    if positions.max(initial=0) > _DEEPEST:
+        raise DataError(f"has a position {positions.max():,}; {_DEEPEST:,} is the deepest that can be", file=path)
+    if columns["impressions"].astype(np.float64).sum() > _SESSIONS:
+        raise DataError("has more sessions than can be counted", file=path)
+    columns["rows"] = rows.astype(np.int64)
+    bounds = np.unique([0, len(known)])
+    filled = offsets[:-1][np.diff(offsets) > 0]
+    if len(filled) and filled[0] == 0 and filled[-1] < len(rows) and bool((np.diff(filled) > 0).all()):
+        reach = np.arange(len(known))
+        np.maximum.at(reach, np.minimum.reduceat(rows, filled), np.maximum.reduceat(rows, filled))
+        starts = np.flatnonzero(np.arange(1, len(known)) > np.maximum.accumulate(reach)[:-1]) + 1
+        bounds = np.concatenate([[0], starts, [len(known)]])
     names = np.arange(1, len(bounds)).astype(np.str_)
-    lists = Lists(np.zeros((documents, 0), np.float32), bounds.astype(np.int64), names)
+    lists = Lists(np.zeros((len(known), 0), np.float32), bounds.astype(np.int64), names)
     return _with_truth(path, _clicks(path, lists, columns), columns)
 
 

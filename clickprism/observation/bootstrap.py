@@ -7,7 +7,8 @@ weighted as counts, not session by session.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, final, get_args
@@ -22,6 +23,7 @@ from clickprism.types import Clicks, Float64, Int64
 
 Unit = Literal["auto", "query", "list", "session"]
 BLOCKS = 1000  # queries are drawn one by one up to this many, then in that many random blocks
+DEEPEST = 200  # positions; pairs of them, in every draw, must fit into memory
 FEW = 10  # queries, in effect, below which sessions are drawn
 
 
@@ -46,8 +48,8 @@ class Bootstrap:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.resamples < 0:
-            raise SettingError("resamples", self.resamples, "not be negative")
+        if self.resamples < 0 or self.resamples == 1:
+            raise SettingError("resamples", self.resamples, "be 0, or at least 2")
         if not 0 < self.confidence < 1:
             raise SettingError("confidence", self.confidence, "be between 0 and 1")
         if self.unit not in get_args(Unit):
@@ -57,7 +59,7 @@ class Bootstrap:
 
     def interval(self, draws: Float64) -> tuple[Float64, Float64]:
         """The middle of the draws, [draws, positions] to lower and upper ends, [positions]."""
-        if len(draws) < 2:
+        if len(draws) == 0:
             return np.full(draws.shape[1], np.nan), np.full(draws.shape[1], np.nan)
         tail = (1 - self.confidence) / 2
         lower, upper = np.quantile(draws, [tail, 1 - tail], axis=0)
@@ -74,15 +76,23 @@ class Sample:
         unit: what is drawn, "query", "list" or "session".
     """
 
-    def __init__(self, clicks: Clicks, bootstrap: Bootstrap) -> None:
+    def __init__(
+        self, clicks: Clicks, bootstrap: Bootstrap, *, progress: Callable[[int, int], None] | None = None
+    ) -> None:
         if clicks.sessions == 0:
             raise DataError("there are no sessions to estimate from")
+        if clicks.max_position > DEEPEST:
+            raise DataError(
+                f"the log goes down to position {clicks.max_position:,}; curves are estimated for {DEEPEST} at most",
+                remedy=f"Look at the top of the lists: --depth {DEEPEST}, or less",
+            )
         if (np.diff(clicks.offsets) == 0).any():
             clicks = cut(clicks, clicks.max_position)
         self.clicks = clicks.merge(by="pattern" if clicks.are_patterns else "list")
         self.draws = 1 + bootstrap.resamples
         self.unit = _unit(self.clicks, bootstrap.unit)
         self._seed = bootstrap.seed
+        self._progress = progress
 
     @cached_property
     def _pairs(self) -> tuple[Int64, Int64, Int64]:
@@ -133,15 +143,34 @@ class Sample:
 
     def weighted(self) -> Iterator[Counts]:
         """The counts of each draw."""
+        return map(self.weighted_counts, range(self.draws))
+
+    def weighted_counts(self, draw: int) -> Counts:
+        """The counts of one draw."""
         counts = self.counts
-        yield counts
-        for draw in range(1, self.draws):
-            if self.unit == "query":
-                weights = self._block_weights[draw][self._blocks[counts.rows]]
-                yield Counts(counts.rows, counts.positions, counts.clicks * weights, counts.impressions * weights)
-                continue
-            weights = np.repeat(self.list_weights(draw), np.diff(self.clicks.offsets))
-            yield self._counted(self.clicks.clicks * weights, self.clicks.list_impressions * weights)
+        if draw == 0:
+            return counts
+        if self.unit == "query":
+            weights = self._block_weights[draw][self._blocks[counts.rows]]
+            return Counts(counts.rows, counts.positions, counts.clicks * weights, counts.impressions * weights)
+        weights = np.repeat(self.list_weights(draw), np.diff(self.clicks.offsets))
+        return self._counted(self.clicks.clicks * weights, self.clicks.list_impressions * weights)
+
+    def curves(self, fit: Callable[[int], Float64]) -> Float64:
+        """What makes the curve of one draw, done for all, several at once, [draws, positions]; 0 is done first."""
+        from clickprism.compiled import THREADS
+
+        made = [fit(0)]
+        with ThreadPoolExecutor(THREADS) as pool:
+            try:
+                for curve in pool.map(fit, range(1, self.draws)):
+                    made.append(curve)
+                    if self._progress is not None:
+                        self._progress(len(made) - 1, self.draws - 1)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return np.stack(made)
 
     def totals(self, group: Int64, size: int, rows: Int64, *values: Float64) -> list[Float64]:
         """Values of rows added up by group with the weights of each draw of queries, each [draws, size]."""

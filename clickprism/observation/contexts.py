@@ -11,7 +11,7 @@ import numpy as np
 from clickprism.data.sessions import SessionLog
 from clickprism.errors import DataError, SettingError
 from clickprism.observation.bootstrap import Bootstrap
-from clickprism.observation.estimate import Curves, Estimator, estimate_curves
+from clickprism.observation.estimate import Curves, Estimator, Progress, estimate_curves
 from clickprism.types import Text
 
 QUERY_FREQUENCY: Final = "query-frequency"
@@ -42,6 +42,7 @@ def observe(
     depth: int | None = None,
     by: str | None = None,
     least_sessions: int = 1000,
+    progress: Progress | None = None,
 ) -> Observed:
     """The curves of a log by several estimators, and those of each part of it.
 
@@ -52,6 +53,7 @@ def observe(
         depth: look at positions 1 to this only.
         by: a column of the log, or "query-frequency".
         least_sessions: parts with fewer are left out.
+        progress: see `estimate_curves`.
     """
     if least_sessions < 1:
         raise SettingError("least_sessions", least_sessions, "be at least 1")
@@ -59,15 +61,19 @@ def observe(
     left_out: dict[str, int] = {}
     if by is not None:
         values = query_frequency(log) if by == QUERY_FREQUENCY else log.column(by)
-        for value in BUCKETS if by == QUERY_FREQUENCY else np.unique(values).tolist():
-            part = log.take(values == value)
-            if part.clicks.sessions >= least_sessions:
-                kept[value] = part
-            elif len(part):
-                left_out[value] = part.clicks.sessions
+        names, part = np.unique(values, return_inverse=True)
+        sessions = np.bincount(part, weights=log.clicks.impressions).astype(np.int64).tolist()
+        for number, value in enumerate(names.tolist()):
+            if sessions[number] >= least_sessions:
+                kept[value] = log.take(part == number)
+            else:
+                left_out[value] = sessions[number]
 
     def curves(part: SessionLog) -> Curves:
-        return estimate_curves(part.clicks, estimators, bootstrap=bootstrap, depth=depth, truth=part.observation)
+        truth = part.observation
+        return estimate_curves(
+            part.clicks, estimators, bootstrap=bootstrap, depth=depth, truth=truth, progress=progress
+        )
 
     return Observed(curves(log), {value: curves(part) for value, part in kept.items()}, left_out)
 

@@ -74,13 +74,16 @@ def sums(group: Int64, values: Float64, size: int) -> Float64:
 def relative_error(curve: Float64, truth: Float64) -> float:
     """The mean of |estimate / truth - 1| over the positions after the first, both relative to their first.
 
+    Positions that were never seen, or that the estimate does not know, are left out; nan if none is left.
+
     >>> relative_error(np.array([1, 0.55, 0.2]), np.array([0.8, 0.4, 0.2]))
     0.15
     """
     depth = min(len(curve), len(truth))
-    if depth < 2:
-        return 0.0
-    ratio = (curve[1:depth] / curve[0]) / (truth[1:depth] / truth[0])
+    kept = np.flatnonzero((truth[:depth] > 0) & np.isfinite(curve[:depth]))[1:]
+    if len(kept) == 0 or truth[0] == 0:
+        return float("nan")
+    ratio = (curve[kept] / curve[0]) / (truth[kept] / truth[0])
     return round(float(np.abs(ratio - 1).mean()), 12)
 
 

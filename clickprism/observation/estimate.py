@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Protocol, final
+from typing import ClassVar, Final, Protocol, TypeAlias, final
 
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.observation.bootstrap import Bootstrap, Sample
 from clickprism.observation.curve import Curve, Support, cut
 from clickprism.settings import choose
 from clickprism.types import Clicks, Float64
+
+Progress: TypeAlias = Callable[[str, int, int], None]
 
 
 class Estimator(Protocol):
@@ -79,6 +81,7 @@ def estimate_curves(
     bootstrap: Bootstrap | None = None,
     depth: int | None = None,
     truth: Float64 | None = None,
+    progress: Progress | None = None,
 ) -> Curves:
     """The curves of several estimators, by default all; those that the log cannot support are named with the reason.
 
@@ -88,18 +91,27 @@ def estimate_curves(
         bootstrap: how intervals are made.
         depth: look at positions 1 to this only.
         truth: the true observation by position, to stand beside them.
+        progress: is told an estimator that takes long, how many draws are done, and of how many.
     """
     bootstrap = bootstrap or Bootstrap()
     if depth is not None and depth < 2:
         raise SettingError("depth", depth, "be at least 2")
-    sample = Sample(clicks if depth is None else cut(clicks, depth), bootstrap)
+    running = ""
+
+    def tell(done: int, draws: int) -> None:
+        if progress is not None:
+            progress(running, done, draws)
+
+    sample = Sample(clicks if depth is None else cut(clicks, depth), bootstrap, progress=tell)
     curves, refused = {}, {}
     for estimator in _all() if estimators is None else estimators:
+        running = estimator.name
         try:
             curves[estimator.name] = _curve(sample, estimator, bootstrap)
-        except DataError as error:
+        except (DataError, TrainingError) as error:
             refused[estimator.name] = str(error)
-    return Curves(curves, refused, sample.clicks.sessions, None if truth is None else truth[:depth] / truth[0])
+    relative = None if truth is None or truth[0] == 0 else truth[:depth] / truth[0]
+    return Curves(curves, refused, sample.clicks.sessions, relative)
 
 
 def _all() -> list[Estimator]:

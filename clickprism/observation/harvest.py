@@ -73,9 +73,6 @@ class _Problem:
         weight = rates.weight[:, clicked]
         self.clicks = [np.maximum(each[:, clicked], LEAST * weight) for each in (rates.low, rates.high)]
         self.skips = [np.maximum(weight - each, LEAST * weight) for each in self.clicks]
-        pairs = np.arange(len(self.low))
-        self.edges = np.zeros((len(pairs), self.size))
-        self.edges[pairs, self.low], self.edges[pairs, self.high] = 1.0, -1.0
 
     def solve(self, tolerance: float, max_iterations: int) -> Float64:
         """The curves, [draws, positions], 1 at the first."""
@@ -143,8 +140,11 @@ class _Problem:
 
     def _graph(self, weight: Float64, flow: Float64) -> Float64:
         """Solve for one value a position from edge weights and flows along the edges, 0 at position 1."""
-        matrix = (self.edges.T * weight[:, None, :]) @ self.edges
-        right = flow @ self.edges
-        values = np.zeros(right.shape)
-        values[:, 1:] = np.linalg.solve(matrix[:, 1:, 1:], right[:, 1:, None])[..., 0]
+        matrix, flows = np.zeros((2, len(weight), self.size, self.size))
+        matrix[:, self.low, self.high] = matrix[:, self.high, self.low] = -weight
+        flows[:, self.low, self.high], flows[:, self.high, self.low] = flow, -flow
+        places = np.arange(self.size)
+        matrix[:, places, places] = -matrix.sum(axis=2)
+        values = np.zeros(matrix.shape[:2])
+        values[:, 1:] = np.linalg.solve(matrix[:, 1:, 1:], flows.sum(axis=2)[:, 1:, None])[..., 0]
         return values

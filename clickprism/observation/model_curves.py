@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import numpy as np
 
 from clickprism.errors import SettingError, TrainingError
+from clickprism.grouping import same_lists
 from clickprism.observation.bootstrap import Sample
 from clickprism.observation.curve import Support, sums
 from clickprism.observation.pairs import LEAST_CLICKS, link, moved, refuse_few
@@ -44,15 +45,17 @@ class PositionModelCurve:
         from clickprism.observation.click_models.pbm import fit_position
 
         note = _linked(sample, self.least_clicks)
-        curves = np.empty((sample.draws, sample.counts.max_position))
-        start = None
-        for draw, counts in enumerate(sample.weighted()):
-            fit = fit_position(counts, start=start, tolerance=_tolerance(self.tolerance, draw))
+        start: Float64 | None = None
+
+        def curve(draw: int) -> Float64:
+            nonlocal start
+            fit = fit_position(sample.weighted_counts(draw), start=start, tolerance=_tolerance(self.tolerance, draw))
             if not fit.converged:
                 raise TrainingError(f"the curve of pbm has not settled after {fit.iterations} steps")
             start = fit.curve if draw == 0 else start
-            curves[draw] = fit.curve / fit.curve[0]
-        return curves, moved(sample.counts, note)
+            return np.asarray(fit.curve / fit.curve[0])
+
+        return sample.curves(curve), moved(sample.counts, note)
 
 
 @final
@@ -88,29 +91,34 @@ class BrowsingModelCurve:
         note = _linked(sample, self.least_clicks)
         counts = count_browsing(clicks)
         group = _browsing_groups(clicks, counts)
-        curves = np.empty((sample.draws, counts.depth))
-        attraction = np.zeros(clicks.lists.documents)
-        start = None
-        for draw in range(sample.draws):
-            weights = np.repeat(sample.list_weights(draw), np.diff(clicks.offsets))
-            shown = clicks.list_impressions * weights
+        lists = clicks.merge()
+        same = same_lists(clicks.offsets, clicks.rows, clicks.positions, np.zeros(0, np.int64))[0]
+        places = lists.positions - np.int64(1)
+        start: Float64 | None = None
+
+        def curve(draw: int) -> Float64:
+            nonlocal start
+            weights = sample.list_weights(draw)
+            each = np.repeat(weights, np.diff(clicks.offsets))
             size = len(counts.groups.cells)
             groups = replace(
                 counts.groups,
-                clicks=sums(group, clicks.clicks * weights, size),
-                impressions=sums(group, shown, size),
+                clicks=sums(group, clicks.clicks * each, size),
+                impressions=sums(group, clicks.list_impressions * each, size),
             )
             tolerance = _tolerance(self.tolerance, draw)
             fit = fit_browsing(replace(counts, groups=groups), start=start, tolerance=tolerance)
             if not fit.converged:
                 raise TrainingError(f"the curve of ubm has not settled after {fit.iterations} steps")
             start = fit.table if draw == 0 else start
+            attraction = np.zeros(clicks.lists.documents)
             attraction[counts.rows] = fit.attraction
-            seen = Browsing(filled(fit.table)).expected(clicks, attraction[clicks.rows])
-            curve = sums(clicks.positions - np.int64(1), seen * shown, counts.depth)
-            curve /= sums(clicks.positions - np.int64(1), shown, counts.depth)
-            curves[draw] = curve / curve[0]
-        return curves, moved(sample.counts, note)
+            seen = Browsing(filled(fit.table)).expected(lists, attraction[lists.rows])
+            shown = np.repeat(sums(same, clicks.impressions * weights, len(lists)), np.diff(lists.offsets))
+            found = sums(places, seen * shown, counts.depth) / sums(places, shown, counts.depth)
+            return np.asarray(found / found[0])
+
+        return sample.curves(curve), moved(sample.counts, note)
 
 
 def _browsing_groups(clicks: Clicks, counts: BrowsingCounts) -> Int64:

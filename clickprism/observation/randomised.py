@@ -67,7 +67,7 @@ class Randomised:
         if len(few):
             raise DataError(
                 f"too few clicks at position {', '.join(map(str, few))} (fewer than {self.least_clicks:g})",
-                remedy=f"More sessions, or cut the log: --depth {few[0] - 1}",
+                remedy="More sessions" + (f", or cut the log: --depth {few[0] - 1}" if few[0] > 2 else ""),
             )
         return _rates(sample), support
 

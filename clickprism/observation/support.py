@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import minimum_spanning_tree
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.stats import chi2
 
 from clickprism.errors import DataError
@@ -116,17 +116,17 @@ def _strongest_tree(links: Links) -> Int64:
 
 
 def _groups(links: Links, pairs: Int64) -> Int64:
-    group = np.arange(links.positions)
-    for pair in pairs:
-        one, other = group[links.low[pair]], group[links.high[pair]]
-        group[group == max(one, other)] = min(one, other)
-    return group
+    """Which positions these pairs link, by number of the group; that of position 1 is 0."""
+    size = links.positions
+    graph = csr_array((np.ones(len(pairs)), (links.low[pairs], links.high[pairs])), shape=(size, size))
+    _, group = connected_components(graph, directed=False)
+    return np.asarray(group, dtype=np.int64)
 
 
 def _shallower(links: Links, least: float) -> str:
     """How deep a log could be cut to be linked, as the end of a remedy."""
     for depth in range(links.positions - 1, 1, -1):
-        kept = (links.low < depth) & (links.high < depth) & (links.strength >= least)
+        kept = (links.high < depth) & (links.strength >= least)
         if (_groups(links, np.flatnonzero(kept))[:depth] == 0).all():
             return f". Positions 1 to {depth} are linked: --depth {depth}"
     return ""
@@ -135,7 +135,8 @@ def _shallower(links: Links, least: float) -> str:
 def _above(first: Int64, second: Int64, weak: Bool) -> str:
     """How deep a log could be cut to have all pairs that are needed, as the end of a remedy."""
     depth = int(np.maximum(first, second)[weak].min())
-    return f", or cut the log: --depth {depth}" if depth > 1 else ""
+    kept = (first < depth) & (second < depth)
+    return f", or cut the log: --depth {depth}" if kept.any() else ""
 
 
 def _weakest(one: int, other: int, strength: float) -> str:

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.errors import SettingError
+from clickprism.errors import DataError, SettingError
 from clickprism.observation.bootstrap import Sample
 from clickprism.observation.curve import Support
 from clickprism.observation.pairs import LEAST_CLICKS, Weights, check_weights, link, moved, refuse_few
@@ -81,7 +81,10 @@ class PivotSwaps:
         refuse_few(sample.counts)
         links = link(sample.counts)
         if self.pivot > links.positions:
-            raise SettingError("pivot", self.pivot, f"be a position of the log, which has {links.positions}")
+            raise DataError(
+                f"there is no position {self.pivot}, the pivot: the log has {links.positions}",
+                remedy="Take another pivot, or a deeper log",
+            )
         pivot = self.pivot - 1
         others = np.delete(np.arange(links.positions), pivot)
         note = require_pairs(links, np.full(len(others), pivot), others, self.least_clicks)

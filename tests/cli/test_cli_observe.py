@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def test_a_log_that_supports_nothing_says_so(tmp_path: Path) -> None:
         (["--by", "device"], 3, "the log has no column 'device'"),
         (["--where", "device"], 2, "where must be written as column=value"),
         (["--confidence", "2"], 2, "confidence must be between 0 and 1"),
-        (["--bootstrap", "-1"], 2, "resamples must not be negative"),
+        (["--bootstrap", "-1"], 2, "resamples must be 0, or at least 2"),
         (["--depth", "1"], 2, "depth must be at least 2"),
         (["--unit", "session"], 3, "merged by list"),
     ],
@@ -139,9 +140,11 @@ def test_clicks_without_their_documents(simulation: Simulation, npz: Path) -> No
     merged = simulation.merge()
     assert truth is not None
     assert np.array_equal(truth.observed, merged.truth.observed)
-    for name in ("offsets", "rows", "positions", "clicks", "impressions"):
+    for name in ("offsets", "positions", "clicks", "impressions"):
         assert np.array_equal(getattr(clicks, name), getattr(merged.clicks, name))
-    starts = clicks.lists.offsets[np.unique(clicks.lists.list_of[clicks.rows])]
+    known, rows = np.unique(merged.clicks.rows, return_inverse=True)
+    assert np.array_equal(clicks.rows, rows)
+    starts = known[clicks.lists.offsets[:-1]]
     assert set(simulation.clicks.lists.list_of[starts]) == set(range(40))
     np.testing.assert_allclose(read_log(npz).observation, merged.observation)  # type: ignore[arg-type]
 
@@ -155,3 +158,54 @@ def test_unsound_offsets_are_refused(tmp_path: Path, simulation: Simulation) -> 
     np.savez(file, **stored)
     with pytest.raises(DataError, match="offsets of clicks must run from 0"):
         load_bare(file)
+
+
+def write(file: Path, **columns: list[int]) -> Path:
+    """Two ranked lists of two documents that traded places, some of the columns replaced."""
+    usual = {"offsets": [0, 2, 4], "rows": [0, 1, 1, 0], "clicks": [50, 20, 40, 10], "impressions": [100, 100]}
+    made = {name: np.array(values, dtype=np.int64) for name, values in (usual | columns).items()}
+    made["positions"] = np.array(columns.get("positions", [1, 2, 1, 2]), dtype=np.int32)
+    np.savez(file, format="clickprism clicks", version=1, fingerprint="", **made)  # type: ignore[arg-type]
+    return file
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"rows": [0, 1, -1, 0]}, "rows must not be negative"),
+        ({"positions": [1, 2, 1, 2**31 - 1]}, "has a position 2,147,483,647"),
+        ({"impressions": [2**62, 2**62]}, "more sessions than can be counted"),
+        ({"offsets": [0, 5, 4]}, "offsets of clicks must not decrease"),
+        ({"positions": [1, 2, 1, 100_000]}, r"goes down to position 100,000.*--depth"),
+    ],
+)
+def test_hostile_numbers_are_refused(columns: dict[str, list[int]], message: str, tmp_path: Path) -> None:
+    assert re.search(message, run(write(tmp_path / "log.npz", **columns), code=3).stderr)
+
+
+def test_sparse_rows_and_empty_lists_are_sound(tmp_path: Path) -> None:
+    """Rows as far apart as they can be cost nothing; a list that shows nothing joins no queries."""
+    far = write(
+        tmp_path / "log.npz", rows=[0, 1, 2**62, 2**62 + 1], offsets=[0, 2, 2, 4, 4], impressions=[100, 5, 100, 5]
+    )
+    clicks, _ = load_bare(far)
+    assert clicks.lists.offsets.tolist() == [0, 2, 4]
+    assert clicks.rows.tolist() == [0, 1, 2, 3]
+
+
+def test_parts_of_a_column_of_ids_are_soon_told(tmp_path: Path) -> None:
+    lines = "\n".join(f"cat\ta,b\ta\ts{i}" for i in range(20_000))
+    file = tmp_path / "log.tsv"
+    file.write_text(f"query\tdocuments\tclicks\tid\n{lines}\n", encoding="utf-8")
+    shown = run(file, "--by", "id", "--method", "click-through", "--bootstrap", 0).stdout
+    assert "id = s0: only 1 sessions, left out" in shown
+    assert "and 19,990 more values with fewer than 1,000 sessions" in shown
+    assert shown.count("left out") == 11
+
+
+def test_no_curve_at_all_is_an_error(npz: Path) -> None:
+    shown = run(npz, "--method", "randomised", "--bootstrap", 0, "--json", code=3)
+    assert "random" in json.loads(shown.stdout)["refused"]["randomised"]
+    assert "the log supports none of the estimators" in shown.stderr
+    beyond = run(npz, "--method", "pivot", "--method", "allpairs", "--pivot", 9, "--bootstrap", 0)
+    assert "pivot      not supported: there is no position 9" in beyond.stdout

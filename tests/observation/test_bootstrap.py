@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clickprism.errors import DataError
+from clickprism.errors import DataError, SettingError
 from clickprism.observation.bootstrap import Bootstrap, Sample
-from clickprism.observation.estimate import estimate_curve
+from clickprism.observation.estimate import estimate_curve, estimate_curves
 from clickprism.observation.harvest import AllPairs
+from clickprism.observation.model_curves import BrowsingModelCurve, PositionModelCurve
 from clickprism.observation.randomised import ClickThrough
 from clickprism.types import Clicks, JudgedLists, Lists
 from clickprism.users.logs import SimulationSettings, simulate
@@ -72,7 +73,7 @@ def test_weights_of_counts_are_those_of_the_lists() -> None:
 
 def test_lists_and_sessions_are_drawn_as_wholes() -> None:
     log = log_of(queries=4, sessions=3000, seed=0)
-    by_list = Sample(log, Bootstrap(resamples=1, unit="list"))
+    by_list = Sample(log, Bootstrap(resamples=2, unit="list"))
     weights = by_list.list_weights(1)
     assert len(np.unique(weights)) == len(log.merge())
     by_session = Sample(log, Bootstrap(resamples=300, unit="session"))
@@ -96,5 +97,28 @@ def test_units_by_the_log() -> None:
 
 def test_many_queries_are_drawn_in_blocks() -> None:
     log = log_of(queries=1500, sessions=3000, seed=0)
-    weights = Sample(log, Bootstrap(resamples=1)).list_weights(1)
+    weights = Sample(log, Bootstrap(resamples=2)).list_weights(1)
     assert 900 < len(np.unique(weights)) <= 1000
+
+
+@pytest.mark.parametrize("estimator", [PositionModelCurve(), BrowsingModelCurve()])
+def test_threads_change_nothing_and_draws_are_told(
+    estimator: PositionModelCurve | BrowsingModelCurve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(queries=20, sessions=2000, seed=0)
+    told: list[tuple[str, int, int]] = []
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr("clickprism.compiled.THREADS", threads)
+        curves = estimate_curves(
+            log, [estimator], bootstrap=Bootstrap(resamples=4), progress=lambda *words: told.append(words)
+        )
+        found.append(curves.curves[estimator.name])
+    assert np.array_equal(found[0].lower, found[1].lower)
+    assert np.array_equal(found[0].upper, found[1].upper)
+    assert told == 2 * [(estimator.name, done, 4) for done in (1, 2, 3, 4)]
+
+
+def test_one_resample_is_no_interval() -> None:
+    with pytest.raises(SettingError, match="resamples must be 0, or at least 2, got 1"):
+        Bootstrap(resamples=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -240,7 +241,7 @@ def test_few_clicks_are_refused() -> None:
     with pytest.raises(DataError, match="fewer than 10 clicks in effect"):
         values(log, AllPairs())
     assert values(log, AllPairs(least_clicks=1)).shape == (2,)
-    with pytest.raises(DataError, match=r"too few clicks at position 2 .*--depth 1"):
+    with pytest.raises(DataError, match=r"too few clicks at position 2 \(fewer than 10\)\. More sessions$"):
         values(log, Randomised(least_p=0))
     unclicked = make([(0, (0, 1), (0, 3), 100)], [2])
     with pytest.raises(DataError, match="no click at position 1"):
@@ -286,5 +287,43 @@ def test_settings_are_checked(cls: type, settings: dict[str, object]) -> None:
 
 
 def test_a_pivot_below_the_list_is_refused() -> None:
-    with pytest.raises(SettingError, match="pivot must be a position of the log, which has 3"):
+    with pytest.raises(DataError, match="there is no position 4, the pivot: the log has 3"):
         values(SWAPPED, PivotSwaps(pivot=4))
+
+
+def test_a_remedy_never_cuts_the_pivot_off() -> None:
+    """Documents link 1-2 only; cut above the weak pair 3-1, pivot 1 keeps 1-2, pivot 3 would be gone."""
+    log = make([(0, (0, 1, 2), (80, 40, 20), 100), (0, (1, 0, 2), (80, 40, 20), 100)], [3])
+    with pytest.raises(DataError, match=r"positions of 1-3 .*--depth 2$"):
+        values(log, PivotSwaps(pivot=1))
+    with pytest.raises(DataError, match=r"positions of 1-3, 2-3 .*allpairs$"):
+        values(log, PivotSwaps(pivot=3))
+
+
+def test_an_estimator_that_does_not_settle_is_listed() -> None:
+    log = make([(0, (0, 1), (80, 20), 100), (0, (1, 0), (50, 40), 100)], [2])
+    never = AllPairs(max_iterations=1, tolerance=1e-300)
+    found = estimate_curves(log, [never, ClickThrough()], bootstrap=ONCE)
+    assert [*found.curves] == ["click-through"]
+    assert "not settled after 1 steps" in found.refused["allpairs"]
+
+
+def test_truths_that_were_never_seen_give_no_error() -> None:
+    found = estimate_curves(SWAPPED, [AllPairs()], truth=np.array([0.0, 0.5, 0.5]))
+    assert found.truth is None
+    assert relative_error(np.array([1, 0.6, 0.3]), np.array([1, 0.5, 0])) == pytest.approx(0.2)
+    assert np.isnan(relative_error(np.ones(2), np.array([1.0, 0])))
+
+
+def test_many_positions_cost_little_memory() -> None:
+    """80 positions have 3,160 pairs: a dense matrix of pairs and positions for each draw would take twice the limit."""
+    depth = 80
+    orders = np.random.default_rng(0).permuted(np.tile(np.arange(depth), (40, 1)), axis=1)
+    clicked = [int(400 / (1 + place / 50)) for place in range(depth)]
+    log = make([(0, order.tolist(), clicked, 1000) for order in orders], [depth])
+    tracemalloc.start()
+    curve = estimate_curve(log, AllPairs(), bootstrap=Bootstrap(resamples=50))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60e6
+    np.testing.assert_allclose(curve.values, 1 / (1 + np.arange(depth) / 50), rtol=0.03)
