@@ -32,7 +32,7 @@ _HEAD: Final = ("format", "version", "fingerprint")
 _HEAD_BYTES: Final = 1024
 _DEEPEST: Final = 1_000_000  # positions and sessions beyond these are broken data
 _SESSIONS: Final = 1 << 53
-_UNSOUND: Final = (
+UNSOUND: Final = (
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
@@ -149,7 +149,7 @@ def _read(path: Path | str, lists: Lists | None) -> dict[str, NDArray[Any]]:
             return {name: _member(path, archive, name) for name in (*_COLUMNS, *_TRUTH) if name in names}
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
-    except _UNSOUND as error:
+    except UNSOUND as error:
         raise DataError(f"is not a sound .npz file ({error})", file=path) from None
 
 

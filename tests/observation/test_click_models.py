@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -362,6 +363,51 @@ def test_files_that_are_no_models(fitted: dict[str, FittedModel], tmp_path: Path
     save_model(replace(fitted["pbm"], parameters={"curve": np.full(2, 1.5)}), path, lists=log.lists)
     with pytest.raises(DataError, match="curve must be probabilities"):
         load_model(path, lists=log.lists)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "message"),
+    [
+        ("global", "documents", np.array(10**15), "must be of 5 documents"),
+        ("global", "documents", np.array("many"), "must be of 5 documents"),
+        ("pbm", "curve", np.ones((2, 2)), "curve must have 1 dimensions"),
+        ("pbm", "curve", np.ones(0), "curve must have 1 dimensions and not be empty"),
+        ("pbm", "curve", np.array([np.nan]), "curve must be probabilities"),
+        ("ubm", "table", np.ones(3), "table must have 2 dimensions"),
+        ("dbn", "perseverance", np.ones(2), "perseverance must have 0 dimensions"),
+        ("dbn", "satisfaction", np.ones(2), "one satisfaction for each of the 5 documents"),
+        ("dbn", "satisfaction", np.ones(5, dtype=np.int64), "satisfaction must be probabilities"),
+    ],
+)
+def test_models_with_hostile_parameters(
+    fitted: dict[str, FittedModel], *, name: str, field: str, value: Float64, message: str, tmp_path: Path
+) -> None:
+    path, log = tmp_path / "model.npz", random_log(seed=1, sessions=20)
+    save_model(replace(fitted[name], parameters={**fitted[name].parameters, field: value}), path, lists=log.lists)
+    with pytest.raises(DataError, match=message):
+        load_model(path, lists=log.lists)
+
+
+def test_a_model_file_that_claims_to_be_huge(fitted: dict[str, FittedModel], tmp_path: Path) -> None:
+    path, log = tmp_path / "model.npz", random_log(seed=1, sessions=20)
+    save_model(fitted["pbm"], path, lists=log.lists)
+    with zipfile.ZipFile(path, "a") as archive, archive.open("table.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": (10**14,)})
+    with pytest.raises(DataError, match="not a sound"):
+        load_model(path, lists=log.lists)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("notes.txt", "no array")
+    with pytest.raises(DataError):
+        load_model(path, lists=log.lists)
+
+
+def test_few_steps_are_steps() -> None:
+    log = random_log(seed=7, sessions=200)
+    found = [BayesianModel(max_iterations=steps).fit(log) for steps in (1, 2, 3)]
+    assert [model.iterations for model in found] == [1, 2, 3]
+    assert not any(model.converged for model in found)
+    values = [0.0, *(float(model.log_likelihood(log).sum()) for model in found)]
+    assert values[1] < values[2] < values[3]
 
 
 def test_settings_and_logs_that_cannot_work() -> None:

@@ -18,10 +18,9 @@ _INSIDE = 1e-12
 @final
 @dataclass(frozen=True, eq=False)
 class Climbed:
-    """Where EM came to: the parameters, their log-likelihood, steps taken, and whether it had stopped."""
+    """Where EM came to: the parameters, steps taken, and whether it had stopped."""
 
     parameters: Float64
-    log_likelihood: float
     iterations: int
     converged: bool
 
@@ -46,18 +45,21 @@ def climb(step: Step, start: Float64, *, weights: Float64, tolerance: float, max
     def length(way: Float64) -> float:
         return max(float(np.abs(way[:shared]).max(initial=0.0)), float(np.sqrt(share @ way[shared:] ** 2)))
 
-    here, value, close = start, -np.inf, 0
-    for iteration in range(2, max_iterations + 1, 3):
+    here, close, taken = start, 0, 0
+    while taken + 3 <= max_iterations:
         one, _ = step(here)
         two, value = step(one)
         before, after = length(one - here), length(two - one)
         rate = min(after / before, 1 - 1e-9) if before > 0 else 0.0
         close = close + 1 if after * max(rate, 0.5) / (1 - rate) < tolerance else 0
         if close == 2 or after == 0:
-            return Climbed(two, value, iteration, True)
+            return Climbed(two, taken + 2, True)
         bend = length(two - 2 * one + here)
         stretch = max(before / bend, 1.0) if bend > 0 else 1.0
         far = here + 2 * stretch * (one - here) + stretch**2 * (two - 2 * one + here)
         three, reached = step(np.clip(far, _INSIDE, 1 - _INSIDE))
         here = three if reached >= value else two
-    return Climbed(here, value, max_iterations, False)
+        taken += 3
+    for _ in range(max_iterations - taken):
+        here, _ = step(here)
+    return Climbed(here, max_iterations, False)

@@ -162,12 +162,14 @@ def _at(table: Table, observation: Float64, attraction: Float64) -> tuple[float,
     size = len(observation)
     attraction, gradient, curvature = attraction.copy(), np.zeros(size), np.zeros((size, size))
     value = _profile(table, observation, attraction, (gradient, curvature))
-    return value, attraction, gradient, curvature
+    return value, attraction, gradient, curvature + curvature.T
 
 
 @compiled
 def _profile(table: Table, observation: Float64, attraction: Float64, sums: tuple[Float64, Float64]) -> float:
     """The likelihood with the best attraction for this observation, which is written; gradient and -Hessian by log t.
+
+    Of the -Hessian H, any matrix M with H = M + M' is added: each pair of cells once, the diagonal halved.
 
     With weights w = (n - c) p / (1 - p)^2, p = a t, the -Hessian is diag(sum w) - sum over documents of w w' / sum(w):
     the Laplacian of the graph in which documents tie cells together. Where attraction is at its bound the second term
@@ -193,14 +195,16 @@ def _profile(table: Table, observation: Float64, attraction: Float64, sums: tupl
             if skips[group] > 0:
                 value += skips[group] * np.log1p(-both)
             gradient[cell] += clicks[group] - weight * rest
-            curvature[cell, cell] += weight
+            curvature[cell, cell] += 0.5 * weight
             weights[group - first] = weight
             total += weight
         if chance < 1 and total > 0:
             for group in range(first, last):
                 scaled = weights[group - first] / total
-                for other in range(first, last):
-                    curvature[cells[group], cells[other]] -= scaled * weights[other - first]
+                line = curvature[cells[group]]
+                line[cells[group]] -= 0.5 * scaled * weights[group - first]
+                for other in range(first, group):
+                    line[cells[other]] -= scaled * weights[other - first]
     return value
 
 
@@ -235,7 +239,8 @@ def _attraction(table: Table, document: int, observation: Float64, start: float)
         further = chance * np.exp(min((found - odds) / max(bend, 1e-300), 5.0))
         if not low < further < high:
             further = 0.5 * (low + high)
-        if abs(further - chance) <= 1e-14 * chance:
-            break
+        way = abs(further - chance)
         chance = further
+        if way <= max(1e-9 * (1 - chance), 1e-14) * chance:
+            break
     return chance

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism.data.clicks import fingerprint
+from clickprism.data.clicks import UNSOUND, fingerprint
 from clickprism.errors import DataError
 from clickprism.observation.click_models import CLICK_MODELS
 from clickprism.observation.click_models.base import FittedModel
@@ -22,6 +20,8 @@ FORMAT: Final = "clickprism click model"
 VERSION: Final = 1
 
 _HEAD: Final = ("format", "version", "model", "fingerprint")
+_BY_DOCUMENT: Final = ("attraction", "satisfaction")
+_DIMENSIONS: Final = {"rates": 1, "curve": 1, "continuation": 1, "table": 2}  # of the others, 0: one number
 
 
 def save_model(model: FittedModel, path: Path | str, *, lists: Lists) -> None:
@@ -46,7 +46,7 @@ def load_model(path: Path | str, *, lists: Lists) -> FittedModel:
             columns: dict[str, NDArray[Any]] = {name: archive[name] for name in archive.files}
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
+    except (*UNSOUND, TypeError, AttributeError) as error:
         raise DataError(f"is not a sound .npz file ({error})", file=path) from None
     head = {name: str(columns.pop(name, "")) for name in _HEAD}
     if head["format"] != FORMAT:
@@ -61,13 +61,23 @@ def load_model(path: Path | str, *, lists: Lists) -> FittedModel:
             "holds a model of clicks on other documents", file=path, remedy="Load the lists it was fitted on."
         )
     for name, values in columns.items():
-        sound = name == "documents" or (values.dtype == np.float64 and bool(((values >= 0) & (values <= 1)).all()))
-        if not sound:
-            raise DataError(f"{name} must be probabilities", file=path)
+        _check(name, values, lists, path)
     try:
         model: FittedModel = resolve(CLICK_MODELS, head["model"], path="model").fitted(columns)
     except KeyError as error:
         raise DataError(f"lacks the parameter {error}", file=path) from None
-    if model.attraction.shape != (lists.documents,):
-        raise DataError(f"must have one attraction for each of the {lists.documents} documents", file=path)
     return model
+
+
+def _check(name: str, values: Any, lists: Lists, path: Path | str) -> None:
+    """Every parameter is of a kind that its name tells: of documents, of positions, a table, or one number."""
+    if name == "documents":
+        if values.shape != () or values.dtype != np.int64 or int(values) != lists.documents:
+            raise DataError(f"must be of {lists.documents} documents", file=path)
+        return
+    if not isinstance(values, np.ndarray) or values.dtype != np.float64 or not ((values >= 0) & (values <= 1)).all():
+        raise DataError(f"{name} must be probabilities", file=path)
+    if name in _BY_DOCUMENT and values.shape != (lists.documents,):
+        raise DataError(f"must have one {name} for each of the {lists.documents} documents", file=path)
+    if name not in _BY_DOCUMENT and (values.ndim != _DIMENSIONS.get(name, 0) or values.size == 0):
+        raise DataError(f"{name} must have {_DIMENSIONS.get(name, 0)} dimensions and not be empty", file=path)
