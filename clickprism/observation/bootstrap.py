@@ -57,12 +57,18 @@ class Bootstrap:
         if self.seed < 0:
             raise SettingError("seed", self.seed, "not be negative")
 
-    def interval(self, draws: Float64) -> tuple[Float64, Float64]:
-        """The middle of the draws, [draws, positions] to lower and upper ends, [positions]."""
+    def interval(self, curve: Float64, draws: Float64) -> tuple[Float64, Float64]:
+        """Lower and upper ends around a curve [positions], from its draws [draws, positions].
+
+        Draws are to the curve as the curve is to the truth (Davison and Hinkley 1997): what they are too high by, the
+        curve is likely too high by as well. So the middle of the draws is mirrored, as ratios, curve^2 / draw. Models
+        with a parameter for every document need that: a draw of sessions is noisier than the log, and so more biased.
+        """
         if len(draws) == 0:
             return np.full(draws.shape[1], np.nan), np.full(draws.shape[1], np.nan)
         tail = (1 - self.confidence) / 2
-        lower, upper = np.quantile(draws, [tail, 1 - tail], axis=0)
+        ends = np.quantile(draws, [1 - tail, tail], axis=0)
+        lower, upper = np.divide(curve**2, ends, out=np.stack([curve, curve]), where=ends > 0)
         return lower, upper
 
 

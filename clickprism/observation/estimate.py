@@ -120,5 +120,5 @@ def _all() -> list[Estimator]:
 
 def _curve(sample: Sample, estimator: Estimator, bootstrap: Bootstrap) -> Curve:
     draws, support = estimator.estimate(sample)
-    lower, upper = bootstrap.interval(draws[1:])
+    lower, upper = bootstrap.interval(draws[0], draws[1:])
     return Curve(estimator.name, draws[0], lower, upper, support, sample.unit if len(draws) > 1 else "")

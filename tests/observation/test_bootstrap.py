@@ -122,3 +122,11 @@ def test_threads_change_nothing_and_draws_are_told(
 def test_one_resample_is_no_interval() -> None:
     with pytest.raises(SettingError, match="resamples must be 0, or at least 2, got 1"):
         Bootstrap(resamples=1)
+
+
+def test_intervals_are_mirrored_draws() -> None:
+    """Draws at twice to four times the curve say that the curve is too high: the truth is at a half to a quarter."""
+    draws = np.linspace([1.0, 0.4, 0.0], [1.0, 0.8, 0.0], 101)
+    lower, upper = Bootstrap(resamples=101, confidence=0.9).interval(np.array([1.0, 0.2, 0.0]), draws)
+    np.testing.assert_allclose(lower, [1, 0.04 / 0.78, 0])
+    np.testing.assert_allclose(upper, [1, 0.04 / 0.42, 0])
