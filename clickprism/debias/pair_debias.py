@@ -33,15 +33,16 @@ class PairDebias:
 
     t is learned from the pair losses beside the gradient. The derivation takes the chance of a click to be t+_k times
     that of relevance, and the chance of a skip to be t-_k times that of irrelevance; under a position-based user the
-    second holds roughly, so the method is a good heuristic, not unbiased. Costs are divided by the impressions of the
-    position, so that short lists do not make low positions look biased, and are running sums, so that a batch without
-    a click at the first position does no harm.
+    second does not hold, so the method is a heuristic. Costs are divided by the impressions of the position, so that
+    short lists do not make low positions look biased, and are running sums, so that a batch without a click at the
+    first position does no harm.
 
     Attributes:
         p: the power of the regulariser on t; the larger, the nearer t is to 1.
         step: the weight of a batch in the running costs.
         floor: t is raised to it; a position that was never clicked has none.
-        skip_bias: "learned" is the published form; "none" holds t- at 1, and ranks better (docs/methods.md).
+        skip_bias: "learned" is the published form; "none" holds t- at 1, and ranks better: where the ranking that was
+            shown is any good, t- falls with the position, against its meaning, and draws t+ up with it.
     """
 
     name: ClassVar[str] = "pair_debias"

@@ -38,7 +38,8 @@ class RegressionEM:
         form: "likelihood" minimises - [c log(theta s) + (n - c) log(1 - theta s)]; "regression" is cross entropy to the
             posterior of relevance; "drawn", as published, is cross entropy to labels drawn 0 or 1 from it, one a list
             and document: the same on average, with noise.
-        step: how far theta moves towards the mean posterior of a batch.
+        step: how far theta moves towards the mean posterior of a batch. Published with .05, which is too slow where
+            relevance is rare.
         start: theta at the start, at every position.
     """
 
