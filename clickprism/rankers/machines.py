@@ -66,7 +66,8 @@ class Machines:
         derivatives, so it costs what it costs one process.
         """
         if boosting.positions is not None:
-            must = "be 1 for LightGBM's own position bias, which each process would learn for itself"
+            why = "which each process would learn for itself (start it without torchrun)"
+            must = f"be 1 for LightGBM's own position bias, {why}"
             raise SettingError("WORLD_SIZE", len(self.addresses), must)
         mine, whole = self.rows(boosting.lengths), boosting.objective
         if whole is None:

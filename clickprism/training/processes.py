@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = timedelta(minutes=30)
 FINE, FAILED, INTERRUPTED = range(3)
-BYE: Final = 7
+BYE, NEVER = 7, 8
 GRACE: Final = 5.0
 
 
@@ -186,7 +186,8 @@ class Group:
         """End this process at once if another is lost, while it waits for them by other means than this group.
 
         Each watches the next one by a message that comes when that one is done; a lost line comes before it. A moment
-        is left for an error of this process's own.
+        is left for an error of this process's own; leaving by an error closes the lines and ends the watch, for Python
+        aborts if a thread comes back from gloo while it exits.
         """
         if self.size == 1:
             yield
@@ -212,6 +213,9 @@ class Group:
             thread.join()
         finally:
             done.set()
+            if thread.is_alive():
+                self._close(after)
+                thread.join(GRACE)
 
     def ask(self) -> None:
         """Ctrl-C: leave the loop with the others at their next message; at once when asked again."""
@@ -221,6 +225,14 @@ class Group:
 
     def _send(self, tensor: torch.Tensor, distributed: Any) -> None:
         distributed.broadcast(tensor, 0, group=self._handle)
+
+    def _close(self, other: int) -> None:
+        """Close all lines of this process: gloo does so when a wait is over time, here for what is never sent."""
+        import torch
+
+        with suppress(RuntimeError):
+            waiting = _distributed().irecv(torch.zeros(1), other, group=self._handle, tag=NEVER)
+            waiting.wait(timedelta(milliseconds=1))
 
     def _talk(self, say: Callable[[Any], object]) -> None:
         try:

@@ -340,6 +340,28 @@ def test_lost_processes_are_noticed_where_no_message_is_due() -> None:
         "    group.wait()\n"
         "    os._exit(7) if group.rank else time.sleep(60)\n"
     )
+    codes, errors = ended(code)
+    assert codes == [TrainingError.exit_code, 7]
+    assert errors[0].startswith("process 0 lost the others")
+
+
+def test_an_error_of_all_leaves_no_thread_behind() -> None:
+    """A thread that still waits for the others when Python exits would abort the process."""
+    code = (
+        "import sys, threading\n"
+        "from clickprism.training.processes import joined\n"
+        "try:\n"
+        "    with joined() as group, group.watched():\n"
+        "        group.wait()\n"
+        "        raise ValueError\n"
+        "except ValueError:\n"
+        "    sys.exit(1 + threading.active_count())\n"
+    )
+    assert ended(code) == ([2, 2], ["", ""])
+
+
+def ended(code: str) -> tuple[list[int], list[str]]:
+    """How two processes that run the code end: their exit codes, and what they write to standard error."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
@@ -350,8 +372,7 @@ def test_lost_processes_are_noticed_where_no_message_is_due() -> None:
         for rank in "01"
     ]
     errors = [process.communicate(timeout=50)[1] for process in started]
-    assert [process.returncode for process in started] == [TrainingError.exit_code, 7]
-    assert errors[0].startswith("process 0 lost the others")
+    return [process.returncode for process in started], errors
 
 
 def test_the_place_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
