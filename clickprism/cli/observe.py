@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clickprism.observation.contexts import Observed
     from clickprism.observation.estimate import Curves, Progress
 
+OPTIONS = {"resamples": "--bootstrap"}  # of settings whose option has another name
 MOST = 10  # values of --by that are named as left out
 EPILOG = (
     "Examples:\n\nclickprism observe sessions.tsv.gz --out runs/curves\n\n"
@@ -101,14 +102,16 @@ def command(
     from clickprism.observation import contexts
     from clickprism.observation.bootstrap import Bootstrap
 
-    settings = Bootstrap(resamples=bootstrap, confidence=confidence, unit=unit, seed=seed)
-    estimators = _estimators(method, {"pivot": pivot, "weights": weights})
+    with _options():
+        settings = Bootstrap(resamples=bootstrap, confidence=confidence, unit=unit, seed=seed)
+        estimators = _estimators(method, {"pivot": pivot, "weights": weights})
     if out is not None:
         make_folder(out)
     output = Output(json, quiet)
-    chosen = contexts.where(read_log(log, on_error=on_error), where or [])
+    with _options():
+        chosen = contexts.where(read_log(log, on_error=on_error), where or [])
     _account(chosen, output)
-    with _bar(output) as progress:
+    with _options(), _bar(output) as progress:
         observed = contexts.observe(
             chosen,
             estimators,
@@ -125,7 +128,22 @@ def command(
         output.note(f"Written to {out}: curves.json, {', '.join(_draw(observed, out))}")
     if not observed.whole.curves:
         raise DataError("the log supports none of the estimators", remedy="The reasons stand above")
-    _next(observed.whole, log, output)
+    _next(observed, log, by, output)
+
+
+@contextmanager
+def _options() -> Iterator[None]:
+    """Errors of settings name the option, not the field."""
+    from clickprism.errors import SettingError
+
+    try:
+        yield
+    except SettingError as error:
+        if error.field.startswith("--"):
+            raise
+        option = OPTIONS.get(error.field, f"--{error.field.replace('_', '-')}")
+        must = str(error).removeprefix(f"{error.field} must ").removesuffix(f", got {error.value!r}")
+        raise SettingError(option, error.value, must) from None
 
 
 @contextmanager
@@ -170,7 +188,8 @@ def _account(log: SessionLog, output: Output) -> None:
 
 def _words(observed: Observed, *, by: str | None, least: int, confidence: float) -> str:
     parts = [f"all: {_curves_text(observed.whole, confidence)}"]
-    parts += [f"{by} = {value}: {_curves_text(curves, confidence)}" for value, curves in observed.parts.items()]
+    known = observed.whole.refused
+    parts += [f"{by} = {value}: {_curves_text(curves, confidence, known)}" for value, curves in observed.parts.items()]
     left_out = list(observed.left_out.items())
     parts += [f"{by} = {value}: only {count:,} sessions, left out" for value, count in left_out[:MOST]]
     if len(left_out) > MOST:
@@ -178,8 +197,11 @@ def _words(observed: Observed, *, by: str | None, least: int, confidence: float)
     return "\n\n".join(parts)
 
 
-def _curves_text(curves: Curves, confidence: float) -> str:
-    """The table of one log: a line a position, a column an estimator; below it what each rests on."""
+def _curves_text(curves: Curves, confidence: float, known: dict[str, str] | None = None) -> str:
+    """The table of one log: a line a position, a column an estimator; below it what each rests on.
+
+    Reasons that are `known` from above are not repeated.
+    """
     from clickprism.observation.curve import relative_error
 
     found = list(curves.curves.values())
@@ -201,7 +223,8 @@ def _curves_text(curves: Curves, confidence: float) -> str:
         error = "" if curves.truth is None else f"{relative_error(curve.values, curves.truth):.1%} off the truth; "
         rests = f"{curve.support.documents:,} documents, {curve.support.clicks.sum():,.0f} clicks"
         facts.append([curve.name, f"{error}{rests}; {curve.support.note}"])
-    facts += [[name, f"not supported: {reason}"] for name, reason in curves.refused.items()]
+    for name, reason in curves.refused.items():
+        facts.append([name, f"not supported: {'as above' if (known or {}).get(name) == reason else reason}"])
     return "\n".join([*lines, "", columns(["estimator", "rests on"], facts)])
 
 
@@ -266,10 +289,21 @@ def _draw(observed: Observed, out: Path) -> list[str]:
     return names
 
 
-def _next(curves: Curves, log: Path, output: Output) -> None:
-    if curves.best is None:
+def _next(observed: Observed, log: Path, by: str | None, output: Output) -> None:
+    """What to do with the curve; a session file has no features, so there is nothing to train on."""
+    best = observed.whole.best
+    if best is None:
         return
-    values = ",".join(f"{value:.4g}" for value in curves.best.values)
-    clicks = ["--clicks", log] if log.suffix == ".npz" else []
-    words = ["train", *clicks, "--method", "ipw", "--set", f"methods.ipw.propensities=[{values}]", "--out", "runs/ipw"]
-    output.note(f"Next, with the curve of {curves.best.name}: {command_line(*words)}")
+    setting = f"methods.ipw.propensities=[{','.join(f'{value:.4g}' for value in best.values)}]"
+    if log.suffix == ".npz":
+        words = command_line("train", "--clicks", log, "--method", "ipw", "--set", setting, "--out", "runs/ipw")
+        output.note(f"Next, with the curve of {best.name}: {words}")
+    else:
+        output.note(f"The curve of {best.name} as a setting, for training, which needs features: {setting}")
+    if observed.differ is not None:
+        high, low, position = observed.differ
+        one, other = (observed.parts[value].curves[best.name].values[position - 1] for value in (high, low))
+        output.note(
+            f"But the curves of {by} = {high} and {by} = {low} differ beyond their intervals, most at position "
+            f"{position} ({one:.3f} and {other:.3f}): one curve for all may fit neither"
+        )

@@ -81,6 +81,8 @@ def read_log(path: PathLike, *, on_error: OnError = "raise") -> SessionLog:
             zipped = stream.read(4) == b"PK\x03\x04"
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=file) from None
+    if not zipped and file.suffix == ".npz":
+        raise DataError("is not a sound .npz file", file=file, remedy="Make it again by clickprism simulate")
     if not zipped:
         return read_sessions(file, on_error=on_error)
     clicks, truth = load_bare(file)
@@ -99,8 +101,9 @@ def read_sessions(
     r"""Read sessions from a text file, plain, gzip or zstd: columns split by tabs if the first line has one, else CSV.
 
     Documents of different queries are different, whatever their ids; blanks around ids do not count. A document clicked
-    several times in a session counts once. A line with a missing field, an empty list or a document shown twice is an
-    error.
+    several times in a session counts once. Clicks outside the list are counted and left out; a file in which they are
+    most clicks is an error, as its clicks may be flags or positions, not ids. A line with a missing field, an empty
+    list or a document shown twice is an error.
 
     Args:
         path: the file.
@@ -138,7 +141,8 @@ def read_sessions(
             for place, column in others.items():
                 column.add(fields[place])
         elif on_error == "raise":
-            raise DataError(reason, file=file, line=line, remedy='Repair it, or leave such lines out: "quarantine"')
+            remedy = 'Repair it, or leave such lines out: --on-error quarantine, in Python on_error="quarantine"'
+            raise DataError(reason, file=file, line=line, remedy=remedy)
         else:
             quarantined.append(Quarantined(str(file), line, 1, reason, "\t".join(fields).encode()))
     if not reader.sessions:
@@ -148,6 +152,13 @@ def read_sessions(
         log, outside = reader.clicks()
     except DataError as error:
         raise DataError(str(error), file=file) from None
+    inside = int(log.clicks.sum())
+    if outside > inside:
+        raise DataError(
+            f"{outside:,} of {outside + inside:,} clicks are on nothing that was in the list of their session",
+            file=file,
+            remedy=f"Clicks must be document ids as in {documents}, not flags or positions; leave other clicks out",
+        )
     return SessionLog(log, columns, outside, tuple(quarantined))
 
 
@@ -181,6 +192,10 @@ def _fields(file: Path) -> Iterator[tuple[int, list[str]]]:
 def _places(file: Path, header: list[str], wanted: Sequence[str]) -> list[int]:
     if not header:
         raise DataError("is empty", file=file, remedy=f"The first line names the columns: {', '.join(wanted)}")
+    split = next((each for each in ";| " if each in header[0]), None)
+    if len(header) == 1 and split:
+        remedy = f"Columns are split by tabs, or by commas as in CSV, not by {split!r}"
+        raise DataError("has one column only", file=file, line=1, remedy=remedy)
     if len(set(header)) < len(header):
         raise DataError("names a column twice", file=file, line=1, remedy="Each column needs its own name")
     for name in wanted:

@@ -17,7 +17,7 @@ import numpy as np
 
 from clickprism.errors import DataError, SettingError
 from clickprism.grouping import same_lists
-from clickprism.observation.counts import Counts
+from clickprism.observation.counts import BY_PATTERN, Counts
 from clickprism.observation.curve import cut, sums
 from clickprism.types import Clicks, Float64, Int64
 
@@ -201,7 +201,7 @@ def _unit(clicks: Clicks, unit: Unit) -> str:
     if unit == "session" and not clicks.are_patterns:
         raise DataError(
             "sessions cannot be drawn from a log in which they are merged by list",
-            remedy='Draw by "query" or "list", or merge by pattern',
+            remedy=f"Draw by --unit query or list. {BY_PATTERN}",
         )
     if unit != "auto":
         return unit

@@ -33,6 +33,26 @@ class Observed:
     parts: dict[str, Curves]
     left_out: dict[str, int]
 
+    @property
+    def differ(self) -> tuple[str, str, int] | None:
+        """The parts, higher first, and the position at which the trusted curve differs most beyond its intervals."""
+        best = self.whole.best
+        found = {
+            value: part.curves[best.name] for value, part in self.parts.items() if best and best.name in part.curves
+        }
+        worst, gap = None, 1.0
+        for place in range(1, max(map(len, found.values()), default=0)):
+            ends = [
+                (curve.lower[place], curve.upper[place], value) for value, curve in found.items() if place < len(curve)
+            ]
+            known = [each for each in ends if np.isfinite(each[:2]).all()]
+            if len(known) < 2:
+                continue
+            high, low = max(known), min(known, key=lambda each: each[1])
+            if high[0] > gap * low[1]:
+                worst, gap = (high[2], low[2], place + 1), high[0] / max(low[1], 1e-300)
+        return worst
+
 
 def observe(
     log: SessionLog,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from clickprism.types import Clicks, Float64, Int64
+
+BY_PATTERN: Final = 'Simulate with --set simulation.merge=pattern, or merge by clicks.merge(by="pattern")'
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,14 @@ class Counts:
     def max_position(self) -> int:
         """The lowest place on the page that was shown."""
         return int(self.positions.max(initial=0))
+
+
+def require_clicks(log: object) -> None:
+    """Refuse anything but clicks, such as the whole of what `read_sessions` gives."""
+    if not isinstance(log, Clicks):
+        has = isinstance(getattr(log, "clicks", None), Clicks)
+        remedy = ": pass its .clicks" if has else ""
+        raise TypeError(f"clicks must be a clickprism.Clicks, not a {type(log).__name__}{remedy}")
 
 
 def count(clicks: Clicks) -> Counts:

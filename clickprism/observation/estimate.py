@@ -8,6 +8,7 @@ from typing import ClassVar, Final, Protocol, TypeAlias, final
 
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.observation.bootstrap import Bootstrap, Sample
+from clickprism.observation.counts import require_clicks
 from clickprism.observation.curve import Curve, Support, cut
 from clickprism.settings import choose
 from clickprism.types import Clicks, Float64
@@ -70,6 +71,7 @@ def estimate_curve(clicks: Clicks, estimator: Estimator, *, bootstrap: Bootstrap
     >>> estimate_curve(log, AllPairs(), bootstrap=Bootstrap(resamples=0)).values.round(6).tolist()
     [1.0, 0.5]
     """
+    require_clicks(clicks)
     bootstrap = bootstrap or Bootstrap()
     return _curve(Sample(clicks, bootstrap), estimator, bootstrap)
 
@@ -93,6 +95,7 @@ def estimate_curves(
         truth: the true observation by position, to stand beside them.
         progress: is told an estimator that takes long, how many draws are done, and of how many.
     """
+    require_clicks(clicks)
     bootstrap = bootstrap or Bootstrap()
     if depth is not None and depth < 2:
         raise SettingError("depth", depth, "be at least 2")

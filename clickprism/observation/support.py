@@ -23,8 +23,7 @@ def require_pairs(links: Links, first: Int64, second: Int64, least: float) -> st
         named = ", ".join(f"{min(a, b) + 1}-{max(a, b) + 1}" for a, b in zip(first[weak], second[weak], strict=True))
         raise DataError(
             f"too few clicks on documents seen at both positions of {named} (fewer than {least:g} in effect)",
-            remedy="Swap documents between them in more sessions, or estimate by allpairs"
-            + _above(first, second, weak),
+            remedy="Swap documents between them in more sessions, or try allpairs" + _above(first, second, weak),
         )
     weakest = int(strength.argmin())
     return _weakest(int(first[weakest]), int(second[weakest]), float(strength[weakest]))
@@ -39,12 +38,10 @@ def require_linked(links: Links, least: float) -> str:
     strong = links.strength[tree] >= least
     group = _groups(links, tree[strong])
     if (group != group[0]).any():
-        apart = [_spans(np.flatnonzero(group == each)) for each in dict.fromkeys(group.tolist())]
         raise DataError(
-            f"positions {' and '.join(apart)} are not linked by documents seen at both (fewer than {least:g} clicks in "
-            "effect)",
-            remedy="Log several rankings of the same query, or swap documents in some sessions"
-            + _shallower(links, least),
+            f"{_apart(group)} linked by documents seen at both (fewer than {least:g} clicks in effect)",
+            remedy="Log several rankings of the same query (simulated: --set simulation.rankers=3), or swap documents "
+            "in some sessions" + _shallower(links, least),
         )
     weakest = int(tree[links.strength[tree].argmin()])
     return _weakest(int(links.low[weakest]), int(links.high[weakest]), float(links.strength[weakest]))
@@ -61,14 +58,14 @@ def require_random(clicks: Clicks, least_p: float) -> str:
     if freedom == 0:
         raise DataError(
             "no document was shown twice, so it cannot be tested whether the order was random",
-            remedy="More sessions of the same queries; or least_p = 0, if the order was random by design",
+            remedy="More sessions of the same queries; or Randomised(least_p=0) in Python, if it was by design",
         )
     p = float(chi2.sf(value, freedom))
     words = f"chi-square {value:.4g}, {freedom} degrees of freedom, p {f'= {p:.2g}' if p > 0 else '< 1e-300'}"
     if p < least_p:
         raise DataError(
             f"documents are not spread over positions at random ({words})",
-            remedy="Take only sessions that were shuffled (--where column=value), or estimate by allpairs",
+            remedy="Take only sessions that were shuffled (--where column=value), or try allpairs",
         )
     return f"random order not refuted, {words}"
 
@@ -137,6 +134,18 @@ def _above(first: Int64, second: Int64, weak: Bool) -> str:
     depth = int(np.maximum(first, second)[weak].min())
     kept = (first < depth) & (second < depth)
     return f", or cut the log: --depth {depth}" if kept.any() else ""
+
+
+def _apart(group: Int64) -> str:
+    """Which groups of positions are not linked, as the begin of a sentence.
+
+    >>> _apart(np.array([0, 0, 1])), _apart(np.array([0, 1, 2]))
+    ('positions 1 to 2 and 3 are not', 'no two positions are')
+    """
+    groups = dict.fromkeys(group.tolist())
+    if len(groups) == len(group) > 2:
+        return "no two positions are"
+    return f"positions {' and '.join(_spans(np.flatnonzero(group == each)) for each in groups)} are not"
 
 
 def _weakest(one: int, other: int, strength: float) -> str:

@@ -112,16 +112,41 @@ def test_a_log_that_supports_nothing_says_so(tmp_path: Path) -> None:
     assert "Next" not in shown.stderr
 
 
+def test_a_session_file_gets_the_setting_but_no_command(tsv: Path) -> None:
+    shown = run(tsv, "--bootstrap", 0, "--method", "allpairs").stderr
+    assert "needs features: methods.ipw.propensities=[1," in shown
+    assert "train --" not in shown
+
+
+def test_parts_that_differ_are_told_and_known_reasons_are_not_repeated(tmp_path: Path) -> None:
+    lines = ["query\tdocuments\tclicks\tdevice"]
+    for device, second in (("desk", 40), ("phone", 10)):
+        for number in range(100):
+            low = int(number < second)
+            lines += [f"q\ta,b\t{'a,b' if low else 'a'}\t{device}", f"q\tb,a\t{'a,b' if low else 'b'}\t{device}"]
+    file = tmp_path / "log.tsv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    words = ["--by", "device", "--least-sessions", 1, "--bootstrap", 50, "--method", "allpairs", "--pivot", 9]
+    shown = run(file, *words, "--method", "pivot")
+    note = "device = desk and device = phone differ beyond their intervals, most at position 2 (0.400 and 0.100)"
+    assert note in shown.stderr
+    assert shown.stdout.count("there is no position 9") == 1
+    assert shown.stdout.count("not supported: as above") == 2
+    assert "differ" not in run(file, *words, "--where", "device=desk").stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["--method", "allpair"], 2, "did you mean 'allpairs'"),
         (["--by", "device"], 3, "the log has no column 'device'"),
-        (["--where", "device"], 2, "where must be written as column=value"),
-        (["--confidence", "2"], 2, "confidence must be between 0 and 1"),
-        (["--bootstrap", "-1"], 2, "resamples must be 0, or at least 2"),
-        (["--depth", "1"], 2, "depth must be at least 2"),
+        (["--where", "device"], 2, "--where must be written as column=value"),
+        (["--confidence", "2"], 2, "--confidence must be between 0 and 1"),
+        (["--bootstrap", "-1"], 2, "--bootstrap must be 0, or at least 2"),
+        (["--depth", "1"], 2, "--depth must be at least 2"),
         (["--unit", "session"], 3, "merged by list"),
+        (["--unit", "session"], 3, "--unit query or list. Simulate with --set simulation.merge=pattern"),
+        (["--by", "query-frequency", "--least-sessions", "0"], 2, "--least-sessions must be at least 1, got 0"),
     ],
 )
 def test_errors(npz: Path, words: list[str], code: int, message: str) -> None:
@@ -132,6 +157,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert "cannot be read" in run(tmp_path / "nothing.tsv", code=3).stderr
     file = tmp_path / "log.npz"
     file.write_bytes(b"PK\x03\x04 and no more")
+    assert "is not a sound .npz file" in run(file, code=3).stderr
+    file.write_bytes(b"no archive")
     assert "is not a sound .npz file" in run(file, code=3).stderr
 
 

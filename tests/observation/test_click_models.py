@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clickprism.data.sessions import SessionLog
 from clickprism.errors import DataError, SettingError
-from clickprism.observation.click_models import CLICK_MODELS
+from clickprism.observation.click_models import CLICK_MODELS, click_model
 from clickprism.observation.click_models.base import ClickModel, FittedModel, Prior
 from clickprism.observation.click_models.ccm import ClickChainModel
 from clickprism.observation.click_models.dbn import BayesianModel
@@ -23,6 +24,7 @@ from clickprism.observation.click_models.pbm import PositionModel, fit_position
 from clickprism.observation.click_models.tails import count_tails, expect
 from clickprism.observation.click_models.ubm import BrowsingModel, count_browsing
 from clickprism.observation.counts import Counts
+from clickprism.observation.estimate import estimate_curves
 from clickprism.settings import build, resolve
 from clickprism.types import Clicks, Float64, Lists
 
@@ -228,7 +230,7 @@ def test_merged_logs_give_the_same_models() -> None:
         assert two.log_likelihood(log.merge(by="pattern")).sum() == pytest.approx(one.log_likelihood(log).sum())
     merged = log.merge()
     assert PositionModel().fit(merged).attraction == pytest.approx(PositionModel().fit(log).attraction)
-    with pytest.raises(DataError, match=r"merged by list.*merge = 'pattern'"):
+    with pytest.raises(DataError, match=r"merged by list.*--set simulation.merge=pattern"):
         BrowsingModel().fit(merged)
     with pytest.raises(DataError, match="merged by list"):
         BayesianModel().fit(log).log_likelihood(merged)
@@ -434,3 +436,13 @@ def test_perseverance_that_is_known_stays() -> None:
     assert float(found.parameters["perseverance"]) == 1
     free = BayesianModel(prior=NONE).fit(log).log_likelihood(log).sum()
     assert free >= BayesianModel(prior=NONE, perseverance=1.0).fit(log).log_likelihood(log).sum()
+
+
+@pytest.mark.parametrize("name", CLICK_MODELS)
+def test_what_read_sessions_gives_is_not_yet_clicks(name: str) -> None:
+    log = SessionLog(log_of([([0, 1], [1, 0], 1)], documents=2))
+    with pytest.raises(TypeError, match=r"not a SessionLog: pass its \.clicks"):
+        click_model(name).fit(log)
+    with pytest.raises(TypeError, match=r"pass its \.clicks"):
+        estimate_curves(log)  # type: ignore[arg-type]
+    assert click_model(name).fit(log.clicks).name == name

@@ -75,3 +75,9 @@ def test_frequency_buckets_have_curves(log: SessionLog) -> None:
     found = observe(log, [AllPairs()], bootstrap=ONCE, by="query-frequency")
     assert list(found.parts) == ["head", "middle", "tail"]
     assert sum(curves.sessions for curves in found.parts.values()) == 40_100
+
+
+def test_parts_differ_beyond_their_intervals(log: SessionLog) -> None:
+    assert observe(log, [AllPairs()], bootstrap=Bootstrap(resamples=20), by="device").differ == ("desk", "phone", 3)
+    assert observe(log, [AllPairs()], bootstrap=ONCE, by="device").differ is None
+    assert observe(log, [AllPairs()], bootstrap=Bootstrap(resamples=20)).differ is None

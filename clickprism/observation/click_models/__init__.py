@@ -3,7 +3,9 @@
 A new model is one file here, one line in `CLICK_MODELS`, a test, and an entry in docs/click_models.md.
 """
 
-from typing import Final
+from typing import Any, Final
+
+from clickprism.settings import choose
 
 _HERE = "clickprism.observation.click_models"
 
@@ -19,3 +21,12 @@ CLICK_MODELS: Final[dict[str, str]] = {
     "dbn": f"{_HERE}.dbn:BayesianModel",
     "ccm": f"{_HERE}.ccm:ClickChainModel",
 }
+
+
+def click_model(name: str, **settings: Any) -> Any:
+    """The click model of this name with these settings; those that are not given have their defaults.
+
+    >>> click_model("rank")
+    RankRate(prior=Prior(clicks=1.0, skips=1.0))
+    """
+    return choose(CLICK_MODELS, {"name": name, **settings}, path="click_model")

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, final
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
+from clickprism.observation.counts import BY_PATTERN, require_clicks
 from clickprism.observation.measures import log_terms
 from clickprism.types import Bool, Clicks, Float64, Int64
 
@@ -166,12 +167,13 @@ def check_patterns(clicks: Clicks) -> None:
     if not clicks.are_patterns:
         raise DataError(
             "the sessions were merged by list, so it is not known what was clicked together",
-            remedy="Keep them apart or merge them by pattern: merge = 'pattern', or Clicks.merge(by='pattern').",
+            remedy=BY_PATTERN,
         )
 
 
 def check_sessions(clicks: Clicks) -> None:
-    """Refuse a log without sessions."""
+    """Refuse what is no log, and a log without sessions."""
+    require_clicks(clicks)
     if len(clicks.rows) == 0:
         raise DataError("there are no sessions to fit a click model to")
 
