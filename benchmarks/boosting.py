@@ -56,7 +56,7 @@ def arms(data: Dataset, log: Simulation, seed: int) -> dict[str, Callable[[], Sc
         "position, merged": ours(sessions, PositionBias()),
         "position, LightGBM": lambda: _lightgbm(sessions, seed),
         "click_groups": ours(sessions, ClickGroups(propensities=tuple(truth))),
-        "pair_debias, p = 1": ours(sessions, PairDebias(p=1.0)),
+        "pair_debias": ours(sessions, PairDebias()),
         "XGBoost": lambda: _xgboost(sessions, seed),
     }
 
@@ -126,7 +126,7 @@ def measure() -> tuple[dict[str, Float64], dict[str, float]]:
         log = simulate(data.train, PositionUser(), sessions=SESSIONS, seed=seed, settings=LOG)
         ways = arms(data, log, seed)
         ways["click"]()  # so that no way pays for imports and compilation
-        ways["pair_debias, p = 1"]()
+        ways["pair_debias"]()
         for name, train in ways.items():
             start = time.process_time()
             score = train()

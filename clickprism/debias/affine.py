@@ -83,7 +83,8 @@ class AffineCorrection:
                 "alpha",
                 self.alpha,
                 f"give one value for each of the {positions} positions in the log, and so must beta "
-                "(a simulation with trust knows them; estimate = 'trust' fits them to the log)",
+                "(users simulated in the same run tell them, a file of clicks does not; "
+                "estimate = 'trust' fits them to the log)",
             )
         alpha = np.asarray(self.alpha[:positions])
         return np.maximum(alpha / alpha[0], self.floor), np.asarray(self.beta[:positions])

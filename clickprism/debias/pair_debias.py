@@ -38,7 +38,8 @@ class PairDebias:
     first position does no harm.
 
     Attributes:
-        p: the power of the regulariser on t; the larger, the nearer t is to 1.
+        p: the power of the regulariser on t, for networks; the larger, the nearer t is to 1.
+        tree_p: the same for trees, which rank below raw clicks at 0 (docs/methods.md).
         step: the weight of a batch in the running costs.
         floor: t is raised to it; a position that was never clicked has none.
         skip_bias: "learned" is the published form; "none" holds t- at 1, and ranks better: where the ranking that was
@@ -49,13 +50,15 @@ class PairDebias:
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = True
     p: float = 0.0
+    tree_p: float = 1.0
     step: float = 0.01
     floor: float = 0.01
     skip_bias: SkipBias = "none"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p < float("inf"):
-            raise SettingError("p", self.p, "not be negative")
+        for name in ("p", "tree_p"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise SettingError(name, getattr(self, name), "not be negative")
         if not 0 < self.step <= 1:
             raise SettingError("step", self.step, "be above 0 and at most 1")
         if not 0 < self.floor <= 1:
@@ -69,7 +72,7 @@ class PairDebias:
 
     def boosting(self, clicks: Clicks, ranker: LambdaMART) -> Boosting:
         """For trees: lambdas in place of the logistic loss; costs are those of the whole log, without `step`."""
-        return ratio_debiased(clicks, ranker, p=self.p, floor=self.floor, skips=self.skip_bias == "learned")
+        return ratio_debiased(clicks, ranker, p=self.tree_p, floor=self.floor, skips=self.skip_bias == "learned")
 
 
 @final

@@ -26,7 +26,7 @@ class PositionAware:
 
     loss = - [c log(theta_k s) + (n - c) log(1 - theta_k s)],  theta_k = sigmoid g_k, s = sigmoid f(x)
 
-    With `trust`, P(click) = theta_k (eps+_k s + eps-_k (1 - s)), Eq. 1 of Oosterhuis (2022): users believe what stands
+    With `trust`, P(click) = theta_k (eps+_k s + eps-_k (1 - s)), Eq. 1 of Zou et al. (2022): users believe what stands
     high. Only the products theta_k eps+_k and theta_k eps-_k can be told from clicks; the first is above the second by
     construction. Unbiased when the model holds and documents that look alike stand at different positions.
 

@@ -23,6 +23,7 @@ from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings
 from clickprism.experiment.stages import (
     LEAST_OBSERVATION,
+    corrects_trust,
     load_data,
     make_method,
     simulate_log,
@@ -46,7 +47,8 @@ class Run:
         label: of the method.
         seed: of the run.
         evaluation: on the test part, query by query.
-        observation: by position relative to the first, as learned or given; None where there is none.
+        observation: by position relative to the first, as learned or given; None where there is none, and for a method
+            that corrects trust, whose curve is alpha.
         truth: the same of the simulated users.
         steps: epochs (or trees) at which validation was measured.
         values: what was measured there.
@@ -177,7 +179,7 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
         label=label,
         seed=seed,
         evaluation=evaluate(test, scores, settings.evaluation.measures, empty=settings.evaluation.empty),
-        observation=None if fitted is None else fitted.observation,
+        observation=None if fitted is None or corrects_trust(fitted.model.method) else fitted.observation,
         truth=observation / max(observation[0], LEAST_OBSERVATION),
         steps=np.array([epoch for epoch, _ in judged], dtype=np.float64),
         values=np.array([value for _, value in judged], dtype=np.float64),

@@ -166,6 +166,18 @@ def true_trust(settings: ExperimentSettings) -> Float64:
     return np.stack([np.ones(len(positions)), np.zeros(len(positions))])
 
 
+def corrects_trust(method: Mapping[str, Any]) -> bool:
+    """Whether the curve of a method (as `Model.method` has it) is alpha, which trust makes another than observation."""
+    return method.get("name") == "affine" or bool(method.get("trust", False))
+
+
+def true_curve(method: Mapping[str, Any], truth: Float64 | None, trust: Float64 | None) -> Float64 | None:
+    """What the curve of a method should be: the true observation, or alpha; None where it is not known."""
+    if truth is None or not corrects_trust(method):
+        return truth
+    return None if trust is None else np.asarray(truth * (trust[0] - trust[1])[: len(truth)], dtype=np.float64)
+
+
 def _needs_patterns(settings: ExperimentSettings, label: str) -> bool:
     name = settings.methods[label].get("name", label)
     return bool(resolve(METHODS, name, path=f"methods.{label}").needs_patterns)

@@ -10,7 +10,7 @@ from pathlib import Path
 from clickprism.data.clicks import load_clicks, load_log
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
-from clickprism.experiment.stages import load_data, simulate_log, train_method, true_trust
+from clickprism.experiment.stages import load_data, simulate_log, train_method, true_curve, true_trust
 from clickprism.settings import to_toml
 from clickprism.training.processes import place
 from clickprism.training.settings import Fitted
@@ -28,7 +28,8 @@ class Trained:
     Attributes:
         fitted: the model, its history, and why training ended.
         clicks: what it was trained on.
-        truth: the true observation by position, where a simulation made the clicks.
+        truth: what the method's curve should be, where a simulation made the clicks: the true observation by position,
+            or the true alpha of a method that corrects trust.
         model: the folder of the saved model, which takes raw features.
     """
 
@@ -69,18 +70,19 @@ def train_ranker(
     if first:
         make_folder(out)
     data = load_data(settings.data)
-    log, truth, validation = _log(settings, data.dataset, seed, clicks, held_out)
+    log, truth, validation = _log(settings, label, data.dataset, clicks=clicks, held_out=held_out)
     if first:
         if not resume:
             (out / CHECKPOINT).unlink(missing_ok=True)
         (out / SETTINGS).write_text(_made_from(clicks) + kept, encoding="utf-8")
+    trust = true_trust(settings) if clicks is None else None
     fitted = train_method(
         settings,
         data.dataset,
         label,
         clicks=log,
         truth=truth,
-        trust=true_trust(settings) if clicks is None else None,
+        trust=trust,
         held_out=validation,
         seed=seed,
         out=out,
@@ -89,7 +91,7 @@ def train_ranker(
     )
     if first:
         fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
-    return Trained(fitted, log, truth, out / MODEL)
+    return Trained(fitted, log, true_curve(fitted.model.method, truth, trust), out / MODEL)
 
 
 def _made_from(clicks: Path | None) -> str:
@@ -101,12 +103,18 @@ def _made_from(clicks: Path | None) -> str:
 
 
 def _log(
-    settings: ExperimentSettings, dataset: Dataset, seed: int, clicks: Path | None, held_out: Path | None
+    settings: ExperimentSettings,
+    label: str,
+    dataset: Dataset,
+    *,
+    clicks: Path | None,
+    held_out: Path | None,
 ) -> tuple[Clicks, Float64 | None, Clicks | None]:
     """The clicks, the true observation where it is known, and the clicks to validate by."""
+    seed = settings.seeds[0]
     kept = None if held_out is None else load_clicks(held_out, dataset.validation.lists)
     if clicks is None:
-        made = simulate_log(settings, dataset, seed=seed)
+        made = simulate_log(replace(settings, methods={label: settings.methods.get(label, {})}), dataset, seed=seed)
         return made.simulation.clicks, made.simulation.observation, made.held_out if kept is None else kept
     log, truth = load_log(clicks, dataset.train.lists)
     return log, None if truth is None else Simulation(log, truth).observation, kept

@@ -63,6 +63,8 @@ def fit(
         raise TypeError(f"fit learns from Clicks, not from {kind}; ideal_clicks(judged) makes clicks of labels")
     settings = FitSettings() if settings is None else settings
     out = None if out is None else Path(out)
+    if not isinstance(ranker, LambdaMART):
+        _with_loss(method, ranker)
     _check_log(clicks, method)
     if isinstance(validation, Clicks):
         _check_held_out(validation, clicks, ranker)
@@ -108,15 +110,20 @@ def fit(
         )
         model = Model.of(ranker, ensemble, features=width, method=method)
         observation = boosting.observation() if learner is None else learner.observation()
-    elif isinstance(method, NetworkMethod):
-        learner, progress, stopped = by_gradients(method, ranker, out)
+    else:
+        learner, progress, stopped = by_gradients(_with_loss(method, ranker), ranker, out)
         model = Model.of(ranker, learner.ranker, features=width, method=method)
         observation = learner.observation()
-    else:
-        must = f"be {LambdaMART.name} for the method {method.name}, which grows trees and has no loss for a network"
-        raise SettingError("ranker", ranker.name, must)
     best = progress.best_epoch, progress.best_value
     return Fitted(model, observation, tuple(progress.history), *best, stopped, learner)
+
+
+def _with_loss(method: Method, ranker: NetworkRanker) -> NetworkMethod:
+    """The method, if it has a loss for a network."""
+    if not isinstance(method, NetworkMethod):
+        must = f"be {LambdaMART.name} for the method {method.name}, which grows trees and has no loss for a network"
+        raise SettingError("ranker", ranker.name, must)
+    return method
 
 
 def _check_log(clicks: Clicks, method: Method) -> None:
@@ -125,7 +132,7 @@ def _check_log(clicks: Clicks, method: Method) -> None:
     if not clicks.clicks.any():
         raise DataError("there is nothing to learn from: the log has no click")
     if method.needs_patterns and not clicks.are_patterns:
-        remedy = 'Give it the sessions one by one, or merged by clicks.merge(by="pattern")'
+        remedy = 'Simulate with --set simulation.merge=pattern, or merge by clicks.merge(by="pattern")'
         raise DataError(f"{method.name} must know what was clicked together, which a merged log forgets", remedy=remedy)
     _check_features(clicks.lists)
 

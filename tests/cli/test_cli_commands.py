@@ -295,3 +295,13 @@ def test_percentages_need_a_gap() -> None:
     unsure = summary(0.5 + np.tile([0.21, 0.0], 20))
     assert "not significantly better" in unsure
     assert "% of the way" not in unsure
+
+
+def test_a_method_that_needs_patterns_gets_them_from_simulated_users(tmp_path: Path) -> None:
+    run("train", *LINEAR, "--method", "pair_debias", "--out", f"{tmp_path}/pairs")
+
+
+def test_under_trust_the_curve_of_the_affine_correction_stands_beside_the_true_alpha(tmp_path: Path) -> None:
+    told = read("train", *LINEAR, "--user", "trust", "--method", "affine", "--out", f"{tmp_path}/affine")
+    assert told["observation"] == pytest.approx(told["truth"], rel=1e-5)
+    assert told["truth"][1] > 1

@@ -142,8 +142,8 @@ def test_ratios_are_those_of_the_costs() -> None:
 
 def test_a_method_of_both_kinds_grows_trees_by_its_own_lambdas(sessions: Clicks) -> None:
     settings = FitSettings(threads=1)
-    fitted = fit(sessions.merge(by="pattern"), method=PairDebias(p=0.0), ranker=RANKER, settings=settings)
-    again = fit(sessions, method=PairDebias(p=0.0), ranker=RANKER, settings=settings)
+    fitted = fit(sessions.merge(by="pattern"), method=PairDebias(tree_p=0.0), ranker=RANKER, settings=settings)
+    again = fit(sessions, method=PairDebias(tree_p=0.0), ranker=RANKER, settings=settings)
     np.testing.assert_allclose(fitted.model.score(sessions.lists), again.model.score(sessions.lists), atol=1e-6)
     curve = fitted.observation
     assert curve is not None
