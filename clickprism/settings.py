@@ -16,7 +16,8 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -50,7 +51,10 @@ def build(cls: type[T], values: Mapping[str, Any], *, path: str = "") -> T:
     for key, value in values.items():
         name = f"{path}.{key}" if path else key
         if key not in known:
-            raise SettingError(name, value, f"be a known setting ({suggest(key, known)})")
+            close, before = suggest(key, known), name.removesuffix(key)
+            inner = [repr(f"{before}{table}.{key}") for table in known if key in _names(hints[table])]
+            words = f"did you mean {' or '.join(inner)}?" if inner and close.startswith("known") else close
+            raise SettingError(name, value, f"be a known setting ({words})")
         made[key] = _convert(value, hints[key], name)
     for key, field in known.items():
         if key not in made and field.default is MISSING and field.default_factory is MISSING:
@@ -64,12 +68,30 @@ def build(cls: type[T], values: Mapping[str, Any], *, path: str = "") -> T:
         raise
 
 
+def _names(hint: Any) -> set[str]:
+    """The names of the settings in a nested settings class; none of anything else."""
+    nested = isinstance(hint, type) and is_dataclass(hint)
+    return {field.name for field in fields(hint) if field.init} if nested else set()
+
+
+def _options(hint: Any) -> list[str]:
+    """The words that a Literal, or a union of Literals, allows; none of anything else."""
+    if get_origin(hint) is Literal:
+        return [str(option) for option in get_args(hint)]
+    parts = [_options(part) for part in get_args(hint)] if get_origin(hint) in (Union, UnionType) else []
+    return [option for part in parts for option in part] if all(parts) else []
+
+
 def _convert(value: Any, hint: Any, name: str) -> Any:
     if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
         return build(hint, value, path=name)
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError:
+        if options := _options(hint):
+            close = suggest(str(value), options)
+            more = "" if close.startswith("known") else f" ({close})"
+            raise SettingError(name, value, f"be one of {', '.join(options)}{more}") from None
         kind = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
         raise SettingError(name, value, f"be of type {kind}") from None
 

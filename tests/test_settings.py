@@ -26,6 +26,7 @@ class Inner:
 class Outer:
     name: str
     kind: Literal["a", "b"] = "a"
+    merge: Literal["list", "pattern"] | Literal["none"] = "list"
     hidden: tuple[int, ...] = (3, 2)
     limit: float | None = None
     inner: Inner = field(default_factory=Inner)
@@ -41,7 +42,19 @@ def test_build_and_plain_are_inverse() -> None:
     ("values", "message"),
     [
         ({"name": "x", "hiden": [1]}, r"run\.hiden must be a known setting \(did you mean 'hidden'\?\), got \[1\]"),
-        ({"name": "x", "kind": "c"}, r"run\.kind must be of type Literal\['a', 'b'\], got 'c'"),
+        ({"name": "x", "kind": "c"}, r"run\.kind must be one of a, b, got 'c'"),
+        (
+            {"name": "x", "merge": "lists"},
+            r"run\.merge must be one of list, pattern, none \(did you mean 'list'\?\), got",
+        ),
+        (
+            {"name": "x", "depth": 3},
+            r"run\.depth must be a known setting \(did you mean 'run\.inner\.depth'\?\), got 3",
+        ),
+        (
+            {"name": "x", "far": 3},
+            r"run\.far must be a known setting \(known: hidden, inner, kind, limit, merge, name\)",
+        ),
         ({"name": "x", "hidden": ["wide"]}, r"run\.hidden must be of type tuple\[int, \.\.\.\], got \['wide'\]"),
         ({"name": "x", "inner": {"depth": 0}}, r"run\.inner\.depth must be at least 1, got 0"),
         ({"name": "x", "inner": {"deep": 0}}, r"run\.inner\.deep must be a known setting"),

@@ -36,6 +36,11 @@ MAIN = "from clickprism.cli import main; main()"
             2,
             "error: fit.epoch must be a known setting (did you mean 'epochs'?), got 3",
         ),
+        (
+            ["train", "--set", "merge=pattern"],
+            2,
+            "merge must be a known setting (did you mean 'simulation.merge'?), got",
+        ),
         (["train", "--method", "lda"], 2, "did you mean 'dla'"),
         (["train", "--config", "nowhere.toml"], 3, "error: nowhere.toml: cannot be read"),
         (["train", "--clicks", "nowhere.npz", *SMALL], 3, "error: nowhere.npz: cannot be read"),
