@@ -67,7 +67,12 @@ def command(
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="N", help="How many runs at a time.")] = 1,
     form: Annotated[
         Literal["text", "markdown", "latex", "html", "json"],
-        typer.Option("--format", metavar="text|markdown|latex|html|json", help="Of the table.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="Of the table: text, markdown, latex, html or json.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = "text",
     out: Annotated[
         Path | None,
