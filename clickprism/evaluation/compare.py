@@ -67,7 +67,7 @@ class Comparison:
         data: what was ranked.
         seeds: of the runs.
         baseline: the method that the others are compared with, if any.
-        reference: methods that are shown but cannot be the best, such as a ceiling trained on labels.
+        reference: methods that are shown but cannot be the best, for they are told the grades or the true observation.
         empty: what queries without a relevant document count.
         confidence: of the intervals; a difference is significant at 1 - confidence.
         test: which paired test.
@@ -134,7 +134,8 @@ class Comparison:
                 f"comparison{'s' * (others != 1)} a measure."
             )
         if self.reference:
-            notes.append(f"Shown for reference, out of competition: {', '.join(self.reference)}.")
+            told = "told the grades or the true observation"
+            notes.append(f"Shown for reference, out of competition ({told}): {', '.join(self.reference)}.")
         return tuple(notes)
 
 
@@ -161,7 +162,7 @@ def compare(
         evaluations: by method; the order is kept.
         baseline: the method to compare the others with; None for means and intervals only.
         measures: which to compare; all that the first method has by default.
-        reference: methods that cannot be the best, such as a ceiling.
+        reference: methods that cannot be the best, for they are told the grades or the true observation.
         confidence: of the intervals; differences are significant at 1 - confidence.
         test: "t" or "randomisation".
         resamples: of the bootstrap.

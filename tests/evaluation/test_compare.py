@@ -162,7 +162,7 @@ def test_every_rendering_names_what_one_must_know(rendered: Callable[[Comparison
         "2000 resamples",
         "unit of analysis is the query",
         "lower is better",
-        "out of competition: labels",
+        "out of competition (told the grades or the true observation): labels",
     ):
         assert fact in text
 
