@@ -24,7 +24,7 @@ class ClickPredictor(Protocol):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClickEvaluation:
     """How well clicks were predicted; `clickprism.observation.measures` says what each figure is.
 
@@ -33,12 +33,21 @@ class ClickEvaluation:
         perplexity: by position, of clicks before any is known; NaN at a position that is not shown.
         conditional_perplexity: by position, given the clicks above.
         rate_error: of click rates.
+
+    >>> ClickEvaluation(-1.5, np.array([1.5, 1.25]), np.array([1.25, 1.25]), 0.1)
+    ClickEvaluation(log-likelihood -1.5000, perplexity 1.3750, conditional perplexity 1.2500, rate error 0.1000)
     """
 
     log_likelihood: float
     perplexity: Float64
     conditional_perplexity: Float64
     rate_error: float
+
+    def __repr__(self) -> str:
+        return (
+            f"ClickEvaluation(log-likelihood {self.log_likelihood:.4f}, perplexity {self.mean_perplexity:.4f}, "
+            f"conditional perplexity {self.mean_conditional_perplexity:.4f}, rate error {self.rate_error:.4f})"
+        )
 
     @property
     def mean_perplexity(self) -> float:
