@@ -17,6 +17,7 @@ import socket
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -37,16 +38,16 @@ BARS = {256: 1.5, 64: 1.0}
 
 
 def run() -> list[Result]:
-    """Lists a second of the best epoch of each; the median over rounds of the cores that were free."""
+    """Lists a second in the median epoch of each; the median over rounds of the cores that were free."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rates.json"
         _start(file)
         rates: dict[str, list[float]] = json.loads(file.read_text())
-    cores = sorted(rates["cores"])[ROUNDS // 2]
+    cores = median(rates["cores"])
     free = "" if cores >= FREE else ", second core busy"
     results = []
     for size, bar in BARS.items():
-        one, two, threads = (max(rates[f"{name} {size}"]) for name in ("one", "two", "threads"))
+        one, two, threads = (median(rates[f"{name} {size}"]) for name in ("one", "two", "threads"))
         spared = min(rates[f"cpu of one {size}"]) / min(rates[f"cpu of two {size}"])
         told = (
             f"by CPU time of a process {spared:.2f}; 1 process x 2 threads: {threads:.0f}; {cores:.2f} cores were free"
@@ -76,7 +77,7 @@ def _work(rank: int, port: int, file: Path) -> None:
     """What each of the two does: rounds of all three, the second waiting while the first works alone."""
     place = {"RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    data = synthetic(SyntheticSettings(train_queries=1500, validation_queries=10, test_queries=10))
+    data = synthetic(SyntheticSettings(train_queries=3000, validation_queries=10, test_queries=10))
     each = SimulationSettings(frequency="each")
     clicks = simulate(data.train, PositionUser(), sessions=100, seed=0, settings=each).clicks.merge()
     rates: dict[str, list[float]] = {}

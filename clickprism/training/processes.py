@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from clickprism.errors import DataError, SettingError, TrainingError
+from clickprism.training.board import LEAST, Board
 
 if TYPE_CHECKING:
     import torch
@@ -66,14 +67,17 @@ class Group:
         rank: the number of this process, from 0.
         size: how many there are.
         agreed: whether a Ctrl-C that ends the loop ends it in all of them at the same step.
+        near: whether all are on one machine.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, handle: Any = None) -> None:
         self.rank = rank
         self.size = size
         self.agreed = size == 1
+        self.near = _number("LOCAL_WORLD_SIZE", 0) == size
         self._handle = handle
         self._asked = False
+        self._boards: dict[tuple[int, torch.dtype], Board] = {}
 
     @property
     def first(self) -> bool:
@@ -91,18 +95,39 @@ class Group:
 
         asked = tensors[0].new_full((1,), float(self._asked))
         flat = torch.cat([*(tensor.detach().reshape(-1).to(asked.dtype) for tensor in tensors), asked])
-        self._talk(lambda distributed: distributed.all_reduce(flat, group=self._handle))
+        flat = self._sum(flat)
         if float(flat[-1]) > 0:
             self.agreed = True
             raise KeyboardInterrupt
         sums = torch.split(flat[:-1], [tensor.numel() for tensor in tensors])
         return [total.view_as(tensor) for tensor, total in zip(tensors, sums, strict=True)]
 
+    def _sum(self, flat: torch.Tensor) -> torch.Tensor:
+        """The sum over the processes: through shared memory where all are on one machine, else by gloo."""
+        if self.near and flat.numel() >= LEAST:
+            key = flat.numel(), flat.dtype
+            if key not in self._boards:
+                self._boards[key] = Board(self, flat)
+            total = self._boards[key].add(flat)
+            if total is not None:
+                return total
+        self._talk(lambda distributed: distributed.all_reduce(flat, group=self._handle))
+        return flat
+
     def copy(self, tensors: Iterable[torch.Tensor]) -> None:
         """Overwrite the tensors of all by those of the first."""
-        if self.size > 1:
-            for tensor in tensors:
-                self._talk(partial(self._send, tensor))
+        if self.size == 1:
+            return
+        import torch
+
+        kinds: dict[torch.dtype, list[torch.Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault(tensor.dtype, []).append(tensor)
+        for alike in kinds.values():
+            flat = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
+            self._talk(partial(self._send, flat))
+            for tensor, content in zip(alike, torch.split(flat, [each.numel() for each in alike]), strict=True):
+                tensor.detach().copy_(content.view_as(tensor))
 
     def share(self, make: Callable[[], bytes]) -> bytes:
         """What the first process makes, in all of them; if it fails or is interrupted, so do all."""

@@ -99,7 +99,9 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
     "self-normalised": (InversePropensity(CURVE, self_normalise=True), {}),
     "statistics": (CountingMethod(), {}),
     "batches of one": (DualLearning(), {"batch_size": 1, "epochs": 2}),
+    "shared memory": (DualLearning(), {}),
 }
+WIDE = MLP(hidden=(128, 128))  # whose gradient is long enough for the board
 
 
 def trained(name: str, out: Path | None = None) -> Fitted:
@@ -108,7 +110,8 @@ def trained(name: str, out: Path | None = None) -> Fitted:
     method, change = METHODS[name]
     validation = clicks if name == "held-out clicks" else agreement(judged)
     settings = replace(SETTINGS, **change)
-    return fit(clicks, method=method, ranker=RANKER, settings=settings, validation=validation, out=out)
+    ranker = WIDE if name == "shared memory" else RANKER
+    return fit(clicks, method=method, ranker=ranker, settings=settings, validation=validation, out=out)
 
 
 def facts(fitted: Fitted) -> dict[str, Any]:
