@@ -46,7 +46,7 @@ def check(log: SessionLog) -> None:
         TEXT.replace("\n", "\r\n"),
         TEXT.rstrip("\n"),
         "\ufeff" + TEXT,
-        gzip.compress(TEXT.encode()),
+        gzip.compress(TEXT.encode(), mtime=0),
         zstandard.compress(TEXT.encode()),
         'query,documents,clicks,device\ncat,"a,b,c","c,a",phone\ndog,"b,a",,desk\n\ncat,"c,b","x,b",phone\n',
     ],
@@ -97,7 +97,7 @@ def test_broken_lines_are_named_or_left_out(line: str, tmp_path: Path) -> None:
         ('query,documents,clicks\ncat,"a" b,\n', "2: is not CSV"),
         ("query\tdocuments\tclicks\ncat\ta,a\0\ta\n", "2: has a NUL character"),
         (TEXT.encode("utf-16"), "1: is not UTF-8 text"),
-        (gzip.compress(TEXT.encode())[:-9], "is not a whole gzip file"),
+        (gzip.compress(TEXT.encode(), mtime=0)[:-9], "is not a whole gzip file"),
     ],
 )
 def test_files_that_cannot_be_read(text: str | bytes, message: str, tmp_path: Path) -> None:
