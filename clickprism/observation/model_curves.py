@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -13,10 +13,7 @@ from clickprism.observation.bootstrap import Sample
 from clickprism.observation.curve import Support, sums
 from clickprism.observation.pairs import LEAST_CLICKS, link, moved, refuse_few
 from clickprism.observation.support import require_linked
-from clickprism.types import Clicks, Float64, Int64
-
-if TYPE_CHECKING:
-    from clickprism.observation.click_models.ubm import BrowsingCounts
+from clickprism.types import Float64
 
 
 @final
@@ -90,7 +87,6 @@ class BrowsingModelCurve:
         check_patterns(clicks)
         note = _linked(sample, self.least_clicks)
         counts = count_browsing(clicks)
-        group = _browsing_groups(clicks, counts)
         lists = clicks.merge()
         same = same_lists(clicks.offsets, clicks.rows, clicks.positions, np.zeros(0, np.int64))[0]
         places = lists.positions - np.int64(1)
@@ -103,8 +99,8 @@ class BrowsingModelCurve:
             size = len(counts.groups.cells)
             groups = replace(
                 counts.groups,
-                clicks=sums(group, clicks.clicks * each, size),
-                impressions=sums(group, clicks.list_impressions * each, size),
+                clicks=sums(counts.entries, clicks.clicks * each, size),
+                impressions=sums(counts.entries, clicks.list_impressions * each, size),
             )
             tolerance = _tolerance(self.tolerance, draw)
             fit = fit_browsing(replace(counts, groups=groups), start=start, tolerance=tolerance)
@@ -119,18 +115,6 @@ class BrowsingModelCurve:
             return np.asarray(found / found[0])
 
         return sample.curves(curve), moved(sample.counts, note)
-
-
-def _browsing_groups(clicks: Clicks, counts: BrowsingCounts) -> Int64:
-    """Which group of the counts each entry of the clicks belongs to."""
-    from clickprism.observation.click_models.kernels import distances
-
-    size = counts.groups.size
-    cells = np.empty(len(clicks.rows), dtype=np.int64)
-    distances(clicks.offsets, clicks.positions, clicks.clicks > 0, cells)
-    cells += (clicks.positions - 1) * np.int64(counts.depth)
-    known = np.repeat(counts.rows, np.diff(counts.groups.offsets)) * size + counts.groups.cells
-    return np.searchsorted(known, clicks.rows * size + cells).astype(np.int64)
 
 
 def _check(least_clicks: float, tolerance: float) -> None:

@@ -32,11 +32,13 @@ class BrowsingCounts:
         groups: the counts of each of them; cell (k - 1) * depth + d is for position k and distance d to the last click
             above, 0 for none.
         depth: positions, and distances too.
+        entries: the group of each entry of the log.
     """
 
     rows: Int64
     groups: Groups
     depth: int
+    entries: Int64
 
 
 @final
@@ -74,7 +76,8 @@ def count_browsing(clicks: Clicks) -> BrowsingCounts:
         for weights in (clicks.clicks, clicks.list_impressions)
     )
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return BrowsingCounts(rows, Groups(offsets, keys % (depth * depth), clicked, shown, depth * depth), depth)
+    groups = Groups(offsets, keys % (depth * depth), clicked, shown, depth * depth)
+    return BrowsingCounts(rows, groups, depth, group.astype(np.int64))
 
 
 def fit_browsing(
