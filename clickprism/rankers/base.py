@@ -11,6 +11,19 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
+class Chained(Protocol):
+    """A network that is a chain of layers with a linear one at the end: what a second tower can be built like."""
+
+    def chain(self) -> nn.Sequential:
+        """Its layers, with its own weights: [..., features] to [..., 1]."""
+        ...
+
+    def anew(self, outputs: int) -> nn.Sequential:
+        """A chain of the same shape with new weights: [..., features] to [..., outputs]."""
+        ...
+
+
+@runtime_checkable
 class NetworkRanker(Protocol):
     """Settings of a ranker that learns by gradients: a frozen dataclass that is final."""
 

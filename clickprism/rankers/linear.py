@@ -27,11 +27,24 @@ class LinearNetwork(nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
-        self.output = nn.Linear(features, 1)
-        nn.init.zeros_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+        self.output = _zeros(features, 1)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """[..., features] to [...]."""
         scores: torch.Tensor = self.output(features).squeeze(-1)
         return scores
+
+    def chain(self) -> nn.Sequential:
+        """The one layer: [..., features] to [..., 1]."""
+        return nn.Sequential(self.output)
+
+    def anew(self, outputs: int) -> nn.Sequential:
+        """A chain of the same shape with weights of its own, all 0, and so many outputs."""
+        return nn.Sequential(_zeros(self.output.in_features, outputs))
+
+
+def _zeros(features: int, outputs: int) -> nn.Linear:
+    layer = nn.Linear(features, outputs)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -55,10 +55,11 @@ class MLP:
 class MLPNetwork(nn.Module):
     """Scores [...] from [..., features]."""
 
-    def __init__(self, settings: MLP, features: int) -> None:
+    def __init__(self, settings: MLP, features: int, outputs: int = 1) -> None:
         super().__init__()
+        self.settings, self.features = settings, features
         layers: list[nn.Module] = []
-        widths = [features, *settings.hidden, 1]
+        widths = [features, *settings.hidden, outputs]
         for depth, (width, following) in enumerate(pairwise(widths)):
             if settings.layer_norm == "all" or (settings.layer_norm == "hidden" and depth > 0):
                 layers.append(nn.LayerNorm(width))
@@ -73,3 +74,11 @@ class MLPNetwork(nn.Module):
         """[..., features] to [...]."""
         scores: torch.Tensor = self.layers(features).squeeze(-1)
         return scores
+
+    def chain(self) -> nn.Sequential:
+        """The same layers, the last a linear one: [..., features] to [..., 1]."""
+        return self.layers
+
+    def anew(self, outputs: int) -> nn.Sequential:
+        """A chain of the same shape with weights of its own and so many outputs, from torch's generator."""
+        return MLPNetwork(self.settings, self.features, outputs).layers

@@ -1,0 +1,1 @@
+"""Papers, run again: one folder a paper, on the public API only."""
