@@ -11,6 +11,7 @@ from clickprism.compiled import compiled
 
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
+Float64: TypeAlias = NDArray[np.float64]
 Columns: TypeAlias = tuple[Int64, Int64, Int32, Int64]  # offsets, rows, positions, pattern
 
 
@@ -73,7 +74,7 @@ def _alike(columns: Columns, twin: Int64) -> bool:
 
 
 @compiled
-def add(offsets: Int64, target: Int64, counts: Int64, sums: Int64) -> None:
+def add(offsets: Int64, target: Int64, counts: Int64 | Float64, sums: Int64 | Float64) -> None:
     """Add the counts of each list to those of its group, whose entries start at `target`."""
     for item in range(len(offsets) - 1):
         for entry in range(offsets[item], offsets[item + 1]):

@@ -8,7 +8,7 @@ learner is a type error. And every value is checked when it is made, so no later
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -169,6 +169,8 @@ class Clicks:
         positions: where it stood, from 1, increasing within a ranked list.
         clicks: how many of the impressions were clicked, for each entry.
         impressions: in how many sessions the ranked list was shown, for each ranked list.
+        weights: how much each click of an entry counts, [entries]; None where every click counts as one. Only methods
+            whose loss is linear in clicks take a log with weights.
     """
 
     lists: Lists
@@ -177,6 +179,7 @@ class Clicks:
     positions: Int32
     clicks: Int64
     impressions: Int64
+    weights: Float64 | None = None
 
     def __post_init__(self) -> None:
         entries = len(self.rows)
@@ -187,6 +190,11 @@ class Clicks:
         _check(len(self.positions) == entries, f"{entries} rows but {len(self.positions)} positions")
         _check(len(self.clicks) == entries, f"{entries} rows but {len(self.clicks)} click counts")
         _check(len(self.impressions) == len(self), f"{len(self)} ranked lists, {len(self.impressions)} impressions")
+        if self.weights is not None:
+            _check(self.weights.shape == (entries,), f"{entries} rows but weights of shape {self.weights.shape}")
+            _check(self.weights.dtype == np.float64, f"weights must be float64, got {self.weights.dtype}")
+            sound = bool((np.isfinite(self.weights) & (self.weights >= 0)).all())
+            _check(sound, "weights must be finite and not negative")
         if entries == 0:
             return
         _check(int(self.rows.min()) >= 0, "rows must not be negative")
@@ -226,6 +234,11 @@ class Clicks:
         return np.repeat(self.impressions, np.diff(self.offsets))
 
     @property
+    def weighted_clicks(self) -> Float64:
+        """The clicks of each entry, each counted by its weight, [entries]."""
+        return self.clicks.astype(np.float64) if self.weights is None else self.clicks * self.weights
+
+    @property
     def are_patterns(self) -> bool:
         """Whether it is known what was clicked together: every entry was clicked in all impressions or in none."""
         return bool(((self.clicks == 0) | (self.clicks == self.list_impressions)).all())
@@ -241,7 +254,12 @@ class Clicks:
             self.positions[entries],
             self.clicks[entries],
             self.impressions[chosen],
+            None if self.weights is None else self.weights[entries],
         )
+
+    def weighted(self, weights: Float64) -> Clicks:
+        """The same log where each click of an entry counts as much as this, [entries], and no longer as before."""
+        return replace(self, weights=np.asarray(weights, dtype=np.float64))
 
     def with_clicks(self) -> Clicks:
         """Only the ranked lists with a click; the others add nothing to a listwise loss, but do to a pointwise one."""
@@ -253,7 +271,7 @@ class Clicks:
 
         Exact for every loss that is linear in clicks. `by="pattern"` joins only sessions that were clicked alike too,
         and so is exact for every model of sessions (UBM, cascades) as well; there `clicks` is 0 or the impressions.
-        The order is that of first appearance.
+        Weights become their mean over the clicks that are joined. The order is that of first appearance.
         """
         return _merge(self, (), by)[0]
 
@@ -339,7 +357,14 @@ def concatenate(parts: Sequence[Clicks]) -> Clicks:
         np.concatenate([part.positions for part in parts]),
         np.concatenate([part.clicks for part in parts]),
         np.concatenate([part.impressions for part in parts]),
+        _joined_weights(parts),
     )
+
+
+def _joined_weights(parts: Sequence[Clicks]) -> Float64 | None:
+    if all(part.weights is None for part in parts):
+        return None
+    return np.concatenate([np.ones(len(part.rows)) if part.weights is None else part.weights for part in parts])
 
 
 def slices(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:
@@ -382,5 +407,12 @@ def _merge(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "patte
     for values in (clicks.clicks, *counts):
         sums.append(np.zeros(len(entries), dtype=np.int64))
         add(clicks.offsets, offsets[:-1][group], values, sums[-1])
+    weights = None
+    if clicks.weights is not None:
+        total, mean = np.zeros((2, len(entries)))
+        add(clicks.offsets, offsets[:-1][group], clicks.weighted_clicks, total)
+        add(clicks.offsets, offsets[:-1][group], clicks.weights, mean)
+        mean /= np.repeat(np.bincount(group, minlength=len(first)), np.diff(offsets))
+        weights = np.divide(total, sums[0], out=mean, where=sums[0] > 0)
     rows, positions = clicks.rows[entries], clicks.positions[entries]
-    return Clicks(clicks.lists, offsets, rows, positions, sums[0], impressions), sums[1:]
+    return Clicks(clicks.lists, offsets, rows, positions, sums[0], impressions, weights), sums[1:]

@@ -27,6 +27,7 @@ _COLUMNS: Final[dict[str, type[np.generic]]] = {
     "clicks": np.int64,
     "impressions": np.int64,
 }
+_OPTIONAL: Final[dict[str, type[np.generic]]] = {"weights": np.float64}
 _TRUTH: Final[dict[str, type[np.generic]]] = {"observed": np.int64, "attracted": np.int64}
 _HEAD: Final = ("format", "version", "fingerprint")
 _HEAD_BYTES: Final = 1024
@@ -62,6 +63,7 @@ def save_clicks(clicks: Clicks, path: Path | str, *, truth: Truth | None = None)
     """Write clicks, and the truth of a simulation beside them, to an .npz file: whole or not at all."""
     path = Path(path)
     columns: dict[str, NDArray[Any]] = {name: getattr(clicks, name) for name in _COLUMNS}
+    columns |= {name: getattr(clicks, name) for name in _OPTIONAL if getattr(clicks, name) is not None}
     if truth is not None:
         columns |= {name: getattr(truth, name) for name in _TRUTH}
     head = {"format": np.array(FORMAT), "version": np.array(VERSION)}
@@ -143,10 +145,11 @@ def _read(path: Path | str, lists: Lists | None) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             names = {member.removesuffix(".npy") for member in archive.namelist()}
             _check_head(path, lists, names, {name: _member(path, archive, name) for name in _HEAD if name in names})
-            odd = sorted(names - {*_HEAD, *_COLUMNS, *_TRUTH})
+            odd = sorted(names - {*_HEAD, *_COLUMNS, *_OPTIONAL, *_TRUTH})
             if odd:
                 raise DataError(f"holds {odd[0]!r}, which is no column of clicks", file=path)
-            return {name: _member(path, archive, name) for name in (*_COLUMNS, *_TRUTH) if name in names}
+            known = (*_COLUMNS, *_OPTIONAL, *_TRUTH)
+            return {name: _member(path, archive, name) for name in known if name in names}
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
     except UNSOUND as error:
@@ -160,7 +163,7 @@ def _member(path: Path | str, archive: zipfile.ZipFile, name: str) -> NDArray[An
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError(f"{name} has an unknown version")
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        kind = (_COLUMNS | _TRUTH).get(name)
+        kind = (_COLUMNS | _OPTIONAL | _TRUTH).get(name)
         if kind is not None and (dtype != kind or len(shape) != 1):
             got = f"{dtype} with {len(shape)} dimensions"
             raise DataError(f"{name} must be a vector of {np.dtype(kind)}, got {got}", file=path)
@@ -193,6 +196,6 @@ def _check_head(path: Path | str, lists: Lists | None, names: set[str], head: di
 
 def _clicks(path: Path | str, lists: Lists, columns: dict[str, NDArray[Any]]) -> Clicks:
     try:
-        return Clicks(lists, *(columns[name] for name in _COLUMNS))
+        return Clicks(lists, **{name: column for name, column in columns.items() if name not in _TRUTH})
     except DataError as error:
         raise DataError(str(error), file=path) from None

@@ -26,6 +26,7 @@ class Click:
     name: ClassVar[str] = "click"
     learns_observation: ClassVar[bool] = False
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = True
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
         """A learner with no observation model."""

@@ -41,6 +41,7 @@ class DualLearning:
     name: ClassVar[str] = "dla"
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = True
     max_weight: float = 50.0
     observation_rate: float = 10.0
 

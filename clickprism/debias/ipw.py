@@ -41,6 +41,7 @@ class InversePropensity:
     name: ClassVar[str] = "ipw"
     learns_observation: ClassVar[bool] = False
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = True
     propensities: tuple[float, ...] = ()
     floor: float = 0.0
     self_normalise: bool = False

@@ -25,6 +25,7 @@ class Labels:
     name: ClassVar[str] = "labels"
     learns_observation: ClassVar[bool] = False
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = True
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
         """The learner of plain clicks: an ideal user's need no correction."""

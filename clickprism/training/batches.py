@@ -12,13 +12,15 @@ from clickprism.types import Batch, Clicks, Int64
 
 
 def pad(clicks: Clicks, chosen: Int64, *, scale: float = 1.0) -> Batch:
-    """The chosen ranked lists as one batch, padded to the longest; counts are divided by `scale`."""
+    """The chosen ranked lists as one batch, padded to the longest; counts, weighted, are divided by `scale`."""
     lengths = clicks.offsets[chosen + 1] - clicks.offsets[chosen]
     places = np.arange(int(lengths.max(initial=0)))
     mask = places < lengths[:, None]
     entries = np.where(mask, clicks.offsets[chosen][:, None] + places, 0)
     features = np.take(clicks.lists.features, clicks.rows[entries], axis=0)
     counts = clicks.clicks[entries] / scale
+    if clicks.weights is not None:
+        counts *= clicks.weights[entries]
     positions = clicks.positions[entries].astype(np.int64)
     if not mask.all():
         features[~mask] = 0.0

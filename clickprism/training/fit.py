@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from clickprism.debias import METHODS
 from clickprism.debias.base import Learner, Method, NetworkMethod, TreeMethod
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.rankers.base import NetworkRanker, Ranker
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.mlp import MLP
+from clickprism.settings import resolve
 from clickprism.training import network, trees
 from clickprism.training.settings import FitSettings, Fitted, Progress, Stopped, Validation
 from clickprism.types import Clicks, Lists
@@ -134,6 +136,10 @@ def _check_log(clicks: Clicks, method: Method) -> None:
     if method.needs_patterns and not clicks.are_patterns:
         remedy = 'Simulate with --set simulation.merge=pattern, or merge by clicks.merge(by="pattern")'
         raise DataError(f"{method.name} must know what was clicked together, which a merged log forgets", remedy=remedy)
+    if clicks.weights is not None and not getattr(method, "takes_weights", False):
+        able = [name for name in METHODS if getattr(resolve(METHODS, name, path="method"), "takes_weights", False)]
+        remedy = f"Take {', '.join(able[:-1])} or {able[-1]}, or the log without weights"
+        raise DataError(f"the clicks of the log have weights, and {method.name} takes none", remedy=remedy)
     _check_features(clicks.lists)
 
 
@@ -148,6 +154,9 @@ def _check_held_out(held_out: Clicks, clicks: Clicks, ranker: Ranker) -> None:
         raise SettingError("validation", "clicks", "be a measure for trees, whose scores are no click probabilities")
     if not held_out.clicks.any():
         raise DataError("the clicks that were held out to validate by have no click")
+    if (held_out.weights is None) != (clicks.weights is None):
+        one, other = ("held out", "to learn from") if clicks.weights is None else ("to learn from", "held out")
+        raise DataError(f"the clicks {one} have weights, those {other} none", remedy="Weigh both alike, or neither")
     widths = clicks.lists.features.shape[1], held_out.lists.features.shape[1]
     if widths[0] != widths[1]:
         raise DataError(f"the log has {widths[0]} features, the clicks that were held out have {widths[1]}")

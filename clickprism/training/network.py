@@ -293,4 +293,6 @@ def _fingerprint(clicks: Clicks) -> str:
     digest = hashlib.blake2b(fingerprint(clicks.lists).encode(), digest_size=16)
     for column in (clicks.offsets, clicks.rows, clicks.positions, clicks.clicks, clicks.impressions):
         digest.update(np.ascontiguousarray(column).data)
+    if clicks.weights is not None:
+        digest.update(np.ascontiguousarray(clicks.weights).data)
     return digest.hexdigest()

@@ -44,7 +44,7 @@ def clicks_per_exposure(
         The document rows in the order of their lists, their targets, and the number of rows of each list.
     """
     documents, impressions = clicks.lists.documents, clicks.list_impressions
-    caused = clicks.clicks - (0.0 if background is None else background)
+    caused = clicks.weighted_clicks - (0.0 if background is None else background)
     rows, lengths = shown(clicks)
     clicked, seen, times = (
         np.bincount(clicks.rows, weights=each, minlength=documents)[rows] for each in (caused, exposure, impressions)
