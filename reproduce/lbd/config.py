@@ -1,0 +1,136 @@
+"""What is run: the data, the sizes, and the methods under the names of the paper, each in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+MEASURES = ("nDCG(exp)@10", "nDCG(exp)@1", "nDCG(exp)@3", "nDCG(exp)@5", "ARP")
+LEADING = MEASURES[0]
+TABLE_COUPLING = 0.1
+FOLDS = {"mq2008": (1, 2, 3, 4, 5)}
+DATA = ("embedded", "mq2008", "yahoo", "istella-s")
+PAPER_NAMES = {"linear": "Linear", "mlp": "DNN"}
+
+Source: TypeAlias = Literal["log", "effect", "true effect", "true observation"]
+Tuned: TypeAlias = Literal["none", "both", "penalty", "drop", "nothing"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method of the comparison.
+
+    Attributes:
+        title: as the paper, or we, call it.
+        method: the name in clickprism.
+        tuned: which of the tuned settings of LBD it takes: "both", the "penalty" (lambda) without dropping, the "drop"
+            (t) without penalty, or "nothing", with both at 0; "none" where it has no such settings.
+        source: what it learns from: the "log"; the log corrected by the "effect" of positions, estimated on swaps, or
+            by the "true effect", o_k(x) / o_1(x); or the log weighted by the "true observation", 1 / o_k(x).
+        role: "ceiling" is told what no log tells; "baseline" and "ours" are compared; "intervention" needs swaps.
+        passes: how often it goes over the log, as a share of what the others do: sessions clicked differently are
+            different lists to PairDebias, which are many times more.
+    """
+
+    title: str
+    method: str
+    tuned: Tuned = "none"
+    source: Source = "log"
+    role: Literal["ceiling", "baseline", "ours", "intervention"] = "baseline"
+    passes: float = 1.0
+
+
+CANDIDATES: dict[str, Candidate] = {
+    "labels": Candidate("Labelled data", "labels", role="ceiling"),
+    "dla": Candidate("DLA", "dla"),
+    "vectorization": Candidate("Vectorization", "vectorization"),
+    "pair_debias": Candidate("PairDebias", "pair_debias", passes=0.1),
+    "regression_em": Candidate("RegressionEM", "regression_em"),
+    "click": Candidate("Click data", "click"),
+    "unlimited": Candidate("Unlimited", "lbd_paper", tuned="nothing", role="ours"),
+    "lbd-lips": Candidate("LBD-Lips", "lbd_paper", tuned="penalty", role="ours"),
+    "lbd-ber": Candidate("LBD-Ber", "lbd_paper", tuned="drop", role="ours"),
+    "lbd_paper": Candidate("LBD, as published", "lbd_paper", tuned="both", role="ours"),
+    "lbd": Candidate("lbd, our default", "lbd", role="ours"),
+    "hte": Candidate("HTE", "click", source="effect", role="intervention"),
+    "hte-oracle": Candidate("HTE-oracle", "click", source="true effect", role="ceiling"),
+    "lbd_paper-hte-oracle": Candidate(
+        "LBD-HTE-oracle", "lbd_paper", tuned="both", source="true effect", role="ceiling"
+    ),
+    "oracle": Candidate("Oracle (true observation)", "click", source="true observation", role="ceiling"),
+}
+TABLE = tuple(label for label, one in CANDIDATES.items() if one.source == "log")
+PANELS = {
+    "figure 3a": ("labels", "dla", "vectorization", "pair_debias", "regression_em", "click", "lbd_paper", "lbd"),
+    "figure 3b": ("dla", "click", "unlimited", "lbd-lips", "lbd-ber", "lbd_paper", "lbd"),
+    "figure 3c": ("click", "lbd_paper", "lbd", "hte", "hte-oracle", "lbd_paper-hte-oracle", "oracle"),
+}
+CLAIMS = (("lbd_paper", "dla"), ("lbd_paper", "click"), ("lbd", "click"), ("lbd", "dla"), ("lbd", "lbd_paper"))
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run.
+
+    Attributes:
+        queries: of the embedded data, to train, validate and test.
+        sessions: of each query in a log.
+        couplings: eta in the figures; the tables are at .1.
+        seeds: draws of w, of the initial ranker, of the clicks and of the weights at the start.
+        rankers: settings by name.
+        epochs: passes over the distinct ranked lists; the last is the one that counts.
+        batch_size: ranked lists a step.
+        penalties: the grid of lambda, for each ranker.
+        drops: the grid of t.
+        maps: couplings of the heat maps.
+        map_seeds: how many of the seeds the heat maps average.
+        map_rankers: whose heat maps are drawn.
+        trials: different settings that a tuning tries.
+        tuning_seeds: how many of the seeds it averages.
+    """
+
+    queries: tuple[int, int, int] = (3000, 300, 1000)
+    sessions: int = 100
+    couplings: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+    rankers: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [64, 32]}}
+    )
+    epochs: int = 100
+    batch_size: int = 256
+    penalties: dict[str, tuple[float, ...]] = field(
+        default_factory=lambda: {"linear": (0.0, 0.1, 1.0, 10.0, 100.0), "mlp": (0.0, 0.001, 0.01, 0.1, 1.0)}
+    )
+    drops: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.8, 1.0)
+    maps: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6)
+    map_seeds: int = 2
+    map_rankers: tuple[str, ...] = ("linear", "mlp")
+    trials: int = 20
+    tuning_seeds: int = 2
+
+
+SIZES = {
+    "quick": Size(
+        queries=(1000, 200, 500),
+        sessions=50,
+        couplings=(0.0, 0.3, 0.6),
+        seeds=(0, 1),
+        epochs=60,
+        batch_size=128,
+        penalties={"linear": (0.0, 0.1, 1.0, 10.0), "mlp": (0.0, 0.001, 0.01, 0.1)},
+        drops=(0.0, 0.3, 0.7, 1.0),
+        maps=(0.0, 0.3, 0.6),
+        map_seeds=1,
+        map_rankers=("linear",),
+        trials=12,
+        tuning_seeds=1,
+    ),
+    "standard": Size(),
+    "full": Size(
+        rankers={"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [512, 256, 128]}},
+        epochs=200,
+        drops=(0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
+        maps=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
+        trials=24,
+    ),
+}

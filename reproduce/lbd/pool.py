@@ -1,0 +1,196 @@
+"""Runs side by side: how long they will take, a bar while they do, and nothing lost by Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import groupby, pairwise
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from clickprism.errors import TrainingError
+from reproduce.lbd.runs import Run, done, path_of, perform, read
+
+Task: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+LONGEST = 120.0  # seconds of work that a process takes at a time, of one log
+LOG_SECONDS = 6.0
+PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
+PER_WEIGHT = 3e-10
+LISTS = {"mq2008": 470, "yahoo": 20_000, "istella-s": 19_000}
+FACTORS = {"lbd": 6.0, "lbd_paper": 3.0, "pair_debias": 30.0, "labels": 1.5}
+TICK = 0.3
+
+
+def guess(run: Run) -> float:
+    """Seconds that a run takes on one core of a recent machine, from constants measured once.
+
+    >>> from reproduce.lbd.runs import World
+    >>> world = World("embedded", 1, (3000, 300, 1000), 100, 0.1, 0)
+    >>> round(guess(Run(world, {"name": "linear"}, "click")), 1)
+    3.6
+    """
+    lists = run.world.queries[0] if run.world.queries else LISTS.get(run.world.data, 3000)
+    hidden = run.ranker.get("hidden", [])
+    widths = [64, *hidden, 1]
+    weights = sum(one * other for one, other in pairwise(widths)) if hidden else 0
+    a_document = PER_DOCUMENT + PER_WEIGHT * weights
+    return FACTORS.get(run.method, 1.0) * run.epochs * 10 * lists * a_document
+
+
+class Clock:
+    """How long runs take: as those of their kind that are done, else by `guess`."""
+
+    def __init__(self, runs: Sequence[Run], out: Path) -> None:
+        self.known: dict[Any, list[float]] = defaultdict(list)
+        for run in runs:
+            self.learn(run, out)
+
+    def learn(self, run: Run, out: Path) -> None:
+        """Take the seconds of a run that is done."""
+        result = read(run, out) if done(run, out) else None
+        if result is not None:
+            self.known[self.kind(run)].append(float(result["seconds"]))
+
+    @staticmethod
+    def kind(run: Run) -> tuple[Any, ...]:
+        """What takes alike long."""
+        return run.world.data, run.world.queries, run.world.sessions, str(run.ranker), run.method, run.epochs
+
+    def seconds(self, run: Run) -> float:
+        """What this run will take."""
+        known = self.known.get(self.kind(run))
+        return sum(known) / len(known) if known else guess(run)
+
+    def total(self, runs: Sequence[Run], jobs: int) -> float:
+        """What these will take side by side, their logs included."""
+        logs = len({run.world for run in runs})
+        return (sum(map(self.seconds, runs)) + LOG_SECONDS * logs) / max(jobs, 1)
+
+
+def span(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> span(42), span(200), span(8000)
+    ('42 s', '3 min', '2 h 13 min')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def chunks(runs: Sequence[Run], clock: Clock) -> list[list[Run]]:
+    """Runs of one log each, that a process does one after another; a log with much to do is shared by several."""
+    parts: list[list[Run]] = []
+    for _, same in groupby(runs, key=lambda run: run.world):
+        part: list[Run] = []
+        for run in sorted(same, key=clock.seconds, reverse=True):
+            if part and sum(map(clock.seconds, part)) + clock.seconds(run) > LONGEST:
+                parts.append(part)
+                part = []
+            part.append(run)
+        parts.append(part)
+    return parts
+
+
+def perform_all(runs: Sequence[Run], *, out: Path, folder: Path | None, jobs: int, what: str) -> float:
+    """Do what is not done yet, `jobs` at a time; returns the seconds it took."""
+    left = [run for run in runs if not done(run, out)]
+    clock = Clock([run for run in runs if done(run, out)], out)
+    expected = clock.total(left, jobs)
+    say(f"{what}: {len(runs)} runs, {len(runs) - len(left)} done before; about {span(expected)} with {jobs} at a time")
+    start = time.perf_counter()
+    tasks: list[Task] = [(work, (part, out, folder)) for part in chunks(left, clock)]
+    with bar(what, len(left), expected) as show:
+        side_by_side(tasks, jobs, lambda: show(sum(done(run, out) for run in left)))
+    return time.perf_counter() - start
+
+
+def work(runs: Sequence[Run], out: Path, folder: Path | None) -> None:
+    """Do these runs in this process."""
+    for run in runs:
+        perform(run, out, folder)
+
+
+def side_by_side(tasks: Sequence[Task], jobs: int, tick: Callable[[], None]) -> None:
+    """Call each function, in processes if jobs is above 1; `tick` now and then. Ctrl-C ends the processes."""
+    if jobs <= 1 or len(tasks) <= 1:
+        for function, arguments in tasks:
+            function(*arguments)
+            tick()
+        return
+    others = set(active_children())
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_obey) as pool:
+        try:
+            open_tasks: set[Future[Any]] = {pool.submit(function, *arguments) for function, arguments in tasks}
+            while open_tasks:
+                finished, open_tasks = wait(open_tasks, timeout=TICK, return_when="FIRST_COMPLETED")
+                for one in finished:
+                    one.result()
+                tick()
+        except BrokenProcessPool:
+            advice = "most likely for want of memory: run fewer at a time (--jobs)"
+            raise TrainingError(f"a process came to a sudden end, {advice}") from None
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(active_children()) - others:
+                process.terminate()
+            raise
+
+
+def _obey() -> None:
+    """Make this a process that ends when its parent does, and only then: Ctrl-C is the parent's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def say(text: str) -> None:
+    """A line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def bar(what: str, total: int, expected: float) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal with the time left, else a line now and then."""
+    start, shown = time.perf_counter(), [0.0]
+    if not sys.stderr.isatty():
+
+        def line(count: int) -> None:
+            passed = time.perf_counter() - start
+            if passed - shown[0] >= 30:
+                shown[0] = passed
+                rest = passed / count * (total - count) if count else expected
+                say(f"{what}: {count} of {total}, {span(passed)} so far, about {span(rest)} left")
+
+        yield line
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (rich.TextColumn(what), rich.BarColumn(), rich.MofNCompleteColumn())
+    times = (rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
+    with rich.Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda count: progress.update(task, completed=count)
+
+
+def seconds_of(runs: Sequence[Run], out: Path) -> float:
+    """What the runs took, all together, on one core."""
+    results = (read(run, out) for run in runs if path_of(run, out).exists())
+    return sum(float(result["seconds"]) for result in results if result is not None)

@@ -1,0 +1,191 @@
+"""What a run leaves behind: summary.json, figures, one page, and a few lines for the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from clickprism.evaluation.plots import svg
+from clickprism.evaluation.report import flat, versions
+from reproduce.lbd.config import CANDIDATES, LEADING, PAPER_NAMES, TABLE
+from reproduce.lbd.figures import RANKERS, figures_of
+from reproduce.lbd.pool import span
+from reproduce.lbd.rows import Results, Row
+
+TEMPLATE = Path(__file__).with_name("report.html.j2")
+PAPER_DATA = {"yahoo": "Yahoo!", "istella-s": "Istella-S"}
+
+
+def write_all(results: Results, rows: Sequence[Row], expected: Sequence[Mapping[str, Any]], *, seconds: float) -> Path:
+    """Write summary.json, figures/*.svg and report.html into the folder of the runs; returns the page's path."""
+    out = results.out
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    _write(out / "summary.json", summary_text(rows))
+    pictures = {}
+    for name, (caption, figure) in figures_of(results, rows).items():
+        pictures[caption] = svg(figure, title=caption)
+        _write(out / "figures" / f"{name}.svg", pictures[caption])
+    _write(out / "report.html", page(results, rows, expected, pictures, seconds=seconds))
+    return out / "report.html"
+
+
+def summary_text(rows: Sequence[Row]) -> str:
+    """The rows as a JSON array, one a line."""
+    return "[\n" + ",\n".join(json.dumps(row.plain(), allow_nan=False) for row in rows) + "\n]\n"
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def page(
+    results: Results,
+    rows: Sequence[Row],
+    expected: Sequence[Mapping[str, Any]],
+    pictures: Mapping[str, str],
+    *,
+    seconds: float,
+) -> str:
+    """One HTML page: tables, figures, realised coupling, settings, timing."""
+    from jinja2 import Environment, StrictUndefined
+
+    plan = results.plan
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        title="LBD (Chen et al. 2022), run again",
+        summary=[
+            f"Data: {plan.data}. {len(plan.size.seeds)} draws of the coupling's weights, of the initial ranker and of "
+            f"the clicks; {plan.size.sessions} sessions a query; {plan.size.epochs} epochs, of which the last counts. "
+            "Tables named “best epoch” take the epoch that is best by labelled validation instead.",
+            "± is the standard error over draws. Marks are of a paired t-test over queries, each averaged over draws, "
+            "against the best baseline: + or - for p < .05, ++ or -- for p < .005.",
+        ],
+        tables=[*tables(rows, expected), realised(results)],
+        pictures=pictures,
+        settings=list(flat(asdict(plan.size))),
+        seconds=span(seconds),
+        versions=versions(),
+    )
+
+
+def tables(rows: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each table as HTML."""
+    made = []
+    for name in dict.fromkeys(row.table for row in rows):
+        mine = [row for row in rows if row.table == name]
+        if name.startswith(("table 1", "table 4")):
+            made.append(_methods(name, mine, expected if name == "table 1" else ()))
+        elif name == "table 3":
+            made.append(_tuned(mine, expected))
+        elif name in ("claims", "regret"):
+            made.append(_by_coupling(name, mine))
+    return made
+
+
+def _methods(name: str, rows: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> str:
+    """Methods down; rankers and measures across, and the paper's figures of the same table after them."""
+    columns = list(dict.fromkeys((row.ranker, row.measure) for row in rows))
+    found = {(row.method, row.ranker, row.measure): row for row in rows}
+    paper = {
+        (row["method"], row["data"], row["ranker"]): f"{row['paper']:.3f}{row['paper_mark']}"
+        for row in expected
+        if row["table"] == name and row["paper"] is not None
+    }
+    papers = list(dict.fromkeys(key[1:] for key in paper))
+    head = ["method", *[f"{ranker}: {measure}" for ranker, measure in columns]]
+    head += [f"paper, {PAPER_DATA[data]} {PAPER_NAMES[ranker]}" for data, ranker in papers]
+    body = []
+    for label in [label for label in TABLE if any(row.method == label for row in rows)]:
+        cells = [figure(found[label, *column]) if (label, *column) in found else "" for column in columns]
+        body.append([CANDIDATES[label].title, *cells, *[paper.get((label, *key), "") for key in papers]])
+    return _html(f"{name.capitalize()}, coupling η = .1", head, body)
+
+
+def _tuned(rows: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> str:
+    paper = {
+        (row["data"], row["ranker"], row["coupling"], row["measure"]): row["paper"]
+        for row in expected
+        if row["table"] == "table 3"
+    }
+    found = {(row.ranker, row.coupling, row.method, row.measure): row.mean for row in rows}
+    body = []
+    for ranker, coupling in dict.fromkeys((row.ranker, row.coupling) for row in rows):
+        chosen = []
+        for method in ("lbd_paper", "lbd_paper, by clicks"):
+            chosen += [f"{found[ranker, coupling, method, name]:g}" for name in ("lambda", "t")]
+            chosen += [f"{found[ranker, coupling, method, f'validation {LEADING}']:.4f}"]
+        theirs = [paper.get(("yahoo", ranker, coupling, name)) for name in ("lambda", "t")]
+        body.append([f"{ranker}, η = {coupling:g}", *chosen, *["" if one is None else f"{one:g}" for one in theirs]])
+    by = ("λ by validation", "t", "validation", "λ by clicks", "t", "validation", "paper's λ (Yahoo!)", "t")
+    return _html("Table 3: the settings that tuning chose", ("setting", *by), body)
+
+
+def _by_coupling(name: str, rows: Sequence[Row]) -> str:
+    couplings = sorted({row.coupling for row in rows})
+    found = {(row.ranker, row.method, row.coupling): row for row in rows}
+    body = []
+    for ranker, method in dict.fromkeys((row.ranker, row.method) for row in rows):
+        several = [found.get((ranker, method, coupling)) for coupling in couplings]
+        body.append([f"{ranker}: {method}", *["" if row is None else figure(row) for row in several]])
+    title = {
+        "claims": f"Claims: differences in {LEADING}; the control is η = 0",
+        "regret": f"Regret: {LEADING} lost to the best λ and t in hindsight, by how they were chosen",
+    }[name]
+    return _html(title, ["", *[f"η = {coupling:g}" for coupling in couplings]], body)
+
+
+def realised(results: Results) -> str:
+    """How strong each coupling came out: seeds side by side."""
+    plan, body = results.plan, []
+    for coupling in plan.couplings:
+        found: list[dict[str, Any]] = []
+        for world in plan.worlds(coupling, plan.size.seeds):
+            mine = (run for label in plan.labels for run in plan.of(label, next(iter(plan.size.rankers)), coupling))
+            results_here = (results.result(run) for run in mine if run.world == world)
+            found += [result["coupling"] for result in results_here if result is not None][:1]
+        if found:
+            cells = [", ".join(f"{one[name]:.2f}" for one in found) for name in ("deviation", "correlation", "floored")]
+            body.append([f"η = {coupling:g}", *cells])
+    head = ["coupling", "sd of w·x by draw", "correlation of the exponent with the grade", "share that is always seen"]
+    return _html("Realised coupling", head, body)
+
+
+def figure(row: Row) -> str:
+    """A cell: mean, standard error, mark."""
+    signed = row.table == "claims"
+    error = "" if row.se is None else f" ± {row.se:.4f}"
+    mark = "" if not row.mark else " (best baseline)" if row.mark == "best baseline" else f" {row.mark}"
+    return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + mark
+
+
+def _html(caption: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    lines = "\n".join(
+        f'<tr><th scope="row">{escape(first)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in rest) + "</tr>"
+        for first, *rest in body
+    )
+    head_and_body = f"<thead><tr>{top}</tr></thead>\n<tbody>\n{lines}\n</tbody>"
+    return f"<table>\n<caption>{escape(caption)}</caption>\n{head_and_body}\n</table>"
+
+
+def as_text(rows: Sequence[Row]) -> str:
+    """Table 1 and the claims for a terminal."""
+    lines = []
+    for name in ("table 1", "claims"):
+        mine = [row for row in rows if row.table == name]
+        if mine:
+            lines += ["", name.capitalize() + (f", {LEADING} at η = .1" if name == "table 1" else f", {LEADING}")]
+            for row in mine:
+                where = "" if name == "table 1" else f" η = {row.coupling:g}"
+                lines.append(f"  {RANKERS[row.ranker]:14} {row.method:22}{where:9} {figure(row)}")
+    return "\n".join(lines).strip()

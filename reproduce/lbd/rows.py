@@ -1,0 +1,279 @@
+"""From runs to figures: means with their errors over draws, and whether a difference is real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import chain
+from math import isnan, nan, sqrt
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from clickprism.evaluation.measures import Measure
+from clickprism.evaluation.significance import paired_t
+from clickprism.types import Float64
+from reproduce.lbd.config import CANDIDATES, CLAIMS, LEADING, MEASURES, PANELS, TABLE, TABLE_COUPLING
+from reproduce.lbd.plan import Plan
+from reproduce.lbd.runs import Run, read
+from reproduce.lbd.tune import Tuning
+
+Epoch = Literal["last", "best"]
+COLUMNS = ("table", "data", "ranker", "method", "coupling", "lambda", "t", "measure", "mean", "se", "seeds", "paper")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of the summary; `setting` is lambda and t where the method has them, `mark` its significance."""
+
+    table: str
+    data: str
+    ranker: str
+    method: str
+    coupling: float
+    setting: tuple[float, float] | None
+    measure: str
+    mean: float
+    se: float | None
+    seeds: int
+    mark: str = ""
+    p_value: float | None = None
+    paper: float | None = None
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What the row is about, which `expected.csv` knows it by."""
+        return self.table, self.data, self.ranker, self.method, self.coupling, self.measure
+
+    def plain(self) -> dict[str, Any]:
+        """As in summary.json."""
+        values = asdict(self)
+        penalty, drop = values.pop("setting") or (None, None)
+        values |= {"lambda": penalty, "t": drop}
+        more = {name: values[name] for name in ("mark", "p_value")}
+        return {name: values[name] for name in COLUMNS} | more
+
+
+def mark_of(difference: float, p_value: float, *, higher_is_better: bool = True) -> str:
+    """The paper's marks: + or - for p below .05, ++ or -- for p below .005; + is better.
+
+    >>> mark_of(0.01, 0.001), mark_of(0.01, 0.03, higher_is_better=False), mark_of(0.01, 0.2)
+    ('++', '-', '')
+    """
+    if isnan(p_value) or p_value >= 0.05 or difference == 0:
+        return ""
+    sign = "+" if (difference > 0) == higher_is_better else "-"
+    return sign * (2 if p_value < 0.005 else 1)
+
+
+class Results:
+    """The results of a plan's runs, averaged as they are asked for."""
+
+    def __init__(self, plan: Plan, out: Path, tunings: Mapping[tuple[str, float], Tuning]) -> None:
+        self.plan, self.out, self.tunings = plan, out, tunings
+        self._read: dict[str, dict[str, Any] | None] = {}
+
+    def result(self, run: Run) -> dict[str, Any] | None:
+        """What a run came to, if it was done."""
+        if run.key not in self._read:
+            self._read[run.key] = read(run, self.out)
+        return self._read[run.key]
+
+    def has(self, label: str, ranker: str, coupling: float) -> bool:
+        """Whether a candidate has all its runs here."""
+        known = label in self.plan.labels and coupling in self.plan.couplings_of(label)
+        return known and all(self.result(run) is not None for run in self.plan.of(label, ranker, coupling))
+
+    def results(self, label: str, ranker: str, coupling: float) -> list[dict[str, Any]]:
+        """Of a candidate, seed by seed and fold by fold."""
+        found = [self.result(run) for run in self.plan.of(label, ranker, coupling)]
+        return [result for result in found if result is not None]
+
+    def by_seed(self, results: Sequence[dict[str, Any]], measure: str, epoch: Epoch = "last") -> Float64:
+        """The mean over queries and folds, [seeds]."""
+        values = np.array([result[epoch][measure] for result in results], dtype=np.float64)
+        means: Float64 = values.reshape(-1, self.folds).mean(axis=1)
+        return means
+
+    def by_query(self, results: Sequence[dict[str, Any]], measure: str, epoch: Epoch = "last") -> Float64:
+        """Query by query, those of all folds in a row, [seeds, queries]."""
+        values = [[nan if v is None else v for v in result["queries"][epoch][measure]] for result in results]
+        rows = [[*chain(*values[i : i + self.folds])] for i in range(0, len(values), self.folds)]
+        return np.array(rows, dtype=np.float64)
+
+    @cached_property
+    def folds(self) -> int:
+        """How many runs a seed has."""
+        return len(self.plan.worlds(0.0, [0]))
+
+    def setting(self, label: str, ranker: str, coupling: float) -> tuple[float, float] | None:
+        """Lambda and t that a candidate ran with, if it has them."""
+        settings = self.plan.of(label, ranker, coupling)[0].settings
+        return (settings["penalty"], settings["drop"]) if "drop" in settings else None
+
+    def row(self, table: str, label: str, ranker: str, coupling: float, *, measure: str, epoch: Epoch = "last") -> Row:
+        """The row of a candidate."""
+        values = self.by_seed(self.results(label, ranker, coupling), measure, epoch)
+        data, setting = self.plan.data, self.setting(label, ranker, coupling)
+        return Row(table, data, ranker, label, coupling, setting, measure, *_mean(values), len(values))
+
+
+def _mean(values: Float64) -> tuple[float, float | None]:
+    """The mean, and its standard error where there are two values or more."""
+    error = float(values.std(ddof=1) / sqrt(len(values))) if len(values) > 1 else None
+    return float(values.mean()), error
+
+
+def rows_of(results: Results) -> list[Row]:
+    """Every row that the runs have figures for."""
+    parts = results.plan.parts
+    rows: list[Row] = []
+    epochs: tuple[tuple[Epoch, str], ...] = (("last", ""), ("best", ", best epoch"))
+    for epoch, name in epochs:
+        if "table 1" in parts:
+            rows += table(results, f"table 1{name}", (LEADING,), epoch)
+        if "table 4" in parts:
+            rows += table(results, f"table 4{name}", (MEASURES[-1], *MEASURES[1:-1], LEADING), epoch)
+    if "table 3" in parts:
+        rows += tuned(results)
+    for part, labels in PANELS.items():
+        if part in parts:
+            rows += panel(results, part, labels)
+    if "figure 4" in parts:
+        rows += heat_map(results) + regret(results)
+    return rows + claims(results) + plateau(results)
+
+
+def table(results: Results, name: str, measures: Sequence[str], epoch: Epoch) -> list[Row]:
+    """Table 1 or 4: each candidate at coupling .1, ours marked against the best baseline of the measure."""
+    rows = []
+    for ranker in results.plan.size.rankers:
+        labels = [label for label in TABLE if results.has(label, ranker, TABLE_COUPLING)]
+        for measure in measures:
+            found = {
+                label: results.row(name, label, ranker, TABLE_COUPLING, measure=measure, epoch=epoch)
+                for label in labels
+            }
+            higher = Measure.parse(measure).higher_is_better
+            baselines = [label for label in labels if CANDIDATES[label].role == "baseline"]
+            if not baselines:
+                continue
+            best = (max if higher else min)(baselines, key=lambda label: found[label].mean)
+            against = results.by_query(results.results(best, ranker, TABLE_COUPLING), measure, epoch)
+            for label, row in found.items():
+                if CANDIDATES[label].role != "ours":
+                    rows.append(replace(row, mark="best baseline" if label == best else ""))
+                    continue
+                ours = results.by_query(results.results(label, ranker, TABLE_COUPLING), measure, epoch)
+                test = paired_t(ours, against)
+                mark = mark_of(test.difference, test.p_value, higher_is_better=higher)
+                rows.append(replace(row, mark=mark, p_value=test.p_value))
+    return rows
+
+
+def panel(results: Results, name: str, labels: Sequence[str]) -> list[Row]:
+    """A panel of Figure 3: nDCG@10 of each candidate over couplings."""
+    return [
+        results.row(name, label, ranker, coupling, measure=LEADING)
+        for ranker in results.plan.size.rankers
+        for label in labels
+        for coupling in results.plan.size.couplings
+        if results.has(label, ranker, coupling)
+    ]
+
+
+def tuned(results: Results) -> list[Row]:
+    """Table 3: lambda and t, as chosen by labelled validation and by held-out clicks."""
+    rows = []
+    seeds, data = results.plan.size.tuning_seeds, results.plan.data
+    for (ranker, coupling), tuning in results.tunings.items():
+        for label, trial in (("lbd_paper", tuning.by_validation), ("lbd_paper, by clicks", tuning.by_likelihood)):
+            for measure, value in (
+                ("lambda", trial.setting[0]),
+                ("t", trial.setting[1]),
+                (f"validation {LEADING}", trial.validation),
+                ("held-out log-likelihood", trial.likelihood),
+            ):
+                rows.append(Row("table 3", data, ranker, label, coupling, trial.setting, measure, value, None, seeds))
+    return rows
+
+
+def cells(results: Results, ranker: str, coupling: float) -> dict[tuple[float, float], list[dict[str, Any]]]:
+    """The results of each lambda and t that has all its runs."""
+    found = {}
+    for setting in results.plan.grid(ranker):
+        runs = results.plan.cell(ranker, coupling, setting, seeds=results.plan.size.map_seeds)
+        several = [result for run in runs if (result := results.result(run)) is not None]
+        if len(several) == len(runs):
+            found[setting] = several
+    return found
+
+
+def heat_map(results: Results) -> list[Row]:
+    """Figure 4: nDCG@10 by lambda and t."""
+    rows = []
+    for ranker in results.plan.size.map_rankers:
+        for coupling in results.plan.size.maps:
+            for setting, several in cells(results, ranker, coupling).items():
+                values = results.by_seed(several, LEADING)
+                about = ("figure 4", results.plan.data, ranker, "lbd_paper", coupling, setting, LEADING)
+                rows.append(Row(*about, *_mean(values), len(values)))
+    return rows
+
+
+def regret(results: Results) -> list[Row]:
+    """What choosing lambda and t costs against the best in hindsight, by held-out clicks and by labelled validation."""
+    rows = []
+    for ranker in results.plan.size.map_rankers:
+        for coupling in results.plan.size.maps:
+            found = cells(results, ranker, coupling)
+            if not found:
+                continue
+            test = np.array([results.by_seed(several, LEADING) for several in found.values()])
+            criteria = {
+                "held-out clicks": [[result["likelihood"] for result in several] for several in found.values()],
+                "validation": [[result["validation"][-1] for result in several] for several in found.values()],
+            }
+            for criterion, values in criteria.items():
+                by_seed = np.array(values, dtype=np.float64).reshape(*test.shape, -1).mean(axis=2)
+                lost = test.max(axis=0) - test[by_seed.argmax(axis=0), np.arange(test.shape[1])]
+                about = ("regret", results.plan.data, ranker, f"lbd_paper, by {criterion}", coupling, None, LEADING)
+                rows.append(Row(*about, *_mean(lost), len(lost)))
+    return rows
+
+
+def claims(results: Results) -> list[Row]:
+    """Differences that the paper, or we, claim, at every coupling: that at 0 is the control."""
+    rows = []
+    for ranker in results.plan.size.rankers:
+        for one, other in CLAIMS:
+            for coupling in results.plan.couplings:
+                if not (results.has(one, ranker, coupling) and results.has(other, ranker, coupling)):
+                    continue
+                first, second = (results.results(label, ranker, coupling) for label in (one, other))
+                gained = results.by_seed(first, LEADING) - results.by_seed(second, LEADING)
+                test = paired_t(results.by_query(first, LEADING), results.by_query(second, LEADING))
+                about = ("claims", results.plan.data, ranker, f"{one} - {other}", coupling)
+                row = Row(*about, results.setting(one, ranker, coupling), LEADING, *_mean(gained), len(gained))
+                rows.append(replace(row, mark=mark_of(test.difference, test.p_value), p_value=test.p_value))
+    return rows
+
+
+def plateau(results: Results) -> list[Row]:
+    """How much validation still moved in the last quarter of training: last value minus that at three quarters."""
+    rows = []
+    for ranker in results.plan.size.rankers:
+        for label in results.plan.labels:
+            for coupling in results.plan.couplings_of(label):
+                if not results.has(label, ranker, coupling):
+                    continue
+                curves = [result["validation"] for result in results.results(label, ranker, coupling)]
+                moved = np.array([curve[-1] - curve[int(0.75 * (len(curve) - 1))] for curve in curves])
+                values = moved.reshape(-1, results.folds).mean(axis=1)
+                about = ("plateau", results.plan.data, ranker, label, coupling)
+                setting = results.setting(label, ranker, coupling)
+                measure = f"validation {LEADING}, change over the last quarter"
+                rows.append(Row(*about, setting, measure, *_mean(values), len(values)))
+    return rows

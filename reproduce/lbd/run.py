@@ -1,0 +1,77 @@
+"""The whole of it: tune, run, average, draw, write."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from clickprism.experiment.files import make_folder
+from reproduce.lbd import expected
+from reproduce.lbd.plan import Plan
+from reproduce.lbd.pool import Clock, perform_all, say, seconds_of, span
+from reproduce.lbd.report import as_text, summary_text, write_all
+from reproduce.lbd.rows import Results, Row, rows_of
+from reproduce.lbd.runs import done
+from reproduce.lbd.tune import settings_of, tune_all
+
+
+def reproduce(
+    plan: Plan,
+    *,
+    out: Path,
+    jobs: int = 2,
+    as_json: bool = False,
+    only_say: bool = False,
+    write_expected: bool = False,
+) -> list[Row]:
+    """Run what is not done yet, and write summary.json, figures/ and report.html into `out`.
+
+    Args:
+        plan: what to run.
+        out: the folder of the runs and of the results.
+        jobs: processes, each on one core.
+        as_json: print the rows instead of a table.
+        only_say: say how many runs there are and how long they will take, and stop.
+        write_expected: fill our figures into expected.csv.
+
+    Returns:
+        The rows of summary.json.
+    """
+    foresee(plan, out, jobs)
+    if only_say:
+        return []
+    make_folder(out)
+    tunings = tune_all(plan, out=out, jobs=jobs)
+    plan = replace(plan, tuned=settings_of(tunings))
+    runs = plan.runs()
+    perform_all(runs, out=out, folder=plan.folder, jobs=jobs, what="runs")
+    results = Results(plan, out, tunings)
+    paper = expected.load()
+    rows = expected.with_paper(rows_of(results), paper)
+    page = write_all(results, rows, paper, seconds=seconds_of(runs, out))
+    if write_expected:
+        expected.write(expected.merged(paper, rows))
+        say(f"our figures are in {expected.FILE.name}")
+    sys.stdout.write(summary_text(rows) if as_json else as_text(rows) + "\n")
+    say(f"written: {page}, {out / 'summary.json'}, {out / 'figures'}")
+    return rows
+
+
+def foresee(plan: Plan, out: Path, jobs: int) -> float:
+    """Say how many runs there are in all and how long they will take; returns the seconds."""
+    size = plan.size
+    trials = sum(min(size.trials, len(plan.grid(ranker))) for ranker, _ in plan.tuning)
+    tuning = [
+        run
+        for study in plan.tuning
+        for setting in plan.grid(study[0])[: size.trials]
+        for run in plan.cell(*study, setting, seeds=size.tuning_seeds)
+    ]
+    runs = list({run.key: run for run in [*plan.runs(), *tuning]}.values())
+    left = [run for run in runs if not done(run, out)]
+    seconds = Clock([run for run in runs if done(run, out)], out).total(left, jobs)
+    finished = len(runs) - len(left)
+    about = f"about {len(runs)} runs ({trials} trials of tuning among them), {finished} done before"
+    say(f"in all: {about}; about {span(seconds)} with {jobs} at a time")
+    return seconds

@@ -1,0 +1,142 @@
+"""Table 3: lambda and t of LBD as published, by Optuna; a study a ranker and coupling, in a file that can be resumed.
+
+A trial is a cell of the grid, so that it shares its runs with the heat maps. The study goes by validation nDCG@10, as
+in the paper; beside it stands what the likelihood of held-out clicks, which needs no labels, would have chosen.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from reproduce.lbd.plan import Plan, Setting
+from reproduce.lbd.pool import Clock, bar, say, side_by_side, span
+from reproduce.lbd.runs import Run, done, perform
+
+PATIENCE = 4  # a study ends after so many times its number of different trials
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one lambda and t came to, a mean over the seeds of tuning."""
+
+    setting: Setting
+    validation: float
+    likelihood: float
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The trials of a study, and what each criterion chooses among them."""
+
+    ranker: str
+    coupling: float
+    trials: tuple[Trial, ...]
+
+    @property
+    def by_validation(self) -> Trial:
+        """The best by labelled validation."""
+        return max(self.trials, key=lambda trial: trial.validation)
+
+    @property
+    def by_likelihood(self) -> Trial:
+        """The best by held-out clicks."""
+        return max(self.trials, key=lambda trial: trial.likelihood)
+
+
+def tune_all(plan: Plan, *, out: Path, jobs: int) -> dict[tuple[str, float], Tuning]:
+    """Tune for each ranker and coupling that is needed, studies side by side."""
+    wanted = plan.tuning
+    size = plan.size
+    trials = {(ranker, coupling): min(size.trials, len(plan.grid(ranker))) for ranker, coupling in wanted}
+    possible = [
+        plan.cell(*study, setting, seeds=size.tuning_seeds) for study in wanted for setting in plan.grid(study[0])
+    ]
+    finished = [all(done(run, out) for run in runs) for runs in possible]
+    clock = Clock([run for runs, ready in zip(possible, finished, strict=True) if ready for run in runs], out)
+    folds = len(plan.worlds(0.0, [0]))
+    total = sum(trials.values())
+    before = sum(len(_trials(plan, study, out)) for study in wanted)
+    examples: list[Run] = [
+        run for study in wanted for run in plan.cell(*study, plan.grid(study[0])[-1], seeds=size.tuning_seeds)
+    ]
+    expected = clock.total(examples, jobs) * max(total - before, 0) / max(len(wanted), 1)
+    runs = f"{total} trials of {size.tuning_seeds * folds} runs in {len(wanted)} studies"
+    say(f"tuning: {runs}, {min(before, total)} trials done before; about {span(expected)} with {jobs} at a time")
+    with bar("tuning", total, expected) as show:
+        side_by_side(
+            [(study_of, (plan, study, trials[study], out)) for study in wanted],
+            jobs,
+            lambda: show(sum(min(trials[study], _cells(plan, study, out)) for study in wanted)),
+        )
+    return {study: Tuning(*study, tuple(_trials(plan, study, out))) for study in wanted}
+
+
+def settings_of(tunings: Mapping[tuple[str, float], Tuning]) -> dict[tuple[str, float], Setting]:
+    """What the tables use: the choice by validation, as in the paper."""
+    return {study: tuning.by_validation.setting for study, tuning in tunings.items()}
+
+
+def study_of(plan: Plan, study: tuple[str, float], trials: int, out: Path) -> None:
+    """Try settings until so many different ones are known."""
+    ranker, _ = study
+    size = plan.size
+    kept = _study(plan, study, out, sampler=True)
+
+    def objective(trial: Any) -> float:
+        penalty = float(trial.suggest_categorical("penalty", list(size.penalties[ranker])))
+        drop = float(trial.suggest_categorical("drop", list(size.drops)))
+        results = [
+            perform(run, out, plan.folder) for run in plan.cell(*study, (penalty, drop), seeds=size.tuning_seeds)
+        ]
+        trial.set_user_attr("likelihood", fmean(result["likelihood"] for result in results))
+        return fmean(result["validation"][-1] for result in results)
+
+    for _ in range(PATIENCE * trials):
+        if len(_trials(plan, study, out)) >= trials:
+            return
+        kept.optimize(objective, n_trials=1, catch=())
+    left = [cell for cell in plan.grid(ranker) if cell not in {trial.setting for trial in _trials(plan, study, out)}]
+    for penalty, drop in left[: trials - len(_trials(plan, study, out))]:
+        kept.enqueue_trial({"penalty": penalty, "drop": drop})
+        kept.optimize(objective, n_trials=1, catch=())
+
+
+def _cells(plan: Plan, study: tuple[str, float], out: Path) -> int:
+    """How many cells of the grid have all their runs."""
+    cells = (plan.cell(*study, setting, seeds=plan.size.tuning_seeds) for setting in plan.grid(study[0]))
+    return sum(all(done(run, out) for run in runs) for runs in cells)
+
+
+def _study(plan: Plan, study: tuple[str, float], out: Path, *, sampler: bool = False) -> Any:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    ranker, coupling = study
+    example = plan.cell(ranker, coupling, plan.grid(ranker)[0], seeds=1)[0]
+    folder = out / "studies"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{plan.data}-{ranker}-{coupling:g}-{example.key}.log"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        made = optuna.create_study(study_name=path.stem, storage=storage, direction="maximize", load_if_exists=True)
+    if sampler:
+        made.sampler = optuna.samplers.TPESampler(seed=len(made.trials), n_startup_trials=6, multivariate=False)
+    return made
+
+
+def _trials(plan: Plan, study: tuple[str, float], out: Path) -> list[Trial]:
+    """The different settings that were tried, in order."""
+    found: dict[Setting, Trial] = {}
+    for trial in _study(plan, study, out).trials:
+        if trial.state.is_finished() and trial.value is not None:
+            setting = (float(trial.params["penalty"]), float(trial.params["drop"]))
+            found[setting] = Trial(setting, trial.value, float(trial.user_attrs["likelihood"]))
+    return list(found.values())
