@@ -236,16 +236,20 @@ class Decoupling:
 
     Attributes:
         pairs: how many were drawn.
-        alpha: the largest gradient norm of the true o over their documents and positions.
+        alpha: the largest gradient norm of the true o on the lines between them, over all positions.
+        common_beta: the least with which all pairs can be fitted.
+        common_t: the largest with which all can.
         shares: of the pairs; `beta printed` and `t printed` have bounds as in the paper, lower at most upper (for beta
             with o' = o), `beta local` too with alpha of the pair and position, `beta exact` and `t exact` those of this
-            module; `beta common` and `t common` are decoupled by the one value at which all pairs can still be fitted;
-            `first` have c_1 in the right order.
+            module; `beta common` and `t common` are decoupled by the common value, `beta truth` by the least beta that
+            the truth itself meets, alpha; `first` and `last` have the clicks at that position in the right order.
         quantiles: of each bound, at 10, 50 and 90%.
     """
 
     pairs: int
     alpha: float
+    common_beta: float
+    common_t: float
     shares: dict[str, float]
     quantiles: dict[str, tuple[float, ...]]
 
@@ -254,7 +258,8 @@ class Decoupling:
         quantiles = {
             name: [value if np.isfinite(value) else None for value in values] for name, values in self.quantiles.items()
         }
-        return asdict(self) | {"quantiles": quantiles}
+        beta = self.common_beta if np.isfinite(self.common_beta) else None
+        return asdict(self) | {"quantiles": quantiles, "common_beta": beta}
 
 
 def decoupling(
@@ -283,8 +288,8 @@ def decoupling(
     line = on_lines(truth, first, second, points=points)
     distance = np.linalg.norm(first.astype(np.float64) - second, axis=1)
     pairs = Pairs(relevance[rows].astype(np.float64), line[:, [0, -1]], distance)
-    slopes = [true_gradients(user, side, positions=positions, of="observation") for side in (first, second)]
-    local = np.maximum(*slopes)
+    logs = [true_gradients(user, side, positions=positions, of="log") for side in (first, second)]
+    local = np.maximum(*logs) * pairs.observation.max(axis=1)  # the exponent is monotone along a line
     alpha = float(local.max())
     right, wrong = exact_beta(pairs)
     bounds = {
@@ -297,20 +302,25 @@ def decoupling(
         "least t exact": least_t(pairs),
         "largest t": largest_t(pairs),
     }
-    ends = pairs.clicks[:, :, 0]
+    common_beta, common_t = float(bounds["least beta"].max()), float(bounds["largest t"].min())
+    c = pairs.clicks
     holds = {
         "beta printed": bounds["least beta"] <= bounds["largest beta printed"],
         "beta local": bounds["least beta"] <= bounds["largest beta local"],
         "beta exact": right < wrong,
-        "beta common": bounds["least beta"].max() < wrong,
+        "beta common": common_beta < wrong,
+        "beta truth": alpha < wrong,
         "t printed": bounds["least t printed"] <= bounds["largest t"],
         "t exact": bounds["least t exact"] <= bounds["largest t"],
-        "t common": bounds["least t exact"] <= bounds["largest t"].min(),
-        "first": ends[:, 0] > ends[:, 1],
+        "t common": bounds["least t exact"] <= common_t,
+        "first": c[:, 0, 0] > c[:, 1, 0],
+        "last": c[:, 0, -1] > c[:, 1, -1],
     }
     return Decoupling(
         pairs=len(pairs),
         alpha=alpha,
+        common_beta=common_beta,
+        common_t=common_t,
         shares={name: float(values.mean()) for name, values in holds.items()},
         quantiles={
             name: tuple(np.quantile(values, QUANTILES, method="lower").tolist()) for name, values in bounds.items()

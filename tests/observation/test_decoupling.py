@@ -27,7 +27,7 @@ from clickprism.observation.decoupling import (
     true_gradients,
     true_lipschitz,
 )
-from clickprism.types import Clicks, Float64, JudgedLists
+from clickprism.types import Clicks, Float64, JudgedLists, Lists
 from clickprism.users.base import attraction
 from clickprism.users.coupled import CoupledUser, coupled
 from clickprism.users.logs import simulate
@@ -152,15 +152,16 @@ def test_least_beta_against_brute_force(positions: int, bounded: bool) -> None:
     pairs = random_pairs(25, positions, seed=positions)
     scale = np.linspace(0, 1, 801)
     found = least_beta(pairs, bounded=bounded)
+    right, wrong = exact_beta(pairs)
     for i, (c1, c2) in enumerate(pairs.clicks):
-        most = [1 / c.max() if bounded else 60.0 for c in (c1, c2)]
-        m, n = (1 + (top - 1) * scale**2 for top in most)  # dense near 1
-        gap = np.full((len(m), len(n)), 0.0)
-        for p in range(positions):
-            np.maximum(gap, np.abs(m[:, None] * c1[p] - n[None] * c2[p]), out=gap)
-        least = gap.min() / pairs.distance[i]
-        assert found[i] <= least + 1e-12
-        assert found[i] == pytest.approx(least, abs=0.02 / pairs.distance[i])
+        near = 0.02 / pairs.distance[i]  # what the grid misses
+        m, n = (1 + ((1 / c.max() if bounded else 60.0) - 1) * scale**2 for c in (c1, c2))  # dense near 1
+        gap = np.abs(m[:, None, None] * c1 - n[None, :, None] * c2).max(axis=2) / pairs.distance[i]
+        assert found[i] - 1e-12 <= gap.min() <= found[i] + near
+        if bounded:
+            ordered = m[:, None] <= n[None]
+            assert right[i] - 1e-12 <= gap[ordered].min() <= right[i] + near
+            assert wrong[i] - 1e-12 <= gap[~ordered].min() <= wrong[i] + near
 
 
 def test_fits_below_the_exact_beta_are_in_order() -> None:
@@ -326,6 +327,18 @@ def test_bounds_over_a_log() -> None:
     ordered = relevance[rows[:, 0]] * first > relevance[rows[:, 1]] * second
     assert shares["first"] == pytest.approx(ordered.mean())
     assert json.loads(json.dumps(found.plain(), allow_nan=False))["pairs"] == 500
+
+
+def test_alpha_is_that_of_the_whole_line() -> None:
+    # exponents 1 - 1.5, held at 0 where there is no slope, and 1: just above 0 the slope of o_2 is |log .61| * .5
+    lists = Lists(np.array([[-3], [0]], np.float32), np.array([0, 2]), np.array(["q"]))
+    clicks = Clicks(
+        lists, np.array([0, 2]), np.arange(2), np.arange(1, 3, dtype=np.int32), np.ones(2, int), np.ones(1, int)
+    )
+    user = CoupledUser(eta=1, columns=(0,), weights=(0.5,))
+    assert true_lipschitz(user, lists.features, positions=2).maximum == pytest.approx(0.61 * -math.log(0.61) / 2)
+    found = decoupling(clicks, np.array([0.5, 0.2]), user, count=3)
+    assert found.alpha == pytest.approx(-math.log(0.61) / 2)
 
 
 def test_without_coupling_every_pair_decouples() -> None:
