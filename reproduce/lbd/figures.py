@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 
 from clickprism.evaluation.plots import GRID, INK
-from reproduce.lbd.config import CANDIDATES, CLAIMS, LEADING, PANELS
+from reproduce.lbd.config import CANDIDATES, CLAIMS, LEADING, PANELS, TABLE
 from reproduce.lbd.rows import Results, Row
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ LOOKS = {
     "vectorization": Look("#7a6ff0", "^"),
     "pair_debias": Look("#b8860b", "v"),
     "regression_em": Look("#c767a3", "P"),
-    "unlimited": Look("#b8860b", "X"),
-    "lbd-lips": Look("#7a6ff0", "D"),
-    "lbd-ber": Look("#5b8c1a", "h"),
+    "unlimited": Look("#8c959f", "X", "-."),
+    "lbd-lips": Look("#7a6ff0", "D", "-."),
+    "lbd-ber": Look("#5b8c1a", "h", "-."),
     "lbd_paper": Look("#0f9d76", "D"),
     "lbd": Look("#d64550", "o"),
     "hte": Look("#1f7fc4", "^"),
@@ -190,7 +190,11 @@ def plateaus(results: Results, ranker: str) -> Figure | None:
     """Validation over training of every candidate, at the lowest, a middle and the highest coupling."""
     couplings = results.plan.couplings
     shown = sorted({couplings[0], couplings[len(couplings) // 2], couplings[-1]}) if couplings else []
-    labels = [label for label in results.plan.labels if any(results.has(label, ranker, one) for one in shown)]
+    labels = [
+        label
+        for label in results.plan.labels
+        if label in TABLE and any(results.has(label, ranker, one) for one in shown)
+    ]
     if not labels:
         return None
     figure, panels = _figure(3.2 * len(shown) + 1.9, 3.6, 1, len(shown))

@@ -43,7 +43,8 @@ def guess(run: Run) -> float:
     widths = [64, *hidden, 1]
     weights = sum(one * other for one, other in pairwise(widths)) if hidden else 0
     a_document = PER_DOCUMENT + PER_WEIGHT * weights
-    return FACTORS.get(run.method, 1.0) * run.epochs * 10 * lists * a_document
+    seconds = FACTORS.get(run.method, 1.0) * run.epochs * 10 * lists * a_document
+    return seconds + (LOG_SECONDS if run.source == "effect" else 0.0)
 
 
 class Clock:

@@ -1,0 +1,280 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clickprism.errors import DataError, SettingError
+from reproduce.lbd import expected, plan, pool, runs
+from reproduce.lbd.__main__ import main, parser, plan_of
+from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, SIZES, TABLE, Size
+from reproduce.lbd.plan import PARTS, Plan
+from reproduce.lbd.rows import Results, Row, mark_of, rows_of
+from reproduce.lbd.run import foresee, reproduce
+from reproduce.lbd.runs import Run, World
+
+TINY = Size(
+    queries=(60, 20, 30),
+    sessions=40,
+    couplings=(0.0, 0.1),
+    seeds=(0, 1),
+    rankers={"linear": {"name": "linear"}},
+    epochs=3,
+    batch_size=32,
+    penalties={"linear": (0.0, 1.0)},
+    drops=(0.0, 1.0),
+    maps=(0.1,),
+    map_seeds=1,
+    map_rankers=("linear",),
+    trials=3,
+    tuning_seeds=1,
+)
+WORLD = World("embedded", 1, (60, 20, 30), 40, 0.3, 0)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
+    """Everything at once, as small as can be, in this process."""
+    out = tmp_path_factory.mktemp("out")
+    return out, reproduce(Plan("embedded", TINY), out=out, jobs=1)
+
+
+def test_the_key_is_that_of_the_settings_alone() -> None:
+    run = Run(WORLD, {"name": "linear"}, "click")
+    assert run.key == Run(WORLD, {"name": "linear"}, "click").key
+    others = [
+        replace(run, method="dla"),
+        replace(run, settings={"drop": 0.1}),
+        replace(run, source="effect"),
+        replace(run, epochs=7),
+        replace(run, ranker={"name": "mlp"}),
+        replace(run, world=replace(WORLD, coupling=0.1)),
+        replace(run, world=replace(WORLD, seed=1)),
+    ]
+    assert len({run.key, *[other.key for other in others]}) == len(others) + 1
+
+
+def test_labels_know_no_coupling_and_cells_are_shared() -> None:
+    made = Plan("embedded", TINY, tuned={("linear", 0.3): (1.0, 1.0)})
+    assert made.of("labels", "linear", 0.3) == made.of("labels", "linear", 0.0)
+    cells = {run.key for setting in made.grid("linear") for run in made.cell("linear", 0.3, setting, seeds=1)}
+    for label, settings in {
+        "lbd_paper": {"penalty": 1.0, "drop": 1.0},
+        "lbd-lips": {"penalty": 1.0, "drop": 0.0},
+        "lbd-ber": {"penalty": 0.0, "drop": 1.0},
+        "unlimited": {"penalty": 0.0, "drop": 0.0},
+    }.items():
+        first = made.of(label, "linear", 0.3)[0]
+        assert first.settings == settings
+        assert first.key in cells
+
+
+def test_every_run_stands_once_and_in_the_order_of_its_log() -> None:
+    listed = Plan("embedded", TINY).runs()
+    assert len({run.key for run in listed}) == len(listed)
+    order = [(run.world.seed, run.world.coupling) for run in listed]
+    assert order == sorted(order)
+    assert len(Plan("mq2008", TINY).worlds(0.3, [0, 1])) == 10
+
+
+def test_a_result_is_made_once_and_a_broken_file_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Run] = []
+
+    def make(run: Run, _: Path | None) -> dict[str, Any]:
+        made.append(run)
+        return {"seconds": 2.0}
+
+    monkeypatch.setattr(runs, "make", make)
+    run = Run(WORLD, {"name": "linear"}, "click")
+    assert runs.perform(run, tmp_path, None) == runs.perform(run, tmp_path, None) == {"seconds": 2.0}
+    assert len(made) == 1
+    runs.path_of(run, tmp_path).write_text('{"seconds": 2')
+    runs.perform(run, tmp_path, None)
+    assert len(made) == 2
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [f"{run.key}.json"]
+
+
+def test_the_time_left_is_that_of_runs_alike(tmp_path: Path) -> None:
+    world = replace(WORLD, queries=(3000, 300, 1000))
+    known, alike = (Run(replace(world, seed=seed), {"name": "linear"}, "click") for seed in (0, 1))
+    other = Run(world, {"name": "linear"}, "dla")
+    path = runs.path_of(known, tmp_path)
+    path.parent.mkdir()
+    path.write_text(json.dumps({"seconds": 10.0}))
+    clock = pool.Clock([known], tmp_path)
+    assert clock.seconds(alike) == 10.0
+    assert clock.seconds(other) == pool.guess(other) == pytest.approx(3.6)
+    assert clock.total([alike, other], 2) == pytest.approx((10 + 3.6 + 2 * pool.LOG_SECONDS) / 2)
+
+
+def test_a_log_with_much_to_do_is_shared(tmp_path: Path) -> None:
+    size = replace(TINY, queries=(3000, 300, 1000), epochs=1000)
+    listed = Plan("embedded", size, parts=("figure 3a",)).runs()
+    parts = pool.chunks(listed, pool.Clock([], tmp_path))
+    assert sorted(run.key for part in parts for run in part) == sorted(run.key for run in listed)
+    assert all(len({run.world for run in part}) == 1 for part in parts)
+    assert all(len(part) == 1 or sum(map(pool.guess, part)) <= pool.LONGEST for part in parts)
+    assert len(parts) > len({run.world for run in listed})
+
+
+def _fail(text: str) -> None:
+    raise SettingError("text", text, "be another")
+
+
+def test_an_error_in_a_process_is_raised_here() -> None:
+    tasks: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [(_fail, ("one",)), (_fail, ("one",))]
+    with pytest.raises(SettingError, match="text must be another, got 'one'"):
+        pool.side_by_side(tasks, 2, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("difference", "p_value", "higher", "mark"),
+    [
+        (0.1, 0.004, True, "++"),
+        (0.1, 0.04, True, "+"),
+        (-0.1, 0.04, True, "-"),
+        (-0.1, 0.001, False, "++"),
+        (0.1, 0.001, False, "--"),
+        (0.1, 0.05, True, ""),
+        (0.1, float("nan"), True, ""),
+    ],
+)
+def test_marks(difference: float, p_value: float, higher: bool, mark: str) -> None:
+    assert mark_of(difference, p_value, higher_is_better=higher) == mark
+
+
+def _made_up(gains: dict[str, float], out: Path, made: Plan) -> None:
+    """Result files with a value for each query: a base by query and seed, and what the method gains."""
+    for label in TABLE:
+        for run in made.of(label, "linear", 0.1):
+            noise = np.random.default_rng(len(label)).normal(scale=0.01, size=30)
+            values = 0.5 + 0.01 * run.world.seed + gains.get(label, 0.0) + noise - noise.mean()
+            queries = {name: [None, *np.round(values, 4).tolist()] for name in MEASURES}
+            means = dict.fromkeys(MEASURES, float(values.mean()))
+            path = runs.path_of(run, out)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(
+                json.dumps(
+                    {
+                        "last": means,
+                        "best": means,
+                        "queries": {"last": queries, "best": queries},
+                        "validation": [0.1, 0.2, 0.3, 0.3, 0.3],
+                    }
+                )
+            )
+
+
+def test_rows_by_hand(tmp_path: Path) -> None:
+    made = Plan("embedded", TINY, parts=("table 1",), tuned={("linear", 0.1): (1.0, 0.5)})
+    _made_up({"dla": 0.02, "lbd_paper": 0.05, "labels": 0.2}, tmp_path, made)
+    rows = {(row.table, row.method): row for row in rows_of(Results(made, tmp_path, {}))}
+    dla, ours, labels = (rows["table 1", label] for label in ("dla", "lbd_paper", "labels"))
+    assert dla.mean == pytest.approx(0.525)
+    assert (dla.seeds, dla.mark) == (2, "best baseline")
+    assert dla.se == pytest.approx(0.005)  # values .52 and .53
+    assert ours.mean == pytest.approx(0.555)
+    assert (ours.mark, ours.setting) == ("++", (1.0, 0.5))
+    assert labels.mark == ""
+    gain = rows["claims", "lbd_paper - dla"]
+    assert gain.mean == pytest.approx(0.03)
+    assert gain.se == pytest.approx(0, abs=1e-9)
+    assert gain.mark == "++"
+    assert rows["plateau", "dla"].mean == 0.0
+    assert rows["table 1", "lbd-lips"].setting == (1.0, 0.0)
+
+
+def test_expected_has_the_tables_of_the_paper() -> None:
+    rows = expected.load()
+    found = {expected.place_of(row): row for row in rows}
+    assert len(found) == len(rows)
+    published = [row for row in rows if row["paper"] is not None]
+    assert [sum(row["table"] == f"table {n}" for row in published) for n in (1, 3, 4)] == [40, 20, 190]
+    ours = found["table 1", "yahoo", "mlp", "lbd_paper", 0.1, LEADING]
+    assert (ours["paper"], ours["paper_mark"], ours["lambda"], ours["t"]) == (0.758, "+", 100.0, 0.1)
+    assert found["table 4", "istella-s", "linear", "pair_debias", 0.1, "ARP"]["paper"] == 1.554
+    assert found["table 3", "yahoo", "mlp", "lbd_paper", 0.6, "t"]["paper"] == 0.4
+    for row in published:  # the last column of Table 4 is Table 1
+        if row["table"] == "table 4" and row["measure"] == LEADING:
+            assert found["table 1", *expected.place_of(row)[1:]]["paper"] == row["paper"]
+
+
+def test_expected_round_trip_and_errors(tmp_path: Path) -> None:
+    path = tmp_path / "expected.csv"
+    paper = expected.load()
+    about = ("yahoo", "mlp", "dla", 0.1, None, LEADING)
+    mine = [Row("table 1", *about, 0.7512345, 0.001, 5), Row("figure 3a", *about, 0.5, None, 1)]
+    assert expected.with_paper(mine, paper)[0].paper == 0.755
+    filled = expected.merged(paper, mine)
+    expected.write(filled, path)
+    read = expected.load(path)
+    assert read == [{**row, "paper_mark": row["paper_mark"] or ""} for row in filled]
+    assert [row["ours"] for row in read if row["ours"] is not None][-2:] == [0.7512, 0.5]
+    path.write_text(path.read_text().replace("0.755", "much", 1))
+    with pytest.raises(DataError, match=r"expected.csv:3: paper is 'much'. Write a number"):
+        expected.load(path)
+    path.write_text("a,b\n")
+    with pytest.raises(DataError, match=r"expected.csv:1: does not have the expected columns"):
+        expected.load(path)
+
+
+def test_the_whole(whole: tuple[Path, list[Row]]) -> None:
+    out, rows = whole
+    summary = json.loads((out / "summary.json").read_text())
+    assert len(summary) == len(rows)
+    names = ["table", "data", "ranker", "method", "coupling", "lambda", "t", "measure", "mean", "se", "seeds", "paper"]
+    assert all(list(row)[:12] == names for row in summary)
+    assert {row.method for row in rows if row.table == "table 4"} == set(TABLE)
+    assert {row.table for row in rows} >= {*PARTS, "claims", "plateau", "regret"}
+    assert len({row.setting for row in rows if row.table == "figure 4"}) == 4
+    assert {row.method for row in rows if row.table == "figure 3c"} >= {"hte", "hte-oracle", "oracle"}
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") == len(list((out / "figures").glob("*.svg"))) == 6
+    assert "Realised coupling" in page
+    assert all(one.title in page for label, one in CANDIDATES.items() if label in TABLE)
+
+
+def test_a_second_time_nothing_is_run(
+    whole: tuple[Path, list[Row]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, rows = whole
+
+    def never(run: Run, _: Path | None) -> dict[str, Any]:
+        raise AssertionError(run)
+
+    monkeypatch.setattr(runs, "make", never)
+    assert reproduce(Plan("embedded", TINY), out=out, jobs=1, as_json=True) == rows
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)) == len(rows)
+    assert "0 s" in printed.err
+
+
+def test_without_labels_there_is_a_likelihood(whole: tuple[Path, list[Row]]) -> None:
+    found = [json.loads(path.read_text()) for path in (whole[0] / "runs").iterdir()]
+    assert all((result["likelihood"] is None) == (result["run"]["method"] == "labels") for result in found)
+    coupled = [result["coupling"] for result in found if result["run"]["world"]["coupling"] == 0.1]
+    assert all(one["deviation"] > 0 for one in coupled)
+
+
+def test_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    made = plan_of(
+        parser().parse_args(["--quick", "--tables", "1", "--figures", "3", "--seeds", "3,4", "--rankers", "mlp"])
+    )
+    assert made.parts == ("table 1", "figure 3a", "figure 3b", "figure 3c")
+    assert (made.size.seeds, list(made.size.rankers), made.size.map_rankers) == ((3, 4), ["mlp"], ())
+    assert main(["--tables", "2"]) == SettingError.exit_code
+    assert "tables and figures must be among table 1" in capsys.readouterr().err
+    assert main(["--data", "yahoo"]) == SettingError.exit_code
+    assert "folder must say where the files of yahoo are" in capsys.readouterr().err
+    assert main(["--data", "mq2008", "--folder", str(tmp_path), "--jobs", "0"]) == SettingError.exit_code
+    assert main(["--full", "--dry-run", "--out", str(tmp_path / "none")]) == 0
+    assert " h " in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+def test_quick_is_foreseen_to_be_quick(tmp_path: Path) -> None:
+    assert foresee(Plan("embedded", SIZES["quick"]), tmp_path, 2) < 600
+    assert plan.known("click")
