@@ -89,7 +89,7 @@ def penalised(
         penalty = _mean(squares, None if slope is None else slope(z[:count, skip:]), power)
     else:
         z, penalty = _by_walk(chain, x, count, form=form, power=power, slope=slope, skip=skip, generator=generator)
-    return z if order is None else z.index_select(0, order.argsort()), penalty
+    return z if order is None else torch.empty_like(z).index_copy(0, order, z), penalty
 
 
 def check(*, form: str, power: int, share: float) -> None:
