@@ -130,7 +130,8 @@ def exact_beta(pairs: Pairs) -> tuple[Float64, Float64]:
 
     The first is the least beta of a fit that orders the pair rightly (m <= n in `least_beta`), the second that of a fit
     that does not (m >= n). Below the second no fit is wrong: it is the largest upper bound of Theorem 1's kind that
-    holds for every fit. If the first is not below it, no beta decouples the pair by itself.
+    holds for every fit. If the first is not below it, no beta decouples the pair by itself. More documents leave fewer
+    fits, so that together more pairs may be in order than this guarantees.
 
     >>> pair = Pairs(np.array([[0.4, 0.2]]), np.full((1, 2, 1), 0.5), np.array([2.0]))
     >>> [value.round(6).tolist() for value in exact_beta(pair)]
