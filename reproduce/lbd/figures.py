@@ -25,6 +25,7 @@ STYLE: dict[Any, Any] = {
     **dict.fromkeys(("xtick.color", "ytick.color", "legend.labelcolor"), INK),
 }
 ROOM = 0.06  # below the lowest point of the methods that set the scale
+LINEAR, TICKS = 0.01, (0.005, 0.01, 0.03, 0.1, 0.3)
 SCALE = ("click", "lbd", "lbd_paper")
 
 
@@ -141,7 +142,13 @@ def claimed(rows: Sequence[Row]) -> Figure:
         )
     axes.set_xticks(couplings)
     axes.set_xlabel("coupling η")
-    axes.set_ylabel(f"difference in {LEADING}")
+    axes.set_yscale("symlog", linthresh=LINEAR, linscale=1.0)
+    largest = max(abs(row.mean) + (row.se or 0.0) for row in rows)
+    ticks = [tick for tick in TICKS if tick <= 1.6 * max(largest, LINEAR)]
+    axes.set_yticks([*(-tick for tick in reversed(ticks)), 0, *ticks])
+    axes.yaxis.set_major_formatter("{x:+g}")
+    axes.minorticks_off()
+    axes.set_ylabel(f"difference in {LEADING}\n(logarithmic beyond {LINEAR:g})")
     figure.legend(loc="outside upper left", frameon=False, fontsize=8.5, labelcolor=INK, ncols=2)
     return figure
 
