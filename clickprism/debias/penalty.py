@@ -83,7 +83,7 @@ def penalised(
         return z, _mean(squares, None if slope is None else slope(z[:, skip:]), power)
     count = math.ceil(share * documents)
     order = None if count == documents else torch.randperm(documents, generator=generator)
-    x = features if order is None else features[order]
+    x = features if order is None else features.index_select(0, order)
     if form == "autograd":
         z, squares = _by_autograd(chain, x, count, skip)
         penalty = _mean(squares, None if slope is None else slope(z[:count, skip:]), power)

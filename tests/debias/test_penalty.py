@@ -87,6 +87,19 @@ def test_the_closed_form_is_the_reference_in_single_precision(features: int, pow
     assert_same(chain, torch.randn(50, features), power=power, slope=log_sigmoid_slope)
 
 
+def test_layers_of_other_kinds_are_the_reference_too() -> None:
+    """No biases, norms without weights, ELU of another scale, linear layers in a row, dropout that is off."""
+    x = torch.randn(6, 5, dtype=torch.float64)
+    for chain in (
+        nn.Sequential(nn.Linear(5, 4, bias=False), nn.ELU(0.5), nn.LayerNorm(4, bias=False), nn.Linear(4, 3)),
+        nn.Sequential(nn.LayerNorm(5, elementwise_affine=False), nn.Tanh(), nn.Linear(5, 4), nn.Linear(4, 3)),
+        nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 3, bias=False)).eval(),
+        nn.Sequential(nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 3)),
+    ):
+        for power in (1, 2):
+            assert_same(chain.double(), x, power=power, slope=log_sigmoid_slope, rtol=1e-8)
+
+
 def test_dropout_is_the_same_for_outputs_and_penalty() -> None:
     """A finite difference of the outputs under the mask that the seed draws gives the penalty."""
     chain = network(3, 2, dropout=0.5)
@@ -152,7 +165,7 @@ def test_outputs_are_those_of_the_chain(form: Form) -> None:
     [("output", 1.0, 2), ("output", 0.3, 1), ("projection", 1.0, 2), ("projection", 0.3, 2), ("chain", 0.3, 1)],
 )
 def test_samples_are_unbiased(form: Form, share: float, power: Literal[1, 2]) -> None:
-    """The mean of 600 draws, in value and in each entry of the gradient, is within 4.5 standard errors of the exact.
+    """The mean of 400 draws, in value and in each entry of the gradient, is within 4.5 standard errors of the exact.
 
     There are about 90 entries: by chance one in a thousand such tests would fail; the seed is fixed.
     """
@@ -161,7 +174,7 @@ def test_samples_are_unbiased(form: Form, share: float, power: Literal[1, 2]) ->
     _, value, gradient = flat_gradient(chain, x, form="chain", **common)
     exact = torch.cat([value[None], gradient])
     draws = []
-    for _ in range(600):
+    for _ in range(400):
         _, value, gradient = flat_gradient(chain, x, form=form, share=share, **common)
         draws.append(torch.cat([value[None], gradient]))
     found = torch.stack(draws)
@@ -209,12 +222,9 @@ def test_no_documents_cost_nothing(form: Form) -> None:
     assert all(p.grad is None or not p.grad.any() for p in chain.parameters())
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize(("form", "power"), [*product(FORMS[:3], (1, 2)), ("projection", 2)])
 def test_a_constant_observation_has_finite_gradients(form: Form, power: Literal[1, 2]) -> None:
     """All weights 0, as the linear ranker begins and as a strong penalty ends."""
-    if form == "projection" and power == 1:
-        pytest.skip("refused, see below")
     for chain in (LinearNetwork(3).anew(4), network(3, 4, dtype=torch.float32)):
         with torch.no_grad():
             last_layer(chain).weight.zero_()
