@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from clickprism.batches import Share, batches, shares
 from clickprism.data.clicks import fingerprint
 from clickprism.debias.base import Learner, NetworkMethod
 from clickprism.debias.listwise import softmax_loss
@@ -23,7 +24,6 @@ from clickprism.model import network_scores
 from clickprism.rankers.base import NetworkRanker
 from clickprism.settings import plain
 from clickprism.training import checkpoint, journal
-from clickprism.training.batches import Share, batches, shares
 from clickprism.training.display import bar
 from clickprism.training.processes import Group, joined, share_of_threads
 from clickprism.training.settings import FitSettings, Plain, Progress, Record, Stopped, Validation

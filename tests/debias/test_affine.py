@@ -14,7 +14,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.experiment.settings import read_settings
 from clickprism.experiment.stages import is_told, make_method, true_trust
 from clickprism.rankers.linear import Linear
-from clickprism.training.batches import pad
+from clickprism.batches import pad
 from clickprism.types import Clicks, Lists
 from clickprism.users.trust import TrustUser
 

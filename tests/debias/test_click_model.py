@@ -16,7 +16,7 @@ from clickprism.debias.pointwise import log_both, log_click
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.training.batches import pad
+from clickprism.batches import pad
 from clickprism.types import Clicks, Float64, Lists
 from clickprism.users.base import Shown, User
 from clickprism.users.cascade import CascadeUser

@@ -12,7 +12,7 @@ from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
-from clickprism.training.batches import pad
+from clickprism.batches import pad
 from clickprism.types import Clicks, Lists
 
 

@@ -20,7 +20,7 @@ from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.training.batches import batches, pad
+from clickprism.batches import batches, pad
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings, Fitted, Scorer, Validation
 from clickprism.types import Batch, Clicks, JudgedLists, Lists, concatenate

@@ -30,7 +30,7 @@ from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.training.batches import pad, shares
+from clickprism.batches import pad, shares
 from clickprism.training.fit import fit
 from clickprism.training.processes import alone, joined, place, share_of_threads
 from clickprism.training.settings import FitSettings, Fitted, Scorer, Validation

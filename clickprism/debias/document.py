@@ -1,0 +1,66 @@
+"""What learners share whose observation depends on the document: curve, exposure, the sample both are taken over."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from clickprism.debias.base import Learner
+from clickprism.errors import SettingError
+from clickprism.rankers.base import Chained
+from clickprism.types import Clicks, Float64
+
+BLOCK: Final = 65_536
+SAMPLE: Final = 1_000
+LARGEST_LOG: Final = 20.0  # beyond e^20 a ratio of observations is none
+
+
+class DocumentLearner(Learner):
+    """A learner that says log o_k(x); what it says of curves and exposure is relative to o_1(x).
+
+    That ratio does not change when a function of the document moves from observation to relevance, and so it is what
+    clicks can tell. Clicks per such exposure estimate c_1(x) = r(x) o_1(x).
+    """
+
+    sample: torch.Tensor
+
+    def __init__(self, ranker: nn.Module, clicks: Clicks) -> None:
+        super().__init__(ranker)
+        rows = np.unique(clicks.rows)
+        chosen = clicks.lists.features[rows[:: -(-len(rows) // SAMPLE)]]
+        self.register_buffer("sample", torch.from_numpy(np.array(chosen, dtype=np.float32)), persistent=False)
+
+    @abstractmethod
+    def log_observation(self, features: torch.Tensor) -> torch.Tensor:
+        """Log o_k(x) at every position, [..., features] to [..., positions]."""
+
+    def observation(self) -> Float64:
+        """The observation of the average document shown: the geometric mean of o_k(x) / o_1(x) over a sample."""
+        with torch.no_grad():
+            logs = self.log_observation(self.sample).double()
+            curve = (logs - logs[:, :1]).mean(0)
+        return curve.clamp(-LARGEST_LOG, LARGEST_LOG).exp().numpy()
+
+    def exposure(self, clicks: Clicks) -> Float64:
+        """Impressions times o_k(x) / o_1(x) of each document, [entries]."""
+        logs = np.empty(len(clicks.rows))
+        with torch.no_grad():
+            for start in range(0, len(logs), BLOCK):
+                part = slice(start, start + BLOCK)
+                features = torch.from_numpy(np.array(clicks.lists.features[clicks.rows[part]], dtype=np.float32))
+                places = torch.from_numpy(clicks.positions[part].astype(np.int64))[:, None] - 1
+                each = self.log_observation(features)
+                logs[part] = (each.gather(1, places) - each[:, :1])[:, 0].double().numpy()
+        return np.exp(np.clip(logs, -LARGEST_LOG, LARGEST_LOG)) * clicks.list_impressions
+
+
+def chained(ranker: nn.Module, method: str) -> Chained:
+    """The ranker as a chain of layers, which a second tower can be built like."""
+    if not isinstance(ranker, Chained):
+        kind = type(ranker).__name__
+        raise SettingError("ranker", kind, f"be a chain of layers, such as linear or mlp, for {method}")
+    return ranker
