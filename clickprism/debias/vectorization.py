@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, final, get_args
+from typing import ClassVar, Literal, final, get_args
 
 import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.document import DocumentLearner, chained
 from clickprism.debias.listwise import softmax_loss
 from clickprism.errors import SettingError
-from clickprism.rankers.base import Chained
-from clickprism.types import Batch, Clicks, Float64
+from clickprism.types import Batch, Clicks
 
 Base = Literal["mean", "first"]
-BLOCK: Final = 65_536
-SAMPLE: Final = 1_000
-LARGEST_LOG: Final = 20.0
 
 
 @final
@@ -66,25 +62,19 @@ class Vectorization:
 
 
 @final
-class VectorLearner(Learner):
+class VectorLearner(DocumentLearner):
     """The ranker, whose last layer is that of the relevance vectors times the base, and the observation vectors."""
 
     shown: torch.Tensor
-    sample: torch.Tensor
 
     def __init__(self, settings: Vectorization, ranker: nn.Module, clicks: Clicks) -> None:
-        super().__init__(ranker)
-        if not isinstance(ranker, Chained):
-            kind = type(ranker).__name__
-            raise SettingError("ranker", kind, "be a chain of layers, such as linear or mlp, for vectorization")
-        self.settings, self._layers = settings, ranker.chain
-        self.output = ranker.anew(settings.dimensions)[-1]
+        network = chained(ranker, settings.name)
+        super().__init__(ranker, clicks)
+        self.settings, self._layers = settings, network.chain
+        self.output = network.anew(settings.dimensions)[-1]
         self.vectors = nn.Parameter(_cosines(clicks.max_position, settings.dimensions))
         shown = np.bincount(clicks.positions - 1, weights=clicks.list_impressions)
-        rows = np.unique(clicks.rows)
-        sample = clicks.lists.features[rows[:: -(-len(rows) // SAMPLE)]].astype(np.float32)
         self.register_buffer("shown", torch.from_numpy(shown / shown.sum()).float())
-        self.register_buffer("sample", torch.from_numpy(sample), persistent=False)
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Softmax cross entropy of the products."""
@@ -108,23 +98,6 @@ class VectorLearner(Learner):
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
         """Log o_k(x) / o_1(x) = r(x) . (o_k - o_1), [..., positions]."""
         return self.relevance(features) @ (self.vectors - self.vectors[0]).T
-
-    def observation(self) -> Float64:
-        """The observation of the average document shown: the geometric mean over a sample."""
-        with torch.no_grad():
-            curve = self.log_observation(self.sample).double().mean(0)
-        return curve.clamp(-LARGEST_LOG, LARGEST_LOG).exp().numpy()
-
-    def exposure(self, clicks: Clicks) -> Float64:
-        """Impressions times o_k(x) / o_1(x) of each document, [entries]."""
-        logs = np.empty(len(clicks.rows))
-        with torch.no_grad():
-            for start in range(0, len(logs), BLOCK):
-                part = slice(start, start + BLOCK)
-                features = torch.from_numpy(np.array(clicks.lists.features[clicks.rows[part]])).to(self.vectors)
-                places = torch.from_numpy(clicks.positions[part].astype(np.int64))[:, None] - 1
-                logs[part] = self.log_observation(features).gather(1, places)[:, 0].double().numpy()
-        return np.exp(np.clip(logs, -LARGEST_LOG, LARGEST_LOG)) * clicks.list_impressions
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The network's group and that of the observation vectors."""

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
+from clickprism.batches import pad
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.vectorization import Vectorization, VectorLearner
 from clickprism.errors import SettingError
 from clickprism.model import Model, network_scores
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.batches import pad
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Lists
