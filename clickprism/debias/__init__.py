@@ -19,6 +19,7 @@ METHODS: Final[dict[str, str]] = {
     "pair_debias": "clickprism.debias.pair_debias:PairDebias",
     "affine": "clickprism.debias.affine:AffineCorrection",
     "click_model": "clickprism.debias.click_model:NeuralClickModel",
+    "lbd": "clickprism.debias.lbd:Decoupling",
     "lbd_paper": "clickprism.debias.lbd_paper:LipschitzBernoulli",
     "position": "clickprism.debias.position:PositionBias",
     "click_groups": "clickprism.debias.click_groups:ClickGroups",

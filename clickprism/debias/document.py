@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -47,15 +48,24 @@ class DocumentLearner(Learner):
 
     def exposure(self, clicks: Clicks) -> Float64:
         """Impressions times o_k(x) / o_1(x) of each document, [entries]."""
-        logs = np.empty(len(clicks.rows))
-        with torch.no_grad():
-            for start in range(0, len(logs), BLOCK):
-                part = slice(start, start + BLOCK)
-                features = torch.from_numpy(np.array(clicks.lists.features[clicks.rows[part]], dtype=np.float32))
-                places = torch.from_numpy(clicks.positions[part].astype(np.int64))[:, None] - 1
-                each = self.log_observation(features)
-                logs[part] = (each.gather(1, places) - each[:, :1])[:, 0].double().numpy()
-        return np.exp(np.clip(logs, -LARGEST_LOG, LARGEST_LOG)) * clicks.list_impressions
+
+        def relative(features: torch.Tensor) -> torch.Tensor:
+            logs = self.log_observation(features)
+            return logs - logs[:, :1]
+
+        return entry_observation(relative, clicks) * clicks.list_impressions
+
+
+def entry_observation(log_observation: Callable[[torch.Tensor], torch.Tensor], clicks: Clicks) -> Float64:
+    """The observation of each entry of a log, by a map of features to log o at every position, [entries]."""
+    logs = np.empty(len(clicks.rows))
+    with torch.no_grad():
+        for start in range(0, len(logs), BLOCK):
+            part = slice(start, start + BLOCK)
+            features = torch.from_numpy(np.array(clicks.lists.features[clicks.rows[part]], dtype=np.float32))
+            places = torch.from_numpy(clicks.positions[part].astype(np.int64))[:, None] - 1
+            logs[part] = log_observation(features).gather(1, places)[:, 0].double().numpy()
+    return np.exp(np.clip(logs, -LARGEST_LOG, LARGEST_LOG))
 
 
 def chained(ranker: nn.Module, method: str) -> Chained:

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
-from clickprism.debias.jacobian import last_layer, walked
+from clickprism.debias.jacobian import Walk
 from clickprism.errors import SettingError
 
 Form: TypeAlias = Literal["autograd", "chain", "output", "projection"]
@@ -54,7 +54,8 @@ def penalised(
         features: data, to which no gradient flows, [documents, features].
         form: how the penalty is computed.
         power: of the norm; 1 is the paper's.
-        slope: d phi / d z of the outputs z, [documents, outputs]; None for 1 everywhere, phi = z.
+        slope: d phi / d z of the outputs z, [documents, outputs], which may depend on other parameters too; None for 1
+            everywhere, phi = z.
         share: of the documents that are penalised, drawn without replacement; unbiased for the mean over all.
         skip: so many outputs at the front are not penalised, such as the score on a shared trunk; `slope` does not see
             them.
@@ -145,19 +146,18 @@ def _by_walk(
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
     """The outputs of all documents and the penalty of the first `count` of them, without autograd."""
-    outputs = last_layer(chain).out_features - skip
+    walk = Walk(chain, features, count=count, skip=skip)
+    outputs = walk.z.shape[1] - skip
+    slopes = None if slope is None else slope(walk.z[:count, skip:])
     if form == "chain":
-        z, squares = walked(chain, features, count=count, skip=skip)
-        return z, _mean(squares, None if slope is None else slope(z[:count, skip:]), power)
+        return walk.z, _mean(walk.squares(), slopes, power)
     if form == "projection":
         signs = torch.randint(2, (count, outputs), generator=generator).to(features).mul_(2).sub_(1)
-        z, squares = walked(chain, features, count=count, skip=skip, drawn=signs, slope=slope)
-        return z, squares.mean() / outputs
+        return walk.z, walk.squares(signs if slopes is None else signs * slopes).mean() / outputs
     drawn = torch.randperm(count, generator=generator).add_(torch.randint(outputs, (), generator=generator))
     drawn.remainder_(outputs)
-    z, squares = walked(chain, features, count=count, skip=skip, drawn=drawn)
-    slopes = None if slope is None else slope(z[:count, skip:]).gather(1, drawn[:, None]).squeeze(1)
-    return z, _mean(squares, slopes, power)
+    slopes = None if slopes is None else slopes.gather(1, drawn[:, None]).squeeze(1)
+    return walk.z, _mean(walk.squares(drawn), slopes, power)
 
 
 def _mean(squares: Tensor, slopes: Tensor | None, power: int) -> Tensor:

@@ -99,7 +99,8 @@ def fit(
                 if stopped == "interrupted":
                     raise KeyboardInterrupt
             else:
-                learner = method.learner(observer.build(width), clicks)
+                with network.torch_set_for(settings):
+                    learner = method.learner(observer.build(width), clicks)
             boosting = trees.per_exposure(clicks, learner, ranker)
         ensemble, progress, stopped = trees.train(
             boosting,

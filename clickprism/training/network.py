@@ -50,7 +50,7 @@ def train(
     show: bool | None,
 ) -> tuple[Learner, Progress, Stopped]:
     """Train a learner; what comes back holds the best weights by validation, or the last without one."""
-    with joined() as group, _torch_set_for(settings):
+    with joined() as group, torch_set_for(settings):
         saved = None if out is None else out / "checkpoint.safetensors"
         if not group.first:
             out, show = None, False
@@ -232,7 +232,7 @@ def _check_runaway(means: dict[str, float], progress: Progress, epoch: int, sett
 
 
 @contextmanager
-def _torch_set_for(settings: FitSettings) -> Iterator[None]:
+def torch_set_for(settings: FitSettings) -> Iterator[None]:
     """Torch with the seed and threads of the settings and deterministic algorithms; as it was before, afterwards."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with torch.random.fork_rng(devices=[]):

@@ -1,0 +1,123 @@
+"""LBD, the form that wins: an observation that each document bends, anchored, chosen by clicks held out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import torch
+from torch import nn
+
+from clickprism.debias.document import DocumentLearner, entry_observation
+from clickprism.debias.listwise import score, softmax_loss
+from clickprism.debias.steepness import Choice, DocumentObservation, ObservationSettings, learn_observation
+from clickprism.errors import SettingError
+from clickprism.types import Batch, Clicks, Float64
+
+
+@final
+@dataclass(frozen=True)
+class Decoupling:
+    """Softmax cross entropy with every click divided by the observation of its document at its position.
+
+    loss = - sum_i c_i / o_k(x_i) log softmax_i(f(x)),  log o_k(x) = s(x) (log o_1 + b_k)
+
+    It keeps what LBD (Chen et al., 2022) is about, an observation that depends on the document and a Lipschitz penalty
+    on it, and changes what the paper's form gets wrong (`lbd_paper`; docs/methods.md has the figures). The observation
+    is learned before the ranker, beside a network that may say anything of relevance (`learn_observation`): a ranker
+    that is too simple would put what it cannot say into the observation. It is anchored, 0 = b_1: clicks say how the
+    observation of a document falls below the first position, not what it is there. The penalty is the one under which
+    clicks on queries held out are the most probable; the curve alone, without any document in it, is among the choices.
+
+    `first` says what no click can: how often the first result is looked at. At 1 the ranker learns c_1(x), which is
+    r(x) o_1(x), the click in the first place, just as clicks identify it. Below 1 the way in which a document bends the curve is
+    taken to hold for the first place too, and what that hides there is given back. The default lies between the two
+    ends of what is plausible, always and the .68 of eye tracking.
+
+    Unbiased for relevance when o has this form, the companion can express relevance, documents that look alike stood
+    at different positions, and `first` is right; for c_1 when it is 1.
+
+    Attributes:
+        observation: how o is learned.
+        first: the observation of the average document at the first position.
+        drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`.
+        max_weight: weights above this are cut to it.
+    """
+
+    name: ClassVar[str] = "lbd"
+    learns_observation: ClassVar[bool] = False
+    needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = True
+    observation: ObservationSettings = field(default_factory=ObservationSettings)
+    first: float = 0.8
+    drop: float = 0.0
+    max_weight: float = 50.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first <= 1:
+            raise SettingError("first", self.first, "be above 0 and at most 1")
+        if not 0 <= self.drop <= 1:
+            raise SettingError("drop", self.drop, "be in [0, 1]")
+        if not 1 <= self.max_weight < math.inf:
+            raise SettingError("max_weight", self.max_weight, "be at least 1")
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> DecoupledLearner:
+        """A learner with the observation that the log gives."""
+        return DecoupledLearner(self, ranker, clicks, *learn_observation(clicks, self.observation))
+
+
+@final
+class DecoupledLearner(DocumentLearner):
+    """The ranker, and an observation that is learned already.
+
+    Attributes:
+        choices: the penalties that were tried, the chosen one first.
+    """
+
+    scale: torch.Tensor
+
+    def __init__(
+        self,
+        settings: Decoupling,
+        ranker: nn.Module,
+        clicks: Clicks,
+        observed: DocumentObservation,
+        choices: tuple[Choice, ...],
+    ) -> None:
+        super().__init__(ranker, clicks)
+        self.settings, self.observed, self.choices = settings, observed, choices
+        self.register_buffer("scale", observed.steepness(self.sample).mean().clamp_min(1e-3))
+
+    def log_observation(self, features: torch.Tensor) -> torch.Tensor:
+        """Log o_k(x), [..., positions]; the average document has `first` at the first position."""
+        flat = features.reshape(-1, features.shape[-1])
+        at_first = math.log(self.settings.first) * self.observed.steepness(flat) / self.scale
+        logs: torch.Tensor = self.observed(flat) + at_first[:, None]
+        if self.settings.drop > 0:
+            kept = torch.log1p(torch.tensor(-self.settings.drop)) + logs
+            logs = torch.logaddexp(kept, torch.full_like(logs, math.log(self.settings.drop)))
+        return logs.reshape(*features.shape[:-1], -1)
+
+    def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """Softmax cross entropy on the weighted clicks."""
+        documents, places = batch.features[batch.mask], batch.positions[batch.mask][:, None] - 1
+        with torch.no_grad():
+            logs = self.log_observation(documents).gather(1, places)[:, 0] - math.log(self.settings.first)
+            weights = torch.exp(-logs.clamp_min(-math.log(self.settings.max_weight)))
+        weighted = batch.clicks * torch.ones_like(batch.clicks).masked_scatter(batch.mask, weights)
+        return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
+
+    def click_logits(self, batch: Batch) -> torch.Tensor:
+        """Score + log o, [lists, places]."""
+        documents, places = batch.features[batch.mask], batch.positions[batch.mask][:, None] - 1
+        scores, logs = score(self.ranker, batch), self.log_observation(documents).gather(1, places)[:, 0]
+        return scores + torch.zeros_like(scores).masked_scatter(batch.mask, logs)
+
+    def exposure(self, clicks: Clicks) -> Float64:
+        """Impressions times o_k(x), in units of the average document's at the first position, [entries]."""
+        return entry_observation(self.log_observation, clicks) * clicks.list_impressions / self.settings.first
+
+    def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
+        """The ranker's parameters; the observation's stay as they are."""
+        return [(1.0, list(self.ranker.parameters()))]

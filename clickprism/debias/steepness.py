@@ -1,0 +1,213 @@
+"""How fast the observation of each document falls with its position, learned from the log before a ranker is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal, final, get_args
+
+import numpy as np
+import torch
+from torch import nn
+
+from clickprism.batches import batches
+from clickprism.debias.document import chained
+from clickprism.debias.listwise import score, softmax_loss
+from clickprism.debias.penalty import penalised
+from clickprism.errors import SettingError
+from clickprism.rankers.linear import Linear
+from clickprism.rankers.mlp import MLP
+from clickprism.types import Batch, Clicks
+
+Shape = Literal["steepness", "positions"]
+BATCH: Final = 128
+LEARNING_RATE: Final = 0.05
+CLIP_NORM: Final = 5.0
+LEAST_LISTS: Final = 10  # with a click, on either side; fewer choose nothing
+
+
+@final
+@dataclass(frozen=True)
+class ObservationSettings:
+    """How the observation of documents is learned.
+
+    Attributes:
+        shape: "steepness" is log o_k(x) = s(x) b_k, a curve over positions that each document bends by a factor;
+            "positions" is log o_k(x) = b_k + d_k(x), a deviation for each position but the first.
+        hidden: units of the hidden layers of s or d; none for a linear one.
+        companion: those of the relevance that is learned beside, and thrown away.
+        penalties: on the mean square of the slope of log o, to choose from; the curve alone is always tried.
+        held_out: the share of queries whose clicks choose the penalty and when to stop.
+        lists: at most so many ranked lists are used, drawn at random.
+        epochs: over these, at most.
+        patience: stop after so many epochs without a better likelihood of the clicks that were held out.
+    """
+
+    shape: Shape = "steepness"
+    hidden: tuple[int, ...] = ()
+    companion: tuple[int, ...] = (64, 32)
+    penalties: tuple[float, ...] = (0.0, 0.003, 0.03)
+    held_out: float = 0.2
+    lists: int = 30_000
+    epochs: int = 60
+    patience: int = 6
+
+    def __post_init__(self) -> None:
+        if self.shape not in get_args(Shape):
+            raise SettingError("shape", self.shape, f"be one of {', '.join(get_args(Shape))}")
+        if self.hidden and min(self.hidden) < 1:
+            raise SettingError("hidden", self.hidden, "have at least one unit a layer")
+        if not self.companion or min(self.companion) < 1:
+            raise SettingError("companion", self.companion, "name at least one layer, each with at least one unit")
+        if not all(0 <= penalty < math.inf for penalty in self.penalties):
+            raise SettingError("penalties", self.penalties, "be finite and not negative")
+        if not 0 < self.held_out < 1:
+            raise SettingError("held_out", self.held_out, "be between 0 and 1")
+        for name in ("lists", "epochs", "patience"):
+            if getattr(self, name) < 1:
+                raise SettingError(name, getattr(self, name), "be at least 1")
+
+
+@final
+class DocumentObservation(nn.Module):
+    """Log o_k(x) relative to the first position, 0 there: the curve b, and how documents bend it or leave it."""
+
+    def __init__(self, settings: ObservationSettings, *, features: int, positions: int, flat: bool) -> None:
+        super().__init__()
+        self.shape = settings.shape
+        self.below = nn.Parameter(torch.linspace(0, -2, positions)[1:])
+        outputs = 1 if settings.shape == "steepness" else positions - 1
+        self.chain = nn.Sequential()
+        if not flat and positions > 1:
+            network = MLP(hidden=settings.hidden) if settings.hidden else Linear()
+            self.chain = chained(network.build(features), "lbd").anew(outputs)
+            for parameter in self.chain[-1].parameters():
+                nn.init.zeros_(parameter)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """[documents, features] to [documents, positions]."""
+        return self._logs(self.chain(features) if len(self.chain) else None, len(features))
+
+    def penalised(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same, and the mean square of its slope over documents and positions."""
+        raw, slope = penalised(self.chain, features, form="chain")
+        if self.shape == "steepness":
+            slope = slope * self.below.square().sum() / (len(self.below) + 1)
+        return self._logs(raw, len(features)), slope
+
+    def _logs(self, raw: torch.Tensor | None, documents: int) -> torch.Tensor:
+        below = self.below.expand(documents, -1)
+        if raw is not None:
+            below = self.below * (1 + raw).clamp_min(0.0) if self.shape == "steepness" else self.below + raw
+        return nn.functional.pad(below, (1, 0))
+
+    def steepness(self, features: torch.Tensor) -> torch.Tensor:
+        """s(x), [documents]; 1 where documents do not bend the curve."""
+        if self.shape == "positions" or len(self.chain) == 0:
+            return features.new_ones(len(features))
+        raw: torch.Tensor = self.chain(features)
+        return (1 + raw[:, 0]).clamp_min(0.0)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was tried: the penalty, the log-likelihood a session of the clicks held out, the epochs; inf: the curve."""
+
+    penalty: float
+    likelihood: float
+    epochs: int
+
+
+def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[DocumentObservation, tuple[Choice, ...]]:
+    """The observation that predicts clicks on queries held out best, of those that the penalties give.
+
+    maximise  sum_i c_i log softmax_i(u(x_i) + log o_k(x_i)) - penalty * mean ||d log o_k(x) / d x||^2
+
+    over the companion u, a network, and o. What a linear relevance cannot express would go into the observation: so u
+    is flexible whatever ranker is trained later. A log too small to hold anything out gets the curve alone.
+
+    Randomness is torch's: set its seed for the same result. The generator is left as it was.
+
+    Returns:
+        The chosen one, and all that were tried, the chosen first.
+    """
+    with torch.random.fork_rng(devices=[]):
+        seed = torch.initial_seed() % 2**63
+        learn, check = _split(clicks, settings, np.random.default_rng(seed))
+        penalties = (math.inf, *settings.penalties) if check is not None else (math.inf,)
+        found: list[tuple[Choice, DocumentObservation]] = []
+        for penalty in dict.fromkeys(penalties):
+            torch.manual_seed(seed)
+            found.append(_learn(learn, check, settings, penalty, clicks.max_position))
+    found.sort(key=lambda each: -each[0].likelihood)
+    return _frozen(found[0][1]), tuple(choice for choice, _ in found)
+
+
+def _frozen(observed: DocumentObservation) -> DocumentObservation:
+    """The same with buffers for parameters: nothing that trains it further will move it."""
+    for module in list(observed.modules()):
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            delattr(module, name)
+            module.register_buffer(name, parameter.detach())
+    return observed.eval()
+
+
+def _split(clicks: Clicks, settings: ObservationSettings, rng: np.random.Generator) -> tuple[Clicks, Clicks | None]:
+    """The ranked lists to learn from and those to check by, of other queries; None where there are too few."""
+    chosen = np.flatnonzero(np.diff(clicks.offsets) > 0)
+    if len(chosen) > settings.lists:
+        chosen = np.sort(rng.choice(chosen, settings.lists, replace=False))
+    kept = clicks.take(chosen).with_clicks()
+    held = rng.random(len(clicks.lists)) < settings.held_out
+    out = held[clicks.lists.list_of[kept.rows[kept.offsets[:-1]]]]
+    if min(out.sum(), (~out).sum()) < LEAST_LISTS:
+        return kept, None
+    return kept.take(~out), kept.take(out)
+
+
+def _learn(
+    learn: Clicks, check: Clicks | None, settings: ObservationSettings, penalty: float, positions: int
+) -> tuple[Choice, DocumentObservation]:
+    features = learn.lists.features.shape[1]
+    companion = MLP(hidden=settings.companion).build(features)
+    observed = DocumentObservation(settings, features=features, positions=positions, flat=penalty == math.inf)
+    groups = [list(companion.parameters()), [observed.below], list(observed.chain.parameters())]
+    optimiser = torch.optim.Adagrad([{"params": group} for group in groups if group], lr=LEARNING_RATE)
+    best, value, waited, at = observed.state_dict(), -math.inf, 0, 0
+    for epoch in range(1, settings.epochs + 1):
+        for batch in batches(learn, BATCH, shuffle=(int(torch.initial_seed() % 2**32), epoch)):
+            logits, slope = _logits(companion, observed, batch, penalised=0 < penalty < math.inf)
+            loss = softmax_loss(logits, batch.clicks, mask=batch.mask) + (penalty * slope if slope is not None else 0)
+            optimiser.zero_grad()
+            torch.autograd.backward(loss)
+            for group in optimiser.param_groups:
+                nn.utils.clip_grad_norm_(group["params"], CLIP_NORM)
+            optimiser.step()
+        likelihood = _likelihood(companion, observed, check) if check is not None else float(epoch)
+        if likelihood > value:
+            best = {key: tensor.clone() for key, tensor in observed.state_dict().items()}
+            value, waited, at = likelihood, 0, epoch
+        elif (waited := waited + 1) >= settings.patience:
+            break
+    observed.load_state_dict(best)
+    return Choice(penalty, value if check is not None else math.nan, at), observed
+
+
+def _logits(
+    companion: nn.Module, observed: DocumentObservation, batch: Batch, *, penalised: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """u(x) + log o_k(x), [lists, places], and the slope if it is penalised."""
+    documents, places = batch.features[batch.mask], batch.positions[batch.mask][:, None] - 1
+    logs, slope = observed.penalised(documents) if penalised else (observed(documents), None)
+    scores = score(companion, batch)
+    return scores + torch.zeros_like(scores).masked_scatter(batch.mask, logs.gather(1, places)[:, 0]), slope
+
+
+def _likelihood(companion: nn.Module, observed: DocumentObservation, check: Clicks) -> float:
+    total, lists = 0.0, 0
+    with torch.no_grad():
+        for batch in batches(check, 1024):
+            logits, _ = _logits(companion, observed, batch)
+            total -= float(softmax_loss(logits, batch.clicks, mask=batch.mask)) * len(batch.clicks)
+            lists += len(batch.clicks)
+    return total / lists
