@@ -22,7 +22,7 @@ from scipy.special import expit
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.observation.counts import Counts, count, require_clicks
 from clickprism.observation.pairs import LEAST_CLICKS, link, refuse_few
-from clickprism.types import Bool, Clicks, Float64, Int32, Int64, Lists
+from clickprism.types import Bool, Clicks, Float32, Float64, Int32, Int64, Lists
 from clickprism.users.coupled import CoupledUser
 from clickprism.users.pbm import PositionUser
 
@@ -242,7 +242,7 @@ class _Data:
         positions: how many there are but the first.
         bounds: the lines of the position k + 2 are those from `bounds[k]` to `bounds[k + 1]`.
         rows: the document of each line, [lines].
-        features: standardised, [lines, features].
+        features: standardised, in single precision, as there may be many, [lines, features].
         mean: of the features as they were, [features].
         scale: their standard deviations, [features].
         low: clicks at the position, [lines].
@@ -253,7 +253,7 @@ class _Data:
     positions: int
     bounds: Int64
     rows: Int64
-    features: Float64
+    features: Float32
     mean: Float64
     scale: Float64
     low: Float64
@@ -270,16 +270,18 @@ class _Data:
         low = low[counts.clicks[low] + counts.clicks[at_first[counts.rows[low]]] > 0]
         low = low[np.argsort(counts.positions[low], kind="stable")]
         high = at_first[counts.rows[low]]
-        features = lists.features[counts.rows[low]].astype(np.float64)
+        features = lists.features[counts.rows[low]]
         if not np.isfinite(features).all():
             raise DataError("features must be finite", remedy="Impute missing values first (normalise does)")
-        mean, scale = features.mean(axis=0), features.std(axis=0)
+        mean = features.mean(axis=0, dtype=np.float64)
+        features -= mean.astype(np.float32)
+        scale = np.sqrt(np.einsum("lf,lf->f", features, features, dtype=np.float64) / max(len(low), 1))
         scale = np.where(scale > 1e-9 * np.maximum(np.abs(mean), 1.0), scale, np.inf)
         return cls(
             counts.max_position - 1,
             np.searchsorted(counts.positions[low], np.arange(2, counts.max_position + 2)),
             counts.rows[low],
-            (features - mean) / scale,
+            features / scale.astype(np.float32),
             mean,
             scale,
             counts.clicks[low],
@@ -297,7 +299,7 @@ class _Data:
         """Logit q of every line."""
         logits = self.offset + np.repeat(fit[0], np.diff(self.bounds))
         for begin, end, slope in zip(self.bounds[:-1], self.bounds[1:], fit[1], strict=True):
-            logits[begin:end] += self.features[begin:end] @ slope
+            logits[begin:end] += self.features[begin:end] @ slope.astype(np.float32)
         return logits
 
     def value(self, fit: Fit) -> float:
@@ -338,14 +340,14 @@ class _Data:
         def loss(point: Float64) -> tuple[float, Float64]:
             logits, steps = self.logits(parts(point)), point[size:].reshape(-1, width)
             rest = self.both * expit(logits) - self.low
-            pairs = zip(self.bounds[:-1], self.bounds[1:], strict=True)
-            slopes = np.stack([rest[begin:end] @ self.features[begin:end] for begin, end in pairs])
+            short, pairs = rest.astype(np.float32), zip(self.bounds[:-1], self.bounds[1:], strict=True)
+            slopes = np.stack([short[begin:end] @ self.features[begin:end] for begin, end in pairs])
             slopes = np.concatenate([[curve @ slopes], slopes]) * unit[:, None] + weight[:, None] * steps
             value = self.both @ np.logaddexp(0.0, logits) - self.low @ logits + weight @ (steps**2).sum(axis=1) / 2
             return float(value), np.concatenate([self.sums(rest) / np.sqrt(bend), slopes.ravel()])
 
         start = np.zeros(size + (size + 1) * width)
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-10})
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-9})
         if not np.isfinite(found.fun) or found.nit >= STEPS:
             raise TrainingError(f"the effect has not settled after {found.nit} steps")
         return parts(found.x)
