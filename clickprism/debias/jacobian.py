@@ -79,14 +79,15 @@ class _Layers:
             x = step.forward(x)
         return x
 
-    def down(self, g: Tensor) -> _Path:
-        """Rows g at the input of the last layer, [count, width], down to the features."""
+    def down(self, g: Tensor) -> tuple[_Path, Tensor]:
+        """Rows g at the input of the last layer, [count, width], down to the features, and their squares there."""
         if not self.layers:
-            return _Path([g], g, torch.linalg.vecdot(g, g))
+            return _Path([g], g), torch.linalg.vecdot(g, g)
         rows = [g]
         for step in self.layers[:0:-1]:
             rows.append(step.pull(rows[-1]))
-        return _Path(rows, *self.layers[0].squares(rows[-1]))
+        below, squares = self.layers[0].squares(rows[-1])
+        return _Path(rows, below), squares
 
     def reset(self) -> None:
         """Forget all gradients."""
@@ -142,9 +143,8 @@ class _Squares(torch.autograd.Function):
             rows = [drawn @ weight if drawn.is_floating_point() else weight.index_select(0, drawn)]
         if isinstance(first := layers.all[0], LinearStep) and first is not layers.last:
             first.choose(len(rows) * layers.count)
-        ctx.paths = [layers.down(row) for row in rows]
+        ctx.paths, squares = zip(*(layers.down(row) for row in rows), strict=True)
         ctx.layers, ctx.drawn, ctx.shape = layers, drawn, z.shape
-        squares = [path.squares for path in ctx.paths]
         return squares[0] if drawn is not None else torch.stack(squares, -1)
 
     @staticmethod
@@ -172,7 +172,6 @@ class _Path:
 
     rows: list[Tensor]
     below: Tensor
-    squares: Tensor
 
 
 def last_layer(chain: nn.Sequential) -> nn.Linear:

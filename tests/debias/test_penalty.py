@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from itertools import product
 from typing import Any, Final, Literal, get_args
@@ -183,6 +185,22 @@ def test_samples_are_unbiased(form: Form, share: float, power: Literal[1, 2]) ->
     assert found[:, 0].std() > 0
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_slopes_may_have_parameters_of_their_own(form: Form) -> None:
+    """o = sigmoid(z + b): one output, so that no form draws; the penalty alone goes back, without z."""
+    torch.manual_seed(0)
+    chain, x = network(3, 1), torch.randn(5, 3, dtype=torch.float64)
+    shift = torch.tensor([0.7], dtype=torch.float64, requires_grad=True)
+    found = []
+    for each in ("autograd", form):
+        _, penalty = penalised(chain, x, form=each, slope=lambda z: log_sigmoid_slope(z + shift))
+        found.append(
+            torch.cat([g.flatten() for g in torch.autograd.grad(penalty, [shift, *list(chain.parameters())[:-1]])])
+        )
+    torch.testing.assert_close(found[1], found[0])
+    assert found[0][0] != 0
+
+
 def test_one_output_a_document_is_drawn_evenly() -> None:
     """Outputs with constant gradients k: of 8 documents each of the 4 outputs gets 2, so the penalty has no noise."""
     chain = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 4, bias=False))
@@ -290,6 +308,21 @@ def test_backward_twice_is_refused_and_a_kept_graph_gives_the_same() -> None:
     torch.testing.assert_close(torch.autograd.grad(loss, parameters), once)
     with pytest.raises(RuntimeError, match="second time"):
         torch.autograd.grad(loss, parameters)
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_what_a_step_leaves_is_freed_without_the_collector(form: Form) -> None:
+    """Even if nothing goes back: a graph that held itself would keep the activations of every batch."""
+    chain, x = network(3, 2), torch.randn(4, 3, dtype=torch.float64)
+    gc.collect()
+    gc.disable()
+    try:
+        z, penalty = penalised(chain, x, form=form, slope=log_sigmoid_slope)
+        node = weakref.ref(z.grad_fn)
+        del z, penalty
+        assert node() is None
+    finally:
+        gc.enable()
 
 
 def test_gradient_norms_measure_any_map() -> None:
