@@ -67,6 +67,8 @@ PANELS = {
 }
 CLAIMS = (("lbd_paper", "dla"), ("lbd_paper", "click"), ("lbd", "click"), ("lbd", "dla"), ("lbd", "lbd_paper"))
 
+PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)
+
 
 @dataclass(frozen=True)
 class Size:
@@ -98,9 +100,7 @@ class Size:
     )
     epochs: int = 100
     batch_size: int = 256
-    penalties: dict[str, tuple[float, ...]] = field(
-        default_factory=lambda: {"linear": (0.0, 0.1, 1.0, 10.0, 100.0), "mlp": (0.0, 0.001, 0.01, 0.1, 1.0)}
-    )
+    penalties: dict[str, tuple[float, ...]] = field(default_factory=lambda: {"linear": PENALTIES, "mlp": PENALTIES})
     drops: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.8, 1.0)
     maps: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6)
     map_seeds: int = 2
@@ -115,9 +115,9 @@ SIZES = {
         sessions=50,
         couplings=(0.0, 0.3, 0.6),
         seeds=(0, 1),
-        epochs=60,
+        epochs=40,
         batch_size=128,
-        penalties={"linear": (0.0, 0.1, 1.0, 10.0), "mlp": (0.0, 0.001, 0.01, 0.1)},
+        penalties={"linear": (0.0, 0.1, 1.0, 10.0), "mlp": (0.0, 0.1, 1.0, 10.0)},
         drops=(0.0, 0.3, 0.7, 1.0),
         maps=(0.0, 0.3, 0.6),
         map_seeds=1,

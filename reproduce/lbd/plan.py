@@ -68,8 +68,9 @@ class Plan:
         penalty, drop = setting
         settings: dict[str, Any] = {}
         if candidate.tuned != "none":
-            settings["penalty"] = penalty if candidate.tuned in ("both", "penalty") else 0.0
-            settings["drop"] = drop if candidate.tuned in ("both", "drop") else 0.0
+            drop = drop if candidate.tuned in ("both", "drop") else 0.0
+            penalised = candidate.tuned in ("both", "penalty") and drop < 1  # t = 1 learns no observation
+            settings = {"penalty": penalty if penalised else 0.0, "drop": drop}
         if candidate.method == "labels":
             world = replace(world, coupling=0.0)
         return Run(

@@ -26,8 +26,9 @@ LOG_SECONDS = 6.0
 PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
 PER_WEIGHT = 3e-10
 LISTS = {"mq2008": 470, "yahoo": 20_000, "istella-s": 19_000}
-FACTORS = {"lbd": 6.0, "lbd_paper": 3.0, "pair_debias": 30.0, "labels": 1.5}
-TICK = 0.3
+FACTORS = {"lbd": 1.3, "lbd_paper": 2.0, "pair_debias": 30.0, "labels": 1.5}
+OBSERVATION = 3e-3  # seconds a list in which `lbd` learns its observation
+TICK = 1.0
 
 
 def guess(run: Run) -> float:
@@ -44,7 +45,7 @@ def guess(run: Run) -> float:
     weights = sum(one * other for one, other in pairwise(widths)) if hidden else 0
     a_document = PER_DOCUMENT + PER_WEIGHT * weights
     seconds = FACTORS.get(run.method, 1.0) * run.epochs * 10 * lists * a_document
-    return seconds + (LOG_SECONDS if run.source == "effect" else 0.0)
+    return seconds + (LOG_SECONDS if run.source == "effect" else OBSERVATION * lists if run.method == "lbd" else 0.0)
 
 
 class Clock:
@@ -112,8 +113,15 @@ def perform_all(runs: Sequence[Run], *, out: Path, folder: Path | None, jobs: in
     start = time.perf_counter()
     tasks: list[Task] = [(work, (part, out, folder)) for part in chunks(left, clock)]
     with bar(what, len(left), expected) as show:
-        side_by_side(tasks, jobs, lambda: show(sum(done(run, out) for run in left)))
+        files = {path_of(run, out).name for run in left}
+        side_by_side(tasks, jobs, lambda: show(len(files & finished(out))))
     return time.perf_counter() - start
+
+
+def finished(out: Path) -> set[str]:
+    """The names of all result files."""
+    folder = out / "runs"
+    return set(os.listdir(folder)) if folder.is_dir() else set()
 
 
 def work(runs: Sequence[Run], out: Path, folder: Path | None) -> None:
@@ -134,8 +142,8 @@ def side_by_side(tasks: Sequence[Task], jobs: int, tick: Callable[[], None]) -> 
         try:
             open_tasks: set[Future[Any]] = {pool.submit(function, *arguments) for function, arguments in tasks}
             while open_tasks:
-                finished, open_tasks = wait(open_tasks, timeout=TICK, return_when="FIRST_COMPLETED")
-                for one in finished:
+                ended, open_tasks = wait(open_tasks, timeout=TICK, return_when="FIRST_COMPLETED")
+                for one in ended:
                     one.result()
                 tick()
         except BrokenProcessPool:

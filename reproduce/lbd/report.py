@@ -87,7 +87,7 @@ def tables(rows: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> list[s
             made.append(_methods(name, mine, expected if name == "table 1" else ()))
         elif name == "table 3":
             made.append(_tuned(mine, expected))
-        elif name in ("claims", "regret"):
+        elif name.startswith(("claims", "regret")):
             made.append(_by_coupling(name, mine))
     return made
 
@@ -139,6 +139,7 @@ def _by_coupling(name: str, rows: Sequence[Row]) -> str:
         body.append([f"{ranker}: {method}", *["" if row is None else figure(row) for row in several]])
     title = {
         "claims": f"Claims: differences in {LEADING}; the control is η = 0",
+        "claims, best epoch": f"Claims, best epoch by labelled validation: differences in {LEADING}",
         "regret": f"Regret: {LEADING} lost to the best λ and t in hindsight, by how they were chosen",
     }[name]
     return _html(title, ["", *[f"η = {coupling:g}" for coupling in couplings]], body)
@@ -162,7 +163,7 @@ def realised(results: Results) -> str:
 
 def figure(row: Row) -> str:
     """A cell: mean, standard error, mark."""
-    signed = row.table == "claims"
+    signed = row.table.startswith("claims")
     error = "" if row.se is None else f" ± {row.se:.4f}"
     mark = "" if not row.mark else " (best baseline)" if row.mark == "best baseline" else f" {row.mark}"
     return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + mark

@@ -143,7 +143,7 @@ def rows_of(results: Results) -> list[Row]:
             rows += panel(results, part, labels)
     if "figure 4" in parts:
         rows += heat_map(results) + regret(results)
-    return rows + claims(results) + plateau(results)
+    return rows + claims(results, "last") + claims(results, "best") + plateau(results)
 
 
 def table(results: Results, name: str, measures: Sequence[str], epoch: Epoch) -> list[Row]:
@@ -244,18 +244,18 @@ def regret(results: Results) -> list[Row]:
     return rows
 
 
-def claims(results: Results) -> list[Row]:
+def claims(results: Results, epoch: Epoch) -> list[Row]:
     """Differences that the paper, or we, claim, at every coupling: that at 0 is the control."""
-    rows = []
+    rows, name = [], "claims" if epoch == "last" else "claims, best epoch"
     for ranker in results.plan.size.rankers:
         for one, other in CLAIMS:
             for coupling in results.plan.couplings:
                 if not (results.has(one, ranker, coupling) and results.has(other, ranker, coupling)):
                     continue
                 first, second = (results.results(label, ranker, coupling) for label in (one, other))
-                gained = results.by_seed(first, LEADING) - results.by_seed(second, LEADING)
-                test = paired_t(results.by_query(first, LEADING), results.by_query(second, LEADING))
-                about = ("claims", results.plan.data, ranker, f"{one} - {other}", coupling)
+                gained = results.by_seed(first, LEADING, epoch) - results.by_seed(second, LEADING, epoch)
+                test = paired_t(results.by_query(first, LEADING, epoch), results.by_query(second, LEADING, epoch))
+                about = (name, results.plan.data, ranker, f"{one} - {other}", coupling)
                 row = Row(*about, results.setting(one, ranker, coupling), LEADING, *_mean(gained), len(gained))
                 rows.append(replace(row, mark=mark_of(test.difference, test.p_value), p_value=test.p_value))
     return rows

@@ -13,7 +13,7 @@ from reproduce.lbd.pool import Clock, perform_all, say, seconds_of, span
 from reproduce.lbd.report import as_text, summary_text, write_all
 from reproduce.lbd.rows import Results, Row, rows_of
 from reproduce.lbd.runs import done
-from reproduce.lbd.tune import settings_of, tune_all
+from reproduce.lbd.tune import known, settings_of, tune_all
 
 
 def reproduce(
@@ -60,11 +60,13 @@ def reproduce(
 
 def foresee(plan: Plan, out: Path, jobs: int) -> float:
     """Say how many runs there are in all and how long they will take; returns the seconds."""
-    size = plan.size
-    trials = sum(min(size.trials, len(plan.grid(ranker))) for ranker, _ in plan.tuning)
+    size, ready = plan.size, known(plan, out)
+    plan = replace(plan, tuned=settings_of(ready))
+    left_to_tune = [study for study in plan.tuning if study not in ready]
+    trials = sum(min(size.trials, len(plan.grid(ranker))) for ranker, _ in left_to_tune)
     tuning = [
         run
-        for study in plan.tuning
+        for study in left_to_tune
         for setting in plan.grid(study[0])[: size.trials]
         for run in plan.cell(*study, setting, seeds=size.tuning_seeds)
     ]

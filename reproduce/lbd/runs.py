@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from dataclasses import asdict, dataclass, field, replace
@@ -101,7 +102,7 @@ def perform(run: Run, out: Path, folder: Path | None) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.draft")
     try:
-        draft.write_text(json.dumps(result, separators=(",", ":")), encoding="utf-8")
+        draft.write_text(json.dumps(result, separators=(",", ":"), allow_nan=False), encoding="utf-8")
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -185,8 +186,8 @@ def held_out_likelihood(learner: Any, clicks: cp.Clicks) -> float | None:
     """Mean log-likelihood of a held-out list's clicks under the learner's softmax: needs no label, knows no gauge."""
     import torch
 
+    from clickprism.batches import batches
     from clickprism.debias.listwise import softmax_loss
-    from clickprism.training.batches import batches
 
     if learner is None:
         return None
@@ -198,10 +199,10 @@ def held_out_likelihood(learner: Any, clicks: cp.Clicks) -> float | None:
     return total / max(lists, 1)
 
 
-def chosen(fitted: Any) -> dict[str, Any]:
-    """What a method chose by itself, such as the penalty of `lbd`; nothing for the others."""
-    found = getattr(fitted.learner, "chosen", None)
-    return dict(found) if isinstance(found, dict) else {}
+def chosen(fitted: Any) -> list[dict[str, Any]]:
+    """The penalties that a method tried by itself, the chosen one first; none for most."""
+    tried = [asdict(choice) for choice in getattr(fitted.learner, "choices", ())]
+    return [{name: value if math.isfinite(value) else str(value) for name, value in one.items()} for one in tried]
 
 
 @dataclass(frozen=True, eq=False)

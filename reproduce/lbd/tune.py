@@ -6,6 +6,8 @@ in the paper; beside it stands what the likelihood of held-out clicks, which nee
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +15,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from reproduce.lbd.plan import Plan, Setting
-from reproduce.lbd.pool import Clock, bar, say, side_by_side, span
-from reproduce.lbd.runs import Run, done, perform
+from reproduce.lbd.plan import UNTUNED, Plan, Setting
+from reproduce.lbd.pool import Clock, bar, finished, say, side_by_side, span
+from reproduce.lbd.runs import Run, path_of, perform
 
 PATIENCE = 4  # a study ends after so many times its number of different trials
 
@@ -53,11 +55,15 @@ def tune_all(plan: Plan, *, out: Path, jobs: int) -> dict[tuple[str, float], Tun
     wanted = plan.tuning
     size = plan.size
     trials = {(ranker, coupling): min(size.trials, len(plan.grid(ranker))) for ranker, coupling in wanted}
-    possible = [
-        plan.cell(*study, setting, seeds=size.tuning_seeds) for study in wanted for setting in plan.grid(study[0])
-    ]
-    finished = [all(done(run, out) for run in runs) for runs in possible]
-    clock = Clock([run for runs, ready in zip(possible, finished, strict=True) if ready for run in runs], out)
+    clock = Clock(
+        [
+            run
+            for study in wanted
+            for setting in plan.grid(study[0])
+            for run in plan.cell(*study, setting, seeds=size.tuning_seeds)
+        ],
+        out,
+    )
     folds = len(plan.worlds(0.0, [0]))
     total = sum(trials.values())
     before = sum(len(_trials(plan, study, out)) for study in wanted)
@@ -67,13 +73,35 @@ def tune_all(plan: Plan, *, out: Path, jobs: int) -> dict[tuple[str, float], Tun
     expected = clock.total(examples, jobs) * max(total - before, 0) / max(len(wanted), 1)
     runs = f"{total} trials of {size.tuning_seeds * folds} runs in {len(wanted)} studies"
     say(f"tuning: {runs}, {min(before, total)} trials done before; about {span(expected)} with {jobs} at a time")
+    cells = {
+        study: [
+            {path_of(run, out).name for run in plan.cell(*study, setting, seeds=size.tuning_seeds)}
+            for setting in plan.grid(study[0])
+        ]
+        for study in wanted
+    }
+
+    def tried() -> int:
+        known = finished(out)
+        return sum(min(trials[study], sum(cell <= known for cell in mine)) for study, mine in cells.items())
+
     with bar("tuning", total, expected) as show:
         side_by_side(
             [(study_of, (plan, study, trials[study], out)) for study in wanted],
             jobs,
-            lambda: show(sum(min(trials[study], _cells(plan, study, out)) for study in wanted)),
+            lambda: show(tried()),
         )
     return {study: Tuning(*study, tuple(_trials(plan, study, out))) for study in wanted}
+
+
+def known(plan: Plan, out: Path) -> dict[tuple[str, float], Tuning]:
+    """The studies that are finished, from their files."""
+    found = {}
+    for study in plan.tuning:
+        trials = _trials(plan, study, out) if _path(plan, study, out).exists() else []
+        if len(trials) >= min(plan.size.trials, len(plan.grid(study[0]))):
+            found[study] = Tuning(*study, tuple(trials))
+    return found
 
 
 def settings_of(tunings: Mapping[tuple[str, float], Tuning]) -> dict[tuple[str, float], Setting]:
@@ -106,10 +134,14 @@ def study_of(plan: Plan, study: tuple[str, float], trials: int, out: Path) -> No
         kept.optimize(objective, n_trials=1, catch=())
 
 
-def _cells(plan: Plan, study: tuple[str, float], out: Path) -> int:
-    """How many cells of the grid have all their runs."""
-    cells = (plan.cell(*study, setting, seeds=plan.size.tuning_seeds) for setting in plan.grid(study[0]))
-    return sum(all(done(run, out) for run in runs) for runs in cells)
+def _path(plan: Plan, study: tuple[str, float], out: Path) -> Path:
+    """The file of a study; other settings make another one."""
+    ranker, coupling = study
+    size = plan.size
+    example = plan.cell(ranker, coupling, UNTUNED, seeds=1)[0]
+    choices = json.dumps([example.key, size.penalties[ranker], size.drops, size.seeds[: size.tuning_seeds]])
+    digest = hashlib.sha256(choices.encode()).hexdigest()[:12]
+    return out / "studies" / f"{plan.data}-{ranker}-{coupling:g}-{digest}.log"
 
 
 def _study(plan: Plan, study: tuple[str, float], out: Path, *, sampler: bool = False) -> Any:
@@ -118,11 +150,8 @@ def _study(plan: Plan, study: tuple[str, float], out: Path, *, sampler: bool = F
     from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    ranker, coupling = study
-    example = plan.cell(ranker, coupling, plan.grid(ranker)[0], seeds=1)[0]
-    folder = out / "studies"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{plan.data}-{ranker}-{coupling:g}-{example.key}.log"
+    path = _path(plan, study, out)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         storage = JournalStorage(JournalFileBackend(str(path)))

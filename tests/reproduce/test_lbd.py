@@ -19,13 +19,13 @@ from reproduce.lbd.runs import Run, World
 TINY = Size(
     queries=(60, 20, 30),
     sessions=40,
-    couplings=(0.0, 0.1),
+    couplings=(0.1,),
     seeds=(0, 1),
     rankers={"linear": {"name": "linear"}},
     epochs=3,
     batch_size=32,
     penalties={"linear": (0.0, 1.0)},
-    drops=(0.0, 1.0),
+    drops=(0.0, 0.5),
     maps=(0.1,),
     map_seeds=1,
     map_rankers=("linear",),
@@ -57,19 +57,20 @@ def test_the_key_is_that_of_the_settings_alone() -> None:
     assert len({run.key, *[other.key for other in others]}) == len(others) + 1
 
 
-def test_labels_know_no_coupling_and_cells_are_shared() -> None:
-    made = Plan("embedded", TINY, tuned={("linear", 0.3): (1.0, 1.0)})
+def test_what_is_the_same_run_is_shared() -> None:
+    made = Plan("embedded", TINY, tuned={("linear", 0.3): (1.0, 0.5)})
     assert made.of("labels", "linear", 0.3) == made.of("labels", "linear", 0.0)
     cells = {run.key for setting in made.grid("linear") for run in made.cell("linear", 0.3, setting, seeds=1)}
     for label, settings in {
-        "lbd_paper": {"penalty": 1.0, "drop": 1.0},
+        "lbd_paper": {"penalty": 1.0, "drop": 0.5},
         "lbd-lips": {"penalty": 1.0, "drop": 0.0},
-        "lbd-ber": {"penalty": 0.0, "drop": 1.0},
+        "lbd-ber": {"penalty": 0.0, "drop": 0.5},
         "unlimited": {"penalty": 0.0, "drop": 0.0},
     }.items():
         first = made.of(label, "linear", 0.3)[0]
         assert first.settings == settings
         assert first.key in cells
+    assert made.cell("linear", 0.3, (1.0, 1.0), seeds=1) == made.cell("linear", 0.3, (0.0, 1.0), seeds=1)
 
 
 def test_every_run_stands_once_and_in_the_order_of_its_log() -> None:
