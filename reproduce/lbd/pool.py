@@ -28,7 +28,7 @@ PER_WEIGHT = 3e-10
 LISTS = {"mq2008": 470, "yahoo": 20_000, "istella-s": 19_000}
 FACTORS = {"lbd": 1.3, "lbd_paper": 2.0, "pair_debias": 30.0, "labels": 1.5}
 OBSERVATION = 3e-3  # seconds a list in which `lbd` learns its observation
-TICK = 1.0
+TICK, EARLY = 1.0, 0.1  # seconds; the share of runs before which the time left is the one foreseen
 
 
 def guess(run: Run) -> float:
@@ -184,7 +184,7 @@ def bar(what: str, total: int, expected: float) -> Iterator[Callable[[int], None
             passed = time.perf_counter() - start
             if passed - shown[0] >= 30:
                 shown[0] = passed
-                rest = passed / count * (total - count) if count else expected
+                rest = passed / count * (total - count) if count > EARLY * total else max(expected - passed, 0.0)
                 say(f"{what}: {count} of {total}, {span(passed)} so far, about {span(rest)} left")
 
         yield line
