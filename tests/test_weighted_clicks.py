@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.batches import pad
 from clickprism.data.clicks import load_clicks, save_clicks
 from clickprism.debias import method
 from clickprism.errors import DataError
 from clickprism.rankers.linear import Linear
-from clickprism.batches import pad
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.training.trees import clicks_per_exposure

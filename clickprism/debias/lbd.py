@@ -30,10 +30,10 @@ class Decoupling:
     observation of a document falls below the first position, not what it is there. The penalty is the one under which
     clicks on queries held out are the most probable; the curve alone, without any document in it, is among the choices.
 
-    `first` says what no click can: how often the first result is looked at. At 1 the ranker learns c_1(x), which is
-    r(x) o_1(x), the click in the first place, just as clicks identify it. Below 1 the way in which a document bends the curve is
-    taken to hold for the first place too, and what that hides there is given back. The default lies between the two
-    ends of what is plausible, always and the .68 of eye tracking.
+    `first` says what no click can: how often the first result is looked at. At 1 the ranker learns c_1(x), the click in
+    the first place, just as clicks identify it. Below 1 the way in which a document bends the curve is taken to hold
+    for the first place too, and what that hides there is given back. The default lies between the two ends of what is
+    plausible, always and the .68 of eye tracking.
 
     Unbiased for relevance when o has this form, the companion can express relevance, documents that look alike stood
     at different positions, and `first` is right; for c_1 when it is 1.

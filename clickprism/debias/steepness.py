@@ -12,12 +12,12 @@ from torch import nn
 
 from clickprism.batches import batches
 from clickprism.debias.document import chained
-from clickprism.debias.listwise import score, softmax_loss
+from clickprism.debias.listwise import log_softmax, score, softmax_loss
 from clickprism.debias.penalty import penalised
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.types import Batch, Clicks
+from clickprism.types import Batch, Clicks, Float64
 
 Shape = Literal["steepness", "positions"]
 BATCH: Final = 128
@@ -46,7 +46,7 @@ class ObservationSettings:
     shape: Shape = "steepness"
     hidden: tuple[int, ...] = ()
     companion: tuple[int, ...] = (64, 32)
-    penalties: tuple[float, ...] = (0.0, 0.003, 0.03)
+    penalties: tuple[float, ...] = (0.0, 0.01)
     held_out: float = 0.2
     lists: int = 30_000
     epochs: int = 60
@@ -118,13 +118,22 @@ class Choice:
     epochs: int
 
 
+@dataclass(frozen=True, eq=False)
+class _Found:
+    choice: Choice
+    observed: DocumentObservation
+    likelihoods: Float64
+
+
 def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[DocumentObservation, tuple[Choice, ...]]:
-    """The observation that predicts clicks on queries held out best, of those that the penalties give.
+    """The observation under the least penalty that predicts clicks on queries held out as well as any.
 
     maximise  sum_i c_i log softmax_i(u(x_i) + log o_k(x_i)) - penalty * mean ||d log o_k(x) / d x||^2
 
     over the companion u, a network, and o. What a linear relevance cannot express would go into the observation: so u
-    is flexible whatever ranker is trained later. A log too small to hold anything out gets the curve alone.
+    is flexible whatever ranker is trained later. As well as any: the likelihood is not below the best by more than a
+    standard error. Too stiff an observation costs a ranker many times what too loose a one does. A log too small to
+    hold anything out gets the curve alone.
 
     Randomness is torch's: set its seed for the same result. The generator is left as it was.
 
@@ -134,13 +143,20 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     with torch.random.fork_rng(devices=[]):
         seed = torch.initial_seed() % 2**63
         learn, check = _split(clicks, settings, np.random.default_rng(seed))
-        penalties = (math.inf, *settings.penalties) if check is not None else (math.inf,)
-        found: list[tuple[Choice, DocumentObservation]] = []
-        for penalty in dict.fromkeys(penalties):
+        found = []
+        for penalty in sorted({math.inf, *(settings.penalties if check is not None else ())}):
             torch.manual_seed(seed)
             found.append(_learn(learn, check, settings, penalty, clicks.max_position))
-    found.sort(key=lambda each: -each[0].likelihood)
-    return _frozen(found[0][1]), tuple(choice for choice, _ in found)
+    best = max(found, key=lambda each: each.choice.likelihood)
+    chosen = next(each for each in found if _as_good(each.likelihoods, best.likelihoods))
+    others = [each.choice for each in found if each is not chosen]
+    return _frozen(chosen.observed), (chosen.choice, *others)
+
+
+def _as_good(one: Float64, best: Float64) -> bool:
+    """Whether one is not below the best by more than the standard error of the difference, list by list."""
+    gap = best - one
+    return float(gap.mean()) <= float(gap.std()) / math.sqrt(max(len(gap), 1))
 
 
 def _frozen(observed: DocumentObservation) -> DocumentObservation:
@@ -167,13 +183,14 @@ def _split(clicks: Clicks, settings: ObservationSettings, rng: np.random.Generat
 
 def _learn(
     learn: Clicks, check: Clicks | None, settings: ObservationSettings, penalty: float, positions: int
-) -> tuple[Choice, DocumentObservation]:
+) -> _Found:
     features = learn.lists.features.shape[1]
     companion = MLP(hidden=settings.companion).build(features)
     observed = DocumentObservation(settings, features=features, positions=positions, flat=penalty == math.inf)
     groups = [list(companion.parameters()), [observed.below], list(observed.chain.parameters())]
     optimiser = torch.optim.Adagrad([{"params": group} for group in groups if group], lr=LEARNING_RATE)
-    best, value, waited, at = observed.state_dict(), -math.inf, 0, 0
+    found = _Found(Choice(penalty, -math.inf, 0), observed, np.zeros(0))
+    best, waited = observed.state_dict(), 0
     for epoch in range(1, settings.epochs + 1):
         for batch in batches(learn, BATCH, shuffle=(int(torch.initial_seed() % 2**32), epoch)):
             logits, slope = _logits(companion, observed, batch, penalised=0 < penalty < math.inf)
@@ -183,14 +200,15 @@ def _learn(
             for group in optimiser.param_groups:
                 nn.utils.clip_grad_norm_(group["params"], CLIP_NORM)
             optimiser.step()
-        likelihood = _likelihood(companion, observed, check) if check is not None else float(epoch)
-        if likelihood > value:
+        likelihoods = np.full(1, epoch, dtype=np.float64) if check is None else _likelihoods(companion, observed, check)
+        if likelihoods.mean() > found.choice.likelihood:
             best = {key: tensor.clone() for key, tensor in observed.state_dict().items()}
-            value, waited, at = likelihood, 0, epoch
+            found = _Found(Choice(penalty, float(likelihoods.mean()), epoch), observed, likelihoods)
+            waited = 0
         elif (waited := waited + 1) >= settings.patience:
             break
     observed.load_state_dict(best)
-    return Choice(penalty, value if check is not None else math.nan, at), observed
+    return found
 
 
 def _logits(
@@ -203,11 +221,11 @@ def _logits(
     return scores + torch.zeros_like(scores).masked_scatter(batch.mask, logs.gather(1, places)[:, 0]), slope
 
 
-def _likelihood(companion: nn.Module, observed: DocumentObservation, check: Clicks) -> float:
-    total, lists = 0.0, 0
+def _likelihoods(companion: nn.Module, observed: DocumentObservation, check: Clicks) -> Float64:
+    """Log-likelihood of the clicks on each ranked list, [ranked lists]."""
+    found = []
     with torch.no_grad():
         for batch in batches(check, 1024):
             logits, _ = _logits(companion, observed, batch)
-            total -= float(softmax_loss(logits, batch.clicks, mask=batch.mask)) * len(batch.clicks)
-            lists += len(batch.clicks)
-    return total / lists
+            found.append((batch.clicks * log_softmax(logits, batch.mask)).sum(-1))
+    return torch.cat(found).double().numpy()

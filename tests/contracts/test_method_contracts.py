@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.batches import batches, pad
 from clickprism.debias import METHODS
 from clickprism.debias.base import Learner, NetworkMethod, TreeMethod
 from clickprism.errors import SettingError
@@ -19,14 +20,14 @@ from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.settings import build, plain, resolve
-from clickprism.batches import batches, pad
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Batch, Clicks, Lists
 
 CURVE = {"propensities": [1 / place for place in range(1, 13)]}
 TRUST = {"alpha": [1 / place for place in range(1, 13)], "beta": [0.02 / place for place in range(1, 13)]}
-NEEDED: dict[str, dict[str, Any]] = {"ipw": CURVE, "click_groups": CURVE, "affine": TRUST}
+QUICK = {"observation": {"epochs": 2, "companion": [4]}}
+NEEDED: dict[str, dict[str, Any]] = {"ipw": CURVE, "click_groups": CURVE, "affine": TRUST, "lbd": QUICK}
 RANKER_SETTINGS: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": [8, 4]},
     "lambdamart": {"trees": 5, "leaves": 4, "min_data_in_leaf": 5},

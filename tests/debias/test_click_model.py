@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.batches import pad
 from clickprism.debias.browsing import CERTAIN, Browsing, ByLastClick, ByPosition, Chain, Page
 from clickprism.debias.click_model import ModelName, NeuralClickModel, fresh_copy
 from clickprism.debias.pointwise import log_both, log_click
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.batches import pad
 from clickprism.types import Clicks, Float64, Lists
 from clickprism.users.base import Shown, User
 from clickprism.users.cascade import CascadeUser

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.batches import pad
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
-from clickprism.batches import pad
 from clickprism.types import Clicks, Lists
 
 

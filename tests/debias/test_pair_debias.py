@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.batches import pad
 from clickprism.debias.pair_debias import PairDebias, PairLearner
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear
-from clickprism.batches import pad
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Lists

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.batches import pad
 from clickprism.debias.pal import PositionAware
 from clickprism.debias.pointwise import log_click, start_odds
 from clickprism.debias.regression_em import Form, RegressionEM, RegressionLearner
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
-from clickprism.batches import pad
 from clickprism.types import Batch, Clicks, Lists
 
 RELEVANCE, THETA = (0.8, 0.5, 0.2), (0.9, 0.6, 0.3)

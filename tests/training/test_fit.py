@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from clickprism.batches import batches, pad
 from clickprism.debias.click import Click, ClickLearner
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
@@ -20,7 +21,6 @@ from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.batches import batches, pad
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings, Fitted, Scorer, Validation
 from clickprism.types import Batch, Clicks, JudgedLists, Lists, concatenate

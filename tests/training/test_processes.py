@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import nn
 
+from clickprism.batches import pad, shares
 from clickprism.debias.base import Learner
 from clickprism.debias.click import Click
 from clickprism.debias.click_groups import ClickGroups
@@ -30,7 +31,6 @@ from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.batches import pad, shares
 from clickprism.training.fit import fit
 from clickprism.training.processes import alone, joined, place, share_of_threads
 from clickprism.training.settings import FitSettings, Fitted, Scorer, Validation
