@@ -143,9 +143,10 @@ def claimed(rows: Sequence[Row]) -> Figure:
     axes.set_xticks(couplings)
     axes.set_xlabel("coupling η")
     axes.set_yscale("symlog", linthresh=LINEAR, linscale=1.0)
-    largest = max(abs(row.mean) + (row.se or 0.0) for row in rows)
-    ticks = [tick for tick in TICKS if tick <= 1.6 * max(largest, LINEAR)]
-    axes.set_yticks([*(-tick for tick in reversed(ticks)), 0, *ticks])
+    low, high = min(row.mean - (row.se or 0.0) for row in rows), max(row.mean + (row.se or 0.0) for row in rows)
+    low, high = min(1.5 * low, -0.6 * LINEAR), max(1.5 * high, 1.5 * LINEAR)
+    axes.set_ylim(low, high)
+    axes.set_yticks([tick for tick in (*(-tick for tick in reversed(TICKS)), 0, *TICKS) if low <= tick <= high])
     axes.yaxis.set_major_formatter("{x:+g}")
     axes.minorticks_off()
     axes.set_ylabel(f"difference in {LEADING}\n(logarithmic beyond {LINEAR:g})")
@@ -170,7 +171,7 @@ def heat_maps(rows: Sequence[Row]) -> Figure:
         for row in rows:
             if row.coupling == coupling and row.setting:
                 values[penalties.index(row.setting[0]), drops.index(row.setting[1])] = row.mean
-        high, low = np.nanmax(values), np.nanpercentile(values, 10)
+        high, low = np.nanmax(values), np.nanpercentile(values, 25)
         shade = np.clip((values - low) / max(high - low, 1e-9), 0, 1)
         columns_at, lines_at = np.arange(len(drops) + 1), np.arange(len(penalties) + 1)
         axes.pcolormesh(columns_at, lines_at, shade, cmap="Blues", vmin=-0.1, vmax=1.2)

@@ -70,7 +70,7 @@ def page(
             "± is the standard error over draws. Marks are of a paired t-test over queries, each averaged over draws, "
             "against the best baseline: + or - for p < .05, ++ or -- for p < .005.",
         ],
-        tables=[*tables(rows, expected), realised(results)],
+        tables=[*tables(rows, expected), *own_choices(results), realised(results)],
         pictures=pictures,
         settings=list(flat(asdict(plan.size))),
         seconds=span(seconds),
@@ -159,6 +159,19 @@ def realised(results: Results) -> str:
             body.append([f"η = {coupling:g}", *cells])
     head = ["coupling", "sd of w·x by draw", "correlation of the exponent with the grade", "share that is always seen"]
     return _html("Realised coupling", head, body)
+
+
+def own_choices(results: Results) -> list[str]:
+    """The penalties that `lbd` chose by held-out clicks: draws side by side."""
+    body = []
+    for ranker in results.plan.size.rankers:
+        for coupling in results.plan.couplings:
+            found = results.results("lbd", ranker, coupling) if results.has("lbd", ranker, coupling) else []
+            chosen = [str(result["chosen"][0]["penalty"]) for result in found if result["chosen"]]
+            if chosen:
+                body.append([f"{ranker}, η = {coupling:g}", ", ".join(chosen)])
+    head = ["setting", "penalty by draw; inf is the curve alone"]
+    return [_html("What lbd chose by held-out clicks", head, body)] if body else []
 
 
 def figure(row: Row) -> str:
