@@ -7,18 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from clickprism.debias import METHODS
 from reproduce.lbd.config import CANDIDATES, FOLDS, PANELS, TABLE, TABLE_COUPLING, Candidate, Size
 from reproduce.lbd.runs import Run, World
 
 Setting: TypeAlias = tuple[float, float]  # lambda, t
 PARTS = ("table 1", "table 3", "table 4", "figure 3a", "figure 3b", "figure 3c", "figure 4")
 UNTUNED: Setting = (0.0, 0.0)
-
-
-def known(label: str) -> bool:
-    """Whether this version of clickprism has the method of a candidate."""
-    return CANDIDATES[label].method in METHODS
 
 
 @dataclass(frozen=True)
@@ -50,8 +44,6 @@ class Plan:
     @property
     def tuning(self) -> list[tuple[str, float]]:
         """Rankers and couplings to tune LBD for."""
-        if not known("lbd_paper"):
-            return []
         couplings = set(self.couplings)
         if "table 3" in self.parts:
             couplings |= {TABLE_COUPLING, *self.size.couplings}
@@ -99,10 +91,10 @@ class Plan:
 
     @property
     def labels(self) -> list[str]:
-        """The candidates that the parts need and that this version has."""
+        """The candidates that the parts need."""
         tables = TABLE if "table 1" in self.parts or "table 4" in self.parts else ()
         wanted = {*tables, *(label for part in self.parts for label in PANELS.get(part, ()))}
-        return [label for label in CANDIDATES if label in wanted and known(label)]
+        return [label for label in CANDIDATES if label in wanted]
 
     def runs(self) -> list[Run]:
         """All runs but those of tuning, each once, in the order of their worlds."""
@@ -113,7 +105,7 @@ class Plan:
             for coupling in self.couplings_of(label)
             for run in self.of(label, ranker, coupling)
         ]
-        if "figure 4" in self.parts and known("lbd_paper"):
+        if "figure 4" in self.parts:
             wanted += [
                 run
                 for ranker in self.size.map_rankers

@@ -18,6 +18,7 @@ from reproduce.lbd.pool import span
 from reproduce.lbd.rows import Results, Row
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
+WIDE = 7.5  # inches, from which a figure takes a line of the page
 PAPER_DATA = {"yahoo": "Yahoo!", "istella-s": "Istella-S"}
 
 
@@ -28,8 +29,9 @@ def write_all(results: Results, rows: Sequence[Row], expected: Sequence[Mapping[
     _write(out / "summary.json", summary_text(rows))
     pictures = {}
     for name, (caption, figure) in figures_of(results, rows).items():
-        pictures[caption] = svg(figure, title=caption)
-        _write(out / "figures" / f"{name}.svg", pictures[caption])
+        picture = svg(figure, title=caption)
+        pictures[caption] = picture, figure.get_figwidth() > WIDE
+        _write(out / "figures" / f"{name}.svg", picture)
     _write(out / "report.html", page(results, rows, expected, pictures, seconds=seconds))
     return out / "report.html"
 
@@ -52,7 +54,7 @@ def page(
     results: Results,
     rows: Sequence[Row],
     expected: Sequence[Mapping[str, Any]],
-    pictures: Mapping[str, str],
+    pictures: Mapping[str, tuple[str, bool]],
     *,
     seconds: float,
 ) -> str:
@@ -68,7 +70,7 @@ def page(
             f"the clicks; {plan.size.sessions} sessions a query; {plan.size.epochs} epochs, of which the last counts. "
             "Tables named “best epoch” take the epoch that is best by labelled validation instead.",
             "± is the standard error over draws. Marks are of a paired t-test over queries, each averaged over draws, "
-            "against the best baseline: + or - for p < .05, ++ or -- for p < .005.",
+            "against the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005.",
         ],
         tables=[*tables(rows, expected), *own_choices(results), realised(results)],
         pictures=pictures,
@@ -83,8 +85,11 @@ def tables(rows: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> list[s
     made = []
     for name in dict.fromkeys(row.table for row in rows):
         mine = [row for row in rows if row.table == name]
-        if name.startswith(("table 1", "table 4")):
+        if name.startswith("table 1"):
             made.append(_methods(name, mine, expected if name == "table 1" else ()))
+        elif name.startswith("table 4"):
+            rankers = dict.fromkeys(row.ranker for row in mine)
+            made += [_methods(name, [row for row in mine if row.ranker == ranker], ()) for ranker in rankers]
         elif name == "table 3":
             made.append(_tuned(mine, expected))
         elif name.startswith(("claims", "regret")):
@@ -178,7 +183,7 @@ def figure(row: Row) -> str:
     """A cell: mean, standard error, mark."""
     signed = row.table.startswith("claims")
     error = "" if row.se is None else f" ± {row.se:.4f}"
-    mark = "" if not row.mark else " (best baseline)" if row.mark == "best baseline" else f" {row.mark}"
+    mark = "" if not row.mark else " *" if row.mark == "best baseline" else f" {row.mark}"
     return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + mark
 
 
@@ -202,4 +207,5 @@ def as_text(rows: Sequence[Row]) -> str:
             for row in mine:
                 where = "" if name == "table 1" else f" η = {row.coupling:g}"
                 lines.append(f"  {RANKERS[row.ranker]:14} {row.method:22}{where:9} {figure(row)}")
+    lines += ["", "± over draws; * the best baseline; + or - for p < .05, ++ or -- for p < .005, paired over queries"]
     return "\n".join(lines).strip()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
-from reproduce.lbd import expected, plan, pool, runs
+from reproduce.lbd import expected, pool, runs
 from reproduce.lbd.__main__ import main, parser, plan_of
 from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, SIZES, TABLE, Size
 from reproduce.lbd.plan import PARTS, Plan
@@ -273,4 +273,3 @@ def test_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 def test_quick_is_foreseen_to_be_quick(tmp_path: Path) -> None:
     assert foresee(Plan("embedded", SIZES["quick"]), tmp_path, 2) < 600
-    assert plan.known("click")
