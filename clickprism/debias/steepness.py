@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, final, get_args
 
 import numpy as np
@@ -14,7 +14,7 @@ from clickprism.batches import batches
 from clickprism.debias.document import chained
 from clickprism.debias.listwise import log_softmax, score, softmax_loss
 from clickprism.debias.penalty import penalised
-from clickprism.errors import SettingError
+from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.types import Batch, Clicks, Float64
@@ -111,7 +111,13 @@ class DocumentObservation(nn.Module):
 
 @dataclass(frozen=True)
 class Choice:
-    """What was tried: the penalty, the log-likelihood a session of the clicks held out, the epochs; inf: the curve."""
+    """What was tried.
+
+    Attributes:
+        penalty: inf for the curve alone.
+        likelihood: the log-likelihood a session of the clicks held out; nan where none were.
+        epochs: of training, up to the best.
+    """
 
     penalty: float
     likelihood: float
@@ -133,7 +139,7 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     over the companion u, a network, and o. What a linear relevance cannot express would go into the observation: so u
     is flexible whatever ranker is trained later. As well as any: the likelihood is not below the best by more than a
     standard error. Too stiff an observation costs a ranker many times what too loose a one does. A log too small to
-    hold anything out gets the curve alone.
+    hold anything out gets the curve alone, and so does one with a single position.
 
     Randomness is torch's: set its seed for the same result. The generator is left as it was.
 
@@ -143,14 +149,20 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     with torch.random.fork_rng(devices=[]):
         seed = torch.initial_seed() % 2**63
         learn, check = _split(clicks, settings, np.random.default_rng(seed))
+        bent = settings.penalties if check is not None and clicks.max_position > 1 else ()
         found = []
-        for penalty in sorted({math.inf, *(settings.penalties if check is not None else ())}):
+        for penalty in sorted({math.inf, *bent}):
             torch.manual_seed(seed)
             found.append(_learn(learn, check, settings, penalty, clicks.max_position))
+    found = [each for each in found if each.choice.likelihood > -math.inf and each.observed.below.isfinite().all()]
+    if not found:
+        raise TrainingError("the observation of documents is not finite. Look for very large features (normalise them)")
     best = max(found, key=lambda each: each.choice.likelihood)
     chosen = next(each for each in found if _as_good(each.likelihoods, best.likelihoods))
-    others = [each.choice for each in found if each is not chosen]
-    return _frozen(chosen.observed), (chosen.choice, *others)
+    tried = [chosen.choice, *(each.choice for each in found if each is not chosen)]
+    if check is None:
+        tried = [replace(choice, likelihood=math.nan) for choice in tried]
+    return _frozen(chosen.observed), tuple(tried)
 
 
 def _as_good(one: Float64, best: Float64) -> bool:
