@@ -62,6 +62,11 @@ class Decoupling:
         if not 1 <= self.max_weight < math.inf:
             raise SettingError("max_weight", self.max_weight, "be at least 1")
 
+    @property
+    def unit(self) -> float:
+        """The observation of the average document at the first position, after dropping: weights are 1 there."""
+        return self.drop + (1 - self.drop) * self.first
+
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DecoupledLearner:
         """A learner with the observation that the log gives."""
         return DecoupledLearner(self, ranker, clicks, *learn_observation(clicks, self.observation))
@@ -103,7 +108,7 @@ class DecoupledLearner(DocumentLearner):
         """Softmax cross entropy on the weighted clicks."""
         documents, places = batch.features[batch.mask], batch.positions[batch.mask][:, None] - 1
         with torch.no_grad():
-            logs = self.log_observation(documents).gather(1, places)[:, 0] - math.log(self.settings.first)
+            logs = self.log_observation(documents).gather(1, places)[:, 0] - math.log(self.settings.unit)
             weights = torch.exp(-logs.clamp_min(-math.log(self.settings.max_weight)))
         weighted = batch.clicks * torch.ones_like(batch.clicks).masked_scatter(batch.mask, weights)
         return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
@@ -116,7 +121,7 @@ class DecoupledLearner(DocumentLearner):
 
     def exposure(self, clicks: Clicks) -> Float64:
         """Impressions times o_k(x), in units of the average document's at the first position, [entries]."""
-        return entry_observation(self.log_observation, clicks) * clicks.list_impressions / self.settings.first
+        return entry_observation(self.log_observation, clicks) * clicks.list_impressions / self.settings.unit
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The ranker's parameters; the observation's stay as they are."""
