@@ -1,0 +1,168 @@
+"""A training step of LBD over the step of DLA: the same network, batch and data, in turns; and what a sample costs.
+
+`python -m benchmarks lbd_step` prints every form of the penalty, and what `lbd` takes once to learn its observation.
+A step is what training does with a batch: the loss, its gradient, the clipping and the optimiser; one thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from statistics import median
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from benchmarks.base import Result
+from clickprism.batches import shares
+from clickprism.data.normalise import normalised
+from clickprism.data.synthetic import SyntheticSettings, synthetic
+from clickprism.debias.base import Learner, NetworkMethod
+from clickprism.debias.dla import DualLearning
+from clickprism.debias.lbd import Decoupling
+from clickprism.debias.lbd_paper import LipschitzBernoulli
+from clickprism.debias.steepness import ObservationSettings
+from clickprism.evaluation.measures import Measure, evaluate
+from clickprism.evaluation.significance import differences, interval
+from clickprism.rankers.mlp import MLP
+from clickprism.training.fit import fit
+from clickprism.training.network import _Loop, _optimiser, torch_set_for
+from clickprism.training.processes import Group
+from clickprism.training.settings import FitSettings
+from clickprism.types import Clicks, Dataset, Float64
+from clickprism.users.coupled import CoupledUser
+from clickprism.users.logs import SimulationSettings, simulate
+
+MOST: Final = 3.0
+ROUNDS: Final = 9
+SLOW: Final = {"chain", "autograd"}  # these take part in every third round
+HIDDEN: Final = ((512, 256, 128), (64, 32))
+WIDTHS: Final = (64, 700)
+SIZES: Final = (64, 256)
+DEFAULT: Final = "lbd_paper"
+FORMS: Final[dict[str, NetworkMethod]] = {
+    "dla": DualLearning(),
+    DEFAULT: LipschitzBernoulli(),
+    "output": LipschitzBernoulli(form="output", share=1.0),
+    "projection": LipschitzBernoulli(form="projection", share=1.0),
+    "chain": LipschitzBernoulli(form="chain", share=1.0),
+    "autograd": LipschitzBernoulli(form="autograd", share=1.0),
+    "lbd": Decoupling(observation=ObservationSettings(lists=500, epochs=1)),
+}
+SAMPLED: Final = LipschitzBernoulli(penalty=0.03, drop=0.0)
+SEEDS: Final = (0, 1, 2)
+EPOCHS: Final = 30
+SLACK: Final = 0.003
+MEASURE: Final = Measure.parse("nDCG(exp)@10")
+LOG: Final = SimulationSettings(frequency="each")
+Case: TypeAlias = tuple[tuple[int, ...], int, int]
+
+
+def run() -> list[Result]:
+    """The default penalty within three steps of DLA, everywhere; and its ranker not below that of the exact one."""
+    data = _data(train=2000, test=3000)
+    clicks = simulate(data.train, CoupledUser(eta=0.3), sessions=100, seed=0, settings=LOG).clicks
+    results = []
+    for case in product(HIDDEN, WIDTHS, SIZES):
+        spent = steps(clicks, *case)
+        _print(case, spent)
+        name = f"lbd_paper, {_named(case)}"
+        unit = "CPU ms a step; peer: dla"
+        results.append(Result(name, spent[DEFAULT], spent["dla"], 1 / MOST, unit, higher_is_better=False))
+    _print_learning(clicks)
+    return [*results, *quality(data)]
+
+
+def steps(clicks: Clicks, hidden: tuple[int, ...], width: int, size: int) -> dict[str, float]:
+    """The median CPU milliseconds of a step by each method, the methods in turns."""
+    if width != clicks.lists.features.shape[1]:
+        drawn = np.random.default_rng(0).uniform(-1, 1, (clicks.lists.documents, width)).astype(np.float32)
+        clicks = replace(clicks, lists=replace(clicks.lists, features=drawn))
+    settings = FitSettings(threads=1, batch_size=size)
+    spent: dict[str, list[float]] = {name: [] for name in FORMS}
+    with torch_set_for(settings):
+        step = {name: _step(clicks, method, hidden, settings) for name, method in FORMS.items()}
+        for each in range(ROUNDS + 1):
+            for name in FORMS:
+                if name not in SLOW or each % 3 == 0:
+                    start = time.process_time()
+                    step[name]()
+                    spent[name].append(1e3 * (time.process_time() - start))
+    return {name: median(times[1:]) for name, times in spent.items()}
+
+
+def _step(
+    clicks: Clicks, method: NetworkMethod, hidden: tuple[int, ...], settings: FitSettings
+) -> Callable[[], object]:
+    """One step on the first batch of the log, as the training loop takes it."""
+    learner = _learner(clicks, method, hidden)
+    optimiser = _optimiser(learner, settings)
+    loop = _Loop(learner, optimiser, clicks, settings=settings, validation=None, group=Group())
+    share = next(shares(clicks, settings.batch_size))
+    learner.train()
+    return lambda: loop._step(share, "in the benchmark")
+
+
+def _learner(clicks: Clicks, method: NetworkMethod, hidden: tuple[int, ...]) -> Learner:
+    return method.learner(MLP(hidden=hidden).build(clicks.lists.features.shape[1]), clicks)
+
+
+def quality(data: Dataset) -> list[Result]:
+    """Rankers by the sampled penalty against those by the exact one, under a penalty that matters, query by query."""
+    exact, unpenalised = replace(SAMPLED, form="chain", share=1.0), replace(SAMPLED, penalty=0.0)
+    values: dict[LipschitzBernoulli, list[Float64]] = {SAMPLED: [], exact: [], unpenalised: []}
+    for seed in SEEDS:
+        clicks = simulate(data.train, CoupledUser(eta=0.3), sessions=100, seed=seed, settings=LOG).clicks
+        settings = FitSettings(threads=1, epochs=EPOCHS, seed=seed)
+        for method, found in values.items():
+            fitted = fit(clicks, method=method, ranker=MLP(hidden=(64, 32)), settings=settings, show=False)
+            found.append(evaluate(data.test, fitted.model.score(data.test.lists), MEASURE)[MEASURE])
+    sampled, full, free = (np.stack(each) for each in values.values())
+    gap, gain = interval(differences(sampled, full)), interval(differences(full, free))
+    mean = float(np.nanmean(full))
+    _say(f"exact - no penalty: {gain.mean:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})")
+    _say(f"sampled - exact: {gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}), exact {mean:.4f}")
+    unit = "nDCG(exp)@10, paired; peer: exact penalty"
+    return [
+        Result("sampled penalty, high end", mean + gap.high, mean, 1.0, unit),
+        Result("sampled penalty, low end", mean + gap.low, mean - SLACK, 1.0, f"{unit} less {SLACK}"),
+    ]
+
+
+def _data(*, train: int, test: int) -> Dataset:
+    made = synthetic(SyntheticSettings(train_queries=train, validation_queries=10, test_queries=test))
+    return normalised(made, "quantile")[0]
+
+
+def _named(case: Case) -> str:
+    hidden, width, size = case
+    return f"{'-'.join(map(str, hidden))}, {width} features, {size} lists"
+
+
+def _print(case: Case, spent: dict[str, float]) -> None:
+    """Every form as a multiple of DLA, on standard error."""
+    ratios = ", ".join(f"{name} {value / spent['dla']:.2f}" for name, value in spent.items() if name != "dla")
+    _say(f"{_named(case)}: dla {spent['dla']:.2f} ms; over it: {ratios}")
+
+
+def _print_learning(clicks: Clicks) -> None:
+    """What `lbd` takes once, before its ranker is trained, beside an epoch of DLA."""
+    start = time.process_time()
+    with torch_set_for(FitSettings(threads=1)):
+        _learner(clicks, Decoupling(), HIDDEN[0])
+    once = time.process_time() - start
+    for hidden in HIDDEN:
+        settings = FitSettings(threads=1, epochs=3)
+        fitted = fit(clicks, method=DualLearning(), ranker=MLP(hidden=hidden), settings=settings, show=False)
+        epoch = median(record.seconds for record in fitted.history)
+        _say(
+            f"lbd learns its observation once, from {len(clicks)} lists: {once:.1f} CPU s; an epoch of dla, "
+            f"{'-'.join(map(str, hidden))}: {epoch:.2f} s"
+        )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
