@@ -1,0 +1,343 @@
+"""The form of LBD that wins: its observation, weights and exposure by hand, how the penalty is chosen, and trees."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clickprism.batches import pad
+from clickprism.debias import steepness
+from clickprism.debias.click import Click
+from clickprism.debias.lbd import DecoupledLearner, Decoupling
+from clickprism.debias.listwise import softmax_loss
+from clickprism.debias.steepness import DocumentObservation, ObservationSettings, learn_observation
+from clickprism.errors import SettingError, TrainingError
+from clickprism.rankers.lambdamart import LambdaMART
+from clickprism.rankers.linear import Linear
+from clickprism.rankers.mlp import MLP
+from clickprism.training import trees
+from clickprism.training.fit import fit
+from clickprism.training.settings import FitSettings
+from clickprism.types import Clicks, Float64, Lists, concatenate
+
+QUICK = ObservationSettings(companion=(4,), epochs=3)
+STEEPNESS = np.array([1.0, 1.5, 0.0])  # of the three documents of `one_list`: 1 + x / 2, never below 0
+BELOW = np.array([0.0, math.log(0.5), math.log(0.25)])
+
+
+def one_list() -> Clicks:
+    """Documents with features 0, 1 and -4, at places 1 to 3; clicked 3, 1 and 2 times in four sessions."""
+    lists = Lists(np.array([[0.0], [1.0], [-4.0]], dtype=np.float32), np.array([0, 3]), np.array(["q"]))
+    places = np.arange(1, 4, dtype=np.int32)
+    return Clicks(lists, np.array([0, 3]), np.arange(3), places, np.array([3, 1, 2]), np.array([4]))
+
+
+def by_hand(**settings: Any) -> DecoupledLearner:
+    """s(x) = 1 + x / 2, b = log(1, 1/2, 1/4), and a ranker whose score is x."""
+    observed = DocumentObservation(ObservationSettings(), features=1, positions=3, flat=False)
+    ranker = Linear().build(1)
+    with torch.no_grad():
+        observed.below.copy_(torch.from_numpy(BELOW[1:]))
+        observed.chain.get_parameter("0.weight").fill_(0.5)
+        ranker.get_parameter("output.weight").fill_(1.0)
+    return DecoupledLearner(Decoupling(**settings), ranker, one_list(), observed, ())
+
+
+def log_observation(first: float) -> Float64:
+    """s(x) (log o_1 + b_k), [documents, positions], where the average s, 5 / 6, has log o_1 = log first."""
+    logs: Float64 = STEEPNESS[:, None] * (math.log(first) / STEEPNESS.mean() + BELOW)
+    return logs
+
+
+def scattered(observed: DocumentObservation) -> DocumentObservation:
+    with torch.no_grad():
+        for parameter in observed.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    return observed
+
+
+def features_of(clicks: Clicks) -> torch.Tensor:
+    return torch.from_numpy(clicks.lists.features)
+
+
+@pytest.mark.parametrize("first", [1.0, 0.8, 0.5])
+def test_the_observation_by_hand(first: float) -> None:
+    learner, features = by_hand(first=first), features_of(one_list())
+    logs = learner.log_observation(features).double().detach().numpy()
+    assert logs == pytest.approx(log_observation(first), abs=1e-6)
+    assert np.exp(logs[:, 0].mean()) == pytest.approx(first)
+    relative = logs - logs[:, :1]
+    assert learner.observation() == pytest.approx(np.exp(relative.mean(0)), rel=1e-6)
+    assert learner.observation() == pytest.approx(np.array([1, 0.5, 0.25]) ** (5 / 6), rel=1e-6)
+    assert torch.equal(learner.log_observation(features[None, :, None])[0, :, 0], learner.log_observation(features))
+
+
+def test_a_deviation_for_each_position_by_hand() -> None:
+    """log o_k(x) = b_k + d_k(x) below the first; no document is steeper than another, so all have `first` there."""
+    observed = DocumentObservation(ObservationSettings(shape="positions"), features=1, positions=3, flat=False)
+    with torch.no_grad():
+        observed.below.copy_(torch.tensor([-1.0, -2.0]))
+        observed.chain.get_parameter("0.weight").copy_(torch.tensor([[0.5], [-0.25]]))
+    features = features_of(one_list())
+    assert observed(features).tolist() == [[0, -1, -2], [0, -0.5, -2.25], [0, -3, -1]]
+    learner = DecoupledLearner(Decoupling(first=0.5), Linear().build(1), one_list(), observed, ())
+    expected = observed(features) + math.log(0.5)
+    assert torch.allclose(learner.log_observation(features), expected)
+
+
+def test_the_loss_by_hand() -> None:
+    """Each click weighs first / o; the third document is always seen, and so weighs `first`."""
+    first, scores = 0.8, np.array([0.0, 1.0, -4.0])
+    weights = first / np.exp(np.diag(log_observation(first)))
+    assert weights[2] == pytest.approx(0.8)
+    shares = scores - np.log(np.exp(scores).sum())
+    batch = pad(one_list(), np.arange(1))
+    expected = -(np.array([3, 1, 2]) * weights * shares).sum()
+    assert by_hand(first=first).loss(batch)["ranking"].item() == pytest.approx(expected, rel=1e-5)
+    cut = -(np.array([3, 1, 2]) * np.minimum(weights, 1.2) * shares).sum()
+    assert weights[1] > 1.2
+    assert by_hand(first=first, max_weight=1.2).loss(batch)["ranking"].item() == pytest.approx(cut, rel=1e-5)
+    logits = by_hand(first=first).click_logits(batch)[0].detach().double().numpy()
+    assert logits == pytest.approx(scores + np.diag(log_observation(first)), abs=1e-6)
+
+
+@pytest.mark.parametrize("first", [1.0, 0.8])
+def test_exposure_is_in_units_of_the_first_position(first: float) -> None:
+    exposure = by_hand(first=first).exposure(one_list())
+    assert exposure == pytest.approx(4 * np.exp(np.diag(log_observation(first))) / first, rel=1e-6)
+
+
+def test_clicks_in_the_first_place_stay_as_they_are_when_it_is_always_seen(clicks: Clicks) -> None:
+    torch.manual_seed(0)
+    observed = scattered(DocumentObservation(QUICK, features=5, positions=12, flat=False))
+    learner = DecoupledLearner(Decoupling(first=1.0), MLP(hidden=(4,)).build(5), clicks, observed, ())
+    batch = pad(clicks, np.arange(20))
+    batch = replace(batch, clicks=batch.clicks * (batch.positions == 1))
+    assert (
+        learner.loss(batch)["ranking"].item() == Click().learner(learner.ranker, clicks).loss(batch)["ranking"].item()
+    )
+    top = clicks.positions == 1
+    assert np.array_equal(learner.exposure(clicks)[top], clicks.list_impressions[top])
+
+
+def test_dropping_leaves_a_mixture_and_all_of_it_is_click() -> None:
+    batch, seen = pad(one_list(), np.arange(1)), np.exp(log_observation(0.8))
+    some = by_hand(drop=0.25)
+    found = some.log_observation(features_of(one_list())).exp().detach().double().numpy()
+    assert found == pytest.approx(0.25 + 0.75 * seen, rel=1e-5)
+    assert some.exposure(one_list()) == pytest.approx(4 * np.diag(0.25 + 0.75 * seen) / 0.85, rel=1e-5)
+    dropped = by_hand(drop=1.0)
+    plain = Click().learner(dropped.ranker, one_list())
+    assert dropped.loss(batch)["ranking"].item() == plain.loss(batch)["ranking"].item()
+    assert torch.equal(dropped.click_logits(batch), plain.click_logits(batch))
+    assert dropped.exposure(one_list()).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("hidden", [(), (6, 4)], ids=["linear", "mlp"])
+@pytest.mark.parametrize("shape", ["steepness", "positions"])
+def test_the_penalty_is_the_mean_square_of_the_slope(shape: Any, hidden: tuple[int, ...]) -> None:
+    """Over documents and positions, as autograd finds it; the first position has none and counts in steepness."""
+    torch.manual_seed(0)
+    settings = ObservationSettings(shape=shape, hidden=hidden)
+    observed = scattered(DocumentObservation(settings, features=3, positions=4, flat=False))
+    x = (0.3 * torch.randn(20, 3)).requires_grad_()
+    logs, slope = observed.penalised(x.detach())
+    assert torch.allclose(logs, observed(x), atol=1e-6)
+    if shape == "steepness":
+        assert (observed.steepness(x) > 0).all()
+    columns = observed(x).unbind(-1)[1:]
+    squares = [torch.autograd.grad(each.sum(), x, retain_graph=True)[0].square().sum(-1) for each in columns]
+    positions = 4 if shape == "steepness" else 3
+    assert slope.item() == pytest.approx(torch.stack(squares).sum().item() / 20 / positions, rel=1e-4)
+
+
+@pytest.mark.parametrize("hidden", [(), (6, 4)], ids=["linear", "mlp"])
+@pytest.mark.parametrize("shape", ["steepness", "positions"])
+def test_all_documents_start_alike(shape: Any, hidden: tuple[int, ...]) -> None:
+    settings, x = ObservationSettings(shape=shape, hidden=hidden), torch.randn(7, 3)
+    for flat in (False, True):
+        observed = DocumentObservation(settings, features=3, positions=4, flat=flat)
+        assert torch.equal(observed(x), torch.cat([torch.zeros(1), observed.below]).expand(7, 4))
+        assert torch.equal(observed.steepness(x), torch.ones(7))
+        assert (len(observed.chain) == 0) is flat
+
+
+def test_as_good_is_within_one_standard_error() -> None:
+    """Gaps 0, 2 and 1, 1 have mean 1; their deviations 1 and 0, over the root of 2, are .71 and 0."""
+    best = np.array([0.0, 0.0])
+    assert not steepness._as_good(best - [0, 2], best)
+    assert not steepness._as_good(best - [1, 1], best)
+    assert steepness._as_good(best - [2, -1], best)  # mean .5, error 1.5 / 1.41
+    assert steepness._as_good(best + 1, best)
+    assert steepness._as_good(best, best)
+
+
+def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
+    """Two ranked lists of each query: both on one side; a third, without a click, on none."""
+    log = concatenate([clicks, replace(clicks, clicks=np.zeros_like(clicks.clicks)), clicks])
+    learn, check = steepness._split(log, QUICK, np.random.default_rng(0))
+    assert check is not None
+    sides = [{int(query) for query in part.lists.list_of[part.rows]} for part in (learn, check)]
+    assert not sides[0] & sides[1]
+    assert len(learn) + len(check) == 120
+    assert len(check) / 120 == pytest.approx(0.2, abs=0.1)
+    assert len(check) == 2 * len(sides[1])
+
+
+def test_no_more_lists_are_used_than_asked_for(clicks: Clicks) -> None:
+    learn, check = steepness._split(clicks.with_clicks(), replace(QUICK, lists=40), np.random.default_rng(0))
+    assert check is None  # a fifth of forty lists is less than ten
+    assert len(learn) == 40
+    learn, check = steepness._split(clicks, replace(QUICK, lists=40, held_out=0.5), np.random.default_rng(0))
+    assert check is not None
+    assert 30 < len(learn) + len(check) <= 40
+
+
+def test_the_same_seed_gives_the_same_observation_and_nothing_else_is_drawn(clicks: Clicks) -> None:
+    settings, found = replace(QUICK, held_out=0.5), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        observed, choices = learn_observation(clicks, settings)
+        assert torch.equal(torch.get_rng_state(), before)
+        assert torch.initial_seed() == seed
+        found.append((observed(features_of(clicks)), choices))
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+    assert not torch.equal(found[0][0], found[2][0])
+
+
+def test_all_penalties_are_tried_and_the_chosen_one_comes_first(clicks: Clicks) -> None:
+    torch.manual_seed(0)
+    settings = replace(QUICK, held_out=0.5, penalties=(0.1, 0.0, 0.1))
+    observed, choices = learn_observation(clicks, settings)
+    assert sorted(choice.penalty for choice in choices) == [0.0, 0.1, math.inf]
+    assert all(1 <= choice.epochs <= 3 and choice.likelihood < 0 for choice in choices)
+    assert (len(observed.chain) == 0) is (choices[0].penalty == math.inf)
+    assert not list(observed.parameters())
+    assert not observed.training
+    assert not observed(features_of(clicks)).requires_grad
+    assert [choice.penalty for choice in learn_observation(clicks, replace(settings, penalties=()))[1]] == [math.inf]
+
+
+def test_only_the_ranker_of_a_learner_is_trained(clicks: Clicks) -> None:
+    torch.manual_seed(0)
+    learner = Decoupling(replace(QUICK, held_out=0.5)).learner(MLP(hidden=(4,)).build(5), clicks)
+    assert [id(each) for each in learner.parameters()] == [id(each) for each in learner.ranker.parameters()]
+    assert len(learner.choices) == 3
+    before = learner.log_observation(features_of(clicks))
+    optimiser = torch.optim.SGD(learner.parameters(), lr=1.0)
+    torch.autograd.backward(learner.loss(pad(clicks, np.arange(20)))["ranking"])
+    optimiser.step()
+    assert torch.equal(learner.log_observation(features_of(clicks)), before)
+
+
+def test_a_small_log_gets_the_curve_alone(clicks: Clicks) -> None:
+    observed, (choice,) = learn_observation(clicks.with_clicks().take(np.arange(15)), QUICK)
+    assert (choice.penalty, choice.epochs) == (math.inf, 3)
+    assert math.isnan(choice.likelihood)
+    assert torch.equal(observed.steepness(features_of(clicks)), torch.ones(clicks.lists.documents))
+
+
+@pytest.mark.parametrize("shape", ["steepness", "positions"])
+def test_one_position_only(shape: Any) -> None:
+    """Eighty lists of one document each: there is nothing to learn of positions, and clicks are what they are."""
+    lists = Lists(
+        np.random.default_rng(0).normal(size=(80, 2)).astype(np.float32), np.arange(81), np.arange(80).astype(np.str_)
+    )
+    counts = np.arange(80) % 3
+    log = Clicks(lists, lists.offsets, np.arange(80), np.ones(80, np.int32), counts, np.full(80, 2))
+    settings = FitSettings(epochs=2, threads=1)
+    fitted = fit(log, method=Decoupling(replace(QUICK, shape=shape)), ranker=Linear(), settings=settings)
+    assert fitted.observation is not None
+    assert fitted.observation.tolist() == [1.0]
+    assert fitted.learner is not None
+    assert fitted.learner.exposure(log) == pytest.approx(np.full(80, 2.0))
+
+
+def test_a_deeper_list_than_all_others_and_places_left_out(clicks: Clicks) -> None:
+    """The first list goes down to position 30; between 13 and 29 nothing was shown."""
+    places = clicks.positions.copy()
+    places[11] = 30
+    deep = replace(clicks, positions=places)
+    method = Decoupling(replace(QUICK, held_out=0.5))
+    fitted = fit(deep, method=method, ranker=Linear(), settings=FitSettings(epochs=2, threads=1))
+    assert fitted.observation is not None
+    assert fitted.observation.shape == (30,)
+    assert np.isfinite(fitted.observation).all()
+
+
+def test_an_observation_that_diverges_says_so(clicks: Clicks) -> None:
+    huge = replace(clicks, lists=clicks.lists.with_features(clicks.lists.features * np.float32(1e25)))
+    for settings in (QUICK, replace(QUICK, held_out=0.5)):
+        with pytest.raises(TrainingError, match=r"observation of documents is not finite.*normalise"):
+            learn_observation(huge, settings)
+
+
+def test_trees_learn_from_clicks_over_the_exposure_of_documents(clicks: Clicks) -> None:
+    ranker, settings = LambdaMART(trees=5, leaves=4, min_data_in_leaf=5), FitSettings(threads=1, seed=3)
+    method = Decoupling(replace(QUICK, held_out=0.5, penalties=(0.0,)))
+    fitted = [fit(clicks, method=method, ranker=ranker, settings=settings) for _ in range(2)]
+    scores = [one.model.score(clicks.lists) for one in fitted]
+    assert np.array_equal(scores[0], scores[1])
+    learner = fitted[0].learner
+    assert isinstance(learner, DecoupledLearner)
+    boosting = trees.per_exposure(clicks, learner, ranker)
+    grown, _, _ = trees.train(
+        boosting, title="", ranker=ranker, settings=settings, validation=None, out=None, show=False
+    )
+    assert np.array_equal(grown(clicks.lists.features), scores[0])
+    exposure = np.exp(learner.log_observation(features_of(clicks)[clicks.rows]).double().numpy()) / 0.8
+    expected = 20 * exposure[np.arange(len(clicks.rows)), clicks.positions - 1]
+    assert learner.exposure(clicks) == pytest.approx(expected, rel=1e-6)
+
+
+def test_weights_of_clicks_multiply_the_weights_of_the_method() -> None:
+    learner, batch = by_hand(), pad(one_list().weighted(np.array([0.5, 2.0, 0.0])), np.arange(1))
+    weights = 0.8 / np.exp(np.diag(log_observation(0.8)))
+    expected = torch.from_numpy(np.array([[3, 1, 2]]) * weights * [0.5, 2.0, 0.0]).float()
+    scores = learner.ranker(batch.features)
+    assert learner.loss(batch)["ranking"].item() == pytest.approx(
+        softmax_loss(scores, expected, mask=batch.mask).item(), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "must"),
+    [
+        ("first", 0.0, "be above 0 and at most 1"),
+        ("first", 1.1, "be above 0 and at most 1"),
+        ("drop", -0.1, "be in"),
+        ("drop", math.nan, "be in"),
+        ("max_weight", 0.5, "be at least 1"),
+        ("max_weight", math.inf, "be at least 1"),
+    ],
+)
+def test_wrong_settings_are_refused(field: str, value: Any, must: str) -> None:
+    with pytest.raises(SettingError, match=f"{field} must {must}"):
+        Decoupling(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "must"),
+    [
+        ("shape", "flat", "be one of steepness, positions"),
+        ("hidden", (4, 0), "have at least one unit a layer"),
+        ("companion", (), "name at least one layer"),
+        ("penalties", (0.0, -1.0), "be finite and not negative"),
+        ("penalties", (math.inf,), "be finite and not negative"),
+        ("held_out", 1.0, "be between 0 and 1"),
+        ("lists", 0, "be at least 1"),
+        ("epochs", 0, "be at least 1"),
+        ("patience", 0, "be at least 1"),
+    ],
+    ids=lambda value: str(value).replace(" ", ""),
+)
+def test_wrong_settings_of_the_observation_are_refused(field: str, value: Any, must: str) -> None:
+    with pytest.raises(SettingError, match=f"{field} must {must}"):
+        ObservationSettings(**{field: value})
