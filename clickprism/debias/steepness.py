@@ -36,7 +36,8 @@ class ObservationSettings:
             "positions" is log o_k(x) = b_k + d_k(x), a deviation for each position but the first.
         hidden: units of the hidden layers of s or d; none for a linear one.
         companion: those of the relevance that is learned beside, and thrown away.
-        penalties: on the mean square of the slope of log o, to choose from; the curve alone is always tried.
+        penalties: on the mean square of the slope of log o, to choose from.
+        curve: try the curve alone too, without any document in it.
         held_out: the share of queries whose clicks choose the penalty and when to stop.
         lists: at most so many ranked lists are used, drawn at random.
         epochs: over these, at most.
@@ -47,6 +48,7 @@ class ObservationSettings:
     hidden: tuple[int, ...] = ()
     companion: tuple[int, ...] = (64, 32)
     penalties: tuple[float, ...] = (0.0, 0.01)
+    curve: bool = True
     held_out: float = 0.2
     lists: int = 30_000
     epochs: int = 60
@@ -61,6 +63,8 @@ class ObservationSettings:
             raise SettingError("companion", self.companion, "name at least one layer, each with at least one unit")
         if not all(0 <= penalty < math.inf for penalty in self.penalties):
             raise SettingError("penalties", self.penalties, "be finite and not negative")
+        if not (self.penalties or self.curve):
+            raise SettingError("penalties", self.penalties, "name at least one where the curve alone is not tried")
         if not 0 < self.held_out < 1:
             raise SettingError("held_out", self.held_out, "be between 0 and 1")
         for name in ("lists", "epochs", "patience"):
@@ -151,7 +155,7 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
         learn, check = _split(clicks, settings, np.random.default_rng(seed))
         bent = settings.penalties if check is not None and clicks.max_position > 1 else ()
         found = []
-        for penalty in sorted({math.inf, *bent}):
+        for penalty in sorted({*bent, *((math.inf,) if settings.curve or not bent else ())}):
             torch.manual_seed(seed)
             found.append(_learn(learn, check, settings, penalty, clicks.max_position))
     found = [each for each in found if each.choice.likelihood > -math.inf and each.observed.below.isfinite().all()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ def fit(
     settings: FitSettings | None = None,
     validation: Validation | Clicks | None = None,
     observer: NetworkRanker | None = None,
+    watch: Callable[[int, Learner], None] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     show: bool | None = None,
@@ -44,6 +46,7 @@ def fit(
         validation: what chooses the best epoch: a measure, or held-out clicks, by whose likelihood under the learner's
             click model it is then chosen without any label.
         observer: for trees by a method that learns its observation: the network it learns it with (a small MLP).
+        watch: called with the epoch and the learner, ready to score, whenever validation is due; for networks only.
         out: a folder for metrics.jsonl and the checkpoint (of the observer, in `out/observer`, where there is one).
         resume: go on from the checkpoint in `out` if there is one; the result is that of a run without a break. Trees
             have no checkpoint and grow anew.
@@ -84,6 +87,7 @@ def fit(
             settings=settings,
             validation=validation,
             out=out,
+            watch=watch,
             resume=resume,
             show=show,
         )

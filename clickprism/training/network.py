@@ -45,6 +45,7 @@ def train(
     ranker: NetworkRanker,
     settings: FitSettings,
     validation: Validation | Clicks | None,
+    watch: Callable[[int, Learner], None] | None = None,
     out: Path | None,
     resume: bool,
     show: bool | None,
@@ -74,6 +75,8 @@ def train(
                         stopped = "patience"
                         break
                     record = loop.epoch()
+                    if watch is not None and loop.is_due(record.epoch):
+                        watch(record.epoch, learner.eval())
                     journal.add(out, record)
                     due = record.epoch % settings.checkpoint_every == 0 or record.epoch == settings.epochs
                     if due and out is not None and saved is not None:
@@ -130,8 +133,7 @@ class _Loop:
         means = {name: value / lists for name, value in sums.items()}
         _check_runaway(means, progress, epoch, settings)
         seconds = time.perf_counter() - start
-        due = epoch % settings.evaluate_every == 0 or epoch == settings.epochs
-        measured = self._validate() if due else None
+        measured = self._validate() if self.is_due(epoch) else None
         record = Record(epoch, step, means, norms / lists, lists / seconds, seconds, measured)
         progress.epoch, progress.step = epoch, step
         progress.history.append(record)
@@ -141,6 +143,10 @@ class _Loop:
         elif measured is not None:
             progress.waited += 1
         return record
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether this epoch is validated."""
+        return epoch % self.settings.evaluate_every == 0 or epoch == self.settings.epochs
 
     def _step(self, share: Share, where: str) -> tuple[dict[str, float], float]:
         """One step by the mean over the whole batch, of which the processes each add their part."""

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 MEASURES = ("nDCG(exp)@10", "nDCG(exp)@1", "nDCG(exp)@3", "nDCG(exp)@5", "ARP")
 LEADING = MEASURES[0]
+RULES = ("clicks", "best", "last")  # which epoch counts: best by held-out clicks, best by labelled validation, the last
 TABLE_COUPLING = 0.1
 FOLDS = {"mq2008": (1, 2, 3, 4, 5)}
 DATA = ("embedded", "mq2008", "yahoo", "istella-s")
@@ -27,17 +28,25 @@ class Candidate:
             (t) without penalty, or "nothing", with both at 0; "none" where it has no such settings.
         source: what it learns from: the "log"; the log corrected by the "effect" of positions, estimated on swaps, or
             by the "true effect", o_k(x) / o_1(x); or the log weighted by the "true observation", 1 / o_k(x).
-        role: "ceiling" is told what no log tells; "baseline" and "ours" are compared; "intervention" needs swaps.
+        role: "ceiling" is told what no log tells; "baseline" and "ours" are compared; "intervention" needs swaps;
+            "forced" is a variant of ours.
         passes: how often it goes over the log, as a share of what the others do: sessions clicked differently are
             different lists to PairDebias, which are many times more.
+        settings: of the method, beside those that are tuned.
     """
 
     title: str
     method: str
     tuned: Tuned = "none"
     source: Source = "log"
-    role: Literal["ceiling", "baseline", "ours", "intervention"] = "baseline"
+    role: Literal["ceiling", "baseline", "ours", "intervention", "forced"] = "baseline"
     passes: float = 1.0
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def _only(*, penalties: list[float], curve: bool) -> dict[str, Any]:
+    """Settings of lbd that leave it no choice."""
+    return {"observation": {"penalties": penalties, "curve": curve}}
 
 
 CANDIDATES: dict[str, Candidate] = {
@@ -52,6 +61,10 @@ CANDIDATES: dict[str, Candidate] = {
     "lbd-ber": Candidate("LBD-Ber", "lbd_paper", tuned="drop", role="ours"),
     "lbd_paper": Candidate("LBD, as published", "lbd_paper", tuned="both", role="ours"),
     "lbd": Candidate("lbd, our default", "lbd", role="ours"),
+    "lbd-c1": Candidate("lbd, first = 1", "lbd", role="forced", settings={"first": 1.0}),
+    "lbd-0": Candidate("lbd, penalty 0", "lbd", role="forced", settings=_only(penalties=[0.0], curve=False)),
+    "lbd-0.01": Candidate("lbd, penalty .01", "lbd", role="forced", settings=_only(penalties=[0.01], curve=False)),
+    "lbd-curve": Candidate("lbd, the curve alone", "lbd", role="forced", settings=_only(penalties=[], curve=True)),
     "hte": Candidate("HTE", "click", source="effect", role="intervention"),
     "hte-oracle": Candidate("HTE-oracle", "click", source="true effect", role="ceiling"),
     "lbd_paper-hte-oracle": Candidate(
@@ -59,15 +72,23 @@ CANDIDATES: dict[str, Candidate] = {
     ),
     "oracle": Candidate("Oracle (true observation)", "click", source="true observation", role="ceiling"),
 }
-TABLE = tuple(label for label, one in CANDIDATES.items() if one.source == "log")
+TABLE = tuple(label for label, one in CANDIDATES.items() if one.source == "log" and one.role != "forced")
+FORCED = ("lbd-0", "lbd-0.01", "lbd-curve")
 PANELS = {
     "figure 3a": ("labels", "dla", "vectorization", "pair_debias", "regression_em", "click", "lbd_paper", "lbd"),
     "figure 3b": ("dla", "click", "unlimited", "lbd-lips", "lbd-ber", "lbd_paper", "lbd"),
-    "figure 3c": ("click", "lbd_paper", "lbd", "hte", "hte-oracle", "lbd_paper-hte-oracle", "oracle"),
+    "figure 3c": ("click", "lbd_paper", "lbd", "lbd-c1", "hte", "hte-oracle", "lbd_paper-hte-oracle", "oracle"),
 }
-CLAIMS = (("lbd_paper", "dla"), ("lbd_paper", "click"), ("lbd", "click"), ("lbd", "dla"), ("lbd", "lbd_paper"))
+CLAIMS = (
+    ("lbd-c1", "click"),
+    ("lbd_paper", "dla"),
+    ("lbd_paper", "click"),
+    ("lbd", "click"),
+    ("lbd", "dla"),
+    ("lbd", "lbd_paper"),
+)
 
-PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)
+PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -80,7 +101,7 @@ class Size:
         couplings: eta in the figures; the tables are at .1.
         seeds: draws of w, of the initial ranker, of the clicks and of the weights at the start.
         rankers: settings by name.
-        epochs: passes over the distinct ranked lists; the last is the one that counts.
+        epochs: passes over the distinct ranked lists; which one counts, `RULES` says.
         batch_size: ranked lists a step.
         penalties: the grid of lambda, for each ranker.
         drops: the grid of t.
@@ -93,19 +114,19 @@ class Size:
 
     queries: tuple[int, int, int] = (3000, 300, 1000)
     sessions: int = 100
-    couplings: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    couplings: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
     rankers: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [64, 32]}}
     )
-    epochs: int = 100
+    epochs: int = 60
     batch_size: int = 256
     penalties: dict[str, tuple[float, ...]] = field(default_factory=lambda: {"linear": PENALTIES, "mlp": PENALTIES})
-    drops: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.8, 1.0)
-    maps: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6)
+    drops: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6, 1.0)
+    maps: tuple[float, ...] = (0.0, 0.3, 0.6)
     map_seeds: int = 2
     map_rankers: tuple[str, ...] = ("linear", "mlp")
-    trials: int = 20
+    trials: int = 14
     tuning_seeds: int = 2
 
 
@@ -128,6 +149,7 @@ SIZES = {
     "standard": Size(),
     "full": Size(
         rankers={"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [512, 256, 128]}},
+        couplings=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
         epochs=200,
         drops=(0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
         maps=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),

@@ -50,6 +50,10 @@ LOOKS = {
     "lbd-ber": Look("#5b8c1a", "h", "-."),
     "lbd_paper": Look("#0f9d76", "D"),
     "lbd": Look("#d64550", "o"),
+    "lbd-c1": Look("#d64550", "o", "--"),
+    "lbd-0": Look("#d64550", "s", ":"),
+    "lbd-0.01": Look("#d64550", "^", ":"),
+    "lbd-curve": Look("#d64550", "v", ":"),
     "hte": Look("#1f7fc4", "^"),
     "hte-oracle": Look("#7a6ff0", "v"),
     "lbd_paper-hte-oracle": Look("#5b8c1a", "P"),
@@ -212,7 +216,7 @@ def plateaus(results: Results, ranker: str) -> Figure | None:
             if not results.has(label, ranker, coupling):
                 continue
             several = results.results(label, ranker, coupling)
-            curve = np.mean([result["validation"] for result in several], axis=0)
+            curve = np.mean([result["curve"] for result in several], axis=0)
             epochs = np.array(several[0]["epochs"], dtype=np.float64)
             look = LOOKS[label]
             title = CANDIDATES[label].title if axes is panels[0] else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from reproduce.lbd.config import CANDIDATES, FOLDS, PANELS, TABLE, TABLE_COUPLING, Candidate, Size
+from reproduce.lbd.config import CANDIDATES, FOLDS, FORCED, PANELS, TABLE, TABLE_COUPLING, Candidate, Size
 from reproduce.lbd.runs import Run, World
 
 Setting: TypeAlias = tuple[float, float]  # lambda, t
@@ -58,11 +58,11 @@ class Plan:
     def run(self, world: World, ranker: str, candidate: Candidate, setting: Setting = UNTUNED) -> Run:
         """The run of a candidate in a world, with this lambda and t where it takes them."""
         penalty, drop = setting
-        settings: dict[str, Any] = {}
+        settings: dict[str, Any] = dict(candidate.settings)
         if candidate.tuned != "none":
             drop = drop if candidate.tuned in ("both", "drop") else 0.0
             penalised = candidate.tuned in ("both", "penalty") and drop < 1  # t = 1 learns no observation
-            settings = {"penalty": penalty if penalised else 0.0, "drop": drop}
+            settings |= {"penalty": penalty if penalised else 0.0, "drop": drop}
         if candidate.method == "labels":
             world = replace(world, coupling=0.0)
         return Run(
@@ -94,6 +94,7 @@ class Plan:
         """The candidates that the parts need."""
         tables = TABLE if "table 1" in self.parts or "table 4" in self.parts else ()
         wanted = {*tables, *(label for part in self.parts for label in PANELS.get(part, ()))}
+        wanted |= set(FORCED) if "lbd" in wanted else set()
         return [label for label in CANDIDATES if label in wanted]
 
     def runs(self) -> list[Run]:
@@ -118,7 +119,8 @@ class Plan:
 
     def couplings_of(self, label: str) -> tuple[float, ...]:
         """Where a candidate is run: at .1 too if it is in the tables."""
-        panels = [part for part, labels in PANELS.items() if part in self.parts and label in labels]
+        shown = "lbd" if label in FORCED else label
+        panels = [part for part, labels in PANELS.items() if part in self.parts and shown in labels]
         tables = label in TABLE and ("table 1" in self.parts or "table 4" in self.parts)
         wanted = (self.size.couplings if panels else ()) + ((TABLE_COUPLING,) if tables else ())
         return tuple(sorted(set(wanted)))

@@ -67,8 +67,9 @@ def page(
         title="LBD (Chen et al. 2022), run again",
         summary=[
             f"Data: {plan.data}. {len(plan.size.seeds)} draws of the coupling's weights, of the initial ranker and of "
-            f"the clicks; {plan.size.sessions} sessions a query; {plan.size.epochs} epochs, of which the last counts. "
-            "Tables named “best epoch” take the epoch that is best by labelled validation instead.",
+            f"the clicks; {plan.size.sessions} sessions a query; {plan.size.epochs} epochs, of which the one counts "
+            "under which held-out clicks are the most probable: no labels are needed for it. Tables named “best epoch” "
+            "take the epoch that is best by labelled validation instead, those named “last epoch” the last.",
             "± is the standard error over draws. Marks are of a paired t-test over queries, each averaged over draws, "
             "against the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005.",
         ],
@@ -145,7 +146,8 @@ def _by_coupling(name: str, rows: Sequence[Row]) -> str:
     title = {
         "claims": f"Claims: differences in {LEADING}; the control is η = 0",
         "claims, best epoch": f"Claims, best epoch by labelled validation: differences in {LEADING}",
-        "regret": f"Regret: {LEADING} lost to the best λ and t in hindsight, by how they were chosen",
+        "claims, last epoch": f"Claims, last epoch: differences in {LEADING}",
+        "regret": f"Regret: {LEADING} lost to the best settings in hindsight, by how they were chosen",
     }[name]
     return _html(title, ["", *[f"η = {coupling:g}" for coupling in couplings]], body)
 

@@ -15,12 +15,12 @@ import numpy as np
 from clickprism.evaluation.measures import Measure
 from clickprism.evaluation.significance import paired_t
 from clickprism.types import Float64
-from reproduce.lbd.config import CANDIDATES, CLAIMS, LEADING, MEASURES, PANELS, TABLE, TABLE_COUPLING
+from reproduce.lbd.config import CANDIDATES, CLAIMS, FORCED, LEADING, MEASURES, PANELS, TABLE, TABLE_COUPLING
 from reproduce.lbd.plan import Plan
 from reproduce.lbd.runs import Run, read
 from reproduce.lbd.tune import Tuning
 
-Epoch = Literal["last", "best"]
+Epoch = Literal["clicks", "best", "last"]
 COLUMNS = ("table", "data", "ranker", "method", "coupling", "lambda", "t", "measure", "mean", "se", "seeds", "paper")
 
 
@@ -91,13 +91,13 @@ class Results:
         found = [self.result(run) for run in self.plan.of(label, ranker, coupling)]
         return [result for result in found if result is not None]
 
-    def by_seed(self, results: Sequence[dict[str, Any]], measure: str, epoch: Epoch = "last") -> Float64:
+    def by_seed(self, results: Sequence[dict[str, Any]], measure: str, epoch: Epoch = "clicks") -> Float64:
         """The mean over queries and folds, [seeds]."""
         values = np.array([result[epoch][measure] for result in results], dtype=np.float64)
         means: Float64 = values.reshape(-1, self.folds).mean(axis=1)
         return means
 
-    def by_query(self, results: Sequence[dict[str, Any]], measure: str, epoch: Epoch = "last") -> Float64:
+    def by_query(self, results: Sequence[dict[str, Any]], measure: str, epoch: Epoch = "clicks") -> Float64:
         """Query by query, those of all folds in a row, [seeds, queries]."""
         values = [[nan if v is None else v for v in result["queries"][epoch][measure]] for result in results]
         rows = [[*chain(*values[i : i + self.folds])] for i in range(0, len(values), self.folds)]
@@ -113,7 +113,9 @@ class Results:
         settings = self.plan.of(label, ranker, coupling)[0].settings
         return (settings["penalty"], settings["drop"]) if "drop" in settings else None
 
-    def row(self, table: str, label: str, ranker: str, coupling: float, *, measure: str, epoch: Epoch = "last") -> Row:
+    def row(
+        self, table: str, label: str, ranker: str, coupling: float, *, measure: str, epoch: Epoch = "clicks"
+    ) -> Row:
         """The row of a candidate."""
         values = self.by_seed(self.results(label, ranker, coupling), measure, epoch)
         data, setting = self.plan.data, self.setting(label, ranker, coupling)
@@ -130,7 +132,7 @@ def rows_of(results: Results) -> list[Row]:
     """Every row that the runs have figures for."""
     parts = results.plan.parts
     rows: list[Row] = []
-    epochs: tuple[tuple[Epoch, str], ...] = (("last", ""), ("best", ", best epoch"))
+    epochs: tuple[tuple[Epoch, str], ...] = (("clicks", ""), ("best", ", best epoch"), ("last", ", last epoch"))
     for epoch, name in epochs:
         if "table 1" in parts:
             rows += table(results, f"table 1{name}", (LEADING,), epoch)
@@ -143,7 +145,10 @@ def rows_of(results: Results) -> list[Row]:
             rows += panel(results, part, labels)
     if "figure 4" in parts:
         rows += heat_map(results) + regret(results)
-    return rows + claims(results, "last") + claims(results, "best") + plateau(results)
+    rows += regret_of_lbd(results)
+    for epoch, name in epochs:
+        rows += claims(results, f"claims{name}", epoch)
+    return rows + plateau(results)
 
 
 def table(results: Results, name: str, measures: Sequence[str], epoch: Epoch) -> list[Row]:
@@ -234,7 +239,7 @@ def regret(results: Results) -> list[Row]:
             test = np.array([results.by_seed(several, LEADING) for several in found.values()])
             criteria = {
                 "held-out clicks": [[result["likelihood"] for result in several] for several in found.values()],
-                "validation": [[result["validation"][-1] for result in several] for several in found.values()],
+                "validation": [[result["validation"]["clicks"] for result in several] for several in found.values()],
             }
             for criterion, values in criteria.items():
                 by_seed = np.array(values, dtype=np.float64).reshape(*test.shape, -1).mean(axis=2)
@@ -244,9 +249,22 @@ def regret(results: Results) -> list[Row]:
     return rows
 
 
-def claims(results: Results, epoch: Epoch) -> list[Row]:
+def regret_of_lbd(results: Results) -> list[Row]:
+    """What lbd's choice of its penalty by held-out clicks costs against the best one in hindsight, draw by draw."""
+    rows = []
+    for ranker in results.plan.size.rankers:
+        for coupling in results.plan.couplings:
+            if all(results.has(label, ranker, coupling) for label in ("lbd", *FORCED)):
+                each = [results.by_seed(results.results(label, ranker, coupling), LEADING) for label in FORCED]
+                lost = np.max(each, axis=0) - results.by_seed(results.results("lbd", ranker, coupling), LEADING)
+                about = ("regret", results.plan.data, ranker, "lbd, by held-out clicks", coupling, None, LEADING)
+                rows.append(Row(*about, *_mean(lost), len(lost)))
+    return rows
+
+
+def claims(results: Results, name: str, epoch: Epoch) -> list[Row]:
     """Differences that the paper, or we, claim, at every coupling: that at 0 is the control."""
-    rows, name = [], "claims" if epoch == "last" else "claims, best epoch"
+    rows = []
     for ranker in results.plan.size.rankers:
         for one, other in CLAIMS:
             for coupling in results.plan.couplings:
@@ -269,7 +287,7 @@ def plateau(results: Results) -> list[Row]:
             for coupling in results.plan.couplings_of(label):
                 if not results.has(label, ranker, coupling):
                     continue
-                curves = [result["validation"] for result in results.results(label, ranker, coupling)]
+                curves = [result["curve"] for result in results.results(label, ranker, coupling)]
                 moved = np.array([curve[-1] - curve[int(0.75 * (len(curve) - 1))] for curve in curves])
                 values = moved.reshape(-1, results.folds).mean(axis=1)
                 about = ("plateau", results.plan.data, ranker, label, coupling)

@@ -16,16 +16,17 @@ import numpy as np
 import clickprism as cp
 from clickprism.evaluation.measures import Evaluation
 from clickprism.experiment import DataSettings, ExperimentSettings, Log, load_data, simulate_log
+from clickprism.model import network_scores
 from clickprism.observation.effect import EffectSettings, LinearEffect, estimate_effect
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
-from clickprism.training.settings import Validation
 from clickprism.users.coupled import CoupledUser, coupling
+from clickprism.users.ideal import ideal_clicks
 from clickprism.users.interventions import Intervention
-from reproduce.lbd.config import LEADING, MEASURES, Source
+from reproduce.lbd.config import LEADING, MEASURES, RULES, Source
 
-VERSION = 1  # of the results: a change of it makes every run anew
-POINTS = 25  # of a training curve
+VERSION = 2  # of the results: a change of it makes every run anew
+POINTS = 15  # of a training curve
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
         run.source, method, dataset=dataset, log=log, user=user, effect=lambda: _effect(run.world, folder)
     )
     every = max(1, run.epochs // POINTS)
-    recorder = Recorder(dataset, every)
+    held_out = ideal_clicks(dataset.validation) if run.method == "labels" else log.held_out.merge()
+    recorder = Recorder(dataset, held_out)
     fitted = cp.fit(
         clicks,
         method=method,
@@ -135,21 +137,21 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
             threads=1,
             seed=run.world.seed,
         ),
-        validation=recorder.validation,
+        watch=recorder.watch,
         show=False,
     )
-    last = _evaluate(dataset.test, fitted.model.score(dataset.test.lists))
-    best = recorder.best or last
+    by_rule = {rule: recorder.tested[recorder.point(rule)] for rule in RULES}
     return {
         "run": asdict(run),
         "coupling": asdict(coupling(user, dataset.train)),
-        "last": last.means,
-        "best": best.means,
-        "queries": {"last": _by_query(last), "best": _by_query(best)},
-        "epochs": [record.epoch for record in fitted.history if record.validation is not None],
-        "validation": recorder.validated,
-        "test": recorder.tested,
-        "likelihood": held_out_likelihood(fitted.learner, log.held_out) if run.method != "labels" else None,
+        **{rule: evaluation.means for rule, evaluation in by_rule.items()},
+        "queries": {rule: _by_query(evaluation) for rule, evaluation in by_rule.items()},
+        "epochs": recorder.epochs,
+        "chosen_epoch": {rule: recorder.epochs[recorder.point(rule)] for rule in RULES},
+        "curve": recorder.validated,
+        "test": [evaluation.mean(LEADING) for evaluation in recorder.tested],
+        "validation": {rule: recorder.validated[recorder.point(rule)] for rule in RULES},
+        "likelihood": max(recorder.likelihoods),
         "observation": None if fitted.observation is None else [float(value) for value in fitted.observation],
         "chosen": chosen(fitted),
         "seconds": time.perf_counter() - prepared,
@@ -159,41 +161,44 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
 
 
 class Recorder:
-    """Validates and tests as training goes on, and keeps the last epoch: the plateau is for the reader to see.
+    """Validates and tests as training goes on, so that the epoch can be chosen afterwards, and the plateau be seen."""
 
-    `best` is the evaluation of the epoch that is best by labelled validation, as the paper chose its settings.
-    """
-
-    def __init__(self, dataset: cp.Dataset, every: int) -> None:
-        self.dataset, self.every = dataset, every
+    def __init__(self, dataset: cp.Dataset, held_out: cp.Clicks) -> None:
+        self.dataset, self.held_out = dataset, held_out
+        self.epochs: list[int] = []
         self.validated: list[float] = []
-        self.tested: list[float] = []
-        self.best: Evaluation | None = None
-        self.validation = Validation("the last epoch", self.measure)
+        self.likelihoods: list[float] = []
+        self.tested: list[Evaluation] = []
 
-    def measure(self, score: Any) -> float:
-        """The number of the validation, so that each is better than the one before."""
-        value = cp.evaluate(self.dataset.validation, score(self.dataset.validation.lists), LEADING).mean(LEADING)
-        now = _evaluate(self.dataset.test, score(self.dataset.test.lists))
-        if not self.validated or value > max(self.validated):
-            self.best = now
-        self.validated.append(value)
-        self.tested.append(now.mean(LEADING))
-        return float(len(self.validated))
+    def watch(self, epoch: int, learner: Any) -> None:
+        """Measure the learner as it stands."""
+
+        def scores(lists: cp.Lists) -> Any:
+            return network_scores(learner.ranker, lists.features)
+
+        judged = self.dataset.validation
+        self.epochs.append(epoch)
+        self.validated.append(cp.evaluate(judged, scores(judged.lists), LEADING).mean(LEADING))
+        self.likelihoods.append(held_out_likelihood(learner, self.held_out))
+        self.tested.append(_evaluate(self.dataset.test, scores(self.dataset.test.lists)))
+
+    def point(self, rule: str) -> int:
+        """The validation that a rule takes."""
+        if rule == "last":
+            return len(self.epochs) - 1
+        return int(np.argmax(self.likelihoods if rule == "clicks" else self.validated))
 
 
-def held_out_likelihood(learner: Any, clicks: cp.Clicks) -> float | None:
+def held_out_likelihood(learner: Any, clicks: cp.Clicks) -> float:
     """Mean log-likelihood of a held-out list's clicks under the learner's softmax: needs no label, knows no gauge."""
     import torch
 
     from clickprism.batches import batches
     from clickprism.debias.listwise import softmax_loss
 
-    if learner is None:
-        return None
     total, lists = 0.0, 0
     with torch.no_grad():
-        for batch in batches(clicks.merge(), 1024):
+        for batch in batches(clicks, 1024):
             loss = softmax_loss(learner.click_logits(batch), batch.clicks, mask=batch.mask)
             total, lists = total - float(loss) * len(batch.clicks), lists + len(batch.clicks)
     return total / max(lists, 1)

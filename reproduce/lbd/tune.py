@@ -122,7 +122,7 @@ def study_of(plan: Plan, study: tuple[str, float], trials: int, out: Path) -> No
             perform(run, out, plan.folder) for run in plan.cell(*study, (penalty, drop), seeds=size.tuning_seeds)
         ]
         trial.set_user_attr("likelihood", fmean(result["likelihood"] for result in results))
-        return fmean(result["validation"][-1] for result in results)
+        return fmean(result["validation"]["clicks"] for result in results)
 
     for _ in range(PATIENCE * trials):
         if len(_trials(plan, study, out)) >= trials:

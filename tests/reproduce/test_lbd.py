@@ -9,7 +9,7 @@ import pytest
 from clickprism.errors import DataError, SettingError
 from reproduce.lbd import expected, pool, runs
 from reproduce.lbd.__main__ import main, parser, plan_of
-from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, SIZES, TABLE, Size
+from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, RULES, SIZES, TABLE, Size
 from reproduce.lbd.plan import PARTS, Plan
 from reproduce.lbd.rows import Results, Row, mark_of, rows_of
 from reproduce.lbd.run import foresee, reproduce
@@ -155,10 +155,9 @@ def _made_up(gains: dict[str, float], out: Path, made: Plan) -> None:
             path.write_text(
                 json.dumps(
                     {
-                        "last": means,
-                        "best": means,
-                        "queries": {"last": queries, "best": queries},
-                        "validation": [0.1, 0.2, 0.3, 0.3, 0.3],
+                        **dict.fromkeys(RULES, means),
+                        "queries": dict.fromkeys(RULES, queries),
+                        "curve": [0.1, 0.2, 0.3, 0.3, 0.3],
                     }
                 )
             )
