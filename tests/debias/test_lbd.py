@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import pad
+from clickprism.batches import batches, pad
 from clickprism.debias import steepness
 from clickprism.debias.click import Click
 from clickprism.debias.lbd import DecoupledLearner, Decoupling
@@ -23,7 +24,7 @@ from clickprism.rankers.mlp import MLP
 from clickprism.training import trees
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
-from clickprism.types import Clicks, Float64, Lists, concatenate
+from clickprism.types import Batch, Clicks, Float64, Lists, concatenate
 
 QUICK = ObservationSettings(companion=(4,), epochs=3)
 STEEPNESS = np.array([1.0, 1.5, 0.0])  # of the three documents of `one_list`: 1 + x / 2, never below 0
@@ -199,9 +200,11 @@ def test_no_more_lists_are_used_than_asked_for(clicks: Clicks) -> None:
 
 
 def test_the_same_seed_gives_the_same_observation_and_nothing_else_is_drawn(clicks: Clicks) -> None:
+    """Nor does it matter what was drawn before, such as the weights of a ranker."""
     settings, found = replace(QUICK, held_out=0.5), []
-    for seed in (1, 1, 2):
+    for seed, drawn in ((1, 0), (1, 7), (2, 0)):
         torch.manual_seed(seed)
+        torch.rand(drawn)
         before = torch.get_rng_state()
         observed, choices = learn_observation(clicks, settings)
         assert torch.equal(torch.get_rng_state(), before)
@@ -210,6 +213,28 @@ def test_the_same_seed_gives_the_same_observation_and_nothing_else_is_drawn(clic
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
     assert not torch.equal(found[0][0], found[2][0])
+
+
+def test_the_best_epoch_is_kept_and_training_ends_soon_after(clicks: Clicks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run of 200 epochs returns is what one returns that ends at the best of them."""
+    epochs: list[int] = []
+    every = batches
+
+    def counted(log: Clicks, size: int, *, shuffle: tuple[int, int] | None = None) -> Iterator[Batch]:
+        epochs.extend([] if shuffle is None else [shuffle[1]])
+        return every(log, size, shuffle=shuffle)
+
+    monkeypatch.setattr(steepness, "batches", counted)
+    settings, found = replace(QUICK, held_out=0.5, penalties=(), epochs=200, patience=4), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append(learn_observation(clicks, settings))
+        settings = replace(settings, epochs=found[0][1][0].epochs)
+    best = found[0][1][0].epochs
+    assert 1 < best < 196
+    assert max(epochs) == best + 4
+    assert found[0][1] == found[1][1]
+    assert torch.equal(found[0][0].below, found[1][0].below)
 
 
 def test_all_penalties_are_tried_and_the_chosen_one_comes_first(clicks: Clicks) -> None:
