@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final, Literal, final, get_args
 
 import numpy as np
@@ -34,7 +36,7 @@ class ObservationSettings:
     Attributes:
         shape: "steepness" is log o_k(x) = s(x) b_k, a curve over positions that each document bends by a factor;
             "positions" is log o_k(x) = b_k + d_k(x), a deviation for each position but the first.
-        hidden: units of the hidden layers of s or d; none for a linear one.
+        hidden: units of the hidden layer of s or d, to choose from; 0 for a linear one.
         companion: those of the relevance that is learned beside, and thrown away.
         penalties: on the mean square of the slope of log o, to choose from.
         curve: try the curve alone too, without any document in it.
@@ -45,7 +47,7 @@ class ObservationSettings:
     """
 
     shape: Shape = "steepness"
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = (0, 16)
     companion: tuple[int, ...] = (64, 32)
     penalties: tuple[float, ...] = (0.0, 0.01)
     curve: bool = True
@@ -57,8 +59,8 @@ class ObservationSettings:
     def __post_init__(self) -> None:
         if self.shape not in get_args(Shape):
             raise SettingError("shape", self.shape, f"be one of {', '.join(get_args(Shape))}")
-        if self.hidden and min(self.hidden) < 1:
-            raise SettingError("hidden", self.hidden, "have at least one unit a layer")
+        if not self.hidden or min(self.hidden) < 0:
+            raise SettingError("hidden", self.hidden, "name at least one size, none below 0")
         if not self.companion or min(self.companion) < 1:
             raise SettingError("companion", self.companion, "name at least one layer, each with at least one unit")
         if not all(0 <= penalty < math.inf for penalty in self.penalties):
@@ -76,14 +78,14 @@ class ObservationSettings:
 class DocumentObservation(nn.Module):
     """Log o_k(x) relative to the first position, 0 there: the curve b, and how documents bend it or leave it."""
 
-    def __init__(self, settings: ObservationSettings, *, features: int, positions: int, flat: bool) -> None:
+    def __init__(self, shape: Shape, *, features: int, positions: int, hidden: int, flat: bool) -> None:
         super().__init__()
-        self.shape = settings.shape
+        self.shape = shape
         self.below = nn.Parameter(torch.linspace(0, -2, positions)[1:])
-        outputs = 1 if settings.shape == "steepness" else positions - 1
+        outputs = 1 if shape == "steepness" else positions - 1
         self.chain = nn.Sequential()
         if not flat and positions > 1:
-            network = MLP(hidden=settings.hidden) if settings.hidden else Linear()
+            network = MLP(hidden=(hidden,)) if hidden else Linear()
             self.chain = chained(network.build(features), "lbd").anew(outputs)
             for parameter in self.chain[-1].parameters():
                 nn.init.zeros_(parameter)
@@ -118,11 +120,13 @@ class Choice:
     """What was tried.
 
     Attributes:
-        penalty: inf for the curve alone.
-        likelihood: the log-likelihood a session of the clicks held out; nan where none were.
-        epochs: of training, up to the best.
+        hidden: units of the hidden layer.
+        penalty: on the slope; infinite for the curve alone.
+        likelihood: log-likelihood of the clicks held out, a session; nan where none were.
+        epochs: after which it was the highest.
     """
 
+    hidden: int
     penalty: float
     likelihood: float
     epochs: int
@@ -136,14 +140,14 @@ class _Found:
 
 
 def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[DocumentObservation, tuple[Choice, ...]]:
-    """The observation under the least penalty that predicts clicks on queries held out as well as any.
+    """The observation that predicts clicks on queries held out the best.
 
     maximise  sum_i c_i log softmax_i(u(x_i) + log o_k(x_i)) - penalty * mean ||d log o_k(x) / d x||^2
 
     over the companion u, a network, and o. What a linear relevance cannot express would go into the observation: so u
-    is flexible whatever ranker is trained later. As well as any: the likelihood is not below the best by more than a
-    standard error. Too stiff an observation costs a ranker many times what too loose a one does. A log too small to
-    hold anything out gets the curve alone, and so does one with a single position.
+    is flexible whatever ranker is trained later. The curve alone is taken only if its likelihood is above that of every
+    bend by more than a standard error: too stiff an observation costs a ranker many times what too loose a one does. A
+    log too small to hold anything out gets the curve alone, and so does one with a single position.
 
     Randomness is torch's: set its seed for the same result. The generator is left as it was.
 
@@ -153,26 +157,35 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     with torch.random.fork_rng(devices=[]):
         seed = torch.initial_seed() % 2**63
         learn, check = _split(clicks, settings, np.random.default_rng(seed))
-        bent = settings.penalties if check is not None and clicks.max_position > 1 else ()
         found = []
-        for penalty in sorted({*bent, *((math.inf,) if settings.curve or not bent else ())}):
+        for hidden, penalty in _candidates(settings, check is not None and clicks.max_position > 1):
             torch.manual_seed(seed)
-            found.append(_learn(learn, check, settings, penalty, clicks.max_position))
+            found.append(_learn(learn, check, settings, hidden=hidden, penalty=penalty, positions=clicks.max_position))
     found = [each for each in found if each.choice.likelihood > -math.inf and each.observed.below.isfinite().all()]
     if not found:
         raise TrainingError("the observation of documents is not finite. Look for very large features (normalise them)")
-    best = max(found, key=lambda each: each.choice.likelihood)
-    chosen = next(each for each in found if _as_good(each.likelihoods, best.likelihoods))
+    chosen = _chosen(found)
     tried = [chosen.choice, *(each.choice for each in found if each is not chosen)]
     if check is None:
         tried = [replace(choice, likelihood=math.nan) for choice in tried]
     return _frozen(chosen.observed), tuple(tried)
 
 
-def _as_good(one: Float64, best: Float64) -> bool:
-    """Whether one is not below the best by more than the standard error of the difference, list by list."""
-    gap = best - one
-    return float(gap.mean()) <= float(gap.std()) / math.sqrt(max(len(gap), 1))
+def _candidates(settings: ObservationSettings, bent: bool) -> list[tuple[int, float]]:
+    """Hidden units and penalties; the curve alone has an infinite one."""
+    bends = list(product(settings.hidden, settings.penalties)) if bent else []
+    return [*bends, *([(0, math.inf)] if settings.curve or not bends else [])]
+
+
+def _chosen(found: Sequence[_Found]) -> _Found:
+    """The most likely; the best of those that bend the curve unless the curve is better by a standard error."""
+    best = max(found, key=lambda each: each.choice.likelihood)
+    bent = [each for each in found if each.choice.penalty < math.inf]
+    if best in bent or not bent:
+        return best
+    other = max(bent, key=lambda each: each.choice.likelihood)
+    gap = best.likelihoods - other.likelihoods
+    return other if float(gap.mean()) <= float(gap.std()) / math.sqrt(len(gap)) else best
 
 
 def _frozen(observed: DocumentObservation) -> DocumentObservation:
@@ -198,14 +211,16 @@ def _split(clicks: Clicks, settings: ObservationSettings, rng: np.random.Generat
 
 
 def _learn(
-    learn: Clicks, check: Clicks | None, settings: ObservationSettings, penalty: float, positions: int
+    learn: Clicks, check: Clicks | None, settings: ObservationSettings, *, hidden: int, penalty: float, positions: int
 ) -> _Found:
     features = learn.lists.features.shape[1]
     companion = MLP(hidden=settings.companion).build(features)
-    observed = DocumentObservation(settings, features=features, positions=positions, flat=penalty == math.inf)
+    observed = DocumentObservation(
+        settings.shape, features=features, positions=positions, hidden=hidden, flat=penalty == math.inf
+    )
     groups = [list(companion.parameters()), [observed.below], list(observed.chain.parameters())]
     optimiser = torch.optim.Adagrad([{"params": group} for group in groups if group], lr=LEARNING_RATE)
-    found = _Found(Choice(penalty, -math.inf, 0), observed, np.zeros(0))
+    found = _Found(Choice(hidden, penalty, -math.inf, 0), observed, np.zeros(0))
     best, waited = observed.state_dict(), 0
     for epoch in range(1, settings.epochs + 1):
         for batch in batches(learn, BATCH, shuffle=(int(torch.initial_seed() % 2**32), epoch)):
@@ -219,7 +234,7 @@ def _learn(
         likelihoods = np.full(1, epoch, dtype=np.float64) if check is None else _likelihoods(companion, observed, check)
         if likelihoods.mean() > found.choice.likelihood:
             best = {key: tensor.clone() for key, tensor in observed.state_dict().items()}
-            found = _Found(Choice(penalty, float(likelihoods.mean()), epoch), observed, likelihoods)
+            found = _Found(Choice(hidden, penalty, float(likelihoods.mean()), epoch), observed, likelihoods)
             waited = 0
         elif (waited := waited + 1) >= settings.patience:
             break

@@ -75,7 +75,7 @@ CANDIDATES: dict[str, Candidate] = {
 TABLE = tuple(label for label, one in CANDIDATES.items() if one.source == "log" and one.role != "forced")
 FORCED = ("lbd-0", "lbd-0.01", "lbd-curve")
 PANELS = {
-    "figure 3a": ("labels", "dla", "vectorization", "pair_debias", "regression_em", "click", "lbd_paper", "lbd"),
+    "figure 3a": ("labels", "dla", "vectorization", "regression_em", "click", "lbd_paper", "lbd"),
     "figure 3b": ("dla", "click", "unlimited", "lbd-lips", "lbd-ber", "lbd_paper", "lbd"),
     "figure 3c": ("click", "lbd_paper", "lbd", "lbd-c1", "hte", "hte-oracle", "lbd_paper-hte-oracle", "oracle"),
 }
@@ -124,9 +124,9 @@ class Size:
     penalties: dict[str, tuple[float, ...]] = field(default_factory=lambda: {"linear": PENALTIES, "mlp": PENALTIES})
     drops: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6, 1.0)
     maps: tuple[float, ...] = (0.0, 0.3, 0.6)
-    map_seeds: int = 2
+    map_seeds: int = 1
     map_rankers: tuple[str, ...] = ("linear", "mlp")
-    trials: int = 14
+    trials: int = 12
     tuning_seeds: int = 2
 
 
