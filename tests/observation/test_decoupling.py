@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,22 +11,19 @@ import pytest
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.errors import DataError, SettingError
 from clickprism.observation.decoupling import (
-    Of,
     Pairs,
     coupled_observation,
     decoupling,
     exact_beta,
-    fitted_lipschitz,
     largest_beta,
     largest_t,
     least_beta,
     least_t,
     on_lines,
     sample_pairs,
-    true_gradients,
-    true_lipschitz,
 )
-from clickprism.types import Clicks, Float64, JudgedLists, Lists
+from clickprism.observation.lipschitz import true_lipschitz
+from clickprism.types import Clicks, JudgedLists, Lists
 from clickprism.users.base import attraction
 from clickprism.users.coupled import CoupledUser, coupled
 from clickprism.users.logs import simulate
@@ -237,68 +233,6 @@ def test_the_curve_of_the_paper_leaves_no_room_for_its_t() -> None:
     assert least_t(one) == pytest.approx([0.1 * 0.06 / 0.68])
 
 
-# Gradients
-
-
-@pytest.mark.parametrize("of", ["observation", "log", "relative"])
-def test_gradients_of_the_truth_against_differences_and_autograd(of: Of) -> None:
-    import torch
-
-    user = CoupledUser(eta=1, columns=(2, 0, 2), weights=(0.3, -0.7, 0.2))
-    features = np.random.default_rng(0).uniform(-1, 1, (40, 4)).astype(np.float32)
-    features[0] = [3, 0, -2, 0]  # 1 + w.x below 0
-    truth = coupled_observation(user, features=4, positions=5)
-    found = true_gradients(user, features, positions=5, of=of)
-
-    def value(x: Float64) -> Float64:
-        o = truth(x)
-        return {"observation": o, "log": np.log(o), "relative": np.log(o) - np.log(o[..., :1])}[of]
-
-    steps = 1e-5 * np.eye(4)
-    x = features.astype(np.float64)
-    slopes = np.stack([(value(x + step) - value(x - step)) / 2e-5 for step in steps])
-    assert found == pytest.approx(np.sqrt((slopes**2).sum(axis=0)), abs=1e-7)
-    assert (found[0] == 0).all()
-
-    weights = torch.tensor([-0.7, 0, 0.5, 0])
-    logs = torch.tensor(np.log(EYE_TRACKING[:5]), dtype=torch.float32)
-    fitted = fitted_lipschitz(lambda x: (1 + x @ weights).clamp(min=0)[:, None] * logs, features, of=of)
-    exact = true_lipschitz(user, features, positions=5, of=of)
-    assert fitted.means == pytest.approx(exact.means, rel=1e-5)
-    assert fitted.maxima == pytest.approx(exact.maxima, rel=1e-5)
-    assert (fitted.mean, fitted.maximum) == pytest.approx((found.mean(), found.max()), rel=1e-5)
-    assert fitted.against(exact)["ratio"] == pytest.approx(1)
-
-
-def test_position_only_observation_has_no_slope(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr("clickprism.observation.decoupling.DOCUMENTS", 2)
-    features = np.ones((5, 3), np.float32)
-    curve = torch.nn.Parameter(torch.tensor([0.0, -1.0]))
-    flat = fitted_lipschitz(lambda x: curve.expand(len(x), 2), features, of="log")
-    constant = fitted_lipschitz(lambda x: torch.zeros(len(x), 2), features, of="log")
-    assert flat == constant
-    assert (flat.mean, flat.maxima) == (0, (0, 0))
-    assert flat.against(flat)["ratio"] is None
-    sloped = fitted_lipschitz(lambda x: torch.stack([0 * x[:, 0], x[:, 0] * x[:, 1]], dim=1), features, of="log")
-    assert sloped.means == pytest.approx((0, math.sqrt(2)))
-
-
-def test_the_relative_gradient_does_not_depend_on_the_gauge() -> None:
-    import torch
-
-    features = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
-    slopes = torch.tensor([[0.1, 0.2, 0.3], [0.0, -0.5, 0.4]]).T
-    free = [fitted_lipschitz(lambda x: x @ slopes, features, of=of).mean for of in ("log", "relative")]
-    moved = [
-        fitted_lipschitz(lambda x: x @ slopes + (3 * x[:, :1]).sin(), features, of=of).mean
-        for of in ("log", "relative")
-    ]
-    assert moved[0] > 2 * free[0]
-    assert moved[1] == pytest.approx(free[1], rel=1e-5)
-
-
 # Logs
 
 
@@ -360,11 +294,6 @@ def test_what_is_refused() -> None:
         largest_beta(pair((0.4, 0.2), [0.5, 0.5], [0.5, 0.5]), alpha=0, line=np.ones((1, 3, 1)))
     with pytest.raises(SettingError, match="call adapt"):
         coupled_observation(CoupledUser(eta=0.1), features=3, positions=2)
-    with pytest.raises(SettingError, match="be one of observation, log, relative"):
-        true_gradients(CoupledUser(eta=0), np.zeros((1, 1), np.float32), positions=1, of="x")  # type: ignore[arg-type]
-    _, user, clicks = make_world(0.1)
+    _, _, clicks = make_world(0.1)
     with pytest.raises(DataError, match="two shown documents of different relevance"):
         sample_pairs(clicks, np.full(clicks.lists.documents, 0.5), count=10)
-    log = true_lipschitz(user, clicks.lists.features, positions=2, of="log")
-    with pytest.raises(DataError, match="same kind"):
-        log.against(replace(log, of="observation"))
