@@ -174,6 +174,6 @@ class LipschitzBernoulliLearner(DocumentLearner):
         return scores + torch.zeros_like(scores).masked_scatter(batch.mask, seen)
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """The group of the networks and that of the curve."""
-        networks = [*self.ranker.parameters(), *self.own.parameters()]
-        return [(1.0, networks), (self.settings.observation_rate, [self.curve])]
+        """The ranker's group, that of the tower or head, and the curve's: each is clipped for itself."""
+        groups = [(1.0, list(self.ranker.parameters())), (1.0, list(self.own.parameters()))]
+        return [*(group for group in groups if group[1]), (self.settings.observation_rate, [self.curve])]

@@ -158,7 +158,7 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
         seed = torch.initial_seed() % 2**63
         learn, check = _split(clicks, settings, np.random.default_rng(seed))
         found = []
-        for hidden, penalty in _candidates(settings, check is not None and clicks.max_position > 1):
+        for hidden, penalty in _candidates(settings, bent=check is not None and clicks.max_position > 1):
             torch.manual_seed(seed)
             found.append(_learn(learn, check, settings, hidden=hidden, penalty=penalty, positions=clicks.max_position))
     found = [each for each in found if each.choice.likelihood > -math.inf and each.observed.below.isfinite().all()]
@@ -171,9 +171,9 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     return _frozen(chosen.observed), tuple(tried)
 
 
-def _candidates(settings: ObservationSettings, bent: bool) -> list[tuple[int, float]]:
+def _candidates(settings: ObservationSettings, *, bent: bool) -> list[tuple[int, float]]:
     """Hidden units and penalties; the curve alone has an infinite one."""
-    bends = list(product(settings.hidden, settings.penalties)) if bent else []
+    bends = list(dict.fromkeys(product(settings.hidden, settings.penalties))) if bent else []
     return [*bends, *([(0, math.inf)] if settings.curve or not bends else [])]
 
 

@@ -40,7 +40,7 @@ def one_list() -> Clicks:
 
 def by_hand(**settings: Any) -> DecoupledLearner:
     """s(x) = 1 + x / 2, b = log(1, 1/2, 1/4), and a ranker whose score is x."""
-    observed = DocumentObservation(ObservationSettings(), features=1, positions=3, flat=False)
+    observed = DocumentObservation("steepness", features=1, positions=3, hidden=0, flat=False)
     ranker = Linear().build(1)
     with torch.no_grad():
         observed.below.copy_(torch.from_numpy(BELOW[1:]))
@@ -80,7 +80,7 @@ def test_the_observation_by_hand(first: float) -> None:
 
 def test_a_deviation_for_each_position_by_hand() -> None:
     """log o_k(x) = b_k + d_k(x) below the first; no document is steeper than another, so all have `first` there."""
-    observed = DocumentObservation(ObservationSettings(shape="positions"), features=1, positions=3, flat=False)
+    observed = DocumentObservation("positions", features=1, positions=3, hidden=0, flat=False)
     with torch.no_grad():
         observed.below.copy_(torch.tensor([-1.0, -2.0]))
         observed.chain.get_parameter("0.weight").copy_(torch.tensor([[0.5], [-0.25]]))
@@ -115,7 +115,7 @@ def test_exposure_is_in_units_of_the_first_position(first: float) -> None:
 
 def test_clicks_in_the_first_place_stay_as_they_are_when_it_is_always_seen(clicks: Clicks) -> None:
     torch.manual_seed(0)
-    observed = scattered(DocumentObservation(QUICK, features=5, positions=12, flat=False))
+    observed = scattered(DocumentObservation("steepness", features=5, positions=12, hidden=0, flat=False))
     learner = DecoupledLearner(Decoupling(first=1.0), MLP(hidden=(4,)).build(5), clicks, observed, ())
     batch = pad(clicks, np.arange(20))
     batch = replace(batch, clicks=batch.clicks * (batch.positions == 1))
@@ -139,13 +139,12 @@ def test_dropping_leaves_a_mixture_and_all_of_it_is_click() -> None:
     assert dropped.exposure(one_list()).tolist() == [4, 4, 4]
 
 
-@pytest.mark.parametrize("hidden", [(), (6, 4)], ids=["linear", "mlp"])
+@pytest.mark.parametrize("hidden", [0, 6], ids=["linear", "mlp"])
 @pytest.mark.parametrize("shape", ["steepness", "positions"])
-def test_the_penalty_is_the_mean_square_of_the_slope(shape: Any, hidden: tuple[int, ...]) -> None:
+def test_the_penalty_is_the_mean_square_of_the_slope(shape: Any, hidden: int) -> None:
     """Over documents and positions, as autograd finds it; the first position has none and counts in steepness."""
     torch.manual_seed(0)
-    settings = ObservationSettings(shape=shape, hidden=hidden)
-    observed = scattered(DocumentObservation(settings, features=3, positions=4, flat=False))
+    observed = scattered(DocumentObservation(shape, features=3, positions=4, hidden=hidden, flat=False))
     x = (0.3 * torch.randn(20, 3)).requires_grad_()
     logs, slope = observed.penalised(x.detach())
     assert torch.allclose(logs, observed(x), atol=1e-6)
@@ -157,25 +156,45 @@ def test_the_penalty_is_the_mean_square_of_the_slope(shape: Any, hidden: tuple[i
     assert slope.item() == pytest.approx(torch.stack(squares).sum().item() / 20 / positions, rel=1e-4)
 
 
-@pytest.mark.parametrize("hidden", [(), (6, 4)], ids=["linear", "mlp"])
+@pytest.mark.parametrize("hidden", [0, 6], ids=["linear", "mlp"])
 @pytest.mark.parametrize("shape", ["steepness", "positions"])
-def test_all_documents_start_alike(shape: Any, hidden: tuple[int, ...]) -> None:
-    settings, x = ObservationSettings(shape=shape, hidden=hidden), torch.randn(7, 3)
+def test_all_documents_start_alike(shape: Any, hidden: int) -> None:
+    x = torch.randn(7, 3)
     for flat in (False, True):
-        observed = DocumentObservation(settings, features=3, positions=4, flat=flat)
+        observed = DocumentObservation(shape, features=3, positions=4, hidden=hidden, flat=flat)
         assert torch.equal(observed(x), torch.cat([torch.zeros(1), observed.below]).expand(7, 4))
         assert torch.equal(observed.steepness(x), torch.ones(7))
         assert (len(observed.chain) == 0) is flat
 
 
-def test_as_good_is_within_one_standard_error() -> None:
-    """Gaps 0, 2 and 1, 1 have mean 1; their deviations 1 and 0, over the root of 2, are .71 and 0."""
-    best = np.array([0.0, 0.0])
-    assert not steepness._as_good(best - [0, 2], best)
-    assert not steepness._as_good(best - [1, 1], best)
-    assert steepness._as_good(best - [2, -1], best)  # mean .5, error 1.5 / 1.41
-    assert steepness._as_good(best + 1, best)
-    assert steepness._as_good(best, best)
+def found(penalty: float, *likelihoods: float) -> steepness._Found:
+    observed = DocumentObservation("steepness", features=1, positions=2, hidden=0, flat=True)
+    mean = sum(likelihoods) / len(likelihoods)
+    return steepness._Found(steepness.Choice(0, penalty, mean, 1), observed, np.array(likelihoods))
+
+
+@pytest.mark.parametrize(
+    ("bent", "chosen"),
+    [
+        ([(0.0, -2.0)], math.inf),  # the curve gains 0 and 2: mean 1, deviation 1, error .71
+        ([(-1.0, -1.0)], math.inf),  # 1 and 1: error 0
+        ([(-2.0, 1.0)], 0.0),  # 2 and -1: mean .5, error 1.06
+        ([(-9.0, -9.0), (-2.0, 1.0)], 1.0),  # the best that bends
+        ([(1.0, 1.0), (2.0, 2.0)], 1.0),
+    ],
+)
+def test_the_curve_alone_must_be_better_by_a_standard_error(bent: list[tuple[float, float]], chosen: float) -> None:
+    tried = [found(float(place), *each) for place, each in enumerate(bent)]
+    assert steepness._chosen([*tried, found(math.inf, 0.0, 0.0)]).choice.penalty == chosen
+    assert steepness._chosen(tried).choice.penalty < math.inf
+
+
+def test_candidates() -> None:
+    settings = ObservationSettings(hidden=(0, 4), penalties=(0.0, 1.0))
+    bends = [(0, 0.0), (0, 1.0), (4, 0.0), (4, 1.0)]
+    assert steepness._candidates(settings, bent=True) == [*bends, (0, math.inf)]
+    assert steepness._candidates(replace(settings, curve=False), bent=True) == bends
+    assert steepness._candidates(replace(settings, curve=False), bent=False) == [(0, math.inf)]
 
 
 def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
@@ -239,7 +258,7 @@ def test_the_best_epoch_is_kept_and_training_ends_soon_after(clicks: Clicks, mon
 
 def test_all_penalties_are_tried_and_the_chosen_one_comes_first(clicks: Clicks) -> None:
     torch.manual_seed(0)
-    settings = replace(QUICK, held_out=0.5, penalties=(0.1, 0.0, 0.1))
+    settings = replace(QUICK, held_out=0.5, hidden=(0,), penalties=(0.1, 0.0, 0.1))
     observed, choices = learn_observation(clicks, settings)
     assert sorted(choice.penalty for choice in choices) == [0.0, 0.1, math.inf]
     assert all(1 <= choice.epochs <= 3 and choice.likelihood < 0 for choice in choices)
@@ -254,7 +273,7 @@ def test_only_the_ranker_of_a_learner_is_trained(clicks: Clicks) -> None:
     torch.manual_seed(0)
     learner = Decoupling(replace(QUICK, held_out=0.5)).learner(MLP(hidden=(4,)).build(5), clicks)
     assert [id(each) for each in learner.parameters()] == [id(each) for each in learner.ranker.parameters()]
-    assert len(learner.choices) == 3
+    assert len(learner.choices) == 5
     before = learner.log_observation(features_of(clicks))
     optimiser = torch.optim.SGD(learner.parameters(), lr=1.0)
     torch.autograd.backward(learner.loss(pad(clicks, np.arange(20)))["ranking"])
@@ -352,7 +371,8 @@ def test_wrong_settings_are_refused(field: str, value: Any, must: str) -> None:
     ("field", "value", "must"),
     [
         ("shape", "flat", "be one of steepness, positions"),
-        ("hidden", (4, 0), "have at least one unit a layer"),
+        ("hidden", (), "name at least one size"),
+        ("hidden", (4, -1), "name at least one size"),
         ("companion", (), "name at least one layer"),
         ("penalties", (0.0, -1.0), "be finite and not negative"),
         ("penalties", (math.inf,), "be finite and not negative"),

@@ -281,9 +281,10 @@ def test_one_place_and_a_deeper_list_than_all_others(ranker: Linear | MLP, ancho
 @pytest.mark.parametrize("trunk", ["towers", "shared"])
 def test_the_curve_has_a_rate_of_its_own(trunk: str, clicks: Clicks) -> None:
     learner = scattered(SMALL, clicks, observation_rate=3.0, trunk=trunk)
-    (one, networks), (other, curve) = learner.rates()
-    assert (one, other, [id(each) for each in curve]) == (1.0, 3.0, [id(learner.curve)])
-    assert {id(each) for each in networks} == {id(each) for each in learner.parameters()} - {id(learner.curve)}
+    (one, ranker), (two, own), (three, curve) = learner.rates()
+    assert (one, two, three, [id(each) for each in curve]) == (1.0, 1.0, 3.0, [id(learner.curve)])
+    assert {id(each) for each in ranker} == {id(each) for each in learner.ranker.parameters()}
+    assert {id(each) for each in own} == {id(each) for each in learner.own.parameters()}
 
 
 @pytest.mark.parametrize(
