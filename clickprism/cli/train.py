@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,9 @@ from clickprism.cli.options import (
     settings_of,
 )
 from clickprism.cli.output import Output, columns, command_line
+
+if TYPE_CHECKING:
+    from clickprism.experiment.bend import Bend
 
 DEFAULT_METHOD = "dla"
 EPILOG = (
@@ -118,11 +121,13 @@ def command(
         "value": fitted.best_value,
         "observation": None if fitted.observation is None else fitted.observation.tolist(),
         "truth": None if trained.truth is None else (trained.truth / trained.truth[0]).tolist(),
+        "lipschitz": None if trained.bend is None else trained.bend.plain(),
+        "choices": [] if trained.bend is None else trained.bend.plain_choices(),
     }
     interrupted = fitted.stopped == "interrupted"
     if not first:
         raise typer.Exit(INTERRUPTED if interrupted else 0)
-    output.result(_text(data), data)
+    output.result(_text(data, trained.bend), data)
     if interrupted:
         files = [("--clicks", clicks), ("--held-out", held_out)]
         given = [word for name, file in files if file is not None for word in (name, file)]
@@ -135,7 +140,9 @@ def command(
     output.note(f"Next: {command_line('evaluate', out)}")
 
 
-def _text(data: dict[str, Any]) -> str:
+def _text(data: dict[str, Any], bend: Bend | None) -> str:
+    from clickprism.experiment.bend import choice_text
+
     ends = {"epochs": "all of them", "patience": "no better for a while", "interrupted": "interrupted"}
     unit = "trees" if data["ranker"] == "lambdamart" else "epoch"
     lines = [
@@ -147,6 +154,8 @@ def _text(data: dict[str, Any]) -> str:
     if data["value"] is not None:
         lines.append(f"validation by {data['validation']}: {data['value']:.4f}")
     lines.append(f"model: {data['model']}")
+    if bend is not None and bend.choices:
+        lines.append(f"{data['method']}: {choice_text(bend.choices)}")
     if data["observation"] is not None:
         truth = data["truth"] or [None] * len(data["observation"])
         rows = [
@@ -154,4 +163,18 @@ def _text(data: dict[str, Any]) -> str:
             for position, (seen, true) in enumerate(zip(data["observation"], truth, strict=False), start=1)
         ]
         lines += ["", "observation relative to position 1", columns(["position", "used", "truth"], rows)]
+    if bend is not None:
+        heading = f"slope of log observation relative to position 1 in the features, over {bend.documents} documents"
+        lines += ["", heading, columns(["position", "mean", "truth", "maximum", "truth"], _slopes(bend))]
     return "\n".join(lines)
+
+
+def _slopes(bend: Bend) -> list[list[str]]:
+    """A row a position, and one for all of them."""
+    names = [*map(str, range(1, len(bend.fitted.means) + 1)), "all"]
+    table = [names]
+    for one, several in (("mean", "means"), ("maximum", "maxima")):
+        for side in (bend.fitted, bend.truth):
+            values = [None] * len(names) if side is None else [*getattr(side, several), getattr(side, one)]
+            table.append(["-" if value is None else f"{value:.4f}" for value in values])
+    return [list(row) for row in zip(*table, strict=True)]

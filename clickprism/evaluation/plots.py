@@ -231,6 +231,30 @@ def position_curve(
 
 
 @_styled
+def slope_curve(
+    truth: Float64 | None, slopes: Mapping[str, Float64], *, looks: Mapping[str, Look] | None = None
+) -> Figure:
+    """How fast observation relative to the first position changes with the features, by position.
+
+    Args:
+        truth: mean slope of log o_k(x) - log o_1(x) over documents, [positions], or None where it is not known.
+        slopes: the same by method.
+        looks: by method; see `looks_of`.
+    """
+    figure, axes = _figure(height=3.6)
+    drawn = looks or looks_of(slopes)
+    if truth is not None:
+        axes.plot(_positions(truth), truth, color=INK, linewidth=2.6, alpha=0.85, label="truth", zorder=2)
+    for name, curve in slopes.items():
+        _line(axes, curve, drawn[name], name)
+    _position_axis(axes, max([len(curve) for curve in slopes.values()], default=1), "position")
+    axes.set_ylabel("mean slope in the features")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+    return figure
+
+
+@_styled
 def method_dots(
     comparison: Comparison, *, measure: Measure | None = None, looks: Mapping[str, Look] | None = None
 ) -> Figure:

@@ -7,11 +7,12 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata, resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison
-from clickprism.evaluation.tables import as_html
+from clickprism.evaluation.tables import Table, as_html
 
 PACKAGES = ("clickprism", "numpy", "scipy", "scikit-learn", "numba", "torch", "lightgbm", "matplotlib")
 
@@ -24,6 +25,7 @@ def write_report(
     comparison: Comparison,
     figures: Mapping[str, str],
     settings: Mapping[str, Any],
+    more: Mapping[str, Sequence[Table]] = MappingProxyType({}),
     notes: Sequence[str] = (),
     next_commands: Sequence[str] = (),
 ) -> Path:
@@ -38,6 +40,7 @@ def write_report(
         comparison: the numbers.
         figures: SVG elements from `plots.svg`, by caption.
         settings: everything needed to run it again; may be nested.
+        more: further tables, by the heading they stand under.
         notes: what else the reader should know.
         next_commands: commands to try next.
 
@@ -50,6 +53,7 @@ def write_report(
         comparison=comparison,
         figures=figures,
         settings=settings,
+        more=more,
         notes=notes,
         next_commands=next_commands,
     )
@@ -70,6 +74,7 @@ def render_report(
     comparison: Comparison,
     figures: Mapping[str, str],
     settings: Mapping[str, Any],
+    more: Mapping[str, Sequence[Table]] = MappingProxyType({}),
     notes: Sequence[str] = (),
     next_commands: Sequence[str] = (),
 ) -> str:
@@ -89,6 +94,7 @@ def render_report(
         tables=as_html(comparison),
         figures=figures,
         settings=list(flat(settings)),
+        more={heading: "\n".join(table.html() for table in several) for heading, several in more.items()},
         notes=notes,
         next_commands=next_commands,
         versions=versions(),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from html import escape
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clickprism.evaluation.compare import Comparison, Row
 from clickprism.evaluation.measures import Measure
@@ -33,6 +33,19 @@ _LATEX = {
     "▲": "$+$",
     "▼": "$-$",
 }
+
+
+class Table(NamedTuple):
+    """Any other table, of plain text; the first cell of a row names it."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def html(self) -> str:
+        """As HTML, everything escaped."""
+        rows = [[escape(cell) for cell in row] for row in self.rows]
+        return _html(self.caption, self.header, rows)
 
 
 def as_text(comparison: Comparison) -> str:
@@ -90,15 +103,20 @@ def as_html(comparison: Comparison) -> str:
         header, rows = _grid(
             comparison, measure, best=lambda text: f"<strong>{text}</strong>", quote=escape, mark=_html_mark
         )
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-        body = "\n".join(
-            f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
-            for first, *rest in rows
-        )
-        caption = f"<caption>{escape(str(measure))}</caption>"
-        parts.append(f"<table>\n{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>")
+        parts.append(_html(str(measure), header, rows))
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
     return "\n".join([*parts, f'<ul class="notes">\n{notes}\n</ul>']) + "\n"
+
+
+def _html(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """One table; its cells are HTML already."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
+    body = "\n".join(
+        f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
+        for first, *rest in rows
+    )
+    title = f"<caption>{escape(caption)}</caption>"
+    return f"<table>\n{title}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 def as_latex(comparison: Comparison) -> str:

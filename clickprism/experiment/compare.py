@@ -19,6 +19,7 @@ import numpy as np
 from clickprism.errors import TrainingError
 from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.evaluation.ranking import position_shift
+from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings
 from clickprism.experiment.stages import (
@@ -57,6 +58,7 @@ class Run:
         shift: mean position of the documents of the training lists after re-ranking, by position before.
         ideal: the same if the true grades ranked.
         seconds: training took.
+        bend: how documents bend the observation; None for a method in which they cannot.
     """
 
     label: str
@@ -71,6 +73,7 @@ class Run:
     shift: Float64
     ideal: Float64
     seconds: float
+    bend: Bend | None = None
 
 
 def compare_methods(
@@ -190,6 +193,7 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
             clicks.offsets, clicks.rows, data.dataset.train.grades.astype(np.float64), weights=clicks.impressions
         ),
         seconds=time.perf_counter() - start,
+        bend=None if fitted is None else bend_of(fitted.learner, clicks, log.user),
     )
 
 

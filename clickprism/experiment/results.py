@@ -13,6 +13,7 @@ import numpy as np
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.report import write_report
+from clickprism.experiment.bend import Bend, bend_tables, mean_bend
 from clickprism.experiment.compare import INITIAL, Run
 from clickprism.experiment.files import json_text, make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
@@ -48,6 +49,15 @@ class Results:
                 curves.setdefault(run.label, []).append(run.observation)
         return curves
 
+    @cached_property
+    def bends(self) -> dict[str, dict[int, Bend]]:
+        """By method whose observation depends on the document, and by seed, how documents bend it."""
+        found: dict[str, dict[int, Bend]] = {}
+        for run in self.runs:
+            if run.bend is not None:
+                found.setdefault(run.label, {})[run.seed] = run.bend
+        return found
+
     @property
     def truth(self) -> Float64:
         """The true observation by position relative to the first, a mean over seeds."""
@@ -64,11 +74,14 @@ class Results:
                 "best": run.best,
                 "stopped": run.stopped,
                 "seconds": round(run.seconds, 2),
+                "lipschitz": None if run.bend is None else run.bend.plain(),
+                "choices": [] if run.bend is None else run.bend.plain_choices(),
             }
             for run in self.runs
         ]
         return tables.as_dict(self.comparison) | {
             "observation": {"truth": self.truth.tolist(), **curves},
+            "lipschitz": {label: mean_bend(list(seeds.values())).plain() for label, seeds in self.bends.items()},
             "details": details,
         }
 
@@ -114,6 +127,7 @@ def write_results(
         comparison=results.comparison,
         figures=dict(drawn.values()),
         settings=values,
+        more={"How documents bend the observation": bend_tables(results.bends)} if results.bends else {},
         notes=[_note(results, label) for label in results.settings.methods],
         next_commands=next_commands,
     )
@@ -179,6 +193,14 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
         caption = "Observation by position, true and estimated" + ("; bands over seeds" if bands else "")
         figure = plots.observation_curve(results.truth, curves, intervals=bands, looks=looks)
         drawn["observation"] = caption, figure
+    if results.bends:
+        bends = {label: mean_bend(list(seeds.values())) for label, seeds in results.bends.items()}
+        true = next(iter(bends.values())).truth
+        slopes = {label: np.array(bend.fitted.means) for label, bend in bends.items()}
+        drawn["slopes"] = (
+            "Slope of log observation, relative to position 1, in the features: a mean over documents and seeds",
+            plots.slope_curve(None if true is None else np.array(true.means), slopes, looks=looks),
+        )
     first = results.settings.seeds[0]
     validated = {run.label: (run.steps, run.values) for run in results.runs if run.seed == first and len(run.values)}
     validation = results.settings.evaluation.validation

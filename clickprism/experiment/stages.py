@@ -23,7 +23,7 @@ from clickprism.settings import choose, resolve, suggest
 from clickprism.training.settings import Fitted, Validation
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Simulation
 from clickprism.users import USERS
-from clickprism.users.base import adapted
+from clickprism.users.base import User, adapted
 from clickprism.users.ideal import ideal_clicks
 from clickprism.users.logs import simulate
 from clickprism.users.trust import TrustUser
@@ -49,11 +49,13 @@ class Log:
         simulation: clicks on the training part, and the truth.
         held_out: clicks on the validation part by the same users and the same initial ranking.
         initial: scores of the test part's documents by the initial ranker (the first, if there are several).
+        user: who clicked, adapted to the training part.
     """
 
     simulation: Simulation
     held_out: Clicks
     initial: Float64
+    user: User
 
 
 def load_data(settings: DataSettings) -> Data:
@@ -87,7 +89,7 @@ def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -
         )
         for part, one in ((dataset.train, seeds[0]), (dataset.validation, seeds[1]))
     ]
-    return Log(parts[0], parts[1].clicks, rankers[0](dataset.test.lists.features))
+    return Log(parts[0], parts[1].clicks, rankers[0](dataset.test.lists.features), user)
 
 
 def train_method(

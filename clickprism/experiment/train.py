@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clickprism.data.clicks import load_clicks, load_log
+from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
 from clickprism.experiment.stages import load_data, simulate_log, train_method, true_curve, true_trust
@@ -15,6 +16,7 @@ from clickprism.settings import to_toml
 from clickprism.training.processes import place
 from clickprism.training.settings import Fitted
 from clickprism.types import Clicks, Dataset, Float64, Simulation
+from clickprism.users.base import User
 
 SETTINGS = "settings.toml"
 MODEL = "model"
@@ -31,12 +33,15 @@ class Trained:
         truth: what the method's curve should be, where a simulation made the clicks: the true observation by position,
             or the true alpha of a method that corrects trust.
         model: the folder of the saved model, which takes raw features.
+        bend: how documents bend the observation; None for a method in which they cannot, and but in the first of
+            several processes.
     """
 
     fitted: Fitted
     clicks: Clicks
     truth: Float64 | None
     model: Path
+    bend: Bend | None = None
 
 
 def train_ranker(
@@ -70,7 +75,7 @@ def train_ranker(
     if first:
         make_folder(out)
     data = load_data(settings.data)
-    log, truth, validation = _log(settings, label, data.dataset, clicks=clicks, held_out=held_out)
+    log, truth, validation, user = _log(settings, label, data.dataset, clicks=clicks, held_out=held_out)
     if first:
         if not resume:
             (out / CHECKPOINT).unlink(missing_ok=True)
@@ -91,7 +96,8 @@ def train_ranker(
     )
     if first:
         fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
-    return Trained(fitted, log, true_curve(fitted.model.method, truth, trust), out / MODEL)
+    bend = bend_of(fitted.learner, log, user) if first else None
+    return Trained(fitted, log, true_curve(fitted.model.method, truth, trust), out / MODEL, bend)
 
 
 def _made_from(clicks: Path | None) -> str:
@@ -109,12 +115,13 @@ def _log(
     *,
     clicks: Path | None,
     held_out: Path | None,
-) -> tuple[Clicks, Float64 | None, Clicks | None]:
-    """The clicks, the true observation where it is known, and the clicks to validate by."""
+) -> tuple[Clicks, Float64 | None, Clicks | None, User | None]:
+    """The clicks, the true observation where it is known, the clicks to validate by, and who clicked if simulated."""
     seed = settings.seeds[0]
     kept = None if held_out is None else load_clicks(held_out, dataset.validation.lists)
     if clicks is None:
         made = simulate_log(replace(settings, methods={label: settings.methods.get(label, {})}), dataset, seed=seed)
-        return made.simulation.clicks, made.simulation.observation, made.held_out if kept is None else kept
+        chosen = made.held_out if kept is None else kept
+        return made.simulation.clicks, made.simulation.observation, chosen, made.user
     log, truth = load_log(clicks, dataset.train.lists)
-    return log, None if truth is None else Simulation(log, truth).observation, kept
+    return log, None if truth is None else Simulation(log, truth).observation, kept, None

@@ -23,6 +23,7 @@ from clickprism.evaluation.plots import (
     method_dots,
     observation_curve,
     position_curve,
+    slope_curve,
     svg,
     training_curve,
 )
@@ -44,6 +45,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     ),
     "training": lambda: training_curve({"dla": ([0, 10, 20], [0.5, 0.7, 0.6])}, measure="nDCG@10"),
     "position": lambda: position_curve({"dla": np.array([1.5, 2.0, 2.5])}, ideal=np.array([2.0, 2.0, 2.0])),
+    "slopes": lambda: slope_curve(np.array([0.0, 0.2]), {"lbd": np.array([0.0, 0.1])}),
     "dots": dots,
 }
 
@@ -98,6 +100,11 @@ def test_the_best_step_is_marked() -> None:
     assert lines(lower)["dla: 2.0000 at epoch 20"] == [2.0]
     with pytest.raises(DataError, match="as many steps"):
         training_curve({"dla": ([0, 1], [0.5])}, measure="MAP")
+
+
+def test_slopes_are_drawn_as_they_are_with_or_without_a_truth() -> None:
+    assert lines(FIGURES["slopes"]()) == {"truth": [0.0, 0.2], "lbd": [0.0, 0.1]}
+    assert list(lines(slope_curve(None, {"lbd": np.array([0.0, 0.1])}))) == ["lbd"]
 
 
 def test_dots_refuse_a_measure_that_was_not_compared() -> None:

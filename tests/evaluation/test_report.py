@@ -15,6 +15,7 @@ from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Evaluation, Measure
 from clickprism.evaluation.plots import svg, training_curve
 from clickprism.evaluation.report import render_report, write_report
+from clickprism.evaluation.tables import Table
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -35,6 +36,7 @@ def page(**more: object) -> str:
         "comparison": comparison(),
         "figures": {"Training <1>": figure},
         "settings": {"fit": {"epochs": 3, "name": "<i>"}, "seed": None},
+        "more": {"More & more": [Table("A <caption>", ["name", "<value>"], [["<row>", "1 < 2"]])]},
         "notes": ["a note"],
         "next_commands": ["clickprism demo --out 'x' && echo <done>"],
     }
@@ -79,6 +81,9 @@ def test_everything_from_outside_is_escaped() -> None:
     assert "<i>" not in text
     assert "&amp;&amp; echo &lt;done&gt;" in text
     assert "Training &lt;1&gt;" in text
+    assert "More &amp; more</h2>" in text
+    assert '<th scope="row">&lt;row&gt;</th><td>1 &lt; 2</td>' in text
+    assert "A &lt;caption&gt;</caption>" in text
 
 
 def test_everything_is_named() -> None:
@@ -101,7 +106,8 @@ def test_everything_is_named() -> None:
 
 
 def test_what_is_not_given_is_not_there() -> None:
-    text = page(notes=(), next_commands=(), figures={})
+    text = page(notes=(), next_commands=(), figures={}, more={})
+    assert "More" not in text
     assert "Try next" not in text
     assert "<figure>" not in text
 
