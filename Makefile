@@ -8,7 +8,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
-.PHONY: demo test lint bench docs help clean
+.PHONY: demo test lint bench reproduce docs help clean
 
 demo: $(READY) ## embedded data, biased users, every method, a table and an HTML report (a minute)
 	@$(BIN)/clickprism demo --out runs/demo
@@ -26,11 +26,14 @@ bench: $(READY) ## every benchmark: our figure, the peer's or the limit's, ratio
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
+reproduce: $(READY) ## the tables and figures of LBD, in small (ten minutes): out/report.html
+	@$(BIN)/python -m reproduce.lbd --quick --out out
+
 docs: $(READY) ## write docs/cli.md anew from the code
 	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 
 help: ## this text
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 clean: ## remove the environment and all that was made
 	rm -rf .venv runs site
