@@ -4,6 +4,7 @@ One `ExperimentSettings` holds every setting there is; a TOML file has the same 
 so that a command can run one (`load_data`, `simulate_log`, `train_method`) or all (`compare_methods`).
 """
 
+from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.compare import Run, compare_methods
 from clickprism.experiment.results import Results, results_of, write_results
 from clickprism.experiment.settings import (
@@ -27,6 +28,7 @@ from clickprism.experiment.stages import (
 from clickprism.experiment.train import Trained, train_ranker
 
 __all__ = [
+    "Bend",
     "Data",
     "DataSettings",
     "EvaluationSettings",
@@ -35,6 +37,7 @@ __all__ = [
     "Results",
     "Run",
     "Trained",
+    "bend_of",
     "compare_methods",
     "evaluate_models",
     "judged_validation",

@@ -58,6 +58,11 @@ class Results:
                 found.setdefault(run.label, {})[run.seed] = run.bend
         return found
 
+    @cached_property
+    def mean_bends(self) -> dict[str, Bend]:
+        """The same, a mean over seeds."""
+        return {label: mean_bend(list(seeds.values())) for label, seeds in self.bends.items()}
+
     @property
     def truth(self) -> Float64:
         """The true observation by position relative to the first, a mean over seeds."""
@@ -81,7 +86,7 @@ class Results:
         ]
         return tables.as_dict(self.comparison) | {
             "observation": {"truth": self.truth.tolist(), **curves},
-            "lipschitz": {label: mean_bend(list(seeds.values())).plain() for label, seeds in self.bends.items()},
+            "lipschitz": {label: bend.plain() for label, bend in self.mean_bends.items()},
             "details": details,
         }
 
@@ -194,9 +199,8 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
         figure = plots.observation_curve(results.truth, curves, intervals=bands, looks=looks)
         drawn["observation"] = caption, figure
     if results.bends:
-        bends = {label: mean_bend(list(seeds.values())) for label, seeds in results.bends.items()}
-        true = next(iter(bends.values())).truth
-        slopes = {label: np.array(bend.fitted.means) for label, bend in bends.items()}
+        true = next(iter(results.mean_bends.values())).truth
+        slopes = {label: np.array(bend.fitted.means) for label, bend in results.mean_bends.items()}
         drawn["slopes"] = (
             "Slope of log observation, relative to position 1, in the features: a mean over documents and seeds",
             plots.slope_curve(None if true is None else np.array(true.means), slopes, looks=looks),
