@@ -4,6 +4,7 @@
 `position=`, of a log by three rankers and of one by a single ranker, and then what must hold. Every seed draws the
 weights of the coupling anew. `position` is LightGBM's own correction on sessions, of which those clicked alike are
 joined; the sessions one by one, as one would call LightGBM (`benchmarks.boosting`), are beside it at the first seed.
+`curve` is the exposure by the best curve over positions that the log allows: EM, or DLA where one ranker made it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from clickprism.data.normalise import normalised
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Method
 from clickprism.debias.click import Click
+from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
 from clickprism.debias.labels import Labels
 from clickprism.debias.lbd import Decoupling
@@ -36,15 +38,17 @@ from clickprism.users.logs import SimulationSettings, simulate
 SEEDS: Final = (0, 1, 2)
 ETAS: Final = (0.0, 0.3, 0.6)
 RANKERS: Final = (3, 1)
+EPOCHS: Final = 30  # of the network that learns the curve of DLA
 DATA: Final = SyntheticSettings(train_queries=1000, validation_queries=10, test_queries=3000)
 MEASURE: Final = Measure.parse("nDCG(exp)@10")
 PEER: Final = "position"
 WAYS: Final[dict[str, Method]] = {
     "lbd": Decoupling(),
-    "ipw, EM curve": InversePropensity(estimate="pbm"),
+    "curve": InversePropensity(estimate="pbm"),
     PEER: PositionBias(),
     "click": Click(),
 }
+SINGLE: Final[dict[str, Method]] = {**WAYS, "curve": DualLearning()}  # EM needs documents at several positions
 
 
 def run() -> list[Result]:
@@ -65,12 +69,13 @@ def run() -> list[Result]:
 
 def measure(data: Dataset, *, rankers: int, eta: float) -> dict[str, Float64]:
     """The nDCG of each test query by each way, [seeds, queries]."""
-    values: dict[str, list[Float64]] = {name: [] for name in WAYS}
+    ways = WAYS if rankers > 1 else SINGLE
+    values: dict[str, list[Float64]] = {name: [] for name in ways}
     log = SimulationSettings(frequency="each", rankers=rankers, merge="none")
     for seed in SEEDS:
         user = CoupledUser(eta=eta).adapt(data.train, seed=seed)
         sessions = simulate(data.train, user, sessions=SESSIONS, seed=seed, settings=log).clicks
-        for name, method in WAYS.items():
+        for name, method in ways.items():
             clicks = sessions.merge(by="pattern") if method.needs_patterns else sessions.merge()
             values[name].append(_measured(data, _fit(clicks, method, seed=seed)))
         strength = coupling(user, data.train)
@@ -84,7 +89,7 @@ def measure(data: Dataset, *, rankers: int, eta: float) -> dict[str, Float64]:
 
 
 def _fit(clicks: Clicks, method: Method, *, seed: int) -> Scores:
-    settings = FitSettings(threads=1, seed=seed)
+    settings = FitSettings(threads=1, epochs=EPOCHS, seed=seed)
     return fit(clicks, method=method, ranker=RANKER, settings=settings, show=False).model.score
 
 
