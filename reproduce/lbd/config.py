@@ -33,6 +33,7 @@ class Candidate:
         passes: how often it goes over the log, as a share of what the others do: sessions clicked differently are
             different lists to PairDebias, which are many times more.
         settings: of the method, beside those that are tuned.
+        claimed: whether a claim is made of it; then it is run with every seed, else with the first `Size.others`.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Candidate:
     role: Literal["ceiling", "baseline", "ours", "intervention", "forced"] = "baseline"
     passes: float = 1.0
     settings: dict[str, Any] = field(default_factory=dict)
+    claimed: bool = False
 
 
 def _only(*, penalties: list[float], curve: bool) -> dict[str, Any]:
@@ -51,19 +53,18 @@ def _only(*, penalties: list[float], curve: bool) -> dict[str, Any]:
 
 CANDIDATES: dict[str, Candidate] = {
     "labels": Candidate("Labelled data", "labels", role="ceiling"),
-    "dla": Candidate("DLA", "dla"),
+    "dla": Candidate("DLA", "dla", claimed=True),
     "vectorization": Candidate("Vectorization", "vectorization"),
     "pair_debias": Candidate("PairDebias", "pair_debias", passes=0.1),
     "regression_em": Candidate("RegressionEM", "regression_em"),
-    "click": Candidate("Click data", "click"),
+    "click": Candidate("Click data", "click", claimed=True),
     "unlimited": Candidate("Unlimited", "lbd_paper", tuned="nothing", role="ours"),
     "lbd-lips": Candidate("LBD-Lips", "lbd_paper", tuned="penalty", role="ours"),
     "lbd-ber": Candidate("LBD-Ber", "lbd_paper", tuned="drop", role="ours"),
-    "lbd_paper": Candidate("LBD, as published", "lbd_paper", tuned="both", role="ours"),
-    "lbd": Candidate("lbd, our default", "lbd", role="ours"),
+    "lbd_paper": Candidate("LBD, as published", "lbd_paper", tuned="both", role="ours", claimed=True),
+    "lbd": Candidate("lbd, our default", "lbd", role="ours", claimed=True),
     "lbd-c1": Candidate("lbd, first = 1", "lbd", role="forced", settings={"first": 1.0}),
     "lbd-0": Candidate("lbd, penalty 0", "lbd", role="forced", settings=_only(penalties=[0.0], curve=False)),
-    "lbd-0.01": Candidate("lbd, penalty .01", "lbd", role="forced", settings=_only(penalties=[0.01], curve=False)),
     "lbd-curve": Candidate("lbd, the curve alone", "lbd", role="forced", settings=_only(penalties=[], curve=True)),
     "hte": Candidate("HTE", "click", source="effect", role="intervention"),
     "hte-oracle": Candidate("HTE-oracle", "click", source="true effect", role="ceiling"),
@@ -73,7 +74,7 @@ CANDIDATES: dict[str, Candidate] = {
     "oracle": Candidate("Oracle (true observation)", "click", source="true observation", role="ceiling"),
 }
 TABLE = tuple(label for label, one in CANDIDATES.items() if one.source == "log" and one.role != "forced")
-FORCED = ("lbd-0", "lbd-0.01", "lbd-curve")
+FORCED = ("lbd-0", "lbd-curve")
 PANELS = {
     "figure 3a": ("labels", "dla", "vectorization", "regression_em", "click", "lbd_paper", "lbd"),
     "figure 3b": ("dla", "click", "unlimited", "lbd-lips", "lbd-ber", "lbd_paper", "lbd"),
@@ -100,6 +101,7 @@ class Size:
         sessions: of each query in a log.
         couplings: eta in the figures; the tables are at .1.
         seeds: draws of w, of the initial ranker, of the clicks and of the weights at the start.
+        others: how many of the seeds the candidates have of which nothing is claimed.
         rankers: settings by name.
         epochs: passes over the distinct ranked lists; which one counts, `RULES` says.
         batch_size: ranked lists a step.
@@ -116,6 +118,7 @@ class Size:
     sessions: int = 100
     couplings: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+    others: int = 3
     rankers: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [64, 32]}}
     )

@@ -52,7 +52,6 @@ LOOKS = {
     "lbd": Look("#d64550", "o"),
     "lbd-c1": Look("#d64550", "o", "--"),
     "lbd-0": Look("#d64550", "s", ":"),
-    "lbd-0.01": Look("#d64550", "^", ":"),
     "lbd-curve": Look("#d64550", "v", ":"),
     "hte": Look("#1f7fc4", "^"),
     "hte-oracle": Look("#7a6ff0", "v"),

@@ -78,7 +78,9 @@ class Plan:
     def of(self, label: str, ranker: str, coupling: float) -> list[Run]:
         """The runs of a candidate at a coupling, seed by seed and in each fold by fold."""
         setting = (self.tuned or {}).get((ranker, coupling), UNTUNED)
-        return [self.run(world, ranker, CANDIDATES[label], setting) for world in self.worlds(coupling, self.size.seeds)]
+        candidate = CANDIDATES[label]
+        seeds = self.size.seeds if candidate.claimed else self.size.seeds[: self.size.others]
+        return [self.run(world, ranker, candidate, setting) for world in self.worlds(coupling, seeds)]
 
     def cell(self, ranker: str, coupling: float, setting: Setting, *, seeds: int) -> list[Run]:
         """The runs of LBD as published with this lambda and t: a cell of a heat map, a trial of a tuning."""

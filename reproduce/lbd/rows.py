@@ -128,6 +128,12 @@ def _mean(values: Float64) -> tuple[float, float | None]:
     return float(values.mean()), error
 
 
+def common(one: Float64, other: Float64) -> tuple[Float64, Float64]:
+    """Both over the seeds that both have: the first ones."""
+    seeds = min(len(one), len(other))
+    return one[:seeds], other[:seeds]
+
+
 def rows_of(results: Results) -> list[Row]:
     """Every row that the runs have figures for."""
     parts = results.plan.parts
@@ -172,7 +178,7 @@ def table(results: Results, name: str, measures: Sequence[str], epoch: Epoch) ->
                     rows.append(replace(row, mark="best baseline" if label == best else ""))
                     continue
                 ours = results.by_query(results.results(label, ranker, TABLE_COUPLING), measure, epoch)
-                test = paired_t(ours, against)
+                test = paired_t(*common(ours, against))
                 mark = mark_of(test.difference, test.p_value, higher_is_better=higher)
                 rows.append(replace(row, mark=mark, p_value=test.p_value))
     return rows
@@ -256,7 +262,10 @@ def regret_of_lbd(results: Results) -> list[Row]:
         for coupling in results.plan.couplings:
             if all(results.has(label, ranker, coupling) for label in ("lbd", *FORCED)):
                 each = [results.by_seed(results.results(label, ranker, coupling), LEADING) for label in FORCED]
-                lost = np.max(each, axis=0) - results.by_seed(results.results("lbd", ranker, coupling), LEADING)
+                best = np.max(each, axis=0)
+                lost = np.maximum(
+                    best - results.by_seed(results.results("lbd", ranker, coupling), LEADING)[: len(best)], 0
+                )
                 about = ("regret", results.plan.data, ranker, "lbd, by held-out clicks", coupling, None, LEADING)
                 rows.append(Row(*about, *_mean(lost), len(lost)))
     return rows
@@ -271,8 +280,9 @@ def claims(results: Results, name: str, epoch: Epoch) -> list[Row]:
                 if not (results.has(one, ranker, coupling) and results.has(other, ranker, coupling)):
                     continue
                 first, second = (results.results(label, ranker, coupling) for label in (one, other))
-                gained = results.by_seed(first, LEADING, epoch) - results.by_seed(second, LEADING, epoch)
-                test = paired_t(results.by_query(first, LEADING, epoch), results.by_query(second, LEADING, epoch))
+                ours, theirs = common(*(results.by_seed(each, LEADING, epoch) for each in (first, second)))
+                gained = ours - theirs
+                test = paired_t(*common(*(results.by_query(each, LEADING, epoch) for each in (first, second))))
                 about = (name, results.plan.data, ranker, f"{one} - {other}", coupling)
                 row = Row(*about, results.setting(one, ranker, coupling), LEADING, *_mean(gained), len(gained))
                 rows.append(replace(row, mark=mark_of(test.difference, test.p_value), p_value=test.p_value))
