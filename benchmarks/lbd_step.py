@@ -114,8 +114,7 @@ def _learner(clicks: Clicks, method: NetworkMethod, hidden: tuple[int, ...]) -> 
 def quality(data: Dataset) -> list[Result]:
     """Rankers by the sampled penalty less those by the exact one, run by run: the same log and first weights.
 
-    The unit is the run. Drawing the penalty changes what is dropped too, and that alone moves a ranker by as much as
-    .003 either way: with a few runs, a test over queries would find a difference between the exact penalty and itself.
+    The unit is the run, so that chance in training counts: a test over queries takes the runs at hand for granted.
     """
     gaps, effects, exacts = [], [], []
     for seed in SEEDS:
