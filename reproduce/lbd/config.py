@@ -118,7 +118,7 @@ class Size:
     sessions: int = 100
     couplings: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
-    others: int = 3
+    others: int = 2
     rankers: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [64, 32]}}
     )

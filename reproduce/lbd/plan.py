@@ -100,10 +100,11 @@ class Plan:
         return [label for label in CANDIDATES if label in wanted]
 
     def runs(self) -> list[Run]:
-        """All runs but those of tuning, each once, in the order of their worlds."""
+        """All runs but those of tuning, each once: what is claimed first, then in the order of their worlds."""
+        first = [label for label in self.labels if CANDIDATES[label].claimed]
         wanted = [
             run
-            for label in self.labels
+            for label in [*first, *(label for label in self.labels if label not in first)]
             for ranker in self.size.rankers
             for coupling in self.couplings_of(label)
             for run in self.of(label, ranker, coupling)
@@ -117,7 +118,18 @@ class Plan:
                 for run in self.cell(ranker, coupling, setting, seeds=self.size.map_seeds)
             ]
         once = {run.key: run for run in wanted}
-        return sorted(once.values(), key=lambda run: (run.world.seed, run.world.fold, run.world.coupling))
+        claimed = {
+            run.key
+            for label in first
+            for ranker in self.size.rankers
+            for coupling in self.couplings_of(label)
+            for run in self.of(label, ranker, coupling)
+        }
+
+        def place(run: Run) -> tuple[Any, ...]:
+            return run.key not in claimed, run.world.seed, run.world.fold, run.world.coupling
+
+        return sorted(once.values(), key=place)
 
     def couplings_of(self, label: str) -> tuple[float, ...]:
         """Where a candidate is run: at .1 too if it is in the tables."""
