@@ -81,7 +81,7 @@ class DocumentObservation(nn.Module):
     def __init__(self, shape: Shape, *, features: int, positions: int, hidden: int, flat: bool) -> None:
         super().__init__()
         self.shape = shape
-        self.below = nn.Parameter(torch.linspace(0, -2, positions)[1:])
+        self.below = nn.Parameter(torch.zeros(positions - 1))
         outputs = 1 if shape == "steepness" else positions - 1
         self.chain = nn.Sequential()
         if not flat and positions > 1:
