@@ -33,14 +33,15 @@ class Decoupling:
     `first` says what no click can: how often the first result is looked at. At 1 the ranker learns c_1(x), the click in
     the first place, just as clicks identify it. Below 1 the way in which a document bends the curve is taken to hold
     for the first place too, and what that hides there is given back. The default lies between the two ends of what is
-    plausible, always and the .68 of eye tracking.
+    plausible, always and the .68 of eye tracking. The first result is never taken to be overlooked more than the others
+    are, on average, beside it: where the log shows no position bias, `first` does nothing.
 
     Unbiased for relevance when o has this form, the companion can express relevance, documents that look alike stood
     at different positions, and `first` is right; for c_1 when it is 1.
 
     Attributes:
         observation: how o is learned.
-        first: the observation of the average document at the first position.
+        first: the observation of the average document at the first position, at least.
         drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`.
         max_weight: weights above this are cut to it.
     """
@@ -62,11 +63,6 @@ class Decoupling:
         if not 1 <= self.max_weight < math.inf:
             raise SettingError("max_weight", self.max_weight, "be at least 1")
 
-    @property
-    def unit(self) -> float:
-        """The observation of the average document at the first position, after dropping: weights are 1 there."""
-        return self.drop + (1 - self.drop) * self.first
-
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DecoupledLearner:
         """A learner with the observation that the log gives."""
         return DecoupledLearner(self, ranker, clicks, *learn_observation(clicks, self.observation))
@@ -81,6 +77,7 @@ class DecoupledLearner(DocumentLearner):
     """
 
     scale: torch.Tensor
+    log_first: torch.Tensor
 
     def __init__(
         self,
@@ -92,12 +89,19 @@ class DecoupledLearner(DocumentLearner):
     ) -> None:
         super().__init__(ranker, clicks)
         self.settings, self.observed, self.choices = settings, observed, choices
-        self.register_buffer("scale", observed.steepness(self.sample).mean().clamp_min(1e-3))
+        self.register_buffer("scale", observed.steepness(self.sample).detach().mean().clamp_min(1e-3))
+        below = observed.below.detach().mean() * self.scale if len(observed.below) else torch.zeros(())
+        self.register_buffer("log_first", below.clamp(math.log(settings.first), 0.0))
+
+    @property
+    def unit(self) -> float:
+        """The observation of the average document at the first position, after dropping: weights are 1 there."""
+        return self.settings.drop + (1 - self.settings.drop) * math.exp(float(self.log_first))
 
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
-        """Log o_k(x), [..., positions]; the average document has `first` at the first position."""
+        """Log o_k(x), [..., positions]."""
         flat = features.reshape(-1, features.shape[-1])
-        at_first = math.log(self.settings.first) * self.observed.steepness(flat) / self.scale
+        at_first = self.log_first * self.observed.steepness(flat) / self.scale
         logs: torch.Tensor = self.observed(flat) + at_first[:, None]
         if self.settings.drop > 0:
             kept = torch.log1p(torch.tensor(-self.settings.drop)) + logs
@@ -108,7 +112,7 @@ class DecoupledLearner(DocumentLearner):
         """Softmax cross entropy on the weighted clicks."""
         documents, places = batch.features[batch.mask], batch.positions[batch.mask][:, None] - 1
         with torch.no_grad():
-            logs = self.log_observation(documents).gather(1, places)[:, 0] - math.log(self.settings.unit)
+            logs = self.log_observation(documents).gather(1, places)[:, 0] - math.log(self.unit)
             weights = torch.exp(-logs.clamp_min(-math.log(self.settings.max_weight)))
         weighted = batch.clicks * torch.ones_like(batch.clicks).masked_scatter(batch.mask, weights)
         return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
@@ -121,7 +125,7 @@ class DecoupledLearner(DocumentLearner):
 
     def exposure(self, clicks: Clicks) -> Float64:
         """Impressions times o_k(x), in units of the average document's at the first position, [entries]."""
-        return entry_observation(self.log_observation, clicks) * clicks.list_impressions / self.settings.unit
+        return entry_observation(self.log_observation, clicks) * clicks.list_impressions / self.unit
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The ranker's parameters; the observation's stay as they are."""

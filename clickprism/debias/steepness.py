@@ -53,7 +53,7 @@ class ObservationSettings:
     curve: bool = True
     held_out: float = 0.2
     lists: int = 30_000
-    epochs: int = 60
+    epochs: int = 200
     patience: int = 6
 
     def __post_init__(self) -> None:
@@ -199,10 +199,9 @@ def _frozen(observed: DocumentObservation) -> DocumentObservation:
 
 def _split(clicks: Clicks, settings: ObservationSettings, rng: np.random.Generator) -> tuple[Clicks, Clicks | None]:
     """The ranked lists to learn from and those to check by, of other queries; None where there are too few."""
-    chosen = np.flatnonzero(np.diff(clicks.offsets) > 0)
-    if len(chosen) > settings.lists:
-        chosen = np.sort(rng.choice(chosen, settings.lists, replace=False))
-    kept = clicks.take(chosen).with_clicks()
+    kept = clicks.merge().with_clicks()
+    if len(kept) > settings.lists:
+        kept = kept.take(np.sort(rng.choice(len(kept), settings.lists, replace=False)))
     held = rng.random(len(clicks.lists)) < settings.held_out
     out = held[clicks.lists.list_of[kept.rows[kept.offsets[:-1]]]]
     if min(out.sum(), (~out).sum()) < LEAST_LISTS:

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from clickprism.errors import DataError
 from clickprism.types import Clicks, Float64, Int64
 
 BY_PATTERN: Final = 'Simulate with --set simulation.merge=pattern, or merge by clicks.merge(by="pattern")'
@@ -59,6 +60,9 @@ def count(clicks: Clicks) -> Counts:
     >>> counts.positions.tolist(), counts.clicks.tolist(), counts.impressions.tolist()
     ([1, 2], [5.0, 1.0], [9.0, 9.0])
     """
+    if clicks.weights is not None:
+        remedy = "Estimate on the log as it was clicked, before it is corrected"
+        raise DataError("clicks that carry weights are corrected already: their counts say nothing", remedy=remedy)
     depth = clicks.max_position + 1
     keys, pair = np.unique(clicks.rows * depth + clicks.positions, return_inverse=True)
     return Counts(

@@ -118,7 +118,7 @@ class Size:
     sessions: int = 100
     couplings: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
-    others: int = 2
+    others: int = 1
     rankers: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [64, 32]}}
     )
@@ -154,6 +154,7 @@ SIZES = {
         rankers={"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [512, 256, 128]}},
         couplings=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
         epochs=200,
+        others=6,
         drops=(0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
         maps=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
         trials=24,

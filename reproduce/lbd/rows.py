@@ -114,10 +114,18 @@ class Results:
         return (settings["penalty"], settings["drop"]) if "drop" in settings else None
 
     def row(
-        self, table: str, label: str, ranker: str, coupling: float, *, measure: str, epoch: Epoch = "clicks"
+        self,
+        table: str,
+        label: str,
+        ranker: str,
+        coupling: float,
+        *,
+        measure: str,
+        epoch: Epoch = "clicks",
+        draws: int | None = None,
     ) -> Row:
-        """The row of a candidate."""
-        values = self.by_seed(self.results(label, ranker, coupling), measure, epoch)
+        """The row of a candidate, over so many of its first draws."""
+        values = self.by_seed(self.results(label, ranker, coupling), measure, epoch)[:draws]
         data, setting = self.plan.data, self.setting(label, ranker, coupling)
         return Row(table, data, ranker, label, coupling, setting, measure, *_mean(values), len(values))
 
@@ -162,9 +170,11 @@ def table(results: Results, name: str, measures: Sequence[str], epoch: Epoch) ->
     rows = []
     for ranker in results.plan.size.rankers:
         labels = [label for label in TABLE if results.has(label, ranker, TABLE_COUPLING)]
+        draws = min((len(results.results(label, ranker, TABLE_COUPLING)) for label in labels), default=0)
+        draws //= results.folds
         for measure in measures:
             found = {
-                label: results.row(name, label, ranker, TABLE_COUPLING, measure=measure, epoch=epoch)
+                label: results.row(name, label, ranker, TABLE_COUPLING, measure=measure, epoch=epoch, draws=draws)
                 for label in labels
             }
             higher = Measure.parse(measure).higher_is_better
@@ -172,13 +182,13 @@ def table(results: Results, name: str, measures: Sequence[str], epoch: Epoch) ->
             if not baselines:
                 continue
             best = (max if higher else min)(baselines, key=lambda label: found[label].mean)
-            against = results.by_query(results.results(best, ranker, TABLE_COUPLING), measure, epoch)
+            against = results.by_query(results.results(best, ranker, TABLE_COUPLING), measure, epoch)[:draws]
             for label, row in found.items():
                 if CANDIDATES[label].role != "ours":
                     rows.append(replace(row, mark="best baseline" if label == best else ""))
                     continue
-                ours = results.by_query(results.results(label, ranker, TABLE_COUPLING), measure, epoch)
-                test = paired_t(*common(ours, against))
+                ours = results.by_query(results.results(label, ranker, TABLE_COUPLING), measure, epoch)[:draws]
+                test = paired_t(ours, against)
                 mark = mark_of(test.difference, test.p_value, higher_is_better=higher)
                 rows.append(replace(row, mark=mark, p_value=test.p_value))
     return rows

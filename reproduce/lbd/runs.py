@@ -89,8 +89,8 @@ def read(run: Run, out: Path) -> dict[str, Any] | None:
 
 
 def done(run: Run, out: Path) -> bool:
-    """Whether a run has its file."""
-    return path_of(run, out).exists()
+    """Whether a run has its file, and it can be read."""
+    return path_of(run, out).exists() and read(run, out) is not None
 
 
 def perform(run: Run, out: Path, folder: Path | None) -> dict[str, Any]:
@@ -140,6 +140,8 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
         watch=recorder.watch,
         show=False,
     )
+    if fitted.stopped == "interrupted":
+        raise KeyboardInterrupt
     by_rule = {rule: recorder.tested[recorder.point(rule)] for rule in RULES}
     return {
         "run": asdict(run),

@@ -150,7 +150,7 @@ def test_lists_of_one_document_are_finite(name: str, clicks: Clicks) -> None:
 
 @every_network_method
 def test_gradient_agrees_with_finite_differences(name: str, clicks: Clicks) -> None:
-    """Along random directions, in double precision; weights that no gradient flows through, and what is drawn, are held."""
+    """Along random directions, in double precision; weights without a gradient, and what is drawn, are held."""
     learner = learner_of(name, clicks).double()
     batch = first_batch(clicks)
     batch = replace(

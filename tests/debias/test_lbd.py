@@ -197,6 +197,15 @@ def test_candidates() -> None:
     assert steepness._candidates(replace(settings, curve=False), bent=False) == [(0, math.inf)]
 
 
+@pytest.mark.parametrize(("below", "first"), [((-1.0, -2.0), 0.8), ((-0.1, -0.2), math.exp(-0.15)), ((0.1, 0.3), 1.0)])
+def test_the_first_position_is_not_overlooked_more_than_the_others(below: tuple[float, float], first: float) -> None:
+    """The mean of log o_k / o_1 below it bounds log o_1: -.15 is above log .8 = -.22, and no observation exceeds 1."""
+    observed = DocumentObservation("steepness", features=1, positions=3, hidden=0, flat=True)
+    observed.below.data = torch.tensor(below)
+    learner = DecoupledLearner(Decoupling(), MLP(hidden=(4,)).build(1), one_list(), observed, ())
+    assert learner.unit == pytest.approx(first)
+
+
 def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
     """Two ranked lists of each query: both on one side; a third, without a click, on none."""
     log = concatenate([clicks, replace(clicks, clicks=np.zeros_like(clicks.clicks)), clicks])
@@ -336,7 +345,7 @@ def test_trees_learn_from_clicks_over_the_exposure_of_documents(clicks: Clicks) 
         boosting, title="", ranker=ranker, settings=settings, validation=None, out=None, show=False
     )
     assert np.array_equal(grown(clicks.lists.features), scores[0])
-    exposure = np.exp(learner.log_observation(features_of(clicks)[clicks.rows]).double().numpy()) / 0.8
+    exposure = np.exp(learner.log_observation(features_of(clicks)[clicks.rows]).double().numpy()) / learner.unit
     expected = 20 * exposure[np.arange(len(clicks.rows)), clicks.positions - 1]
     assert learner.exposure(clicks) == pytest.approx(expected, rel=1e-6)
 
