@@ -41,7 +41,7 @@ MAIN = "from clickprism.cli import main; main()"
             2,
             "merge must be a known setting (did you mean 'simulation.merge'?), got",
         ),
-        (["train", "--method", "lda"], 2, "did you mean 'dla'"),
+        (["train", "--method", "dlaa"], 2, "did you mean 'dla'"),
         (["train", "--config", "nowhere.toml"], 3, "error: nowhere.toml: cannot be read"),
         (["train", "--clicks", "nowhere.npz", *SMALL], 3, "error: nowhere.npz: cannot be read"),
         (["train", *SMALL, "--set=fit.learning_rate=1e6", "--set=fit.clip_norm=0", "--epochs=3"], 4, "learning_rate"),

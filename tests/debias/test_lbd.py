@@ -207,15 +207,23 @@ def test_the_first_position_is_not_overlooked_more_than_the_others(below: tuple[
 
 
 def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
-    """Two ranked lists of each query: both on one side; a third, without a click, on none."""
-    log = concatenate([clicks, replace(clicks, clicks=np.zeros_like(clicks.clicks)), clicks])
-    learn, check = steepness._split(log, QUICK, np.random.default_rng(0))
+    """Sessions with the same ranked list are one; another list of the query, the last place cut, is on its side."""
+    entries = np.arange(len(clicks.rows))
+    last = np.isin(entries, clicks.offsets[1:] - 1) & np.repeat(np.diff(clicks.offsets) > 1, np.diff(clicks.offsets))
+    lengths = np.add.reduceat(~last, clicks.offsets[:-1])
+    cut = replace(
+        clicks,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        rows=clicks.rows[~last],
+        positions=clicks.positions[~last],
+        clicks=clicks.clicks[~last],
+    )
+    learn, check = steepness._split(concatenate([clicks, cut, clicks]), QUICK, np.random.default_rng(0))
     assert check is not None
     sides = [{int(query) for query in part.lists.list_of[part.rows]} for part in (learn, check)]
     assert not sides[0] & sides[1]
-    assert len(learn) + len(check) == 120
-    assert len(check) / 120 == pytest.approx(0.2, abs=0.1)
-    assert len(check) == 2 * len(sides[1])
+    assert len(learn) + len(check) == len(concatenate([clicks, cut]).merge().with_clicks())
+    assert len(check) / (len(learn) + len(check)) == pytest.approx(0.2, abs=0.1)
 
 
 def test_no_more_lists_are_used_than_asked_for(clicks: Clicks) -> None:

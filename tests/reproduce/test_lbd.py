@@ -75,8 +75,11 @@ def test_what_is_the_same_run_is_shared() -> None:
 def test_every_run_stands_once_and_in_the_order_of_its_log() -> None:
     listed = Plan("embedded", TINY).runs()
     assert len({run.key for run in listed}) == len(listed)
-    order = [(run.world.seed, run.world.coupling) for run in listed]
-    assert order == sorted(order)
+    kept = [run.method in ("click", "dla", "lbd", "lbd_paper") and run.source == "log" for run in listed]
+    order = [(run.world.seed, run.world.coupling) for run in listed[: kept.index(False)]]
+    assert order == sorted(order)  # what is claimed comes first
+    rest = [(run.world.seed, run.world.coupling) for run in listed[kept.index(False) :]]
+    assert rest == sorted(rest)
     assert len(Plan("mq2008", TINY).worlds(0.3, [0, 1])) == 10
 
 
@@ -164,7 +167,8 @@ def _made_up(gains: dict[str, float], out: Path, made: Plan) -> None:
 
 
 def test_rows_by_hand(tmp_path: Path) -> None:
-    made = Plan("embedded", TINY, parts=("table 1",), tuned={("linear", 0.1): (1.0, 0.5)})
+    size = replace(TINY, others=2)
+    made = Plan("embedded", size, parts=("table 1",), tuned={("linear", 0.1): (1.0, 0.5)})
     _made_up({"dla": 0.02, "lbd_paper": 0.05, "labels": 0.2}, tmp_path, made)
     rows = {(row.table, row.method): row for row in rows_of(Results(made, tmp_path, {}))}
     dla, ours, labels = (rows["table 1", label] for label in ("dla", "lbd_paper", "labels"))
@@ -178,6 +182,9 @@ def test_rows_by_hand(tmp_path: Path) -> None:
     assert gain.mean == pytest.approx(0.03)
     assert gain.se == pytest.approx(0, abs=1e-9)
     assert gain.mark == "++"
+    fewer = Results(replace(made, size=replace(size, others=1)), tmp_path, {})
+    one = {(row.table, row.method): row for row in rows_of(fewer)}
+    assert (one["table 1", "dla"].seeds, one["claims", "lbd_paper - dla"].seeds) == (1, 2)  # tables: draws all have
     assert rows["plateau", "dla"].mean == 0.0
     assert rows["table 1", "lbd-lips"].setting == (1.0, 0.0)
 
@@ -207,7 +214,7 @@ def test_expected_round_trip_and_errors(tmp_path: Path) -> None:
     expected.write(filled, path)
     read = expected.load(path)
     assert read == [{**row, "paper_mark": row["paper_mark"] or ""} for row in filled]
-    assert [row["ours"] for row in read if row["ours"] is not None][-2:] == [0.7512, 0.5]
+    assert [row["ours"] for row in read if row["data"] == "yahoo" and row["ours"] is not None] == [0.7512, 0.5]
     path.write_text(path.read_text().replace("0.755", "much", 1))
     with pytest.raises(DataError, match=r"expected.csv:3: paper is 'much'. Write a number"):
         expected.load(path)
@@ -249,7 +256,7 @@ def test_a_second_time_nothing_is_run(
 
 def test_without_labels_there_is_a_likelihood(whole: tuple[Path, list[Row]]) -> None:
     found = [json.loads(path.read_text()) for path in (whole[0] / "runs").iterdir()]
-    assert all((result["likelihood"] is None) == (result["run"]["method"] == "labels") for result in found)
+    assert all(result["likelihood"] < 0 for result in found)
     coupled = [result["coupling"] for result in found if result["run"]["world"]["coupling"] == 0.1]
     assert all(one["deviation"] > 0 for one in coupled)
 
