@@ -49,7 +49,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _styled(draw: Callable[P, R]) -> Callable[P, R]:
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """A figure in the look of all our figures."""
+
     @functools.wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> R:
         from matplotlib import rc_context
@@ -82,7 +84,7 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
     return {name: Look(COLOURS[slot], MARKERS[(slot + 3 * lap) % len(MARKERS)]) for name, (lap, slot) in taken.items()}
 
 
-@_styled
+@styled
 def observation_curve(
     truth: Float64 | None,
     estimates: Mapping[str, Float64],
@@ -119,7 +121,7 @@ def observation_curve(
     return figure
 
 
-@_styled
+@styled
 def observation_intervals(
     truth: Float64 | None,
     estimates: Mapping[str, Float64],
@@ -165,7 +167,7 @@ def observation_intervals(
     return figure
 
 
-@_styled
+@styled
 def training_curve(
     runs: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     *,
@@ -200,7 +202,7 @@ def training_curve(
     return figure
 
 
-@_styled
+@styled
 def position_curve(
     shifts: Mapping[str, Float64],
     *,
@@ -230,7 +232,7 @@ def position_curve(
     return figure
 
 
-@_styled
+@styled
 def slope_curve(
     truth: Float64 | None, slopes: Mapping[str, Float64], *, looks: Mapping[str, Look] | None = None
 ) -> Figure:
@@ -254,7 +256,7 @@ def slope_curve(
     return figure
 
 
-@_styled
+@styled
 def method_dots(
     comparison: Comparison, *, measure: Measure | None = None, looks: Mapping[str, Look] | None = None
 ) -> Figure:
@@ -287,7 +289,7 @@ def method_dots(
     return figure
 
 
-@_styled
+@styled
 def svg(figure: Figure, *, title: str) -> str:
     """The figure as an SVG element to stand alone or inside a page; the same figure gives the same text.
 

@@ -57,14 +57,19 @@ def write_report(
         notes=notes,
         next_commands=next_commands,
     )
+    write_whole(path, page)
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all, and its folder if that is not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(page, encoding="utf-8")
+        draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-    return path
 
 
 def render_report(

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clickprism.errors import TrainingError
 from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.evaluation.ranking import position_shift
 from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.files import make_folder
+from clickprism.experiment.pool import side_by_side
 from clickprism.experiment.settings import ExperimentSettings
 from clickprism.experiment.stages import (
     LEAST_OBSERVATION,
@@ -101,7 +96,7 @@ def compare_methods(
         settings = replace(settings, fit=replace(settings.fit, threads=max(1, (os.cpu_count() or 1) // jobs)))
     tasks = [(settings, seed, label, out) for seed in settings.seeds for label in [INITIAL, *settings.methods]]
     runs: list[Run] = []
-    for run in _in_turn(tasks) if jobs == 1 else _side_by_side(tasks, jobs):
+    for run in _in_turn(tasks) if jobs == 1 else side_by_side([(_run, task) for task in tasks], jobs):
         runs.append(run)
         if on_run is not None:
             on_run(run)
@@ -117,35 +112,6 @@ Task = tuple[ExperimentSettings, int, str, Path | None]
 def _in_turn(tasks: list[Task]) -> Iterator[Run]:
     for task in tasks:
         yield _run(*task)
-
-
-def _obey() -> None:
-    """Make this a process that ends when its parent does, and only then: Ctrl-C is the parent's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-
-    def follow() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-
-
-def _side_by_side(tasks: list[Task], jobs: int) -> Iterator[Run]:
-    """Runs as they are done; whatever ends this early ends the processes too."""
-    others = set(active_children())
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_obey) as pool:
-        try:
-            for done in as_completed([pool.submit(_run, *task) for task in tasks]):
-                yield done.result()
-        except BrokenProcessPool:
-            advice = "most likely for want of memory: run fewer at a time (--jobs)"
-            raise TrainingError(f"a process that trained came to a sudden end, {advice}") from None
-        except BaseException:
-            for process in set(active_children()) - others:
-                process.terminate()
-            raise
 
 
 _kept: dict[str, tuple[Any, Any]] = {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from clickprism.evaluation.plots import GRID, INK
+from clickprism.evaluation.plots import GRID, INK, styled
 from reproduce.lbd.config import CANDIDATES, CLAIMS, LEADING, PANELS, TABLE
 from reproduce.lbd.rows import Results, Row
 
@@ -16,14 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "clickprism",
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.0,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor"), INK),
-    **dict.fromkeys(("xtick.color", "ytick.color", "legend.labelcolor"), INK),
-}
 ROOM = 0.06  # below the lowest point of the methods that set the scale
 LINEAR, TICKS = 0.01, (0.005, 0.01, 0.03, 0.1, 0.3)
 SCALE = ("click", "lbd", "lbd_paper")
@@ -59,20 +50,6 @@ LOOKS = {
 }
 RANKERS = {"linear": "linear ranker", "mlp": "MLP ranker"}
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _styled(draw: Callable[P, R]) -> Callable[P, R]:
-    @functools.wraps(draw)
-    def in_style(*args: P.args, **kwargs: P.kwargs) -> R:
-        from matplotlib import rc_context
-
-        with rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return in_style
-
 
 def figures_of(results: Results, rows: Sequence[Row]) -> dict[str, tuple[str, Figure]]:
     """Caption and figure by file name, of all that there are rows for."""
@@ -99,7 +76,7 @@ def figures_of(results: Results, rows: Sequence[Row]) -> dict[str, tuple[str, Fi
     return drawn
 
 
-@_styled
+@styled
 def over_coupling(rows: Sequence[Row]) -> Figure:
     """A panel of Figure 3; lines that fall far below the rest leave at the bottom, and the legend says how far."""
     figure, (axes,) = _figure(6.6, 4.2)
@@ -126,7 +103,7 @@ def over_coupling(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def claimed(rows: Sequence[Row]) -> Figure:
     """Each claimed difference over the coupling, with its standard error over draws."""
     figure, (axes,) = _figure(6.6, 3.8)
@@ -157,7 +134,7 @@ def claimed(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def heat_maps(rows: Sequence[Row]) -> Figure:
     """Figure 4 of one ranker: a map a coupling, lambda down, t across."""
     from matplotlib.patches import Rectangle
@@ -196,7 +173,7 @@ def heat_maps(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def plateaus(results: Results, ranker: str) -> Figure | None:
     """Validation over training of every candidate, at the lowest, a middle and the highest coupling."""
     couplings = results.plan.couplings

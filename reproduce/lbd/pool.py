@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import groupby, pairwise
-from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from clickprism.errors import TrainingError
+from clickprism.experiment import pool
 from reproduce.lbd.runs import Run, done, path_of, perform, read
 
 Task: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -137,36 +132,8 @@ def side_by_side(tasks: Sequence[Task], jobs: int, tick: Callable[[], None]) -> 
             function(*arguments)
             tick()
         return
-    others = set(active_children())
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_obey) as pool:
-        try:
-            open_tasks: set[Future[Any]] = {pool.submit(function, *arguments) for function, arguments in tasks}
-            while open_tasks:
-                ended, open_tasks = wait(open_tasks, timeout=TICK, return_when="FIRST_COMPLETED")
-                for one in ended:
-                    one.result()
-                tick()
-        except BrokenProcessPool:
-            advice = "most likely for want of memory: run fewer at a time (--jobs)"
-            raise TrainingError(f"a process came to a sudden end, {advice}") from None
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(active_children()) - others:
-                process.terminate()
-            raise
-
-
-def _obey() -> None:
-    """Make this a process that ends when its parent does, and only then: Ctrl-C is the parent's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-
-    def follow() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    for _ in pool.side_by_side(tasks, jobs, tick=tick):
+        pass
 
 
 def say(text: str) -> None:

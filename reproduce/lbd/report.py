@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from clickprism.evaluation.plots import svg
-from clickprism.evaluation.report import flat, versions
+from clickprism.evaluation.report import flat, versions, write_whole
+from clickprism.evaluation.tables import Table
 from reproduce.lbd.config import CANDIDATES, LEADING, PAPER_NAMES, TABLE
 from reproduce.lbd.figures import RANKERS, figures_of
 from reproduce.lbd.pool import span
@@ -26,28 +25,19 @@ def write_all(results: Results, rows: Sequence[Row], expected: Sequence[Mapping[
     """Write summary.json, figures/*.svg and report.html into the folder of the runs; returns the page's path."""
     out = results.out
     (out / "figures").mkdir(parents=True, exist_ok=True)
-    _write(out / "summary.json", summary_text(rows))
+    write_whole(out / "summary.json", summary_text(rows))
     pictures = {}
     for name, (caption, figure) in figures_of(results, rows).items():
         picture = svg(figure, title=caption)
         pictures[caption] = picture, figure.get_figwidth() > WIDE
-        _write(out / "figures" / f"{name}.svg", picture)
-    _write(out / "report.html", page(results, rows, expected, pictures, seconds=seconds))
+        write_whole(out / "figures" / f"{name}.svg", picture)
+    write_whole(out / "report.html", page(results, rows, expected, pictures, seconds=seconds))
     return out / "report.html"
 
 
 def summary_text(rows: Sequence[Row]) -> str:
     """The rows as a JSON array, one a line."""
     return "[\n" + ",\n".join(json.dumps(row.plain(), allow_nan=False) for row in rows) + "\n]\n"
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def page(
@@ -114,7 +104,7 @@ def _methods(name: str, rows: Sequence[Row], expected: Sequence[Mapping[str, Any
     for label in [label for label in TABLE if any(row.method == label for row in rows)]:
         cells = [figure(found[label, *column]) if (label, *column) in found else "" for column in columns]
         body.append([CANDIDATES[label].title, *cells, *[paper.get((label, *key), "") for key in papers]])
-    return _html(f"{name.capitalize()}, coupling η = .1", head, body)
+    return Table(f"{name.capitalize()}, coupling η = .1", head, body).html()
 
 
 def _tuned(rows: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> str:
@@ -133,7 +123,7 @@ def _tuned(rows: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> str:
         theirs = [paper.get(("yahoo", ranker, coupling, name)) for name in ("lambda", "t")]
         body.append([f"{ranker}, η = {coupling:g}", *chosen, *["" if one is None else f"{one:g}" for one in theirs]])
     by = ("λ by validation", "t", "validation", "λ by clicks", "t", "validation", "paper's λ (Yahoo!)", "t")
-    return _html("Table 3: the settings that tuning chose", ("setting", *by), body)
+    return Table("Table 3: the settings that tuning chose", ("setting", *by), body).html()
 
 
 def _by_coupling(name: str, rows: Sequence[Row]) -> str:
@@ -149,7 +139,7 @@ def _by_coupling(name: str, rows: Sequence[Row]) -> str:
         "claims, last epoch": f"Claims, last epoch: differences in {LEADING}",
         "regret": f"Regret: {LEADING} lost to the best settings in hindsight, by how they were chosen",
     }[name]
-    return _html(title, ["", *[f"η = {coupling:g}" for coupling in couplings]], body)
+    return Table(title, ["", *[f"η = {coupling:g}" for coupling in couplings]], body).html()
 
 
 def realised(results: Results) -> str:
@@ -165,7 +155,7 @@ def realised(results: Results) -> str:
             cells = [", ".join(f"{one[name]:.2f}" for one in found) for name in ("deviation", "correlation", "floored")]
             body.append([f"η = {coupling:g}", *cells])
     head = ["coupling", "sd of w·x by draw", "correlation of the exponent with the grade", "share that is always seen"]
-    return _html("Realised coupling", head, body)
+    return Table("Realised coupling", head, body).html()
 
 
 def own_choices(results: Results) -> list[str]:
@@ -178,7 +168,7 @@ def own_choices(results: Results) -> list[str]:
             if chosen:
                 body.append([f"{ranker}, η = {coupling:g}", ", ".join(chosen)])
     head = ["setting", "penalty by draw; inf is the curve alone"]
-    return [_html("What lbd chose by held-out clicks", head, body)] if body else []
+    return [Table("What lbd chose by held-out clicks", head, body).html()] if body else []
 
 
 def figure(row: Row) -> str:
@@ -187,16 +177,6 @@ def figure(row: Row) -> str:
     error = "" if row.se is None else f" ± {row.se:.4f}"
     mark = "" if not row.mark else " *" if row.mark == "best baseline" else f" {row.mark}"
     return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + mark
-
-
-def _html(caption: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    lines = "\n".join(
-        f'<tr><th scope="row">{escape(first)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in rest) + "</tr>"
-        for first, *rest in body
-    )
-    head_and_body = f"<thead><tr>{top}</tr></thead>\n<tbody>\n{lines}\n</tbody>"
-    return f"<table>\n<caption>{escape(caption)}</caption>\n{head_and_body}\n</table>"
 
 
 def as_text(rows: Sequence[Row]) -> str:

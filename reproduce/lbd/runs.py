@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 import clickprism as cp
 from clickprism.evaluation.measures import Evaluation
+from clickprism.evaluation.report import write_whole
 from clickprism.experiment import DataSettings, ExperimentSettings, Log, load_data, simulate_log
 from clickprism.model import network_scores
 from clickprism.observation.effect import EffectSettings, LinearEffect, estimate_effect
@@ -99,14 +99,7 @@ def perform(run: Run, out: Path, folder: Path | None) -> dict[str, Any]:
     if before is not None:
         return before
     result = make(run, folder)
-    path = path_of(run, out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.draft")
-    try:
-        draft.write_text(json.dumps(result, separators=(",", ":"), allow_nan=False), encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_whole(path_of(run, out), json.dumps(result, separators=(",", ":"), allow_nan=False))
     return result
 
 
