@@ -23,6 +23,7 @@ SEEDS: Final = (0, 1, 2)
 COUPLINGS: Final = (0.0, 0.1, 0.3, 0.6)
 RANKERS: Final[dict[str, dict[str, Any]]] = {"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [64, 32]}}
 METHODS: Final[dict[str, dict[str, Any]]] = {
+    "labels": {},
     "click": {},
     "dla": {},
     "lbd": {},

@@ -165,7 +165,4 @@ def _check_held_out(held_out: Clicks, clicks: Clicks, ranker: Ranker) -> None:
     widths = clicks.lists.features.shape[1], held_out.lists.features.shape[1]
     if widths[0] != widths[1]:
         raise DataError(f"the log has {widths[0]} features, the clicks that were held out have {widths[1]}")
-    if held_out.max_position > clicks.max_position:
-        depths = f"{held_out.max_position}, the log to {clicks.max_position}"
-        raise DataError(f"the clicks that were held out go down to position {depths}")
     _check_features(held_out.lists)

@@ -19,7 +19,7 @@ from clickprism.batches import Share, batches, shares
 from clickprism.data.clicks import fingerprint
 from clickprism.debias.base import Learner, NetworkMethod
 from clickprism.debias.listwise import softmax_loss
-from clickprism.errors import TrainingError
+from clickprism.errors import DataError, TrainingError
 from clickprism.model import network_scores
 from clickprism.rankers.base import NetworkRanker
 from clickprism.settings import plain
@@ -56,6 +56,7 @@ def train(
         if not group.first:
             out, show = None, False
         learner = method.learner(ranker.build(clicks.lists.features.shape[1]), clicks)
+        _check_depth(learner, clicks, validation)
         optimiser = _optimiser(learner, settings)
         loop = _Loop(learner, optimiser, clicks, settings=settings, validation=validation, group=group)
         plan = {} if out is None and group.size == 1 else _plan(clicks, method, ranker, settings, validation)
@@ -213,6 +214,15 @@ class _Loop:
             sums["observation"] = float(curve.sum())
         _check_finite(sums, f"after epoch {self.progress.epoch}", self.settings)
         return weights
+
+
+def _check_depth(learner: Learner, clicks: Clicks, validation: Validation | Clicks | None) -> None:
+    """Held-out clicks must not stand where a learner has no observation; one without any looks at no position."""
+    if not isinstance(validation, Clicks) or learner.observation() is None:
+        return
+    if validation.max_position > clicks.max_position:
+        depths = f"{validation.max_position}, the log to {clicks.max_position}"
+        raise DataError(f"the clicks that were held out go down to position {depths}")
 
 
 def _check_finite(values: dict[str, float], where: str, settings: FitSettings) -> None:

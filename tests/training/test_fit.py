@@ -211,7 +211,9 @@ def test_held_out_clicks_must_fit_the_log(clicks: Clicks, judged: JudgedLists) -
             fit(clicks, method=DualLearning(), ranker=Linear(), settings=FAST, validation=held_out)
 
     check(replace(clicks, clicks=clicks.clicks * 0), "have no click")
-    check(replace(clicks, positions=clicks.positions + 5), "go down to position 17, the log to 12")
+    deeper = replace(clicks, positions=clicks.positions + 5)
+    check(deeper, "go down to position 17, the log to 12")
+    assert fit(clicks, method=Click(), ranker=Linear(), settings=FAST, validation=deeper).best_value is not None
     check(replace(clicks, lists=judged.lists.with_features(judged.lists.features[:, :3])), "held out have 3")
 
 
