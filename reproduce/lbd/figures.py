@@ -86,7 +86,7 @@ def over_coupling(rows: Sequence[Row]) -> Figure:
     for label in labels:
         mine = sorted((row for row in rows if row.method == label), key=lambda row: row.coupling)
         x, y = np.array([row.coupling for row in mine]), np.array([row.mean for row in mine])
-        look, title = LOOKS[label], CANDIDATES[label].title
+        look, title = LOOKS[label], CANDIDATES[label].title + _draws(mine, rows)
         lowest = f" (down to {y.min():.2f})" if y.min() < floor else ""
         axes.plot(
             x, y, color=look.colour, marker=look.marker, linestyle=look.line, label=title + lowest, linewidth=1.8, ms=5
@@ -103,6 +103,12 @@ def over_coupling(rows: Sequence[Row]) -> Figure:
     return figure
 
 
+def _draws(mine: Sequence[Row], rows: Sequence[Row]) -> str:
+    """How many draws a line is of, where others have more: it may lie higher or lower for that alone."""
+    few = min(row.seeds for row in mine)
+    return "" if few == max(row.seeds for row in rows) else f" ({few} draw{'s' * (few > 1)})"
+
+
 @styled
 def claimed(rows: Sequence[Row]) -> Figure:
     """Each claimed difference over the coupling, with its standard error over draws."""
@@ -111,14 +117,22 @@ def claimed(rows: Sequence[Row]) -> Figure:
     pairs = [pair for pair in CLAIMS if any(row.method == " - ".join(pair) for row in rows)]
     couplings = sorted({row.coupling for row in rows})
     step = (min(np.diff(couplings)) if len(couplings) > 1 else 0.1) * 0.12
-    colours = ("#1f7fc4", "#0f9d76", "#d64550", "#7a6ff0", "#b8860b")
-    for place, (pair, colour) in enumerate(zip(pairs, colours, strict=False)):
+    colours = dict(zip(CLAIMS, ("#1f7fc4", "#0f9d76", "#d64550", "#7a6ff0", "#b8860b", "#8c959f"), strict=True))
+    for place, pair in enumerate(pairs):
         mine = sorted((row for row in rows if row.method == " - ".join(pair)), key=lambda row: row.coupling)
         x = np.array([row.coupling for row in mine]) + step * (place - (len(pairs) - 1) / 2)
         errors = [row.se or 0.0 for row in mine]
-        title = " - ".join(CANDIDATES[label].title for label in pair)
+        title = " - ".join(CANDIDATES[label].title for label in pair) + _draws(mine, rows)
         axes.errorbar(
-            x, [row.mean for row in mine], yerr=errors, color=colour, marker="o", ms=4, lw=1.4, capsize=2, label=title
+            x,
+            [row.mean for row in mine],
+            yerr=errors,
+            color=colours[pair],
+            marker="o",
+            ms=4,
+            lw=1.4,
+            capsize=2,
+            label=title,
         )
     axes.set_xticks(couplings)
     axes.set_xlabel("coupling η")
