@@ -12,7 +12,7 @@ from torch import nn
 
 from clickprism.debias.base import Learner
 from clickprism.errors import SettingError
-from clickprism.rankers.base import Chained
+from clickprism.rankers.base import Towered
 from clickprism.types import Clicks, Float64
 
 BLOCK: Final = 65_536
@@ -68,9 +68,10 @@ def entry_observation(log_observation: Callable[[torch.Tensor], torch.Tensor], c
     return np.exp(np.clip(logs, -LARGEST_LOG, LARGEST_LOG))
 
 
-def chained(ranker: nn.Module, method: str) -> Chained:
-    """The ranker as a chain of layers, which a second tower can be built like."""
-    if not isinstance(ranker, Chained):
+def towered(ranker: nn.Module, method: str) -> Towered:
+    """The ranker as layers with a linear one at the end, which a second tower can be built like."""
+    if not isinstance(ranker, Towered):
         kind = type(ranker).__name__
-        raise SettingError("ranker", kind, f"be a chain of layers, such as linear or mlp, for {method}")
+        must = f"be a network with a linear layer at the end, such as linear, mlp or attention, for {method}"
+        raise SettingError("ranker", kind, must)
     return ranker

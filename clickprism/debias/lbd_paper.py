@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, final, get_args
 import torch
 from torch import nn
 
-from clickprism.debias.document import DocumentLearner, chained
+from clickprism.debias.document import DocumentLearner, towered
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.debias.penalty import Form, check, penalised
 from clickprism.errors import SettingError
@@ -95,7 +95,7 @@ class LipschitzBernoulliLearner(DocumentLearner):
         self.flat = settings.penalty == math.inf or outputs == 0
         self.own = nn.Sequential()
         if not self.flat:
-            chain = chained(ranker, settings.name).anew(outputs)
+            chain = towered(ranker, settings.name).anew(outputs)
             for parameter in chain[-1].parameters():
                 nn.init.zeros_(parameter)
             self.own = chain if settings.trunk == "towers" else nn.Sequential(chain[-1])
@@ -119,7 +119,7 @@ class LipschitzBernoulliLearner(DocumentLearner):
     def _chain(self) -> nn.Sequential:
         """Features to deviations from the curve, [documents, positions]."""
         if self.settings.trunk == "shared":
-            return nn.Sequential(*list(chained(self.ranker, self.settings.name).chain())[:-1], *self.own)
+            return nn.Sequential(*towered(self.ranker, self.settings.name).trunk(), *self.own)
         return self.own
 
     def _log_observation(self, documents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

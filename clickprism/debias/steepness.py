@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from clickprism.batches import batches
-from clickprism.debias.document import chained
+from clickprism.debias.document import towered
 from clickprism.debias.listwise import log_softmax, score, softmax_loss
 from clickprism.debias.penalty import penalised
 from clickprism.errors import SettingError, TrainingError
@@ -86,7 +86,7 @@ class DocumentObservation(nn.Module):
         self.chain = nn.Sequential()
         if not flat and positions > 1:
             network = MLP(hidden=(hidden,)) if hidden else Linear()
-            self.chain = chained(network.build(features), "lbd").anew(outputs)
+            self.chain = towered(network.build(features), "lbd").anew(outputs)
             for parameter in self.chain[-1].parameters():
                 nn.init.zeros_(parameter)
 

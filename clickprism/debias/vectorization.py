@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.document import DocumentLearner, chained
+from clickprism.debias.document import DocumentLearner, towered
 from clickprism.debias.listwise import softmax_loss
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks
@@ -68,9 +68,9 @@ class VectorLearner(DocumentLearner):
     shown: torch.Tensor
 
     def __init__(self, settings: Vectorization, ranker: nn.Module, clicks: Clicks) -> None:
-        network = chained(ranker, settings.name)
+        network = towered(ranker, settings.name)
         super().__init__(ranker, clicks)
-        self.settings, self._layers = settings, network.chain
+        self.settings, self._trunk, self._last = settings, network.trunk, network.last
         self.output = network.anew(settings.dimensions)[-1]
         self.vectors = nn.Parameter(_cosines(clicks.max_position, settings.dimensions))
         shown = np.bincount(clicks.positions - 1, weights=clicks.list_impressions)
@@ -88,7 +88,7 @@ class VectorLearner(DocumentLearner):
 
     def relevance(self, features: torch.Tensor) -> torch.Tensor:
         """r(x), [..., features] to [..., dimensions]."""
-        vectors: torch.Tensor = self.output(self._layers()[:-1](features))
+        vectors: torch.Tensor = self.output(self._trunk()(features))
         return vectors
 
     def base(self) -> torch.Tensor:
@@ -110,7 +110,7 @@ class VectorLearner(DocumentLearner):
         if not mode:
             base = self.base().detach()
             folded = {name: (base @ value)[None] for name, value in self.output.state_dict().items()}
-            self._layers()[-1].load_state_dict(folded)
+            self._last().load_state_dict(folded)
         return self
 
 

@@ -24,6 +24,29 @@ class Chained(Protocol):
 
 
 @runtime_checkable
+class Towered(Protocol):
+    """A network with a linear layer at the end: what a method can give other outputs, or build a second tower like.
+
+    Attributes:
+        width: what the last layer takes.
+    """
+
+    width: int
+
+    def trunk(self) -> nn.Sequential:
+        """All before the last layer, with its own weights: [..., features] to [..., width]."""
+        ...
+
+    def last(self) -> nn.Linear:
+        """The last layer, with its own weights: [..., width] to [..., 1]."""
+        ...
+
+    def anew(self, outputs: int) -> nn.Sequential:
+        """A network of this shape with new weights, a linear layer at its end: [..., features] to [..., outputs]."""
+        ...
+
+
+@runtime_checkable
 class NetworkRanker(Protocol):
     """Settings of a ranker that learns by gradients: a frozen dataclass that is final."""
 

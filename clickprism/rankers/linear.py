@@ -27,6 +27,7 @@ class LinearNetwork(nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
+        self.width = features
         self.output = _zeros(features, 1)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
@@ -37,6 +38,14 @@ class LinearNetwork(nn.Module):
     def chain(self) -> nn.Sequential:
         """The one layer: [..., features] to [..., 1]."""
         return nn.Sequential(self.output)
+
+    def trunk(self) -> nn.Sequential:
+        """No layers: the features themselves."""
+        return nn.Sequential()
+
+    def last(self) -> nn.Linear:
+        """The one layer."""
+        return self.output
 
     def anew(self, outputs: int) -> nn.Sequential:
         """A chain of the same shape with weights of its own, all 0, and so many outputs."""

@@ -57,7 +57,7 @@ class MLPNetwork(nn.Module):
 
     def __init__(self, settings: MLP, features: int, outputs: int = 1) -> None:
         super().__init__()
-        self.settings, self.features = settings, features
+        self.settings, self.features, self.width = settings, features, settings.hidden[-1]
         layers: list[nn.Module] = []
         widths = [features, *settings.hidden, outputs]
         for depth, (width, following) in enumerate(pairwise(widths)):
@@ -78,6 +78,15 @@ class MLPNetwork(nn.Module):
     def chain(self) -> nn.Sequential:
         """The same layers, the last a linear one: [..., features] to [..., 1]."""
         return self.layers
+
+    def trunk(self) -> nn.Sequential:
+        """The layers before the last one: [..., features] to [..., width]."""
+        return nn.Sequential(*list(self.layers)[:-1])
+
+    def last(self) -> nn.Linear:
+        """The last layer: [..., width] to [..., 1]."""
+        layer: nn.Linear = self.layers[-1]  # type: ignore[assignment]
+        return layer
 
     def anew(self, outputs: int) -> nn.Sequential:
         """A chain of the same shape with weights of its own and so many outputs, from torch's generator."""

@@ -310,6 +310,6 @@ def test_wrong_settings_are_refused(field: str, value: Any, must: str) -> None:
 
 
 def test_a_ranker_without_layers_is_refused(clicks: Clicks) -> None:
-    with pytest.raises(SettingError, match=r"ranker must be a chain of layers, .* for lbd_paper"):
+    with pytest.raises(SettingError, match=r"must be a network with a linear layer at the end, .* for lbd_paper"):
         LipschitzBernoulli().learner(nn.Linear(5, 1), clicks)
     LipschitzBernoulli(penalty=math.inf).learner(nn.Linear(5, 1), clicks)

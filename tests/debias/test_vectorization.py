@@ -110,5 +110,5 @@ def test_wrong_settings_are_refused(clicks: Clicks) -> None:
         Vectorization(base="last")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="observation_rate must be above 0"):
         Vectorization(observation_rate=0.0)
-    with pytest.raises(SettingError, match="ranker must be a chain of layers"):
+    with pytest.raises(SettingError, match="ranker must be a network with a linear layer"):
         Vectorization().learner(nn.Linear(5, 1), clicks)
