@@ -8,6 +8,7 @@ its observation has to be learned. A method that boosts in a way of its own says
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -96,6 +97,15 @@ class NetworkMethod(Protocol):
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> Learner:
         """A learner around `ranker` for a log such as `clicks`, whose positions and counts may set it up."""
+        ...
+
+
+@runtime_checkable
+class RestoringMethod(Protocol):
+    """A method whose learner takes long to set up, or comes out different by a hair: a resumed run restores it."""
+
+    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> Learner:
+        """The learner that `weights`, a state dict, fit into: nothing is learned from the log again."""
         ...
 
 

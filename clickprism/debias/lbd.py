@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
@@ -11,7 +12,15 @@ from torch import nn
 
 from clickprism.debias.document import DocumentLearner, entry_observation
 from clickprism.debias.listwise import score, softmax_loss
-from clickprism.debias.steepness import Choice, DocumentObservation, ObservationSettings, learn_observation
+from clickprism.debias.steepness import (
+    Choice,
+    DocumentObservation,
+    ObservationSettings,
+    learn_observation,
+    observation_like,
+    packed,
+    unpacked,
+)
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
 
@@ -67,6 +76,13 @@ class Decoupling:
         """A learner with the observation that the log gives."""
         return DecoupledLearner(self, ranker, clicks, *learn_observation(clicks, self.observation))
 
+    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> DecoupledLearner:
+        """The learner of a checkpoint: the choice is the one that was made, whatever this machine would choose."""
+        choices = unpacked(weights["tried"])
+        features, positions = clicks.lists.features.shape[1], clicks.max_position
+        observed = observation_like(choices[0], self.observation.shape, features=features, positions=positions)
+        return DecoupledLearner(self, ranker, clicks, observed, choices)
+
 
 @final
 class DecoupledLearner(DocumentLearner):
@@ -78,6 +94,7 @@ class DecoupledLearner(DocumentLearner):
 
     scale: torch.Tensor
     log_first: torch.Tensor
+    tried: torch.Tensor
 
     def __init__(
         self,
@@ -92,6 +109,7 @@ class DecoupledLearner(DocumentLearner):
         self.register_buffer("scale", observed.steepness(self.sample).detach().mean().clamp_min(1e-3))
         below = observed.below.detach().mean() * self.scale if len(observed.below) else torch.zeros(())
         self.register_buffer("log_first", below.clamp(math.log(settings.first), 0.0))
+        self.register_buffer("tried", packed(choices))
 
     @property
     def unit(self) -> float:

@@ -25,6 +25,7 @@ Shape = Literal["steepness", "positions"]
 BATCH: Final = 128
 LEARNING_RATE: Final = 0.05
 CLIP_NORM: Final = 5.0
+UNKNOWN: Final = 1.0  # packed, a likelihood that is none: logarithms of probabilities are not above 0
 LEAST_LISTS: Final = 10  # with a click, on either side; fewer choose nothing
 
 
@@ -130,6 +131,40 @@ class Choice:
     penalty: float
     likelihood: float
     epochs: int
+
+
+def packed(choices: Sequence[Choice]) -> torch.Tensor:
+    """Choices as a tensor of numbers that are finite, so that a checkpoint holds them, [choices, 4].
+
+    >>> tried = Choice(16, 0.01, -1.5, 3), Choice(0, math.inf, -2.0, 7)
+    >>> unpacked(packed(tried)) == tried
+    True
+    """
+    rows = [
+        (each.hidden, -1.0 if each.penalty == math.inf else each.penalty, each.likelihood, each.epochs)
+        for each in choices
+    ]
+    return torch.tensor(rows, dtype=torch.float64).reshape(-1, 4).nan_to_num(nan=UNKNOWN)
+
+
+def unpacked(tensor: torch.Tensor) -> tuple[Choice, ...]:
+    """The choices that were packed."""
+    return tuple(
+        Choice(
+            int(hidden),
+            math.inf if penalty < 0 else penalty,
+            math.nan if likelihood == UNKNOWN else likelihood,
+            int(epochs),
+        )
+        for hidden, penalty, likelihood, epochs in tensor.tolist()
+    )
+
+
+def observation_like(choice: Choice, shape: Shape, *, features: int, positions: int) -> DocumentObservation:
+    """An observation that the weights of this choice fit into, which nothing trains."""
+    flat = choice.penalty == math.inf
+    observed = DocumentObservation(shape, features=features, positions=positions, hidden=choice.hidden, flat=flat)
+    return _frozen(observed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,30 +50,46 @@ def save(
     os.replace(part, path)
 
 
-def load(
-    content: bytes, learner: Learner, optimiser: torch.optim.Optimizer, *, plan: Plain, path: Path | None
-) -> tuple[Progress, Weights]:
-    """Put learner and optimiser back where they were; return where the loop stood, and the best weights.
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """What a checkpoint holds: where the loop stood, the weights it had then, and the best."""
 
-    `content` is that of the file at `path`, which other machines need not have.
-    """
-    try:
+    progress: Progress
+    weights: Weights
+    best: Weights
+    optimiser: Weights
+
+    def put_into(self, learner: Learner, optimiser: torch.optim.Optimizer) -> None:
+        """Put both back where they were."""
+        learner.load_state_dict(self.weights)
+        state = optimiser.state_dict()
+        for key, value in self.optimiser.items():
+            index, _, name = key.partition(".")
+            state["state"].setdefault(int(index), {})[name] = value
+        optimiser.load_state_dict(state)
+
+
+def load(content: bytes, *, plan: Plain, path: Path | None) -> Saved:
+    """Read a checkpoint of the same plan; `content` is that of the file at `path`, which need not be here."""
+    with usable(path):
         tensors = tensors_of(content)
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
         if int(metadata["format"]) != FORMAT:
             raise DataError(f"is a checkpoint of format {metadata['format']}, this version reads {FORMAT}", file=path)
         progress = _progress(json.loads(metadata["progress"]))
         _same_plan(json.loads(metadata["plan"]), json.loads(json.dumps(plan)))
-        learner.load_state_dict(_under("learner.", tensors))
-        state = optimiser.state_dict()
-        for key, value in _under("optimiser.", tensors).items():
-            index, _, name = key.partition(".")
-            state["state"].setdefault(int(index), {})[name] = value
-        optimiser.load_state_dict(state)
+        parts = (_under(f"{name}.", tensors) for name in ("learner", "best", "optimiser"))
+        return Saved(progress, *parts)
+
+
+@contextmanager
+def usable(path: Path | None) -> Iterator[None]:
+    """What goes wrong with the content of a checkpoint is an error that names its file."""
+    try:
+        yield
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OSError) as error:
         remedy = "Remove it, or train without --resume"
         raise DataError(f"is not a usable checkpoint ({error})", file=path, remedy=remedy) from None
-    return progress, _under("best.", tensors)
 
 
 def _under(prefix: str, tensors: Weights) -> Weights:

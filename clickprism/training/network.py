@@ -17,7 +17,7 @@ import torch
 
 from clickprism.batches import Share, batches, shares
 from clickprism.data.clicks import fingerprint
-from clickprism.debias.base import Learner, NetworkMethod
+from clickprism.debias.base import Learner, NetworkMethod, RestoringMethod
 from clickprism.debias.listwise import softmax_loss
 from clickprism.errors import DataError, TrainingError
 from clickprism.model import network_scores
@@ -55,17 +55,27 @@ def train(
         saved = None if out is None else out / "checkpoint.safetensors"
         if not group.first:
             out, show = None, False
-        learner = method.learner(ranker.build(clicks.lists.features.shape[1]), clicks)
-        _check_depth(learner, clicks, validation)
-        optimiser = _optimiser(learner, settings)
-        loop = _Loop(learner, optimiser, clicks, settings=settings, validation=validation, group=group)
         plan = {} if out is None and group.size == 1 else _plan(clicks, method, ranker, settings, validation)
         ends = {"fit.epochs": settings.epochs, "fit.patience": settings.patience, "resume": resume}
         group.check_same({**plan, **ends})
+        content, before = b"", None
         if resume:
             content = group.share(lambda: saved.read_bytes() if saved is not None and saved.exists() else b"")
-            if content:
-                loop.progress, loop.best = checkpoint.load(content, learner, optimiser, plan=plan, path=saved)
+        if content:
+            before = checkpoint.load(content, plan=plan, path=saved)
+        network = ranker.build(clicks.lists.features.shape[1])
+        if before is not None and isinstance(method, RestoringMethod):
+            with checkpoint.usable(saved):
+                learner = method.restored(network, clicks, before.weights)
+        else:
+            learner = method.learner(network, clicks)
+        _check_depth(learner, clicks, validation)
+        optimiser = _optimiser(learner, settings)
+        loop = _Loop(learner, optimiser, clicks, settings=settings, validation=validation, group=group)
+        if before is not None:
+            with checkpoint.usable(saved):
+                before.put_into(learner, optimiser)
+            loop.progress, loop.best = before.progress, before.best
         journal.start(out, loop.progress.history)
         title = f"{method.name} · {ranker.name}"
         stopped: Stopped = "epochs"
@@ -309,6 +319,7 @@ def _fingerprint(clicks: Clicks) -> str:
     digest = hashlib.blake2b(fingerprint(clicks.lists).encode(), digest_size=16)
     for column in (clicks.offsets, clicks.rows, clicks.positions, clicks.clicks, clicks.impressions):
         digest.update(np.ascontiguousarray(column).data)
-    if clicks.weights is not None:
-        digest.update(np.ascontiguousarray(clicks.weights).data)
+    for extra in (clicks.weights, clicks.seen):
+        if extra is not None:
+            digest.update(np.ascontiguousarray(extra).data)
     return digest.hexdigest()

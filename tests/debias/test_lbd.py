@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from clickprism.batches import batches, pad
-from clickprism.debias import steepness
+from clickprism.debias import lbd, steepness
 from clickprism.debias.click import Click
 from clickprism.debias.lbd import DecoupledLearner, Decoupling
 from clickprism.debias.listwise import softmax_loss
 from clickprism.debias.steepness import DocumentObservation, ObservationSettings, learn_observation
-from clickprism.errors import SettingError, TrainingError
+from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
@@ -403,3 +406,44 @@ def test_wrong_settings_are_refused(field: str, value: Any, must: str) -> None:
 def test_wrong_settings_of_the_observation_are_refused(field: str, value: Any, must: str) -> None:
     with pytest.raises(SettingError, match=f"{field} must {must}"):
         ObservationSettings(**{field: value})
+
+
+@pytest.mark.parametrize("few", [False, True], ids=["chosen", "too small to choose"])
+def test_a_resumed_run_restores_the_observation_and_learns_none(
+    few: bool, clicks: Clicks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit as without a break, even where this machine would choose another penalty than the one before."""
+    log = clicks.with_clicks().take(np.arange(15)) if few else clicks
+    method = Decoupling(replace(QUICK, held_out=0.5))
+
+    def run(epochs: int, out: Path | None, *, resume: bool = False) -> tuple[Float64, DecoupledLearner]:
+        settings = FitSettings(epochs=epochs, threads=1, checkpoint_every=1)
+        fitted = fit(log, method=method, ranker=MLP(hidden=(4,)), settings=settings, out=out, resume=resume)
+        assert isinstance(fitted.learner, DecoupledLearner)
+        return fitted.model.score(log.lists), fitted.learner
+
+    scores, whole = run(4, None)
+    run(2, tmp_path)
+
+    def never(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(lbd, "learn_observation", never)
+    again, resumed = run(4, tmp_path, resume=True)
+    assert np.array_equal(again, scores)
+    assert repr(resumed.choices) == repr(whole.choices)
+    assert np.array_equal(resumed.exposure(log), whole.exposure(log))
+    assert np.array_equal(resumed.observation(), whole.observation())
+
+
+def test_a_checkpoint_of_lbd_that_is_broken_is_refused(clicks: Clicks, tmp_path: Path) -> None:
+    settings = FitSettings(epochs=1, threads=1)
+    method = Decoupling(QUICK)
+    fit(clicks, method=method, ranker=Linear(), settings=settings, out=tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    with safe_open(path, "pt") as file:
+        tensors, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
+    del tensors["learner.tried"]
+    save_file(tensors, path, metadata)
+    with pytest.raises(DataError, match=r"checkpoint\.safetensors: is not a usable checkpoint \('tried'\)"):
+        fit(clicks, method=method, ranker=Linear(), settings=settings, out=tmp_path, resume=True)
