@@ -22,6 +22,9 @@ def pad(clicks: Clicks, chosen: Int64, *, scale: float = 1.0) -> Batch:
     if clicks.weights is not None:
         counts *= clicks.weights[entries]
     positions = clicks.positions[entries].astype(np.int64)
+    seen = None
+    if clicks.seen is not None:
+        seen = torch.from_numpy(np.where(mask, clicks.seen[entries] / scale, 0.0).astype(np.float32))
     if not mask.all():
         features[~mask] = 0.0
         counts[~mask] = 0.0
@@ -32,6 +35,7 @@ def pad(clicks: Clicks, chosen: Int64, *, scale: float = 1.0) -> Batch:
         positions=torch.from_numpy(positions),
         clicks=torch.from_numpy(counts.astype(np.float32)),
         impressions=torch.from_numpy((clicks.impressions[chosen] / scale).astype(np.float32)),
+        seen=seen,
     )
 
 

@@ -171,6 +171,8 @@ class Clicks:
         impressions: in how many sessions the ranked list was shown, for each ranked list.
         weights: how much each click of an entry counts, [entries]; None where every click counts as one. Only methods
             whose loss is linear in clicks take a log with weights.
+        seen: in how many impressions it is known to have been seen, such as by a viewport beacon, [entries]; None where
+            the log does not tell. What was clicked was seen.
     """
 
     lists: Lists
@@ -180,6 +182,7 @@ class Clicks:
     clicks: Int64
     impressions: Int64
     weights: Float64 | None = None
+    seen: Int64 | None = None
 
     def __post_init__(self) -> None:
         entries = len(self.rows)
@@ -195,6 +198,10 @@ class Clicks:
             _check(self.weights.dtype == np.float64, f"weights must be float64, got {self.weights.dtype}")
             sound = bool((np.isfinite(self.weights) & (self.weights >= 0)).all())
             _check(sound, "weights must be finite and not negative")
+        if self.seen is not None:
+            _check(self.seen.shape == (entries,), f"{entries} rows but seen of shape {self.seen.shape}")
+            _check(bool(np.issubdtype(self.seen.dtype, np.integer)), f"seen must be counts, got {self.seen.dtype}")
+            _check(bool((self.clicks <= self.seen).all()), "what was clicked was seen: seen must be at least clicks")
         if entries == 0:
             return
         _check(int(self.rows.min()) >= 0, "rows must not be negative")
@@ -211,6 +218,8 @@ class Clicks:
         _check(int(self.clicks.min()) >= 0, "click counts must not be negative")
         shown = np.repeat(self.impressions, np.diff(self.offsets))
         _check(bool((self.clicks <= shown).all()), "a document cannot be clicked in more sessions than showed it")
+        if self.seen is not None:
+            _check(bool((self.seen <= shown).all()), "a document cannot be seen in more sessions than showed it")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -255,6 +264,7 @@ class Clicks:
             self.clicks[entries],
             self.impressions[chosen],
             None if self.weights is None else self.weights[entries],
+            None if self.seen is None else self.seen[entries],
         )
 
     def weighted(self, weights: Float64) -> Clicks:
@@ -312,6 +322,10 @@ class Simulation:
         clicks, (observed, attracted) = _merge(self.clicks, (self.truth.observed, self.truth.attracted), by)
         return Simulation(clicks, Truth(observed, attracted))
 
+    def with_seen(self) -> Simulation:
+        """The same simulation of a site that logs what was seen, as by a viewport beacon."""
+        return Simulation(replace(self.clicks, seen=self.truth.observed), self.truth)
+
     @cached_property
     def observation(self) -> Float64:
         """The share of impressions that was seen at each position, position 1 first: the true propensities."""
@@ -333,6 +347,7 @@ class Batch:
         positions: from 1; 1 where masked, [lists, places].
         clicks: scaled click counts, 0 where masked, [lists, places].
         impressions: scaled impressions, [lists].
+        seen: scaled counts of being seen, 0 where masked, [lists, places]; None where the log does not tell.
         total: makes a sum over this batch one over all processes that have a part of it (`torchrun`), without a
             gradient; a loss that divides by such a sum must take it from here, every time.
     """
@@ -342,6 +357,7 @@ class Batch:
     positions: torch.Tensor
     clicks: torch.Tensor
     impressions: torch.Tensor
+    seen: torch.Tensor | None = None
     total: Callable[[torch.Tensor], torch.Tensor] = lambda sums: sums
 
 
@@ -358,6 +374,7 @@ def concatenate(parts: Sequence[Clicks]) -> Clicks:
         np.concatenate([part.clicks for part in parts]),
         np.concatenate([part.impressions for part in parts]),
         _joined_weights(parts),
+        _joined_seen(parts),
     )
 
 
@@ -365,6 +382,12 @@ def _joined_weights(parts: Sequence[Clicks]) -> Float64 | None:
     if all(part.weights is None for part in parts):
         return None
     return np.concatenate([np.ones(len(part.rows)) if part.weights is None else part.weights for part in parts])
+
+
+def _joined_seen(parts: Sequence[Clicks]) -> Int64 | None:
+    known = [part.seen for part in parts if part.seen is not None]
+    _check(len(known) in (0, len(parts)), "logs that tell what was seen cannot be joined with logs that do not")
+    return np.concatenate(known) if known else None
 
 
 def slices(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:
@@ -404,7 +427,7 @@ def _merge(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "patte
     impressions = np.zeros(len(first), dtype=np.int64)
     np.add.at(impressions, group, clicks.impressions)
     sums = []
-    for values in (clicks.clicks, *counts):
+    for values in (clicks.clicks, *counts, *(() if clicks.seen is None else (clicks.seen,))):
         sums.append(np.zeros(len(entries), dtype=np.int64))
         add(clicks.offsets, offsets[:-1][group], values, sums[-1])
     weights = None
@@ -415,4 +438,5 @@ def _merge(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "patte
         mean /= np.repeat(np.bincount(group, minlength=len(first)), np.diff(offsets))
         weights = np.divide(total, sums[0], out=mean, where=sums[0] > 0)
     rows, positions = clicks.rows[entries], clicks.positions[entries]
-    return Clicks(clicks.lists, offsets, rows, positions, sums[0], impressions, weights), sums[1:]
+    seen = None if clicks.seen is None else sums.pop()
+    return Clicks(clicks.lists, offsets, rows, positions, sums[0], impressions, weights, seen), sums[1:]

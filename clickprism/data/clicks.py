@@ -27,7 +27,7 @@ _COLUMNS: Final[dict[str, type[np.generic]]] = {
     "clicks": np.int64,
     "impressions": np.int64,
 }
-_OPTIONAL: Final[dict[str, type[np.generic]]] = {"weights": np.float64}
+_OPTIONAL: Final[dict[str, type[np.generic]]] = {"weights": np.float64, "seen": np.int64}
 _TRUTH: Final[dict[str, type[np.generic]]] = {"observed": np.int64, "attracted": np.int64}
 _HEAD: Final = ("format", "version", "fingerprint")
 _HEAD_BYTES: Final = 1024

@@ -38,6 +38,7 @@ class SimulationSettings:
         intervention: what is done to the rankings.
         merge: sessions with the same ranked list are joined ("list"), or those with the same clicks too ("pattern"), or
             none are ("none").
+        seen: whether the log tells what was seen, as a site with a viewport beacon does.
     """
 
     frequency: Frequency = "uniform"
@@ -50,6 +51,7 @@ class SimulationSettings:
     rankers: int = 1
     intervention: Intervention = field(default_factory=Intervention)
     merge: Merge = "list"
+    seen: bool = False
 
     def __post_init__(self) -> None:
         for name, options in (("frequency", Frequency), ("gain", Gain), ("merge", Merge)):
@@ -106,7 +108,8 @@ def simulate(
         shown = Shown(judged.lists, ends, shown_rows, attractive[shown_rows], start)
         log.add(_answer(shown, user, click_seed))
         start += len(chosen)
-    return log.all(judged)
+    simulation = log.all(judged)
+    return simulation.with_seen() if settings.seen else simulation
 
 
 def frequencies(queries: int, *, exponent: float, rng: np.random.Generator) -> Float64:
