@@ -39,6 +39,10 @@ class DocumentLearner(Learner):
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
         """Log o_k(x) at every position, [..., features] to [..., positions]."""
 
+    def log_observation_at(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Log o_k(x) where each document stood, [documents, features] and [documents] to [documents]."""
+        return at(self.log_observation(features), positions)
+
     def observation(self) -> Float64:
         """The observation of the average document shown: the geometric mean of o_k(x) / o_1(x) over a sample."""
         with torch.no_grad():
@@ -49,22 +53,27 @@ class DocumentLearner(Learner):
     def exposure(self, clicks: Clicks) -> Float64:
         """Impressions times o_k(x) / o_1(x) of each document, [entries]."""
 
-        def relative(features: torch.Tensor) -> torch.Tensor:
+        def relative(features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
             logs = self.log_observation(features)
-            return logs - logs[:, :1]
+            return at(logs, positions) - logs[:, 0]
 
-        return entry_observation(relative, clicks) * clicks.list_impressions
+        return on_entries(relative, clicks) * clicks.list_impressions
 
 
-def entry_observation(log_observation: Callable[[torch.Tensor], torch.Tensor], clicks: Clicks) -> Float64:
-    """The observation of each entry of a log, by a map of features to log o at every position, [entries]."""
+def at(logs: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Of log o at every position, [documents, positions], that at one of each document, [documents]."""
+    return logs.gather(1, positions[:, None] - 1)[:, 0]
+
+
+def on_entries(log_observation_at: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], clicks: Clicks) -> Float64:
+    """The observation of each entry of a log, by a map of features and positions to log o, [entries]."""
     logs = np.empty(len(clicks.rows))
     with torch.no_grad():
         for start in range(0, len(logs), BLOCK):
             part = slice(start, start + BLOCK)
             features = torch.from_numpy(np.array(clicks.lists.features[clicks.rows[part]], dtype=np.float32))
-            places = torch.from_numpy(clicks.positions[part].astype(np.int64))[:, None] - 1
-            logs[part] = log_observation(features).gather(1, places)[:, 0].double().numpy()
+            positions = torch.from_numpy(clicks.positions[part].astype(np.int64))
+            logs[part] = log_observation_at(features, positions).double().numpy()
     return np.exp(np.clip(logs, -LARGEST_LOG, LARGEST_LOG))
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import torch
 from torch import nn
 
-from clickprism.debias.document import DocumentLearner, entry_observation
+from clickprism.debias.document import DocumentLearner, on_entries
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.debias.steepness import (
     Choice,
@@ -120,30 +120,39 @@ class DecoupledLearner(DocumentLearner):
         """Log o_k(x), [..., positions]."""
         flat = features.reshape(-1, features.shape[-1])
         at_first = self.log_first * self.observed.steepness(flat) / self.scale
-        logs: torch.Tensor = self.observed(flat) + at_first[:, None]
-        if self.settings.drop > 0:
-            kept = torch.log1p(torch.tensor(-self.settings.drop)) + logs
-            logs = torch.logaddexp(kept, torch.full_like(logs, math.log(self.settings.drop)))
-        return logs.reshape(*features.shape[:-1], -1)
+        return self._dropped(self.observed(flat) + at_first[:, None]).reshape(*features.shape[:-1], -1)
+
+    def log_observation_at(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Log o_k(x) where each document stood, [documents]: s(x) b_k at once, however deep lists are."""
+        below, steepness = self.observed.at(features, positions)
+        return self._dropped(below + self.log_first * steepness / self.scale)
+
+    def _dropped(self, logs: torch.Tensor) -> torch.Tensor:
+        """Log of t + (1 - t) o."""
+        drop = self.settings.drop
+        if drop == 0:
+            return logs
+        kept = torch.log1p(torch.tensor(-drop)) + logs
+        return torch.logaddexp(kept, torch.full_like(logs, math.log(drop)))
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Softmax cross entropy on the weighted clicks."""
-        documents, places = batch.features[batch.mask], batch.positions[batch.mask][:, None] - 1
+        documents, positions = batch.features[batch.mask], batch.positions[batch.mask]
         with torch.no_grad():
-            logs = self.log_observation(documents).gather(1, places)[:, 0] - math.log(self.unit)
+            logs = self.log_observation_at(documents, positions) - math.log(self.unit)
             weights = torch.exp(-logs.clamp_min(-math.log(self.settings.max_weight)))
         weighted = batch.clicks * torch.ones_like(batch.clicks).masked_scatter(batch.mask, weights)
         return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
         """Score + log o, [lists, places]."""
-        documents, places = batch.features[batch.mask], batch.positions[batch.mask][:, None] - 1
-        scores, logs = score(self.ranker, batch), self.log_observation(documents).gather(1, places)[:, 0]
+        documents, positions = batch.features[batch.mask], batch.positions[batch.mask]
+        scores, logs = score(self.ranker, batch), self.log_observation_at(documents, positions)
         return scores + torch.zeros_like(scores).masked_scatter(batch.mask, logs)
 
     def exposure(self, clicks: Clicks) -> Float64:
         """Impressions times o_k(x), in units of the average document's at the first position, [entries]."""
-        return entry_observation(self.log_observation, clicks) * clicks.list_impressions / self.unit
+        return on_entries(self.log_observation_at, clicks) * clicks.list_impressions / self.unit
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The ranker's parameters; the observation's stay as they are."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from clickprism.batches import batches
-from clickprism.debias.document import towered
+from clickprism.debias.document import at, towered
 from clickprism.debias.listwise import log_softmax, score, softmax_loss
 from clickprism.debias.penalty import penalised
 from clickprism.errors import SettingError, TrainingError
@@ -107,6 +107,14 @@ class DocumentObservation(nn.Module):
         if raw is not None:
             below = self.below * (1 + raw).clamp_min(0.0) if self.shape == "steepness" else self.below + raw
         return nn.functional.pad(below, (1, 0))
+
+    def at(self, features: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log o_k(x) where each document stood, and s(x), both [documents], without a table over positions."""
+        steepness = self.steepness(features)
+        if self.shape == "positions":
+            return at(self(features), positions), steepness
+        below = nn.functional.pad(self.below, (1, 0))[positions - 1]
+        return (below * steepness).masked_fill(positions == 1, 0.0), steepness
 
     def steepness(self, features: torch.Tensor) -> torch.Tensor:
         """s(x), [documents]; 1 where documents do not bend the curve."""
