@@ -9,11 +9,11 @@ from typing import ClassVar, Literal, final, get_args
 import torch
 from torch import nn
 
-from clickprism.debias.document import DocumentLearner, towered
+from clickprism.debias.document import DocumentLearner, at, on_entries, towered
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.debias.penalty import Form, check, penalised
 from clickprism.errors import SettingError
-from clickprism.types import Batch, Clicks
+from clickprism.types import Batch, Clicks, Float64
 
 Trunk = Literal["towers", "shared"]
 Ranked = Literal["relevance", "first"]
@@ -105,7 +105,7 @@ class LipschitzBernoulliLearner(DocumentLearner):
         documents, positions = batch.features[batch.mask], batch.positions[batch.mask]
         scores = score(self.ranker, batch)
         logs, penalty = self._log_observation(documents)
-        seen = logs.gather(1, positions[:, None] - 1)[:, 0]
+        seen = at(logs, positions)
         if self.settings.drop > 0:
             seen = seen * (torch.rand(len(seen)) >= self.settings.drop)
         if self.settings.score == "first":
@@ -162,16 +162,29 @@ class LipschitzBernoulliLearner(DocumentLearner):
         """Score + log(t + (1 - t) o): the click under the observation that dropping leaves in expectation."""
         documents, positions = batch.features[batch.mask], batch.positions[batch.mask]
         logs = self.log_observation(documents)
-        seen = logs.gather(1, positions[:, None] - 1)[:, 0]
-        drop = self.settings.drop
-        if drop == 1:
-            seen = torch.zeros_like(seen)
-        elif drop > 0:
-            seen = torch.logaddexp(seen + math.log(1 - drop), torch.full_like(seen, math.log(drop)))
+        seen = self._dropped(at(logs, positions))
         if self.settings.score == "first":
             seen = seen - logs[:, 0]
         scores = score(self.ranker, batch)
         return scores + torch.zeros_like(scores).masked_scatter(batch.mask, seen)
+
+    def exposure(self, clicks: Clicks) -> Float64:
+        """Impressions times o'_k(x) / o'_1(x), where o' = t + (1 - t) o as in `click_logits`, [entries]."""
+
+        def relative(features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+            logs = self._dropped(self.log_observation(features))
+            return at(logs, positions) - logs[:, 0]
+
+        return on_entries(relative, clicks) * clicks.list_impressions
+
+    def _dropped(self, logs: torch.Tensor) -> torch.Tensor:
+        """Log of t + (1 - t) o, the expectation of what dropping makes of o."""
+        drop = self.settings.drop
+        if drop == 1:
+            return torch.zeros_like(logs)
+        if drop > 0:
+            return torch.logaddexp(logs + math.log(1 - drop), torch.full_like(logs, math.log(drop)))
+        return logs
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The ranker's group, that of the tower or head, and the curve's: each is clipped for itself."""

@@ -116,6 +116,22 @@ def test_click_logits_are_the_mean_over_dropping() -> None:
     assert np.all(np.abs(drawn.mean(0) - found) <= 5 * drawn.std(0) / math.sqrt(len(drawn)) + 1e-5)
 
 
+@pytest.mark.parametrize("score", ["relevance", "first"])
+def test_trees_divide_by_the_observation_that_dropping_leaves(score: str) -> None:
+    """With it clicks over exposure are what the network says of clicks in the first place; at t = 1, clicks."""
+    log, seen = one_list(), np.array([1.0, 0.5, 1 / 16])
+    for drop in (0.0, 0.4, 1.0):
+        learner = by_hand(drop=drop, score=score)
+        exposure = learner.exposure(log)
+        assert exposure == pytest.approx(log.impressions[0] * (drop + (1 - drop) * seen), rel=1e-5)  # o_1 is 1 for all
+        batch = pad(log, np.arange(1))
+        there, first = (
+            learner.click_logits(replace(batch, positions=each)).exp()[0].detach().double().numpy()
+            for each in (batch.positions, torch.ones_like(batch.positions))
+        )
+        assert there / exposure == pytest.approx(first / log.impressions[0], rel=1e-5)
+
+
 @pytest.mark.parametrize("bounded", [False, True], ids=["free", "bounded"])
 @pytest.mark.parametrize("penalised", ["log", "observation"])
 @pytest.mark.parametrize("trunk", ["towers", "shared"])
