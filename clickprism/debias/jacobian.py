@@ -31,16 +31,15 @@ class Walk:
     ([[7.0, 14.0], [0.0, 0.0]], [[25.0, 100.0], [0.0, 0.0]])
     """
 
-    def __init__(self, chain: nn.Sequential, features: Tensor, *, count: int, skip: int = 0) -> None:
+    def __init__(self, chain: nn.Sequential, features: Tensor, *, count: int) -> None:
         """Walk up.
 
         Args:
             chain: linear layers, LayerNorm, Dropout, ELU, ReLU, GELU, Tanh; the last one linear.
             features: data, [documents, features].
             count: so many documents, the first ones, at least 1, have rows.
-            skip: so many outputs at the front have none.
         """
-        self._layers = _Layers(chain, features, count, skip)
+        self._layers = _Layers(chain, features, count)
         parameters = [parameter for step in self._layers.all for parameter in step.parameters]
         self.z: Tensor = _Outputs.apply(self._layers, *parameters)  # type: ignore[no-untyped-call]
 
@@ -63,9 +62,9 @@ class _Layers:
         last: the last layer, at which the rows of the Jacobian begin.
     """
 
-    def __init__(self, chain: nn.Sequential, features: Tensor, count: int, skip: int) -> None:
+    def __init__(self, chain: nn.Sequential, features: Tensor, count: int) -> None:
         layers, last = list(chain)[:-1], last_layer(chain)
-        self.features, self.count, self.skip = features, count, skip
+        self.features, self.count = features, count
         self.layers = [step_of(layer, count) for layer in layers if not is_idle(layer)]
         self.last = LinearStep(last, count)
         self.all: list[Step] = [*self.layers, self.last]
@@ -136,7 +135,7 @@ class _Squares(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, layers: _Layers, z: Tensor, drawn: Tensor | None) -> Tensor:
-        weight = layers.last.weight[layers.skip :]
+        weight = layers.last.weight
         if drawn is None:
             rows = [row.expand(layers.count, -1) for row in weight]
         else:
@@ -154,14 +153,14 @@ class _Squares(torch.autograd.Function):
         layers.reset()
         bars = bar[None] if drawn is not None else bar.unbind(-1)
         heads = [layers.up(path, each) for path, each in zip(ctx.paths, bars, strict=True)]
-        gradient, bar_drawn = torch.zeros_like(layers.last.weight), None
+        bar_drawn = None
         if drawn is None:
-            gradient[layers.skip :] = torch.stack([head.sum(0) for head in heads])
+            gradient = torch.stack([head.sum(0) for head in heads])
         elif drawn.is_floating_point():
-            gradient[layers.skip :] = drawn.T @ heads[0]
-            bar_drawn = heads[0] @ layers.last.weight[layers.skip :].T
+            gradient = drawn.T @ heads[0]
+            bar_drawn = heads[0] @ layers.last.weight.T
         else:
-            gradient[layers.skip :].index_add_(0, drawn, heads[0])
+            gradient = torch.zeros_like(layers.last.weight).index_add_(0, drawn, heads[0])
         layers.last.gradients[0] = gradient
         return None, bar.new_zeros(ctx.shape), bar_drawn
 

@@ -29,7 +29,6 @@ def penalised(
     power: Literal[1, 2] = 2,
     slope: Callable[[Tensor], Tensor] | None = None,
     share: float = 1.0,
-    skip: int = 0,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The outputs of a chain and the mean norm of their gradients with respect to the features (Chen et al., 2022).
@@ -57,12 +56,10 @@ def penalised(
         slope: d phi / d z of the outputs z, [documents, outputs], which may depend on other parameters too; None for 1
             everywhere, phi = z.
         share: of the documents that are penalised, drawn without replacement; unbiased for the mean over all.
-        skip: so many outputs at the front are not penalised, such as the score on a shared trunk; `slope` does not see
-            them.
         generator: of the draws; torch's own by default.
 
     Returns:
-        z [documents, outputs] with those skipped, and the penalty, a scalar; 0 without documents.
+        z [documents, outputs], and the penalty, a scalar; 0 without documents.
 
     >>> chain = nn.Sequential(nn.Linear(2, 1))
     >>> _ = chain[0].weight.data.copy_(torch.tensor([[3.0, 4.0]]))
@@ -80,16 +77,16 @@ def penalised(
         return empty, empty.sum()
     if len(chain) == 1 and isinstance(chain[0], nn.Linear):
         z: Tensor = chain(features)
-        squares = chain[0].weight[skip:].square().sum(-1)
-        return z, _mean(squares, None if slope is None else slope(z[:, skip:]), power)
+        squares = chain[0].weight.square().sum(-1)
+        return z, _mean(squares, None if slope is None else slope(z), power)
     count = math.ceil(share * documents)
     order = None if count == documents else torch.randperm(documents, generator=generator)
     x = features if order is None else features.index_select(0, order)
     if form == "autograd":
-        z, squares = _by_autograd(chain, x, count, skip)
-        penalty = _mean(squares, None if slope is None else slope(z[:count, skip:]), power)
+        z, squares = _by_autograd(chain, x, count)
+        penalty = _mean(squares, None if slope is None else slope(z[:count]), power)
     else:
-        z, penalty = _by_walk(chain, x, count, form=form, power=power, slope=slope, skip=skip, generator=generator)
+        z, penalty = _by_walk(chain, x, count, form=form, power=power, slope=slope, generator=generator)
     return z if order is None else torch.empty_like(z).index_copy(0, order, z), penalty
 
 
@@ -105,35 +102,6 @@ def check(*, form: str, power: int, share: float) -> None:
         raise SettingError("share", share, "be above 0 and at most 1")
 
 
-def gradient_norms(log_observation: Callable[[Tensor], Tensor], features: Tensor, *, chunk: int = 4096) -> Tensor:
-    """The norm of each output's gradient with respect to the features, [documents, outputs], without a graph.
-
-    Their mean over documents is how fast a fitted observation changes, their maximum a lower bound of its Lipschitz
-    constant.
-
-    Args:
-        log_observation: any differentiable map [documents, features] to [documents, outputs] that treats documents one
-            by one; put networks with dropout into evaluation mode first.
-        features: [documents, features].
-        chunk: documents at a time.
-
-    >>> gradient_norms(lambda x: x @ torch.tensor([[3.0, 0.0], [4.0, 1.0]]), torch.zeros(3, 2)).tolist()
-    [[5.0, 1.0], [5.0, 1.0], [5.0, 1.0]]
-    """
-    norms = []
-    for start in range(0, max(len(features), 1), chunk):
-        with torch.enable_grad():
-            x = features[start : start + chunk].detach().clone().requires_grad_()
-            z = log_observation(x)
-            sums = z.sum(0).unbind(-1)
-        if z.requires_grad:
-            rows = [torch.autograd.grad(each, x, retain_graph=True)[0].norm(dim=-1) for each in sums]
-            norms.append(torch.stack(rows, -1))
-        else:
-            norms.append(torch.zeros_like(z))
-    return torch.cat(norms)
-
-
 def _by_walk(
     chain: nn.Sequential,
     features: Tensor,
@@ -142,13 +110,12 @@ def _by_walk(
     form: Form,
     power: int,
     slope: Callable[[Tensor], Tensor] | None,
-    skip: int,
     generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
     """The outputs of all documents and the penalty of the first `count` of them, without autograd."""
-    walk = Walk(chain, features, count=count, skip=skip)
-    outputs = walk.z.shape[1] - skip
-    slopes = None if slope is None else slope(walk.z[:count, skip:])
+    walk = Walk(chain, features, count=count)
+    outputs = walk.z.shape[1]
+    slopes = None if slope is None else slope(walk.z[:count])
     if form == "chain":
         return walk.z, _mean(walk.squares(), slopes, power)
     if form == "projection":
@@ -167,11 +134,11 @@ def _mean(squares: Tensor, slopes: Tensor | None, power: int) -> Tensor:
     return (squares if power == 2 else (squares + TINY).sqrt()).mean()
 
 
-def _by_autograd(chain: nn.Sequential, features: Tensor, count: int, skip: int) -> tuple[Tensor, Tensor]:
-    """The outputs of all documents and |dz / dx|^2 of the first `count`, [count, outputs] without those skipped."""
+def _by_autograd(chain: nn.Sequential, features: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The outputs of all documents and |dz / dx|^2 of the first `count`, [count, outputs]."""
     with torch.enable_grad():
         x = features.clone().requires_grad_()
         z: Tensor = chain(x)
-        columns = z[:count, skip:].unbind(-1)
+        columns = z[:count].unbind(-1)
         rows = [torch.autograd.grad(column.sum(), x, create_graph=True)[0][:count] for column in columns]
     return z, torch.stack([row.square().sum(-1) for row in rows], -1)

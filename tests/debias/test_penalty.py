@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from clickprism.debias.jacobian import last_layer
-from clickprism.debias.penalty import Form, gradient_norms, penalised
+from clickprism.debias.penalty import Form, penalised
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import LinearNetwork
 from clickprism.rankers.mlp import ACTIVATIONS, MLP, MLPNetwork
@@ -262,26 +262,6 @@ def test_a_linear_chain_is_exact_in_every_form() -> None:
         assert sloped == pytest.approx((rows * log_sigmoid_slope(chain(x)).square()).mean().item())
 
 
-def test_outputs_at_the_front_can_go_free() -> None:
-    """The score on a shared trunk: the penalty of outputs 1 to 3 is that of a chain without output 0."""
-    chain = network(4, 4)
-    x = torch.randn(6, 4, dtype=torch.float64)
-    rest = nn.Sequential(*list(chain)[:-1], nn.Linear(6, 3).double())
-    with torch.no_grad():
-        last_layer(rest).weight.copy_(last_layer(chain).weight[1:])
-        last_layer(rest).bias.copy_(last_layer(chain).bias[1:])
-    expected = penalised(rest, x, form="chain", slope=log_sigmoid_slope)[1].item()
-    for form in FORMS[:2]:
-        z, penalty = penalised(chain, x, form=form, slope=log_sigmoid_slope, skip=1)
-        assert z.shape == (6, 4)
-        assert penalty.item() == pytest.approx(expected)
-    assert_same(chain, x, slope=log_sigmoid_slope, skip=1)
-    free = flat_gradient(chain, x, form="output", fit=0.0, skip=1)[2]
-    last = free[-4 * 6 - 4 : -4].view(4, 6)
-    assert not last[0].any()
-    assert last[1:].any()
-
-
 def test_settings_that_cannot_work() -> None:
     chain, x = network(3, 2), torch.zeros(2, 3, dtype=torch.float64)
     for settings, message in (
@@ -323,13 +303,3 @@ def test_what_a_step_leaves_is_freed_without_the_collector(form: Form) -> None:
         assert node() is None
     finally:
         gc.enable()
-
-
-def test_gradient_norms_measure_any_map() -> None:
-    chain = network(4, 3, activation="gelu").eval()
-    x = torch.randn(10, 4, dtype=torch.float64)
-    with torch.no_grad():
-        norms = gradient_norms(chain, x, chunk=4)
-    assert norms.square().mean().item() == pytest.approx(penalised(chain, x, form="chain")[1].item())
-    assert gradient_norms(lambda at: torch.zeros(len(at), 2), x).tolist() == [[0.0, 0.0]] * 10
-    assert gradient_norms(chain, x[:0]).shape == (0, 3)
