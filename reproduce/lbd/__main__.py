@@ -12,7 +12,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from clickprism.errors import ClickprismError, SettingError
+from clickprism.errors import ClickprismError, DataError, SettingError
 from reproduce.lbd.config import DATA, SIZES, Size
 from reproduce.lbd.plan import PARTS, Plan
 from reproduce.lbd.run import reproduce
@@ -71,6 +71,10 @@ def plan_of(given: argparse.Namespace) -> Plan:
         raise SettingError("folder", None, f"say where the files of {given.data} are")
     if given.jobs < 1:
         raise SettingError("jobs", given.jobs, "be at least 1")
+    if given.data != "embedded" and not (given.folder.is_dir() and os.access(given.folder, os.R_OK | os.X_OK)):
+        raise DataError(
+            "is no folder that can be read", file=given.folder, remedy=f"Say where the files of {given.data} are"
+        )
     return Plan(given.data, _changed(size, given), _parts(given.tables, given.figures), given.folder)
 
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from clickprism.experiment.files import make_folder
+from clickprism.experiment.stages import load_raw
 from reproduce.lbd import expected
 from reproduce.lbd.plan import Plan
 from reproduce.lbd.pool import Clock, perform_all, say, seconds_of, span
 from reproduce.lbd.report import as_text, summary_text, write_all
 from reproduce.lbd.rows import Results, Row, rows_of
-from reproduce.lbd.runs import done
+from reproduce.lbd.runs import data_settings, done
 from reproduce.lbd.tune import known, settings_of, tune_all
 
 
@@ -38,10 +39,12 @@ def reproduce(
     Returns:
         The rows of summary.json.
     """
-    foresee(plan, out, jobs)
+    left = foresee(plan, out, jobs)
     if only_say:
         return []
     make_folder(out)
+    if left > 0:
+        read_data(plan)
     tunings = tune_all(plan, out=out, jobs=jobs)
     plan = replace(plan, tuned=settings_of(tunings))
     runs = plan.runs()
@@ -56,6 +59,13 @@ def reproduce(
     sys.stdout.write(summary_text(rows) if as_json else as_text(rows) + "\n")
     say(f"written: {page}, {out / 'summary.json'}, {out / 'figures'}")
     return rows
+
+
+def read_data(plan: Plan) -> None:
+    """Read the files of the data once, so that what is missing or broken is said before anything is tuned."""
+    if plan.folder is not None:
+        for world in plan.worlds(0.0, plan.size.seeds[:1]):
+            load_raw(data_settings(world, plan.folder))
 
 
 def foresee(plan: Plan, out: Path, jobs: int) -> float:

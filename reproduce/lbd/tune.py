@@ -111,9 +111,20 @@ def settings_of(tunings: Mapping[tuple[str, float], Tuning]) -> dict[tuple[str, 
 
 def study_of(plan: Plan, study: tuple[str, float], trials: int, out: Path) -> None:
     """Try settings until so many different ones are known."""
+    from optuna.trial import TrialState
+
     ranker, _ = study
     size = plan.size
     kept = _study(plan, study, out, sampler=True)
+
+    def attempt() -> None:
+        trial = kept.ask()
+        try:
+            value = objective(trial)
+        except BaseException:  # Ctrl-C too: said of the trial, so that the study can go on another time
+            kept.tell(trial, state=TrialState.FAIL)
+            raise
+        kept.tell(trial, value)
 
     def objective(trial: Any) -> float:
         penalty = float(trial.suggest_categorical("penalty", list(size.penalties[ranker])))
@@ -127,11 +138,11 @@ def study_of(plan: Plan, study: tuple[str, float], trials: int, out: Path) -> No
     for _ in range(PATIENCE * trials):
         if len(_trials(plan, study, out)) >= trials:
             return
-        kept.optimize(objective, n_trials=1, catch=())
+        attempt()
     left = [cell for cell in plan.grid(ranker) if cell not in {trial.setting for trial in _trials(plan, study, out)}]
     for penalty, drop in left[: trials - len(_trials(plan, study, out))]:
         kept.enqueue_trial({"penalty": penalty, "drop": drop})
-        kept.optimize(objective, n_trials=1, catch=())
+        attempt()
 
 
 def _path(plan: Plan, study: tuple[str, float], out: Path) -> Path:

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
+from reproduce.lbd import __main__ as entry
 from reproduce.lbd import expected, pool, runs
-from reproduce.lbd.__main__ import main, parser, plan_of
+from reproduce.lbd.__main__ import INTERRUPTED, main, parser, plan_of
 from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, RULES, SIZES, TABLE, Size
 from reproduce.lbd.plan import PARTS, Plan
 from reproduce.lbd.rows import Results, Row, mark_of, rows_of
 from reproduce.lbd.run import foresee, reproduce
 from reproduce.lbd.runs import Run, World
+from reproduce.lbd.tune import tune_all
 
 TINY = Size(
     queries=(60, 20, 30),
@@ -275,6 +277,59 @@ def test_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--full", "--dry-run", "--out", str(tmp_path / "none")]) == 0
     assert " h " in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_that_is_none_is_said_before_anything_is_tuned(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One that is not there, one that is a file, and one that lacks the data; no study is begun."""
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    words = {
+        "none": "none: is no folder that can be read. Say where the files of mq2008 are",
+        "file": "file: is no folder that can be read. Say where the files of mq2008 are",
+        "empty": "lacks Fold1/train.txt",
+    }
+    for name, word in words.items():
+        out = tmp_path / f"out {name}"
+        arguments = ["--quick", "--data", "mq2008", "--folder", str(tmp_path / name), "--out", str(out)]
+        assert main(arguments) == DataError.exit_code
+        assert word in capsys.readouterr().err
+        assert not (out / "studies").exists()
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, DataError("is broken")], ids=["ctrl-c", "error"])
+def test_tuning_that_breaks_off_is_quiet_and_goes_on(
+    failure: BaseException | type[BaseException],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In this process, in the second of three trials: what was done stands, the rest follows by the same command."""
+    made: list[Run] = []
+    plan = Plan("embedded", TINY, parts=("table 3",))
+
+    def make(run: Run, _: Path | None) -> dict[str, Any]:
+        if len(made) == 1 and not resumed:
+            raise failure
+        made.append(run)
+        drop = run.settings["drop"]
+        return {"seconds": 1.0, "likelihood": -1 - drop, "validation": {"clicks": drop}}
+
+    monkeypatch.setattr(runs, "make", make)
+    monkeypatch.setattr(entry, "plan_of", lambda _: plan)
+    resumed = False
+    code = main(["--out", str(tmp_path), "--jobs", "1"])
+    printed = capsys.readouterr().err
+    assert code == (INTERRUPTED if failure is KeyboardInterrupt else DataError.exit_code)
+    assert ("the same command goes on from here" in printed) is (failure is KeyboardInterrupt)
+    assert "Traceback" not in printed
+    assert "Trial" not in printed
+    assert len(made) == 1
+    resumed = True
+    (tuning,) = tune_all(plan, out=tmp_path, jobs=1).values()
+    assert len({run.key for run in made}) == len(made) == len(tuning.trials) == 3
+    assert tuning.by_validation.setting[1] == 0.5
 
 
 def test_quick_is_foreseen_to_be_quick(tmp_path: Path) -> None:
