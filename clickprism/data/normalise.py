@@ -13,12 +13,12 @@ What a kind does, with `min`, `max`, `mean`, `std` of each feature over the docu
 | query-standard | standard with the mean and std of the list itself |
 
 A feature that is constant becomes 0. A missing value (NaN) takes the training mean first (for log1p that of s); `none`
-leaves it.
+leaves it. Columns to `keep`, such as codes of names, stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -49,6 +49,7 @@ class Normaliser:
         centre: subtracted from each feature, [features].
         factor: multiplies each feature after that; 0 for a constant one, [features].
         grid: the training quantiles of each feature, of kind quantile only, [quantiles, features].
+        keep: features that are left as they are, from 0, rising.
     """
 
     kind: Kind
@@ -56,6 +57,7 @@ class Normaliser:
     centre: Float64
     factor: Float64
     grid: Float64
+    keep: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -64,6 +66,8 @@ class Normaliser:
         shapes = (self.mean.shape, self.centre.shape, self.factor.shape, self.grid.shape[1:])
         if any(shape != (width,) for shape in shapes):
             raise DataError(f"the arrays of a normaliser disagree on the number of features: {shapes}")
+        if list(self.keep) != sorted({place for place in self.keep if 0 <= place < width}):
+            raise SettingError("keep", self.keep, f"be features from 0 to {width - 1}, rising, each once")
 
     def __call__(self, lists: Lists) -> Lists:
         """The same lists over normalised features."""
@@ -87,12 +91,13 @@ class Normaliser:
                 result[start:stop] = self._ranks(block)
             else:
                 result[start:stop] = np.clip((block - self.centre) * self.factor, -LARGEST, LARGEST)
+            result[start:stop, self.keep] = matrix[start:stop, self.keep]
         return result
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file needs to hold: plain settings, and arrays."""
         arrays = {"mean": self.mean, "centre": self.centre, "factor": self.factor, "grid": self.grid}
-        return {"kind": self.kind}, dict(arrays)
+        return {"kind": self.kind, "keep": list(self.keep)}, dict(arrays)
 
     @staticmethod
     def from_state(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Normaliser:
@@ -101,7 +106,8 @@ class Normaliser:
             mean, centre, factor, grid = (
                 np.asarray(arrays[name], dtype=np.float64) for name in ("mean", "centre", "factor", "grid")
             )
-            return Normaliser(settings["kind"], mean, centre, factor, grid)
+            keep = tuple(int(place) for place in settings.get("keep", ()))
+            return Normaliser(settings["kind"], mean, centre, factor, grid, keep)
         except KeyError as error:
             raise DataError(f"the state of a normaliser lacks {error}") from None
 
@@ -116,8 +122,8 @@ class Normaliser:
         return ranks
 
 
-def fit(kind: Kind, lists: Lists) -> Normaliser:
-    """Take the statistics of the training part.
+def fit(kind: Kind, lists: Lists, *, keep: Sequence[int] = ()) -> Normaliser:
+    """Take the statistics of the training part; the features `keep`, from 0, are left as they are.
 
     >>> lists = Lists(np.array([[1, 5], [3, 5]], np.float32), np.array([0, 2]), np.array(["q"]))
     >>> fit("minmax", lists)(lists).features.tolist()
@@ -129,7 +135,7 @@ def fit(kind: Kind, lists: Lists) -> Normaliser:
     width = matrix.shape[1]
     nothing, grid = np.zeros(width), np.zeros((0, width))
     if kind == "none":
-        return Normaliser(kind, nothing, nothing, np.ones(width), grid)
+        return Normaliser(kind, nothing, nothing, np.ones(width), grid, tuple(keep))
     if len(matrix) == 0:
         raise DataError("cannot fit a normaliser to no documents")
     low, high, mean, deviation = _statistics(kind, matrix)
@@ -141,12 +147,12 @@ def fit(kind: Kind, lists: Lists) -> Normaliser:
     elif kind == "quantile":
         grid = _grid(matrix, mean)
     factor = np.divide(1.0, spread, out=np.zeros(width), where=(high > low) & (spread > 0))
-    return Normaliser(kind, mean, centre, factor, grid)
+    return Normaliser(kind, mean, centre, factor, grid, tuple(keep))
 
 
-def normalised(dataset: Dataset, kind: Kind) -> tuple[Dataset, Normaliser]:
+def normalised(dataset: Dataset, kind: Kind, *, keep: Sequence[int] = ()) -> tuple[Dataset, Normaliser]:
     """The data set with every part normalised by the statistics of its training part, and the normaliser."""
-    normaliser = fit(kind, dataset.train.lists)
+    normaliser = fit(kind, dataset.train.lists, keep=keep)
     return dataset.map(lambda part: part.with_features(normaliser(part.lists).features)), normaliser
 
 

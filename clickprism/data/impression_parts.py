@@ -1,0 +1,134 @@
+"""Impression logs as the three parts of an experiment: lists, clicks on them, and one vocabulary for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+import numpy as np
+
+from clickprism.data.impressions import Account, ImpressionLog, read_impressions
+from clickprism.data.letor import OnError, PathLike
+from clickprism.data.roles import ImpressionSettings
+from clickprism.data.vocabulary import Vocabulary, take
+from clickprism.errors import DataError, SettingError
+from clickprism.types import Bool, Clicks, Dataset, Int64, JudgedLists, Lists, slices
+
+PARTS: Final = ("train", "validation", "test")
+SHARES: Final = (0.8, 0.1, 0.1)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ImpressionParts:
+    """A data set of judged lists, and the clicks on each of its parts.
+
+    Attributes:
+        dataset: grades are those of the log, or whether something was ever clicked where it has none.
+        clicks: on the lists of each part, by its name.
+        vocabulary: learned on the training part.
+        graded: whether the log has grades.
+        accounts: what was read from each file.
+    """
+
+    dataset: Dataset
+    clicks: Mapping[str, Clicks]
+    vocabulary: Vocabulary
+    graded: bool
+    accounts: tuple[Account, ...]
+
+    def over(self, dataset: Dataset) -> ImpressionParts:
+        """The same clicks on the same lists with other features, such as normalised ones."""
+        clicks = {part: replace(self.clicks[part], lists=getattr(dataset, part).lists) for part in PARTS}
+        return replace(self, dataset=dataset, clicks=clicks)
+
+    def take(self, keep: Mapping[str, Bool]) -> ImpressionParts:
+        """These lists of each part only, and the clicks on them."""
+        judged, clicks = {}, {}
+        for part in PARTS:
+            old: JudgedLists = getattr(self.dataset, part)
+            judged[part] = old.take(keep[part])
+            clicks[part] = on_lists(self.clicks[part], np.flatnonzero(keep[part]), judged[part].lists)
+        return replace(self, dataset=Dataset(self.dataset.name, **judged), clicks=clicks)
+
+
+def on_lists(clicks: Clicks, chosen: Int64, lists: Lists) -> Clicks:
+    """The clicks on these lists only, where `lists` is `clicks.lists.take(chosen)`."""
+    rows, _ = slices(clicks.lists.offsets, chosen)
+    place = np.full(clicks.lists.documents, -1, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    owner = np.full(len(clicks), -1, dtype=np.int64)
+    filled = np.diff(clicks.offsets) > 0
+    owner[filled] = place[clicks.rows[clicks.offsets[:-1][filled]]]
+    kept = clicks.take(owner >= 0)
+    return replace(kept, lists=lists, rows=place[kept.rows])
+
+
+def load_impressions(
+    train: PathLike,
+    validation: PathLike | None = None,
+    test: PathLike | None = None,
+    *,
+    settings: ImpressionSettings | None = None,
+    shares: Sequence[float] = SHARES,
+    name: str = "impressions",
+    on_error: OnError = "raise",
+) -> ImpressionParts:
+    """Read the parts of an experiment from impression logs, or from one, which is then split.
+
+    Names that only held-out data has are unknown ones. One log is split by its lists in the order in which they came,
+    so by time if the log is in the order of time.
+
+    Args:
+        train: the log to learn from.
+        validation: the log to choose by.
+        test: the log to measure on.
+        settings: which column is what.
+        shares: of the lists that go to each part, where there is one log.
+        name: of the data set.
+        on_error: see `read_impressions`.
+    """
+    settings = ImpressionSettings() if settings is None else settings
+    if (validation is None) != (test is None):
+        raise SettingError("validation" if validation is None else "test", None, "be given with the other, or neither")
+    if validation is None or test is None:
+        log = read_impressions(train, settings=replace(settings, least_count=1), on_error=on_error)
+        return _split(log, shares, name=name, least_count=settings.least_count)
+    first = read_impressions(train, settings=settings, on_error=on_error)
+    logs = [first] + [
+        read_impressions(path, settings=settings, vocabulary=first.vocabulary, on_error=on_error)
+        for path in (validation, test)
+    ]
+    graded = {log.grades is not None for log in logs}
+    if len(graded) > 1:
+        raise DataError("some parts have a column of relevance, others none", remedy="Give all of them one, or none")
+    clicks = {part: log.clicks for part, log in zip(PARTS, logs, strict=True)}
+    dataset = Dataset(name, *(log.judged for log in logs))
+    return ImpressionParts(dataset, clicks, first.vocabulary, graded.pop(), tuple(log.account for log in logs))
+
+
+def _split(log: ImpressionLog, shares: Sequence[float], *, name: str, least_count: int) -> ImpressionParts:
+    """One log as three parts, with a vocabulary of the first only."""
+    size = len(log.lists)
+    if len(shares) != len(PARTS) or min(shares) <= 0 or not np.isclose(sum(shares), 1):
+        raise SettingError("shares", list(shares), "be three, above 0, and add up to 1")
+    bounds = [0, *np.rint(np.cumsum(shares) * size).astype(int).tolist()]
+    if min(np.diff(bounds)) < 1:
+        remedy = "Give a longer log, or one log for each part"
+        raise DataError(f"cannot split {size} lists in three parts", file=log.account.file, remedy=remedy)
+    columns = log.vocabulary.decode(log.lists.features)
+    rows = slice(0, int(log.lists.offsets[bounds[1]]))
+    vocabulary = Vocabulary.learn({key: take(column, rows) for key, column in columns.items()}, least_count=least_count)
+    judged = log.judged.with_features(vocabulary.encode(columns) if columns else log.lists.features)
+    clicks = replace(log.clicks, lists=judged.lists)
+    whole = ImpressionParts(
+        Dataset(name, judged, judged, judged),
+        dict.fromkeys(PARTS, clicks),
+        vocabulary,
+        log.grades is not None,
+        (log.account,),
+    )
+    numbers = np.arange(size)
+    ends = zip(PARTS, bounds[:-1], bounds[1:], strict=True)
+    return whole.take({part: (numbers >= start) & (numbers < stop) for part, start, stop in ends})

@@ -1,0 +1,260 @@
+"""Impression logs of recommenders: a row is one item that one request showed, where, and whether it was clicked.
+
+Rows come as CSV, TSV, JSON lines or Parquet. Some columns have a role (request, user, item, position, clicked, ...);
+all others are features, of the context, the user or the item, numbers or names. `docs/datamodel.md` has the columns,
+`docs/recommendation.md` the way from such a file to a ranker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from clickprism.data.impression_rows import Entries, entries_of, equal, plain, problems, shown_id, sound_rows
+from clickprism.data.letor import OnError, PathLike, Quarantined
+from clickprism.data.roles import ImpressionSettings, features_of, kinds, roles_of
+from clickprism.data.tables import Broken, Table, read_table
+from clickprism.data.vocabulary import Column, Names, Vocabulary, take
+from clickprism.errors import DataError, SettingError
+from clickprism.types import Clicks, Float32, Int32, Int64, JudgedLists, Lists, Text
+
+LARGEST = 1 << 31  # bytes that the text of one column of ids may take
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Account:
+    """What was read from an impression log, and what was not.
+
+    Attributes:
+        file: the log.
+        columns: the column of each role.
+        rows: how many rows it has, those left out included.
+        duplicates: rows that said again, word for word, what a row before had said; they count once.
+        gaps: requests in which a position between the first and the last is missing.
+        unknown: in how many documents the name is not in the vocabulary, by column.
+        quarantined: rows that were left out; where a request is broken, all of its rows.
+    """
+
+    file: Path
+    columns: Mapping[str, str]
+    rows: int
+    duplicates: int
+    gaps: int
+    unknown: Mapping[str, int]
+    quarantined: tuple[Quarantined, ...] = ()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ImpressionLog:
+    """What an impression log holds.
+
+    Attributes:
+        clicks: one ranked list a request, with `seen` and `weights` where the log has them.
+        vocabulary: what each feature is, and the code of each name.
+        grades: one a document, from the column of relevance; None where there is none.
+        users: the user of each request; None where the log has none.
+        account: of what was read.
+    """
+
+    clicks: Clicks
+    vocabulary: Vocabulary
+    grades: Int32 | None
+    users: Text | None
+    account: Account
+
+    @property
+    def lists(self) -> Lists:
+        """The documents: one row for each list and item."""
+        return self.clicks.lists
+
+    @property
+    def judged(self) -> JudgedLists:
+        """The lists with their grades; without a column of relevance, grade 1 for what was ever clicked.
+
+        Clicks as grades are biased as clicks are: good to see that a ranker learned, not to say which is better.
+        """
+        if self.grades is not None:
+            return JudgedLists(self.lists, self.grades)
+        clicked = np.bincount(self.clicks.rows, weights=self.clicks.clicks, minlength=self.lists.documents)
+        return JudgedLists(self.lists, (clicked > 0).astype(np.int32))
+
+
+def read_impressions(
+    path: PathLike,
+    *,
+    settings: ImpressionSettings | None = None,
+    vocabulary: Vocabulary | None = None,
+    on_error: OnError = "raise",
+) -> ImpressionLog:
+    r"""Read an impression log: CSV, TSV or JSON lines, plain, gzip or zstd, or Parquet.
+
+    The documents of a list stand in the order of their item ids, so that their order says nothing about the log.
+
+    Args:
+        path: the file.
+        settings: which column is what.
+        vocabulary: that of the training data, for data held out; by default one is learned here.
+        on_error: "raise" a `DataError` at the first broken row, or leave it out and "quarantine" it, with all rows of
+            its request, as a list with holes is another list.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "log.csv"
+    ...     rows = ["request,item,position,clicked,topic,age", "r1,b,1,0,war,3", "r1,a,2,1,film,9", "r2,b,1,1,war,4"]
+    ...     _ = file.write_text("\n".join(rows))
+    ...     log = read_impressions(file)
+    >>> log.clicks, log.lists.document_ids.tolist(), log.vocabulary.columns["topic"]
+    (Clicks(2 ranked lists, 2 sessions, 2 clicks), ['a', 'b', 'b'], ('war', 'film'))
+    >>> log.lists.features.tolist(), log.vocabulary.for_ranker()
+    ([[2.0, 9.0], [1.0, 3.0], [1.0, 4.0]], {'categorical': (0,), 'categories': (3,)})
+    """
+    if on_error not in ("raise", "quarantine"):
+        raise SettingError("on_error", on_error, "be one of 'raise', 'quarantine'")
+    settings = ImpressionSettings() if settings is None else settings
+    table = read_table(path, kinds(settings, vocabulary))
+    if not len(table) and not table.broken:
+        raise DataError("has no rows", file=table.file, remedy="Below the line that names the columns comes a row each")
+    roles = roles_of(table, settings)
+    entries = entries_of(table, roles, settings)
+    broken = sorted([*table.broken, *problems(table, entries)], key=lambda each: each.line)
+    if broken and on_error == "raise":
+        remedy = 'Repair it, or leave such requests out: --on-error quarantine, in Python on_error="quarantine"'
+        raise DataError(broken[0].reason, file=table.file, line=broken[0].line, remedy=remedy)
+    rows = np.flatnonzero(sound_rows(entries, broken))
+    if not len(rows):
+        reason = f"has no sound row; the first: {broken[0].reason}"
+        remedy = f"Its columns are {', '.join(table.header)}"
+        raise DataError(reason, file=table.file, line=broken[0].line, remedy=remedy)
+    columns = features_of(table, roles, settings, vocabulary)
+    documents = _Documents(table, entries, columns, rows, by=settings.lists)
+    taken = {name: take(column, documents.first) for name, column in columns.items()}
+    if vocabulary is None:
+        vocabulary = Vocabulary.learn(taken, least_count=settings.least_count)
+    try:
+        lists = documents.lists(vocabulary.encode(taken))
+        clicks, first = _clicks(lists, entries, rows, documents.of)
+        users = None if entries.user is None else _texts("users", entries.user, entries.user.codes[first])
+    except DataError as error:
+        raise DataError(str(error), file=table.file) from None
+    return ImpressionLog(
+        clicks=clicks,
+        vocabulary=vocabulary,
+        grades=entries["relevance"][documents.first].astype(np.int32) if "relevance" in entries else None,
+        users=users,
+        account=Account(
+            file=table.file,
+            columns=roles,
+            rows=len(table) + sum(each.row is None for each in broken),
+            duplicates=int(entries.repeated.sum()),
+            gaps=_gaps(clicks),
+            unknown=vocabulary.unknown(lists.features),
+            quarantined=_quarantine(table, entries, broken),
+        ),
+    )
+
+
+class _Documents:
+    """The rows of the matrix of features: one for each list and item, in the order of lists and then of item ids.
+
+    Attributes:
+        first: the first row of the table that shows each document, [documents].
+        of: the document of each of the sound rows.
+    """
+
+    def __init__(self, table: Table, entries: Entries, columns: dict[str, Column], rows: Int64, *, by: str) -> None:
+        self.owners = entries.user if by == "user" and entries.user is not None else entries.request
+        self.items = entries.item
+        owner, self.codes = _dense(self.owners.codes[rows])
+        size = len(self.items.values)
+        rank = np.empty(size, dtype=np.int64)
+        rank[sorted(range(size), key=self.items.values.__getitem__)] = np.arange(size)
+        key, first, self.of = np.unique(
+            owner * size + rank[self.items.codes[rows]], return_index=True, return_inverse=True
+        )
+        self.first = rows[first]
+        lengths = np.bincount(key // size, minlength=len(self.codes))
+        self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        self._check_same(table, columns, rows)
+        if "relevance" in entries:
+            self._check_same(table, {entries.names["relevance"]: entries["relevance"]}, rows)
+
+    def lists(self, features: Float32) -> Lists:
+        """The documents with these features."""
+        items = _texts("items", self.items, self.items.codes[self.first])
+        features = features if features.shape[1] else np.zeros((len(items), 0), np.float32)
+        return Lists(features, self.offsets, _texts("lists", self.owners, self.codes), items)
+
+    def _check_same(self, table: Table, columns: Mapping[str, Column], rows: Int64) -> None:
+        for name, column in columns.items():
+            values = plain(column)
+            differs = np.flatnonzero(~equal(values[rows], values[self.first[self.of]]))
+            if len(differs):
+                row, before = int(rows[differs[0]]), int(self.first[self.of[differs[0]]])
+                item, line = shown_id(self.items, row), table.lines[before]
+                raise DataError(
+                    f"column {name!r} of item {item} is not what it was for the same user in line {line}",
+                    file=table.file,
+                    line=int(table.lines[row]),
+                    remedy="Make each request a list of its own (impressions.lists=request), or ignore the column",
+                )
+
+
+def _clicks(lists: Lists, entries: Entries, rows: Int64, documents: Int64) -> tuple[Clicks, Int64]:
+    """One ranked list a request, in the order in which requests came; and the first row of each."""
+    request, requests = _dense(entries.request.codes[rows])
+    order = np.lexsort((entries["position"][rows], request))
+    shown = rows[order]
+    clicks = Clicks(
+        lists,
+        np.concatenate([[0], np.cumsum(np.bincount(request))]).astype(np.int64),
+        documents[order].astype(np.int64),
+        entries["position"][shown].astype(np.int32),
+        entries["clicked"][shown].astype(np.int64),
+        np.ones(len(requests), dtype=np.int64),
+        entries["weight"][shown] if "weight" in entries else None,
+        entries["seen"][shown].astype(np.int64) if "seen" in entries else None,
+    )
+    return clicks, shown[clicks.offsets[:-1]]
+
+
+def _gaps(clicks: Clicks) -> int:
+    """How many ranked lists miss a position between their first and their last."""
+    first, last = clicks.positions[clicks.offsets[:-1]], clicks.positions[clicks.offsets[1:] - 1]
+    return int((last - first + 1 > np.diff(clicks.offsets)).sum())
+
+
+def _dense(codes: Int64) -> tuple[Int64, Int64]:
+    """Codes numbered anew from 0 in the order of first appearance, and the old code of each new one."""
+    old, first, new = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[new].astype(np.int64), old[order]
+
+
+def _texts(what: str, column: Names, codes: Int64) -> Text:
+    """Names as a vector, in which each takes as much as the longest: one long name among many would fill memory."""
+    values: Text = np.array(column.values, dtype=np.str_)
+    if values.itemsize * len(codes) > LARGEST:
+        longest = values.itemsize // 4
+        problem = f"ids of {what} are too large: {len(codes):,} of them, the longest of {longest:,} characters"
+        raise DataError(problem, remedy="Number them, or shorten them")
+    chosen: Text = values[codes]
+    return chosen
+
+
+def _quarantine(table: Table, entries: Entries, broken: list[Broken]) -> tuple[Quarantined, ...]:
+    """The rows that are left out: what is broken, and what stands in the same request."""
+    reasons = {each.line: each.reason for each in reversed(broken)}
+    blamed = {int(entries.request.codes[each.row]): each.line for each in reversed(broken) if each.row is not None}
+    if blamed:
+        for row in np.flatnonzero(np.isin(entries.request.codes, list(blamed))).tolist():
+            line = blamed[int(entries.request.codes[row])]
+            reasons.setdefault(int(table.lines[row]), f"of the same request as line {line}, which is broken")
+    return tuple(Quarantined(str(table.file), line, 1, reason, b"") for line, reason in sorted(reasons.items()))

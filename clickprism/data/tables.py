@@ -1,0 +1,318 @@
+"""Tables of any width from CSV, TSV, JSON lines or Parquet, as columns of names and of numbers.
+
+Rows are read in chunks and turned at once: a name is kept once and then counted on by its number, a number is eight
+bytes. What a column holds is said by the caller, or told by its values: numbers if all of them are, names if none is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+
+from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.data.vocabulary import Column, Names
+from clickprism.errors import DataError, MissingExtraError
+from clickprism.types import Float64, Int64
+
+Kind: TypeAlias = Literal["names", "numbers", "either", "none"]
+Values: TypeAlias = Sequence[Any]
+
+CHUNK = 1 << 16
+LONGEST = 1000  # characters of a name
+HIGHEST = float(np.finfo(np.float32).max)
+PARQUET = b"PAR1"
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|null", re.IGNORECASE | re.ASCII)
+_MISSING = ("", "nan", "null")
+
+
+@dataclass(frozen=True, eq=False)
+class Broken:
+    """A row that cannot be used: its line from 1, why, and which row it is, from 0; None where it is not a row."""
+
+    line: int
+    reason: str
+    row: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What a file holds.
+
+    Attributes:
+        file: where it came from.
+        header: the names of all columns, in order.
+        columns: by name, each with one value a row; of those that were asked for and have a value.
+        lines: the line of each row, from 1.
+        broken: what is wrong with rows, in order of their lines.
+    """
+
+    file: Path
+    header: tuple[str, ...]
+    columns: dict[str, Column]
+    lines: Int64
+    broken: list[Broken] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+def read_table(path: Path | str, kind: Callable[[str], Kind]) -> Table:
+    """Read a table; `kind` says what a column of this name holds, "either" to let its values tell.
+
+    What is no row at all, such as a line with too few fields, is left out; a number that is none is NaN; both are among
+    the broken. A column of which some values are numbers and others not is an error, as only the caller knows which are
+    wrong.
+    """
+    file = Path(path)
+    builders: dict[str, _Builder] = {}
+    lines = array("q")
+    broken: list[Broken] = []
+    for chunk in _chunks(file, broken):
+        faults: dict[int, str] = {}
+        for name, values in chunk.columns.items():
+            if name not in builders:
+                builders[name] = _Builder(file, name, kind(name), typed=chunk.typed)
+                builders[name].absent(len(lines))
+            builders[name].add(values, chunk.lines, faults)
+        for name in builders.keys() - chunk.columns.keys():
+            builders[name].absent(len(chunk.lines))
+        broken += [Broken(chunk.lines[row], reason, len(lines) + row) for row, reason in faults.items()]
+        lines.extend(chunk.lines)
+    columns = {name: column for name, builder in builders.items() if (column := builder.column()) is not None}
+    broken.sort(key=lambda each: each.line)
+    return Table(file, tuple(builders), columns, np.array(lines, dtype=np.int64), broken)
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunk:
+    """Some rows; `typed` where values carry a type of their own (JSON, Parquet) and are not all text."""
+
+    lines: list[int]
+    columns: dict[str, Values]
+    typed: bool
+
+
+def _chunks(file: Path, broken: list[Broken]) -> Iterator[_Chunk]:
+    padded = read_padded(file)
+    if padded[:4].tobytes() == PARQUET:
+        return _parquet(file)
+    raw = expand(padded, file=file)[:-PADDING].tobytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DataError("is not UTF-8 text", file=file, line=line, remedy="Convert it to UTF-8") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        remedy = "Export it again as UTF-8"
+        raise DataError("has a NUL character, so it is no text", file=file, line=line, remedy=remedy)
+    start = text[:4096].lstrip()
+    if not start:
+        raise DataError("is empty", file=file, remedy="The first line names the columns, and a row follows")
+    if start.startswith("{"):
+        return _json_lines(raw, broken)
+    if start.startswith("["):
+        raise DataError("is one JSON array", file=file, line=1, remedy="Write one object a line (JSON lines)")
+    return _delimited(file, text, broken)
+
+
+def _delimited(file: Path, text: str, broken: list[Broken]) -> Iterator[_Chunk]:
+    tabs = "\t" in text[: text.find("\n") + 1 or None]
+    stream = io.StringIO(text, newline="")
+    reader = csv.reader(stream, csv.excel_tab, quoting=csv.QUOTE_NONE) if tabs else csv.reader(stream, strict=True)
+    header: list[str] = []
+    try:
+        header = next((fields for fields in reader if fields), [])
+        _check_header(file, header, reader.line_num)
+        while rows := list(islice(_numbered(reader), CHUNK)):
+            for line, fields in rows:
+                if len(fields) != len(header):
+                    broken.append(Broken(line, f"{len(fields)} fields where the first line has {len(header)}"))
+            sound = [(line, fields) for line, fields in rows if len(fields) == len(header)]
+            if sound:
+                lines, table = zip(*sound, strict=True)
+                turned = zip(*table, strict=True)
+                yield _Chunk(list(lines), dict(zip(header, turned, strict=True)), typed=False)
+    except csv.Error as error:
+        raise DataError(f"is not {'TSV' if tabs else 'CSV'} ({error})", file=file, line=reader.line_num) from None
+
+
+def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    return ((reader.line_num, fields) for fields in reader if fields)
+
+
+def _check_header(file: Path, header: list[str], line: int) -> None:
+    split = next((each for each in ";|" if each in header[0]), None)
+    if len(header) == 1 and split:
+        remedy = f"Columns are split by tabs, or by commas as in CSV, not by {split!r}"
+        raise DataError("has one column only", file=file, line=line, remedy=remedy)
+    twice = next((name for place, name in enumerate(header) if name in header[:place]), None)
+    if twice is not None:
+        raise DataError(f"names the column {twice!r} twice", file=file, line=line, remedy="Give each its own name")
+
+
+def _json_lines(raw: bytes, broken: list[Broken]) -> Iterator[_Chunk]:
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    pairs = ((number, line) for number, line in enumerate(raw.split(b"\n"), start=1) if line.strip())
+    while rows := list(islice(pairs, CHUNK)):
+        lines, records = [], []
+        for number, line in rows:
+            try:
+                records.append(decoder.decode(line.removeprefix(b"\xef\xbb\xbf")))
+                lines.append(number)
+            except (msgspec.DecodeError, RecursionError) as error:
+                broken.append(Broken(number, f"is not one JSON object ({error})"))
+        names = dict.fromkeys(name for record in records for name in record)
+        columns: dict[str, Values] = {name: [record.get(name) for record in records] for name in names}
+        yield _Chunk(lines, columns, typed=True)
+
+
+def _parquet(file: Path) -> Iterator[_Chunk]:
+    try:
+        parquet = import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise MissingExtraError("log", "reading Parquet") from None
+    arrow = import_module("pyarrow")
+    done = 0
+    try:
+        for batch in parquet.ParquetFile(file).iter_batches(batch_size=CHUNK):
+            columns = {name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)}
+            lines = list(range(done + 1, done + len(batch) + 1))
+            done += len(batch)
+            yield _Chunk(lines, columns, typed=True)
+    except arrow.ArrowException as error:
+        raise DataError(f"is not a sound Parquet file ({error})", file=file) from None
+
+
+class _Builder:
+    """One column as it comes: names by number, or numbers; undecided until its first value that is not missing."""
+
+    def __init__(self, file: Path, name: str, kind: Kind, *, typed: bool) -> None:
+        self.file, self.name, self.kind, self.typed = file, name, kind, typed
+        self.numbers: dict[str, int] = {}
+        self.codes: list[Int64] = []
+        self.floats: list[Float64] = []
+        self.waiting = 0  # rows without a value, before the kind is known
+
+    def absent(self, rows: int) -> None:
+        """Rows in which the column is missing."""
+        if rows and self.kind == "either":
+            self.waiting += rows
+        elif rows and self.kind == "names":
+            self.codes.append(np.full(rows, self.numbers.setdefault("", len(self.numbers))))
+        elif rows and self.kind == "numbers":
+            self.floats.append(np.full(rows, np.nan))
+
+    def add(self, values: Values, lines: list[int], faults: dict[int, str]) -> None:
+        """Take the values of a chunk; what is wrong with a row goes to `faults`."""
+        told = self.kind != "either"
+        if not told:
+            first = next((value for value in values if not _is_missing(value)), None)
+            if first is None:
+                return self.absent(len(values))
+            self.kind = "numbers" if self._is_number(first) else "names"
+            self.inferred = True
+            self.absent(self.waiting)
+        if self.kind == "numbers":
+            self.floats.append(self._floats(values, lines, faults))
+        elif self.kind == "names":
+            self.codes.append(self._named(values, lines, faults))
+        return None
+
+    inferred = False
+
+    def column(self) -> Column | None:
+        """All of it; a column without any value holds nothing, and is no column."""
+        if self.kind == "names":
+            return Names(np.concatenate(self.codes).astype(np.int64), list(self.numbers))
+        return np.concatenate(self.floats) if self.kind == "numbers" else None
+
+    def _is_number(self, value: Any) -> bool:
+        if self.typed:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        return _NUMBER.fullmatch(value.strip()) is not None
+
+    def _floats(self, values: Values, lines: list[int], faults: dict[int, str]) -> Float64:
+        try:
+            result = np.fromiter(map(float, values), np.float64, len(values))
+            if (np.abs(result) <= HIGHEST).all() and (self.typed or not any("_" in value for value in values)):
+                return result
+        except (ValueError, TypeError, OverflowError):
+            pass
+        result = np.full(len(values), np.nan)
+        for row, value in enumerate(values):
+            if _is_missing(value):
+                continue
+            if isinstance(value, bool) or (self._is_number(value) and abs(_float(value)) <= HIGHEST):
+                result[row] = _float(value)
+            elif self.inferred and not self._is_number(value):
+                self._mixed(value, lines[row], "a number before")
+            else:
+                faults.setdefault(row, f"column {self.name!r} must hold a number within 3.4e38, got {_shown(value)}")
+        return result
+
+    def _named(self, values: Values, lines: list[int], faults: dict[int, str]) -> Int64:
+        numbers = self.numbers
+        if self.typed:
+            odd = next((row for row, value in enumerate(values) if self.inferred and self._is_number(value)), None)
+            if odd is not None:
+                self._mixed(values[odd], lines[odd], "text before")
+            values = [_text(value) for value in values]
+            for row, value in enumerate(values):
+                if value is None:
+                    faults.setdefault(row, f"column {self.name!r} must hold one value, not several")
+            values = ["" if value is None else value for value in values]
+        known = len(numbers)
+        codes = np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), np.int64, len(values))
+        for value in islice(numbers, known, None):
+            wrong = self.inferred and not self.typed and value not in _MISSING and self._is_number(value)
+            if wrong or len(value) > LONGEST:
+                row = int(np.argmax(codes == numbers[value]))
+                if wrong:
+                    self._mixed(value, lines[row], "text before")
+                where = f"column {self.name!r} has a value of {len(value):,} characters"
+                raise DataError(where, file=self.file, line=lines[row], remedy=f"{LONGEST:,} is the most")
+        return codes
+
+    def _mixed(self, value: Any, line: int, before: str) -> None:
+        raise DataError(
+            f"column {self.name!r} has {_shown(value)} and {before}",
+            file=self.file,
+            line=line,
+            remedy=f"Repair it, or say that {self.name} is categorical, numeric, or to be ignored",
+        )
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.strip().lower() in _MISSING) or value != value  # noqa: PLR0124
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,317 @@
+"""Impression logs: what is read, how it is coded, what is said about what is broken."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from clickprism.data import tables
+from clickprism.data.impression_parts import load_impressions, on_lists
+from clickprism.data.impressions import ImpressionLog, read_impressions
+from clickprism.data.roles import ImpressionSettings
+from clickprism.data.vocabulary import Vocabulary
+from clickprism.errors import DataError, MissingExtraError, SettingError
+
+HEADER = "request_id,user_id,item_id,position,clicked,seen,topic,age"
+ROWS = [
+    "r1,u1,b,1,0,1,war,3",
+    "r1,u1,a,2,1,1,film,9.5",
+    "r2,u2,b,3,1,1,war,",
+    "r2,u2,c,1,0,0,sport,-1e2",
+    "r3,u1,a,1,0,1,film,9.5",
+]
+CSV = "\n".join([HEADER, *ROWS]) + "\n"
+
+
+def write(folder: Path, text: str | bytes, name: str = "log.csv") -> Path:
+    file = folder / name
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return file
+
+
+def json_lines() -> str:
+    names = HEADER.split(",")
+    lines = []
+    for row in ROWS:
+        record: dict[str, object] = dict(zip(names, row.split(","), strict=True))
+        record |= {name: int(str(record[name])) for name in ("position", "clicked")}
+        record |= {"seen": record["seen"] == "1", "age": float(str(record["age"])) if record["age"] else None}
+        lines.append(json.dumps({name: value for name, value in record.items() if value is not None}))
+    return "\n".join(lines)
+
+
+def check(log: ImpressionLog) -> None:
+    clicks, lists = log.clicks, log.lists
+    assert lists.query_ids.tolist() == ["r1", "r2", "r3"]
+    assert lists.document_ids is not None
+    assert lists.document_ids.tolist() == ["a", "b", "b", "c", "a"]
+    assert log.vocabulary.columns == {"topic": ("film", "war", "sport"), "age": None}
+    wanted = [[1, 9.5], [2, 3], [2, np.nan], [3, -100], [1, 9.5]]
+    np.testing.assert_array_equal(lists.features, np.array(wanted, np.float32))
+    assert clicks.offsets.tolist() == [0, 2, 4, 5]
+    assert clicks.rows.tolist() == [1, 0, 3, 2, 4]
+    assert clicks.positions.tolist() == [1, 2, 1, 3, 1]
+    assert clicks.clicks.tolist() == [0, 1, 0, 1, 0]
+    assert clicks.seen is not None
+    assert clicks.seen.tolist() == [1, 1, 0, 1, 1]
+    assert clicks.impressions.tolist() == [1, 1, 1]
+    assert log.users is not None
+    assert log.users.tolist() == ["u1", "u2", "u1"]
+    assert log.judged.grades.tolist() == [1, 0, 1, 0, 0]
+    assert (log.account.rows, log.account.duplicates, log.account.gaps) == (5, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CSV,
+        CSV.replace("\n", "\r\n"),
+        CSV.rstrip("\n"),
+        "\ufeff" + CSV,
+        CSV.replace(",", "\t"),
+        CSV.replace("film", '"film"'),
+        CSV.replace("\n", "\n\n"),
+        gzip.compress(CSV.encode(), mtime=0),
+        zstandard.compress(CSV.encode()),
+        json_lines(),
+        "\ufeff" + json_lines() + "\n\n",
+    ],
+    ids=["csv", "crlf", "no end", "bom", "tsv", "quoted", "blank lines", "gzip", "zstd", "json", "json bom"],
+)
+@pytest.mark.parametrize("chunk", [2, 1 << 16])
+def test_every_form_gives_the_same(
+    text: str | bytes, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "CHUNK", chunk)
+    check(read_impressions(write(tmp_path, text)))
+
+
+def test_rows_may_come_in_any_order(tmp_path: Path) -> None:
+    """Only the order of requests is that of the file; nothing else is."""
+    shuffled = [ROWS[place] for place in (1, 3, 0, 4, 2)]
+    check(read_impressions(write(tmp_path, "\n".join([HEADER, *shuffled]))))
+
+
+def test_lists_of_users_share_their_items(tmp_path: Path) -> None:
+    log = read_impressions(write(tmp_path, CSV), settings=ImpressionSettings(lists="user"))
+    assert log.lists.query_ids.tolist() == ["u1", "u2"]
+    assert log.lists.offsets.tolist() == [0, 2, 4]
+    assert log.clicks.rows.tolist() == [1, 0, 3, 2, 0]
+    assert len(log.clicks) == 3
+    assert log.judged.grades.tolist() == [1, 0, 1, 0]
+    changed = CSV.replace("r3,u1,a,1,0,1,film,9.5", "r3,u1,a,1,0,1,film,9")
+    with pytest.raises(DataError, match=r"log.csv:6: column 'age' of item 'a' is not what it was .* in line 3"):
+        read_impressions(write(tmp_path, changed), settings=ImpressionSettings(lists="user"))
+
+
+def test_relevance_weight_and_ids_as_features(tmp_path: Path) -> None:
+    text = "session,item,pos,click,grade,weight\ns,9007199254740993,0,true,2,0.5\ns,9007199254740992,1,false,0,1\n"
+    settings = ImpressionSettings(first_position=0, categorical=("item",))
+    log = read_impressions(write(tmp_path, text), settings=settings)
+    assert log.lists.document_ids is not None
+    assert log.lists.document_ids.tolist() == ["9007199254740992", "9007199254740993"]
+    assert log.vocabulary.columns == {"item": ("9007199254740992", "9007199254740993")}
+    assert log.judged.grades.tolist() == [0, 2]
+    assert log.clicks.weights is not None
+    assert log.clicks.weights.tolist() == [0.5, 1]
+    assert log.clicks.positions.tolist() == [1, 2]
+
+
+def test_held_out_data_takes_the_vocabulary(tmp_path: Path) -> None:
+    train = read_impressions(write(tmp_path, CSV))
+    text = "request_id,item_id,position,clicked,age,topic,more\nr,z,1,1,7,film,x\nr,y,2,0,8,opera,x\n"
+    held = read_impressions(write(tmp_path, text, "held.csv"), vocabulary=train.vocabulary)
+    assert held.lists.features.tolist() == [[0, 8], [1, 7]]
+    assert held.account.unknown == {"topic": 1}
+    with pytest.raises(DataError, match=r"held.csv:1: has no column 'topic'. The training data had it"):
+        read_impressions(write(tmp_path, text.replace("topic", "subject"), "held.csv"), vocabulary=train.vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        ("r1,u1,a,2,", "r1,u1,a,1,", 3, "position 1 of request 'r1' is taken by line 2"),
+        ("r1,u1,a,2,", "r1,u1,b,2,", 3, "item 'b' of request 'r1' is taken by line 2"),
+        ("r1,u1,a,2,", "r1,u2,a,2,", 3, "request 'r1' is of another user in line 2"),
+        ("b,1,0,1", "b,0,0,1", 2, "column 'position' must be a whole number up to 1,000,000, from 1"),
+        ("b,1,0,1", "b,1.5,0,1", 2, "column 'position' must be a whole number .* got 1.5"),
+        ("b,1,0,1", "b,,0,1", 2, "column 'position' must be a whole number .* got nothing"),
+        ("b,1,0,1", "b,first,0,1", 2, "column 'position' must hold a number within 3.4e38, got 'first'"),
+        ("b,1,0,1", "b,1,2,1", 2, "column 'clicked' must be 0 or 1, got '2'"),
+        ("b,1,0,1", "b,1,1,0", 2, "column 'clicked' is 1 where 'seen' is 0: what was clicked was seen"),
+        ("r1,u1,b", "r1,u1,", 2, "column 'item_id' is empty"),
+        ("r1,u1,b", ",u1,b", 2, "column 'request_id' is empty"),
+        (",war,3", ",war", 2, "7 fields where the first line has 8"),
+    ],
+)
+def test_broken_rows_are_named_or_left_out_with_their_request(
+    old: str, new: str, line: int, problem: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path, CSV.replace(old, new, 1))
+    with pytest.raises(DataError, match=rf"log.csv:{line}: {problem}") as caught:
+        read_impressions(file)
+    assert "quarantine" in str(caught.value)
+    log = read_impressions(file, on_error="quarantine")
+    assert "r2" in log.lists.query_ids
+    assert log.account.rows == 5
+    assert line in [each.line for each in log.account.quarantined]
+    if "fields" not in problem and "'request_id' is empty" not in problem:
+        assert "r1" not in log.lists.query_ids
+        assert sorted(each.line for each in log.account.quarantined) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", r"log.csv: is empty"),
+        (" \n\n", r"log.csv: is empty"),
+        (HEADER + "\n", r"log.csv: has no rows"),
+        ("a;b;c\n1;2;3\n", r"log.csv:1: has one column only. .* not by ';'"),
+        (CSV.replace("clicked", "bought"), r"log.csv:1: has no column for the clicked \(clicked, click,"),
+        (CSV.replace("seen", "session_id"), r"log.csv:1: has request_id and session_id for the request. Say which"),
+        (CSV.replace("seen", "age"), r"log.csv:1: names the column 'age' twice"),
+        (CSV.replace("war,3", "war,old"), r"log.csv:3: column 'age' has '9.5' and text before"),
+        (CSV.replace("film,9.5", "film,old"), r"log.csv:3: column 'age' has 'old' and a number before. .*ignored"),
+        (CSV.replace("war", "7"), r"log.csv:3: column 'topic' has 'film' and a number before"),
+        (CSV.encode("utf-16"), r"log.csv:1: is not UTF-8"),
+        (CSV.replace("film", "f\xe9").encode("latin-1"), r"log.csv:3: is not UTF-8 text"),
+        (CSV.replace("film", "f\0"), r"log.csv:3: has a NUL character"),
+        (CSV.replace("film", '"fi'), r"log.csv:\d: is not CSV"),
+        (CSV.replace("film", "f" * 1001), r"log.csv:3: column 'topic' has a value of 1,001 characters"),
+        ("[" + json_lines().replace("\n", ",\n") + "]", r"log.csv:1: is one JSON array"),
+        (json_lines().replace('"war"', "7"), r"log.csv:2: column 'topic' has 'film' and a number before"),
+        (json_lines().replace('"war"', '["war"]'), r"log.csv:1: column 'topic' must hold one value, not several"),
+        (json_lines() + "\n[1]", r"log.csv:6: is not one JSON object"),
+        ("\n".join([HEADER, "r1,u1,b,9,1,0,war,3"]), r"clicked' is 1 where"),
+    ],
+)
+def test_files_that_cannot_be_read(text: str | bytes, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=problem):
+        read_impressions(write(tmp_path, text))
+
+
+def test_a_mixed_column_is_what_the_settings_say(tmp_path: Path) -> None:
+    file = write(tmp_path, CSV.replace("war", "7").replace("r3", "r03"))
+    assert read_impressions(file, settings=ImpressionSettings(categorical=("topic",))).vocabulary.columns["topic"]
+    assert list(read_impressions(file, settings=ImpressionSettings(ignore=("topic",))).vocabulary.columns) == ["age"]
+    with pytest.raises(DataError, match=r"column .topic. must hold a number within 3.4e38, got 'film'"):
+        read_impressions(file, settings=ImpressionSettings(numeric=("topic",)))
+
+
+@pytest.mark.parametrize("value", ["1e39", "inf", "1_000", "0x10"])
+def test_numbers_beyond_float32_are_no_numbers(value: str, tmp_path: Path) -> None:
+    file = write(tmp_path, CSV.replace("film,9.5", f"film,{value}"))
+    with pytest.raises(DataError, match=rf"log.csv:3: column 'age' .*{re.escape(value)}"):
+        read_impressions(file, settings=ImpressionSettings(numeric=("age",)))
+
+
+def test_no_row_is_sound(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"log.csv:2: has no sound row; the first: column 'clicked' must be 0 or 1"):
+        read_impressions(write(tmp_path, f"{HEADER}\nr,u,i,1,x,1,war,3\n"), on_error="quarantine")
+
+
+def test_what_is_said_again_counts_once(tmp_path: Path) -> None:
+    log = read_impressions(write(tmp_path, CSV + ROWS[1] + "\n" + ROWS[1] + "\n"))
+    assert log.account.duplicates == 2
+    assert log.clicks.clicks.tolist() == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"clicked": "bought"}, r"has no column 'bought' for the clicked"),
+        ({"categorical": ("tpic",)}, r"has no column 'tpic', named in categorical. .*did you mean 'topic'"),
+    ],
+)
+def test_columns_that_are_not_there(settings: dict[str, str], problem: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=problem):
+        read_impressions(write(tmp_path, CSV), settings=ImpressionSettings(**settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"lists": "item"}, {"first_position": 2}, {"least_count": 0}, {"categorical": ("a",), "ignore": ("a",)}],
+)
+def test_settings_are_checked(settings: dict[str, object]) -> None:
+    with pytest.raises(SettingError):
+        ImpressionSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_parquet_says_what_it_needs_or_reads_the_same(tmp_path: Path) -> None:
+    try:
+        import pyarrow  # type: ignore[import-not-found,unused-ignore]
+        import pyarrow.parquet  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        with pytest.raises(MissingExtraError, match=r"reading Parquet needs .* .clickprism\[log\]."):
+            read_impressions(write(tmp_path, b"PAR1...."))
+        return
+    records = [json.loads(line) for line in json_lines().splitlines()]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "log.parquet")
+    check(read_impressions(tmp_path / "log.parquet"))
+
+
+def log_text(requests: Sequence[int]) -> str:
+    rows = [f"r{n},i{n % 3},1,{n % 2},t{n},{n}\nr{n},i{n % 3 + 1},2,{1 - n % 2},t0,1" for n in requests]
+    return "\n".join(["request,item,position,clicked,topic,age", *rows]) + "\n"
+
+
+def test_one_log_is_split_in_its_order_with_the_vocabulary_of_the_first_part(tmp_path: Path) -> None:
+    parts = load_impressions(write(tmp_path, log_text(range(10))))
+    assert [len(parts.clicks[part]) for part in ("train", "validation", "test")] == [8, 1, 1]
+    assert parts.vocabulary.columns["topic"] == ("t0", *(f"t{n}" for n in range(1, 8)))
+    held = parts.clicks["test"].lists
+    assert held is parts.dataset.test.lists
+    assert held.query_ids.tolist() == ["r9"]
+    assert held.features.tolist() == [[0, 9], [1, 1]]
+    files = [write(tmp_path, log_text(part), f"{part}.csv") for part in (range(8), range(8, 9), range(9, 10))]
+    again = load_impressions(*files)
+    for part in ("train", "validation", "test"):
+        one, other = parts.clicks[part], again.clicks[part]
+        np.testing.assert_array_equal(one.lists.features, other.lists.features)
+        np.testing.assert_array_equal(one.rows, other.rows)
+        np.testing.assert_array_equal(one.clicks, other.clicks)
+    with pytest.raises(DataError, match="cannot split 3 lists in three parts"):
+        load_impressions(write(tmp_path, log_text(range(3))))
+    with pytest.raises(SettingError, match="test must be given with the other"):
+        load_impressions(files[0], files[1])
+
+
+def test_clicks_on_some_lists(tmp_path: Path) -> None:
+    log = read_impressions(write(tmp_path, CSV))
+    chosen = np.array([2, 0])
+    kept = on_lists(log.clicks, chosen, log.lists.take(chosen))
+    assert kept.lists.query_ids.tolist() == ["r3", "r1"]
+    assert kept.lists.document_ids is not None
+    assert kept.lists.document_ids[kept.rows].tolist() == ["b", "a", "a"]
+
+
+def test_a_vocabulary_goes_to_disk_and_back(tmp_path: Path) -> None:
+    vocabulary = Vocabulary({"topic": ("æ", 'a"b', ""), "age": None})
+    file = tmp_path / "vocabulary.json"
+    vocabulary.save(file)
+    again = Vocabulary.load(file)
+    assert (again, again.hash) == (vocabulary, vocabulary.hash)
+    assert again.for_ranker() == {"categorical": (0,), "categories": (4,)}
+    assert vocabulary.hash != Vocabulary({"topic": ('a"b', "æ", ""), "age": None}).hash
+    file.write_text(file.read_text("utf-8").replace("æ", "ø"), "utf-8")
+    with pytest.raises(DataError, match="was changed after it was saved"):
+        Vocabulary.load(file)
+    for text in ("", "{}", "[1]", '{"format": "clickprism vocabulary", "version": 1, "columns": [["a", [1]]]}'):
+        file.write_text(text)
+        with pytest.raises(DataError, match="is not a vocabulary"):
+            Vocabulary.load(file)
+    with pytest.raises(DataError, match="cannot be read"):
+        Vocabulary.load(tmp_path / "none.json")
+
+
+def test_rare_names_are_unknown(tmp_path: Path) -> None:
+    log = read_impressions(write(tmp_path, CSV), settings=ImpressionSettings(least_count=2))
+    assert log.vocabulary.columns["topic"] == ("film", "war")
+    assert log.lists.features[:, 0].tolist() == [1, 2, 2, 0, 1]
