@@ -108,12 +108,31 @@ def position_shift(offsets: Int64, rows: Int64, scores: Float64, *, weights: Int
     owner = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(rows)) - offsets[:-1][owner]
     values = check_scores(scores, len(scores))[rows]
-    order = np.lexsort((-values, owner))
-    fresh = np.ones(len(rows), dtype=np.bool_)
-    fresh[1:] = (owner[order][1:] != owner[order][:-1]) | (values[order][1:] != values[order][:-1])
-    group = np.cumsum(fresh) - 1
-    position = np.empty(len(rows))
-    position[order] = (np.bincount(group, weights=place + 1.0) / np.maximum(np.bincount(group), 1))[group]
+    position = expected_worth(offsets, values, np.arange(1.0, int(lengths.max(initial=0)) + 1))
     weight = np.ones(len(lengths)) if weights is None else np.asarray(weights, dtype=np.float64)
     shown = np.bincount(place, weights=weight[owner])
     return np.bincount(place, weights=weight[owner] * position) / np.where(shown > 0, shown, np.nan)
+
+
+def expected_worth(offsets: Int64, scores: Float64, worth: Float64) -> Float64:
+    """What the new place of each entry is worth, when lists are ranked by score and ties fall at random, [entries].
+
+    Documents of equal score share the mean worth of their places: the exact expectation over all orders of the tied.
+
+    Args:
+        offsets: ranked list i owns the entries `offsets[i]` to `offsets[i + 1]`, [ranked lists + 1].
+        scores: one an entry, [entries].
+        worth: of each place from the top, [places]; the places themselves give the mean place.
+
+    >>> expected_worth(np.array([0, 3]), np.array([0.5, 0.9, 0.5]), np.array([1.0, 2.0, 3.0])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    place = np.arange(len(scores)) - offsets[:-1][owner]
+    order = np.lexsort((-scores, owner))
+    fresh = np.ones(len(scores), dtype=np.bool_)
+    fresh[1:] = (owner[order][1:] != owner[order][:-1]) | (scores[order][1:] != scores[order][:-1])
+    group = np.cumsum(fresh) - 1
+    result = np.empty(len(scores))
+    result[order] = (np.bincount(group, weights=worth[place]) / np.maximum(np.bincount(group), 1))[group]
+    return result

@@ -1,0 +1,165 @@
+"""Which documents of different queries are the same item, and how often a log shows or clicks each.
+
+Popularity belongs to an item, not to a document of one query. Where the data has no ids, items are clusters of
+features, as in InfoRank (Jin et al. 2024, Section 4.4).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from clickprism.errors import DataError, SettingError
+from clickprism.types import Clicks, Float32, Float64, Int64, Lists
+
+By: TypeAlias = Literal["auto", "ids", "features"]
+Count: TypeAlias = Literal["impressions", "clicks"]
+
+EXACT: Final = 2e9  # multiplications of one round of K-means, up to which all documents take part in every round
+BLOCK: Final = 4_096
+ROUNDS: Final = 100
+PASSES: Final = 3
+
+
+def items_of(lists: Lists, *, by: By = "auto", classes: int | None = None, seed: int = 0) -> Int64:
+    """The item of each document, numbered from 0, [documents]; see `items_across`.
+
+    >>> lists = Lists(np.eye(3, dtype=np.float32), np.array([0, 2, 3]), np.array(["a", "b"]), np.array(["x", "y", "x"]))
+    >>> items_of(lists).tolist()
+    [0, 1, 0]
+    """
+    return items_across([lists], by=by, classes=classes, seed=seed)[0]
+
+
+def items_across(
+    parts: Sequence[Lists], *, by: By = "auto", classes: int | None = None, seed: int = 0
+) -> tuple[Int64, ...]:
+    """The item of each document of several parts, numbered alike over all of them, an array a part.
+
+    By features, rows are standardised to mean 0 and length 1 and clustered by K-means. The squared distance of two such
+    rows is 2 - 2 rho, with rho their Pearson coefficient; centres are means of rows. Equal rows are always one item.
+    Rows whose features are all equal have no Pearson coefficient and are one item of their own. Up to `EXACT` documents
+    times classes times features, K-means looks at all documents in every round; beyond, at `BLOCK` at a time (Sculley
+    2010), three passes in all. Items are numbered as they first appear. The same seed gives the same items.
+
+    Args:
+        parts: such as training and test.
+        by: "ids" by `document_ids`, "features" by clusters, "auto" by ids where every part has them.
+        classes: how many clusters; by default as many as there are queries, as in the paper.
+        seed: of K-means.
+    """
+    if by not in get_args(By):
+        raise SettingError("by", by, f"be one of {', '.join(get_args(By))}")
+    if not parts:
+        return ()
+    named = [part.document_ids for part in parts if part.document_ids is not None]
+    if by == "ids" and len(named) < len(parts):
+        raise DataError("these lists have no document ids", remedy="Find items with by='features'")
+    if by != "features" and len(named) == len(parts):
+        owner = np.unique(np.concatenate(named), return_inverse=True)[1].astype(np.int64)
+    else:
+        wanted = sum(map(len, parts)) if classes is None else classes
+        if classes is not None and classes < 1:
+            raise SettingError("classes", classes, "be at least 1")
+        owner = _clustered(standardised(np.concatenate([part.features for part in parts])), wanted, seed)
+    ends = np.cumsum([part.documents for part in parts])[:-1]
+    return tuple(np.split(_renumbered(owner), ends))
+
+
+def item_frequency(clicks: Clicks, items: Int64, *, of: Count = "impressions", count: int | None = None) -> Float64:
+    """How often each item was shown in the log, or clicked, [items].
+
+    Args:
+        clicks: the log.
+        items: of the documents that the log points into, [documents].
+        of: "impressions" or "clicks".
+        count: how many items there are, where other parts have more than these documents show.
+    """
+    if of not in get_args(Count):
+        raise SettingError("of", of, f"be one of {', '.join(get_args(Count))}")
+    if items.shape != (clicks.lists.documents,):
+        raise DataError(f"{clicks.lists.documents} documents need as many items, got an array of shape {items.shape}")
+    size = max(int(items.max(initial=-1)) + 1, count or 0)
+    counts = clicks.list_impressions if of == "impressions" else clicks.clicks
+    return np.bincount(items[clicks.rows], weights=counts, minlength=size).astype(np.float64)
+
+
+def standardised(features: Float32) -> Float32:
+    """Each row less its mean, at length 1, so that the product of two rows is their Pearson coefficient.
+
+    A row whose features are all equal, to the precision of float32, becomes 0.
+
+    >>> rows = standardised(np.array([[1, 2, 3], [30, 20, 10], [7, 7, 7]], np.float32))
+    >>> (rows @ rows.T).round(4).tolist()
+    [[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    result = np.empty(features.shape, dtype=np.float32)
+    for start in range(0, len(features), BLOCK):
+        rows = features[start : start + BLOCK].astype(np.float64)
+        if not np.isfinite(rows).all():
+            row = start + int((~np.isfinite(rows)).any(axis=1).argmax())
+            raise DataError(f"the features of document {row} are not all finite", remedy="Clean the features first")
+        size = np.abs(rows).max(axis=1, initial=0)[:, None]
+        rows /= np.where(size > 0, size, 1)
+        rows -= rows.mean(axis=1, keepdims=True) if rows.shape[1] else 0
+        length = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+        some = length > np.finfo(np.float32).eps * np.sqrt(max(rows.shape[1], 1))
+        result[start : start + BLOCK] = np.where(some, rows / np.where(some, length, 1), 0) + 0.0  # no minus 0
+    return result
+
+
+def _clustered(rows: Float32, classes: int, seed: int) -> Int64:
+    """The cluster of each standardised row, [documents]; equal rows count as one, with their number as its weight."""
+    first, owner, copies = _distinct(rows)
+    points = rows[first]
+    constant = ~points.any(axis=1)
+    own = np.arange(len(points))
+    if len(points) - int(constant.sum()) > classes:
+        own[constant] = -1
+        own[~constant] = _k_means(points[~constant], copies[~constant], classes, seed)
+    return own[owner]
+
+
+def _k_means(points: Float32, copies: Int64, classes: int, seed: int) -> Int64:
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    if float(points.size) * classes <= EXACT:
+        model = KMeans(classes, n_init=1, max_iter=ROUNDS, random_state=seed)
+    else:
+        model = MiniBatchKMeans(
+            classes,
+            init="random",
+            n_init=1,
+            max_iter=PASSES,
+            batch_size=BLOCK,
+            random_state=seed,
+            max_no_improvement=None,
+        )
+    with warnings.catch_warnings(), threadpool_limits(1):  # with more, sums come out by the order threads end in
+        warnings.simplefilter("ignore", ConvergenceWarning)  # that a cluster came out empty is no news
+        found: Int64 = model.fit_predict(points, sample_weight=copies.astype(points.dtype)).astype(np.int64)
+    return found
+
+
+def _distinct(rows: Float32) -> tuple[Int64, Int64, Int64]:
+    """The first row of each kind, the kind of every row, and how many there are of each, by a 64-bit hash."""
+    powers = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
+    hashes = np.zeros(len(rows), dtype=np.uint64)
+    for start in range(0, len(rows), BLOCK):
+        bits = np.ascontiguousarray(rows[start : start + BLOCK]).view(np.uint32).astype(np.uint64)
+        hashes[start : start + BLOCK] = ((bits ^ (bits << np.uint64(29))) * powers).sum(axis=1, dtype=np.uint64)
+    _, first, owner, copies = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
+    return first.astype(np.int64), owner.reshape(-1).astype(np.int64), copies.astype(np.int64)
+
+
+def _renumbered(owner: Int64) -> Int64:
+    """The same groups, numbered in the order in which they first appear."""
+    _, first, group = np.unique(owner, return_index=True, return_inverse=True)
+    place = np.empty(len(first), dtype=np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    return place[group.reshape(-1)]

@@ -1,0 +1,70 @@
+"""Delta-CI for reports: by hand, its standard error against many samples, and what a learner says."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from clickprism.errors import DataError, SettingError
+from clickprism.evaluation.independence import independence, learner_independence
+from clickprism.types import Clicks
+
+
+def test_figures_by_hand() -> None:
+    found = independence(
+        [0.9, 0.5, 0.2], [0.5, 0.5, 0.4], [0.5, 0.5, 0.5], positions=np.array([1, 3, 1]), weights=np.array([1, 2, 1])
+    )
+    assert found.mean == pytest.approx((0.4 + 0.2) / 4)
+    assert found.largest == pytest.approx(0.4)
+    assert found.by_position is not None
+    np.testing.assert_allclose(found.by_position, [0.3, np.nan, 0])
+    assert found.plain()["by_position"] == [pytest.approx(0.3), None, 0]
+    json.dumps(found.plain(), allow_nan=False)
+
+
+def test_the_standard_error_is_that_of_the_mean_and_grows_with_lists_that_are_alike() -> None:
+    rng = np.random.default_rng(0)
+    means, errors, naive = [], [], []
+    for _ in range(300):
+        gap = np.repeat(rng.random(40), 5) * 0.5
+        found = independence(gap, np.zeros(200), np.full(200, 0.5), lists=np.repeat(np.arange(40), 5))
+        means.append(found.mean)
+        errors.append(found.error)
+        naive.append(independence(gap, np.zeros(200), np.full(200, 0.5)).error)
+    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.1)
+    assert np.mean(errors) > 2 * np.mean(naive)
+    once = independence([0.5, 0.2, 0.8], [0.1, 0.1, 0.1], [0.5, 0.5, 0.5])
+    assert once.error == pytest.approx(np.std([0.4, 0.1, 0.7], ddof=1) / np.sqrt(3))
+    assert np.isnan(independence([0.5], [0.1], [0.5]).error)
+
+
+def test_nothing_gives_nan_and_wrong_shapes_are_errors() -> None:
+    assert np.isnan(independence([], [], []).mean)
+    assert independence([], [], [], positions=np.empty(0, np.int64)).plain()["by_position"] == []
+    with pytest.raises(DataError, match="2 documents need as many positions"):
+        independence([0.5, 0.5], [0.5, 0.5], [0.5, 0.5], positions=np.array([1]))
+    with pytest.raises(DataError, match="one value a document"):
+        independence([[0.5]], [[0.5]], [[0.5]])
+
+
+class Leaning:
+    """Relevance is a tenth higher where seen, at position 1 only."""
+
+    def relevance_given(
+        self, features: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        unseen = 0.5 * torch.sigmoid(features[:, 0])
+        return unseen, unseen + 0.1 * (positions == 1), torch.full_like(unseen, 0.5)
+
+
+def test_a_learner_is_asked_at_the_positions_of_the_log(clicks: Clicks) -> None:
+    found = learner_independence(Leaning(), clicks)
+    assert found.by_position is not None
+    np.testing.assert_allclose(found.by_position, [0.1, *[0] * 11], atol=1e-7)
+    shown = clicks.list_impressions
+    assert found.mean == pytest.approx(0.1 * shown[clicks.positions == 1].sum() / shown.sum(), rel=1e-5)
+    with pytest.raises(SettingError, match="relevance_given"):
+        learner_independence(torch.nn.Linear(1, 1), clicks)
