@@ -273,17 +273,16 @@ def _excess(given: Float64, marginal: Float64, change: Float64) -> Float64:
 
     0 where the marginal is: then either nothing changes, or the weight is 0.
     """
-    some = marginal >= np.finfo(np.float64).tiny
-    base = np.where(some, marginal, 1.0)
-    ratio = np.where(some, change, 0.0) / base
-    t = np.where(np.abs(ratio) < SMALL, ratio, 0.0)
+    small = np.abs(change) < SMALL * marginal
+    t = np.where(small, change, 0.0) / np.where(small, marginal, 1.0)
     v = t / (2 + t)  # log(1 + t) = 2 (v + v^3 / 3 + v^5 / 5 + ...)
     odd = np.zeros_like(v)
     for term in range(TERMS, 0, -1):
         odd = odd * v * v + v / (2 * term + 1)
-    near = base * 2 * v * v / (1 - v) * (1 + (1 + v) * odd)
-    far = given * np.log(np.where(given > 0, given, base) / base) - change
-    return np.asarray(np.where(some, np.where(np.abs(ratio) < SMALL, near, far), 0.0), dtype=np.float64)
+    near = marginal * 2 * v * v / (1 - v) * (1 + (1 + v) * odd)
+    logs = np.log(np.where(given > 0, given, 1.0)) - np.log(np.where(marginal > 0, marginal, 1.0))
+    far = given * logs - change
+    return np.asarray(np.where(small, near, np.where(marginal > 0, far, 0.0)), dtype=np.float64)
 
 
 def _expit(logits: Float64) -> Float64:

@@ -45,7 +45,8 @@ def by_definition(r1: float, r0: float, o: float) -> Decimal:
 def test_information_is_never_negative_and_bounds_the_gap(r1: float, r0: float, o: float) -> None:
     information = float(mutual_information(r1, r0, o))
     assert 0 <= information <= np.log(2) * (1 + 1e-15)
-    assert delta_ci(r1, r0) <= largest_delta_ci(information, o) * (1 + 1e-9) + 1e-150
+    if information > 1e-290 or r1 == r0:  # below, float64 runs out of digits
+        assert delta_ci(r1, r0) <= largest_delta_ci(information, o) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
