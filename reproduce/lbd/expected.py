@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clickprism.errors import DataError
+from clickprism.evaluation.report import write_whole
 from reproduce.lbd.rows import Row
 
 FILE = Path(__file__).with_name("expected.csv")
@@ -76,15 +77,11 @@ def _ours(row: Row) -> dict[str, Any]:
 
 def write(rows: Sequence[dict[str, Any]], path: Path = FILE) -> None:
     """Write the file anew; it appears whole or not at all."""
-    draft = path.with_suffix(f".{os.getpid()}.draft")
-    try:
-        with draft.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, HEADER, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({name: _text(row[name]) for name in HEADER} for row in rows)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, HEADER, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _text(row[name]) for name in HEADER} for row in rows)
+    write_whole(path, text.getvalue())
 
 
 def _text(value: Any) -> str:

@@ -61,7 +61,9 @@ def page(
             "under which held-out clicks are the most probable: no labels are needed for it. Tables named “best epoch” "
             "take the epoch that is best by labelled validation instead, those named “last epoch” the last.",
             "± is the standard error over draws. Marks are of a paired t-test over queries, each averaged over draws, "
-            "against the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005.",
+            "against the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005. Claims are "
+            "marked by a paired t-test over draws instead, whose interval at 95 % stands beside them: a draw has its "
+            "own users, and its many queries say nothing of the next. summary.json has both p-values.",
         ],
         tables=[*tables(rows, expected), *own_choices(results), realised(results)],
         pictures=pictures,
@@ -159,24 +161,30 @@ def realised(results: Results) -> str:
 
 
 def own_choices(results: Results) -> list[str]:
-    """The penalties that `lbd` chose by held-out clicks: draws side by side."""
+    """The penalties and hidden units that `lbd` chose by held-out clicks: draws side by side."""
     body = []
     for ranker in results.plan.size.rankers:
         for coupling in results.plan.couplings:
             found = results.results("lbd", ranker, coupling) if results.has("lbd", ranker, coupling) else []
-            chosen = [str(result["chosen"][0]["penalty"]) for result in found if result["chosen"]]
+            chosen = [_choice(result["chosen"][0]) for result in found if result["chosen"]]
             if chosen:
                 body.append([f"{ranker}, η = {coupling:g}", ", ".join(chosen)])
-    head = ["setting", "penalty by draw; inf is the curve alone"]
+    head = ["setting", "penalty / hidden units of the bend, by draw (0 units: linear)"]
     return [Table("What lbd chose by held-out clicks", head, body).html()] if body else []
 
 
+def _choice(chosen: Mapping[str, Any]) -> str:
+    """What was chosen in one draw."""
+    return "curve alone" if chosen["penalty"] == "inf" else f"{chosen['penalty']} / {chosen['hidden']}"
+
+
 def figure(row: Row) -> str:
-    """A cell: mean, standard error, mark."""
+    """A cell: mean, standard error, the interval over draws where there is one, mark."""
     signed = row.table.startswith("claims")
     error = "" if row.se is None else f" ± {row.se:.4f}"
     mark = "" if not row.mark else " *" if row.mark == "best baseline" else f" {row.mark}"
-    return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + mark
+    interval = "" if row.interval is None else f" ({row.interval[0]:+.3f} to {row.interval[1]:+.3f})"
+    return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + interval + mark
 
 
 def as_text(rows: Sequence[Row]) -> str:
@@ -189,5 +197,9 @@ def as_text(rows: Sequence[Row]) -> str:
             for row in mine:
                 where = "" if name == "table 1" else f" η = {row.coupling:g}"
                 lines.append(f"  {RANKERS[row.ranker]:14} {row.method:22}{where:9} {figure(row)}")
-    lines += ["", "± over draws; * the best baseline; + or - for p < .05, ++ or -- for p < .005, paired over queries"]
+    lines += [
+        "",
+        "± over draws, (t interval over draws, 95 %); * the best baseline; + or - for p < .05, ++ or -- for p < .005, "
+        "paired over queries in tables, over draws in claims",
+    ]
     return "\n".join(lines).strip()

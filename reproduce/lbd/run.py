@@ -10,11 +10,11 @@ from clickprism.experiment.files import make_folder
 from clickprism.experiment.stages import load_raw
 from reproduce.lbd import expected
 from reproduce.lbd.plan import Plan
-from reproduce.lbd.pool import Clock, perform_all, say, seconds_of, span
+from reproduce.lbd.pool import perform_all, say, seconds_of, span
 from reproduce.lbd.report import as_text, summary_text, write_all
 from reproduce.lbd.rows import Results, Row, rows_of
 from reproduce.lbd.runs import data_settings, done
-from reproduce.lbd.tune import known, settings_of, tune_all
+from reproduce.lbd.tune import clock_of, known, left_to_try, settings_of, tune_all
 
 
 def reproduce(
@@ -70,20 +70,12 @@ def read_data(plan: Plan) -> None:
 
 def foresee(plan: Plan, out: Path, jobs: int) -> float:
     """Say how many runs there are in all and how long they will take; returns the seconds."""
-    size, ready = plan.size, known(plan, out)
-    plan = replace(plan, tuned=settings_of(ready))
-    left_to_tune = [study for study in plan.tuning if study not in ready]
-    trials = sum(min(size.trials, len(plan.grid(ranker))) for ranker, _ in left_to_tune)
-    tuning = [
-        run
-        for study in left_to_tune
-        for setting in plan.grid(study[0])[: size.trials]
-        for run in plan.cell(*study, setting, seeds=size.tuning_seeds)
-    ]
+    plan = replace(plan, tuned=settings_of(known(plan, out)))
+    tuning = [run for study in plan.tuning for run in left_to_try(plan, study, out)]
     runs = list({run.key: run for run in [*plan.runs(), *tuning]}.values())
     left = [run for run in runs if not done(run, out)]
-    seconds = Clock([run for run in runs if done(run, out)], out).total(left, jobs)
+    seconds = clock_of(plan, out).total(left, jobs)
     finished = len(runs) - len(left)
-    about = f"about {len(runs)} runs ({trials} trials of tuning among them), {finished} done before"
+    about = f"about {len(runs)} runs ({len(tuning)} of tuning among them), {finished} done before"
     say(f"in all: {about}; about {span(seconds)} with {jobs} at a time")
     return seconds

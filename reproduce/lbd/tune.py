@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +17,7 @@ from typing import Any
 
 from reproduce.lbd.plan import UNTUNED, Plan, Setting
 from reproduce.lbd.pool import Clock, bar, finished, say, side_by_side, span
-from reproduce.lbd.runs import Run, path_of, perform
+from reproduce.lbd.runs import Run, done, path_of, perform
 
 PATIENCE = 4  # a study ends after so many times its number of different trials
 
@@ -50,29 +50,41 @@ class Tuning:
         return max(self.trials, key=lambda trial: trial.likelihood)
 
 
+def clock_of(plan: Plan, out: Path) -> Clock:
+    """How long runs take, from all of the plan's that are done: what is foreseen of parts adds up."""
+    runs = [*plan.runs(), *(run for study in plan.tuning for run in _cells(plan, study, plan.grid(study[0])))]
+    return Clock(runs, out)
+
+
+def left_to_try(plan: Plan, study: tuple[str, float], out: Path) -> list[Run]:
+    """The runs that a study has still to do, as if it went through the grid in order."""
+    tried = {trial.setting for trial in _trials(plan, study, out)} if _path(plan, study, out).exists() else set()
+    others = [setting for setting in plan.grid(study[0]) if setting not in tried]
+    runs = _cells(plan, study, others[: max(trials_of(plan, study) - len(tried), 0)])
+    return [run for run in runs if not done(run, out)]
+
+
+def trials_of(plan: Plan, study: tuple[str, float]) -> int:
+    """How many different settings a study tries."""
+    return min(plan.size.trials, len(plan.grid(study[0])))
+
+
+def _cells(plan: Plan, study: tuple[str, float], settings: Sequence[Setting]) -> list[Run]:
+    seeds = plan.size.tuning_seeds
+    return [run for setting in settings for run in plan.cell(*study, setting, seeds=seeds)]
+
+
 def tune_all(plan: Plan, *, out: Path, jobs: int) -> dict[tuple[str, float], Tuning]:
     """Tune for each ranker and coupling that is needed, studies side by side."""
     wanted = plan.tuning
     size = plan.size
-    trials = {(ranker, coupling): min(size.trials, len(plan.grid(ranker))) for ranker, coupling in wanted}
-    clock = Clock(
-        [
-            run
-            for study in wanted
-            for setting in plan.grid(study[0])
-            for run in plan.cell(*study, setting, seeds=size.tuning_seeds)
-        ],
-        out,
-    )
-    folds = len(plan.worlds(0.0, [0]))
+    trials = {study: trials_of(plan, study) for study in wanted}
     total = sum(trials.values())
     before = sum(len(_trials(plan, study, out)) for study in wanted)
-    examples: list[Run] = [
-        run for study in wanted for run in plan.cell(*study, plan.grid(study[0])[-1], seeds=size.tuning_seeds)
-    ]
-    expected = clock.total(examples, jobs) * max(total - before, 0) / max(len(wanted), 1)
-    runs = f"{total} trials of {size.tuning_seeds * folds} runs in {len(wanted)} studies"
-    say(f"tuning: {runs}, {min(before, total)} trials done before; about {span(expected)} with {jobs} at a time")
+    left = {run.key: run for study in wanted for run in left_to_try(plan, study, out)}
+    expected = clock_of(plan, out).total(list(left.values()), jobs)
+    runs = f"{total} trials of {size.tuning_seeds * len(plan.worlds(0.0, [0]))} runs in {len(wanted)} studies"
+    say(f"tuning: {runs}, {min(before, total)} trials done before; about {span(expected)} of it")
     cells = {
         study: [
             {path_of(run, out).name for run in plan.cell(*study, setting, seeds=size.tuning_seeds)}
@@ -99,7 +111,7 @@ def known(plan: Plan, out: Path) -> dict[tuple[str, float], Tuning]:
     found = {}
     for study in plan.tuning:
         trials = _trials(plan, study, out) if _path(plan, study, out).exists() else []
-        if len(trials) >= min(plan.size.trials, len(plan.grid(study[0]))):
+        if len(trials) >= trials_of(plan, study):
             found[study] = Tuning(*study, tuple(trials))
     return found
 

@@ -12,10 +12,11 @@ from reproduce.lbd import expected, pool, runs
 from reproduce.lbd.__main__ import INTERRUPTED, main, parser, plan_of
 from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, RULES, SIZES, TABLE, Size
 from reproduce.lbd.plan import PARTS, Plan
+from reproduce.lbd.report import figure
 from reproduce.lbd.rows import Results, Row, mark_of, rows_of
 from reproduce.lbd.run import foresee, reproduce
 from reproduce.lbd.runs import Run, World
-from reproduce.lbd.tune import tune_all
+from reproduce.lbd.tune import clock_of, left_to_try, study_of, tune_all
 
 TINY = Size(
     queries=(60, 20, 30),
@@ -184,11 +185,40 @@ def test_rows_by_hand(tmp_path: Path) -> None:
     assert gain.mean == pytest.approx(0.03)
     assert gain.se == pytest.approx(0, abs=1e-9)
     assert gain.mark == "++"
+    assert (gain.plain()["low"], gain.plain()["high"]) == (pytest.approx(0.03), pytest.approx(0.03))
     fewer = Results(replace(made, size=replace(size, others=1)), tmp_path, {})
     one = {(row.table, row.method): row for row in rows_of(fewer)}
     assert (one["table 1", "dla"].seeds, one["claims", "lbd_paper - dla"].seeds) == (1, 2)  # tables: draws all have
     assert rows["plateau", "dla"].mean == 0.0
     assert rows["table 1", "lbd-lips"].setting == (1.0, 0.0)
+
+
+def test_a_claim_is_judged_over_draws(tmp_path: Path) -> None:
+    """A gain of .03 and .01 over thirty queries each: certain by queries, nothing by two draws."""
+    made = Plan("embedded", replace(TINY, others=2), parts=("table 1",), tuned={("linear", 0.1): (1.0, 0.5)})
+    _made_up({"lbd_paper": 0.01}, tmp_path, made)
+    better = runs.path_of(made.of("lbd_paper", "linear", 0.1)[0], tmp_path)
+    result = json.loads(better.read_text())
+    for rule in RULES:
+        result[rule] = {name: value + 0.02 for name, value in result[rule].items()}
+        rows = result["queries"][rule]
+        result["queries"][rule] = {name: [None, *(one + 0.02 for one in row[1:])] for name, row in rows.items()}
+    better.write_text(json.dumps(result))
+    claims = {row.method: row for row in rows_of(Results(made, tmp_path, {})) if row.table == "claims"}
+    gain = claims["lbd_paper - dla"]
+    assert gain.mean == pytest.approx(0.02)
+    assert gain.se == pytest.approx(0.01)
+    assert gain.interval is not None
+    assert list(gain.interval) == pytest.approx([0.02 - 12.7062 * 0.01, 0.02 + 12.7062 * 0.01], abs=1e-6)
+    assert gain.p_value == pytest.approx(0.29517, abs=1e-5)  # t = 2 with one degree of freedom
+    assert gain.p_queries is not None
+    assert gain.p_queries < 1e-4
+    assert gain.mark == ""
+    assert figure(gain) == "+0.0200 ± 0.0100 (-0.107 to +0.147)"
+    alone = Results(replace(made, size=replace(made.size, seeds=(0,))), tmp_path, {})
+    one = next(row for row in rows_of(alone) if row.method == "lbd_paper - dla")
+    assert (one.interval, one.p_value, one.mark) == (None, None, "")
+    assert one.plain()["low"] is None
 
 
 def test_expected_has_the_tables_of_the_paper() -> None:
@@ -330,6 +360,35 @@ def test_tuning_that_breaks_off_is_quiet_and_goes_on(
     (tuning,) = tune_all(plan, out=tmp_path, jobs=1).values()
     assert len({run.key for run in made}) == len(made) == len(tuning.trials) == 3
     assert tuning.by_validation.setting[1] == 0.5
+
+
+def test_there_is_one_estimate_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of tuning is part of that in all, before, half-way and after; the rest is that of the other runs."""
+
+    def make(run: Run, _: Path | None) -> dict[str, Any]:
+        return {"seconds": 50.0, "likelihood": -1.0, "validation": {"clicks": run.settings["drop"]}}
+
+    monkeypatch.setattr(runs, "make", make)
+    plan = Plan("embedded", TINY)
+
+    def seconds() -> tuple[float, float, float]:
+        tuning = [run for study in plan.tuning for run in left_to_try(plan, study, tmp_path)]
+        others = [run for run in plan.runs() if not runs.done(run, tmp_path) and run not in tuning]
+        clock = clock_of(plan, tmp_path)
+        return tuple(clock.total(each, 1) for each in (tuning, others, [*tuning, *others]))  # type: ignore[return-value]
+
+    first = seconds()
+    assert first[2] == foresee(plan, tmp_path, 1)
+    assert first[0] < first[2] <= first[0] + first[1]
+    ((study, _),) = [(study, 0) for study in plan.tuning]
+    study_of(plan, study, 1, tmp_path)
+    half = seconds()
+    assert half[2] == foresee(plan, tmp_path, 1)
+    assert half[0] == pytest.approx(2 * 50 + pool.LOG_SECONDS)  # two of three trials, of a run that took 50 s
+    (tuning,) = tune_all(plan, out=tmp_path, jobs=1).values()
+    plan = replace(plan, tuned={study: tuning.by_validation.setting})
+    assert seconds()[0] == 0
+    assert seconds()[2] == foresee(plan, tmp_path, 1)
 
 
 def test_quick_is_foreseen_to_be_quick(tmp_path: Path) -> None:
