@@ -21,6 +21,8 @@ METHODS: Final[dict[str, str]] = {
     "click_model": "clickprism.debias.click_model:NeuralClickModel",
     "lbd": "clickprism.debias.lbd:Decoupling",
     "lbd_paper": "clickprism.debias.lbd_paper:LipschitzBernoulli",
+    "inforank": "clickprism.debias.inforank:InfoRank",
+    "independence": "clickprism.debias.independence:Independence",
     "position": "clickprism.debias.position:PositionBias",
     "click_groups": "clickprism.debias.click_groups:ClickGroups",
 }

@@ -1,0 +1,202 @@
+"""InfoRank: the likelihood by hand, forms that are one another, what was seen, a score that no position reaches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clickprism.batches import batches
+from clickprism.data.synthetic import SyntheticSettings, synthetic
+from clickprism.debias.independence import Independence
+from clickprism.debias.inforank import InfoRank, InfoRankLearner
+from clickprism.debias.pal import PositionAware
+from clickprism.errors import SettingError
+from clickprism.rankers.linear import Linear
+from clickprism.rankers.mlp import MLP
+from clickprism.training.fit import fit
+from clickprism.training.settings import FitSettings
+from clickprism.types import Batch, Clicks
+from clickprism.users.logs import SimulationSettings, simulate
+from clickprism.users.pbm import PositionUser
+
+PAPER: dict[str, Any] = {
+    "position": True,
+    "observation": "free",
+    "given": "hard",
+    "towers": "shared",
+    "score": "relevance",
+}
+FIT = FitSettings(epochs=3, batch_size=16, threads=1, seed=1)
+LONG = FitSettings(epochs=60, batch_size=8, threads=1, seed=0)
+
+
+def learner_of(clicks: Clicks, *, spoiled: bool = True, **settings: Any) -> InfoRankLearner:
+    """A learner on a small network, with all that starts at 0 drawn at random."""
+    torch.manual_seed(0)
+    learner = InfoRank(**settings).learner(MLP(hidden=(6, 4)).build(clicks.lists.features.shape[1]), clicks)
+    if spoiled:
+        with torch.no_grad():
+            for parameter in (*learner.own.parameters(), *learner.tower.parameters()):
+                parameter.add_(torch.randn(parameter.shape))
+            learner.curve.copy_(torch.linspace(2, -2, len(learner.curve)))
+    return learner
+
+
+def first(clicks: Clicks) -> Batch:
+    return next(batches(clicks, 16))
+
+
+def test_without_a_change_if_unseen_it_is_pal(clicks: Clicks) -> None:
+    """At the start d = 0: the likelihood is that of a position-only product, whatever relevance is conditioned on."""
+    torch.manual_seed(0)
+    pal = PositionAware().learner(MLP(hidden=(6, 4)).build(clicks.lists.features.shape[1]), clicks)
+    for given in ("smooth", "hard", "observed"):
+        parts = learner_of(clicks, spoiled=False, given=given).loss(first(clicks))
+        assert parts["clicks"].item() == pytest.approx(pal.loss(first(clicks))["clicks"].item(), rel=1e-6)
+        assert parts["information"].item() == 0.0
+
+
+@pytest.mark.parametrize("given", ["smooth", "hard", "observed"])
+@pytest.mark.parametrize("form", [{}, {"observation": "anchored"}, {"observation": "free"}, PAPER])
+def test_the_likelihood_by_a_loop(clicks: Clicks, given: str, form: dict[str, Any]) -> None:
+    learner, batch = learner_of(clicks, **form | {"given": given}).double(), first(clicks)
+    batch = replace(batch, features=batch.features.double())
+    total = 0.0
+    for row in range(len(batch.mask)):
+        for place in np.flatnonzero(batch.mask[row].numpy()):
+            odds = learner.conditional(batch.features[row, place][None], batch.positions[row, place][None])
+            seen, unseen, known = (torch.sigmoid(each).item() for each in odds)
+            relevant = {"smooth": known * seen + (1 - known) * unseen, "hard": seen if known > 0.5 else unseen}
+            chance = relevant.get(given, seen) * known
+            count, shown = batch.clicks[row, place].item(), batch.impressions[row].item()
+            total -= count * np.log(chance) + (shown - count) * np.log1p(-chance)
+    assert learner.loss(batch)["clicks"].item() == pytest.approx(total / len(batch.mask), rel=1e-5)
+
+
+def test_the_first_slot_is_what_the_ranker_says(clicks: Clicks) -> None:
+    """P(R) P(O) of a free observation at the first position is s(f): the ranker's order is that of c_1."""
+    learner = learner_of(clicks, observation="free", score="first")
+    documents = torch.from_numpy(clicks.lists.features[:50].copy())
+    with torch.no_grad():
+        odds = learner.conditional(documents, torch.ones(50, dtype=torch.int64))
+        product = torch.sigmoid(odds.seen) * torch.sigmoid(odds.observed)
+        expected = torch.sigmoid(learner.ranker(documents) + learner.odds)
+    torch.testing.assert_close(product, expected, rtol=1e-5, atol=1e-6)
+    assert odds.observed.std() > 0.1
+
+
+def test_an_anchored_observation_is_one_for_all_at_the_first_position(clicks: Clicks) -> None:
+    logs = learner_of(clicks, observation="anchored").log_observation(
+        torch.from_numpy(clicks.lists.features[:50].copy())
+    )
+    assert logs[:, 0].std() < 1e-6
+    assert logs[:, 1].std() > 0.1
+
+
+@pytest.mark.parametrize("form", [{}, {"observation": "anchored"}, {"observation": "free"}, PAPER])
+@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=(6,))])
+def test_scores_do_not_change_with_the_positions_of_the_log(clicks: Clicks, ranker: Any, form: dict[str, Any]) -> None:
+    """The served ranker takes features alone: the same bits, whatever positions a list to be ranked had."""
+    model = fit(clicks, method=InfoRank(**form), ranker=ranker, settings=FIT).model
+    scores = model.score(clicks.lists)
+    moved = replace(clicks, positions=clicks.positions + 7)
+    assert np.array_equal(model.score(moved.lists), scores)
+    assert np.isfinite(scores).all()
+
+
+def test_the_information_takes_the_dependence_out() -> None:
+    """Delta-CI, |P(R | O = 1, x) - P(R | O = 0, x)|: with the information at most half of that without it."""
+    data = synthetic(SyntheticSettings(train_queries=100, validation_queries=2, test_queries=2))
+    log = simulate(data.train, PositionUser(), sessions=10_000, seed=0).clicks
+    documents, positions = torch.from_numpy(log.lists.features[log.rows]), torch.from_numpy(log.positions).long()
+    gaps = {}
+    for eta in (0.0, 0.5):
+
+        def watch(_: int, learner: Any, eta: float = eta) -> None:
+            with torch.no_grad():
+                odds = learner.conditional(documents, positions)
+            gaps[eta] = float((torch.sigmoid(odds.seen) - torch.sigmoid(odds.unseen)).abs().mean())
+
+        settings = FitSettings(epochs=30, batch_size=16, threads=1, seed=0)
+        fit(log, method=InfoRank(eta=eta), ranker=MLP(hidden=(8,)), settings=settings, watch=watch)
+    assert 0 < gaps[0.5] < gaps[0.0] / 2
+
+
+def test_what_was_seen_teaches_the_observation() -> None:
+    """With a beacon in the log the curve is that of the users, and the loss is two cross entropies."""
+    data = synthetic(SyntheticSettings(train_queries=100, validation_queries=2, test_queries=2))
+    log = simulate(data.train, PositionUser(), sessions=20_000, seed=0, settings=SimulationSettings(seen=True))
+    fitted = fit(log.clicks, method=InfoRank(), ranker=Linear(), settings=LONG)
+    assert fitted.observation is not None
+    truth = log.observation / log.observation[0]
+    assert np.abs(fitted.observation - truth).max() < 0.03
+    learner, batch = learner_of(log.clicks), first(log.clicks)
+    odds = learner.conditional(batch.features[batch.mask], batch.positions[batch.mask])
+    seen, clicked = torch.sigmoid(odds.observed), torch.sigmoid(odds.seen)
+    shown = batch.impressions[:, None].expand(batch.mask.shape)[batch.mask]
+    assert batch.seen is not None
+    counts, hits = batch.seen[batch.mask], batch.clicks[batch.mask]
+    by_hand = -(counts * seen.log() + (shown - counts) * (1 - seen).log()).sum() / len(batch.mask)
+    parts = learner.loss(batch)
+    assert parts["observation"].item() == pytest.approx(by_hand.item(), rel=1e-4)
+    by_hand = -(hits * clicked.log() + (counts - hits) * (1 - clicked).log()).sum() / len(batch.mask)
+    assert parts["clicks"].item() == pytest.approx(by_hand.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"eta": -1.0}, "eta must be 0 or more"),
+        ({"eta": float("nan")}, "eta must be 0 or more"),
+        ({"given": "soft"}, "given must be one of smooth, hard, observed"),
+        ({"observation": "all"}, "observation must be one of position, anchored, free"),
+        ({"start": 1.0}, "start must be between 0 and 1"),
+        ({"observation_rate": 0.0}, "observation_rate must be above 0"),
+    ],
+)
+def test_wrong_settings_are_named(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        InfoRank(**wrong)
+
+
+@pytest.mark.parametrize("of", ["dla", "pal", "regression_em", "lbd_paper"])
+def test_the_plug_leaves_a_method_alone_that_does_not_depend_on_being_seen(clicks: Clicks, of: Any) -> None:
+    """At the start d = 0: every part of the loss is the method's own, and the information is 0."""
+    own, plugged = [], []
+    for method in (Independence(of=of).method(), Independence(of=of)):
+        torch.manual_seed(0)
+        learner = method.learner(MLP(hidden=(6, 4)).build(clicks.lists.features.shape[1]), clicks)
+        torch.manual_seed(1)
+        parts = learner.loss(first(clicks))
+        (own if method.name == of else plugged).append(parts)
+    assert plugged[0].pop("information").item() == 0.0
+    assert {name: part.item() for name, part in plugged[0].items()} == pytest.approx(
+        {name: part.item() for name, part in own[0].items()}
+    )
+
+
+def test_the_plug_moves_scores_by_what_relevance_loses(clicks: Clicks) -> None:
+    torch.manual_seed(0)
+    learner = Independence(of="pal").learner(Linear().build(clicks.lists.features.shape[1]), clicks)
+    batch = first(clicks)
+    with torch.no_grad():
+        learner.inner.get_parameter("seen").copy_(torch.linspace(3, -3, clicks.max_position))
+        before = learner.inner.click_logits(batch)
+        learner.own[-1].bias.fill_(2.0)  # type: ignore[union-attr, operator]
+        after, inner = learner.click_logits(batch), learner.inner.click_logits(batch)
+    torch.testing.assert_close(inner, before)
+    lower = (before - after)[batch.mask]
+    at_first = batch.positions[batch.mask] == 1
+    assert float(lower[at_first].abs().max()) < 1e-4
+    assert float(lower[~at_first].min()) > 0
+
+
+def test_the_plug_names_the_setting_of_the_method_that_is_wrong() -> None:
+    with pytest.raises(SettingError, match=r"settings\.max_wait must be a known setting \(did you mean 'max_weight'"):
+        Independence(of="dla", settings={"max_wait": 1})
+    with pytest.raises(SettingError, match="of must be one of"):
+        Independence(of="click")  # type: ignore[arg-type]
