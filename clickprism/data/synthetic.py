@@ -29,7 +29,7 @@ _SHARES: dict[Role, float] = {  # of the features that are not useless
     "query": 0.12,
     "redundant": 0.12,
 }
-_STREAMS = {"train": 0, "validation": 1, "test": 2, "reference": 3, "world": 4}
+_STREAMS = {"train": 0, "validation": 1, "test": 2, "reference": 3, "world": 4, "items": 5}
 _BLOCK = 256  # queries that are made together
 _GRADE_BLOCKS, _SCALE_BLOCKS = 32, 4  # of the reference sample, for the thresholds of grades and the scale of features
 _MATCHES, _HIDDEN = 4, 7  # title, body, anchors, meaning; then quality, popularity, freshness
@@ -55,6 +55,10 @@ class SyntheticSettings:
         query_effects: how much queries differ in difficulty, number of relevant documents and scale of features.
         nonlinearity: share of the nonlinear part in relevance, from 0 (linear) to 1.
         grade_shares: the share of documents of each grade, grade 0 first.
+        items: how many items there are for queries to find, each in many lists with the same quality, popularity,
+            freshness and document features, and with a match of its own to every query; `document_ids` name them. 0
+            makes every document anew.
+        item_exponent: how uneven items are found: the probability of the item of rank r is about r^-exponent.
         seed: the same seed gives the same data.
     """
 
@@ -70,15 +74,19 @@ class SyntheticSettings:
     query_effects: float = 0.7
     nonlinearity: float = 0.5
     grade_shares: tuple[float, ...] = (0.50, 0.27, 0.16, 0.05, 0.02)
+    items: int = 0
+    item_exponent: float = 0.5
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("train_queries", "validation_queries", "test_queries", "seed"):
+        for name in ("train_queries", "validation_queries", "test_queries", "items", "seed"):
             self._check(name, getattr(self, name) >= 0, "be at least 0")
         self._check("min_documents", self.min_documents >= 1, "be at least 1")
         self._check("max_documents", self.max_documents >= self.min_documents, "be at least min_documents")
         self._check("features", self.features >= 1, "be at least 1")
-        for name in ("noise", "query_effects"):
+        must = "be 0, or at least max_documents, as an item stands once in a list"
+        self._check("items", self.items == 0 or self.items >= self.max_documents, must)
+        for name in ("noise", "query_effects", "item_exponent"):
             self._check(name, 0 <= getattr(self, name) <= 10, "be from 0 to 10")
         for name in ("useless", "nonlinearity"):
             self._check(name, 0 <= getattr(self, name) <= 1, "be from 0 to 1")
@@ -140,6 +148,7 @@ class _Block:
         query: difficulty, intent and generosity of each query, [3, queries].
         hidden: properties of each document, standard normal, [hidden, documents].
         noise: what no feature tells about relevance, [documents].
+        items: which item each document is, [documents]; None where none is met twice.
     """
 
     key: tuple[int, int, int]
@@ -147,10 +156,47 @@ class _Block:
     query: Float32
     hidden: Float32
     noise: Float32
+    items: Int64 | None = None
 
     def spread(self, of_queries: Float32) -> Float32:
         """Values of queries, repeated for each of their documents, [..., queries] to [..., documents]."""
         return np.repeat(of_queries, self.lengths, axis=-1)
+
+
+@final
+class _Catalogue:
+    """Items that many queries find: their hidden properties, the noise of the features that view them, their shares.
+
+    Attributes:
+        hidden: quality, popularity and freshness, standard normal, [3, items].
+        views: the noise of each feature that tells of the document alone, [such features, items].
+        shares: how probably the next item found is this one, [items].
+    """
+
+    def __init__(self, settings: SyntheticSettings, views: int) -> None:
+        random = np.random.default_rng([settings.seed, _STREAMS["items"]])
+        own, common = np.sqrt(1 - settings.correlation), np.sqrt(settings.correlation)
+        hidden = own * random.standard_normal((_HIDDEN - _MATCHES, settings.items))
+        self.hidden = (hidden + common * random.standard_normal(settings.items)).astype(np.float32)
+        self.views = random.standard_normal((views, settings.items), dtype=np.float32)
+        weights = np.arange(1, settings.items + 1, dtype=np.float64) ** -settings.item_exponent
+        self.shares = random.permutation(weights / weights.sum())
+        self.edges = np.cumsum(self.shares)
+
+    def find(self, lengths: Int64, random: np.random.Generator) -> Int64:
+        """Different items for each list, drawn one after the other by their shares, [documents]."""
+        return np.concatenate([self._list(length, random) for length in lengths.tolist()])
+
+    def _list(self, length: int, random: np.random.Generator) -> Int64:
+        """Draw with replacement first and keep what is new; what is still wanting, by exponential clocks."""
+        drawn = np.minimum(np.searchsorted(self.edges, random.random(2 * length), side="right"), len(self.edges) - 1)
+        _, first = np.unique(drawn, return_index=True)
+        found = drawn[np.sort(first)][:length]
+        if len(found) == length:
+            return found
+        left = np.setdiff1d(np.arange(len(self.shares)), found)
+        clocks = random.standard_exponential(len(left)) / np.maximum(self.shares[left], np.finfo(np.float64).tiny)
+        return np.concatenate([found, left[np.argsort(clocks, kind="stable")[: length - len(found)]]])
 
 
 @final
@@ -170,6 +216,7 @@ class _World:
         self.levels = random.uniform(0.2, 1.5, (counts["flag"], 1)).astype(np.float32)
         self.query_loadings = random.standard_normal((counts["query"], 3), dtype=np.float32)
         self.sources = random.integers(0, max(self.rows["flag"].stop, 1), (2, counts["redundant"]))
+        self.catalogue = _Catalogue(settings, int(self.of_item.sum())) if settings.items else None
         self._fit_scales()
 
     def _seen_properties(self, random: np.random.Generator) -> tuple[Int64, Int64]:
@@ -178,6 +225,7 @@ class _World:
         of_document = np.zeros(len(column), dtype=np.bool_)
         of_document[self.rows["document"]] = True
         of_document[self.rows["flag"]] = column[self.rows["flag"]] % 2 == 0
+        self.of_item = of_document
         start = np.where(of_document, _MATCHES, 0)
         kinds = np.where(of_document, _HIDDEN - _MATCHES, _MATCHES)
         return start + column % kinds, start + (column + random.integers(1, kinds)) % kinds
@@ -209,7 +257,11 @@ class _World:
             features[rows] = views[:, :count].T
             grades[rows] = np.searchsorted(self.thresholds, self._relevance(block)[:count])
         query_ids = np.char.add(f"{name}-", np.arange(1, queries + 1).astype(np.str_))
-        return JudgedLists(Lists(features, offsets, query_ids), grades)
+        document_ids = None
+        if self.catalogue is not None:
+            found = [np.zeros(0, np.int64), *(block.items for block in blocks if block.items is not None)]
+            document_ids = np.char.add("item-", (np.concatenate(found)[: offsets[-1]] + 1).astype(np.str_))
+        return JudgedLists(Lists(features, offsets, query_ids, document_ids), grades)
 
     def _block(self, stream: str, index: int) -> _Block:
         settings = self.settings
@@ -224,7 +276,11 @@ class _World:
         common = random.standard_normal((2, documents), dtype=np.float32) * np.float32(np.sqrt(settings.correlation))
         hidden[:_MATCHES] += common[0]
         hidden[_MATCHES:] += common[1]
-        return _Block(key, lengths, query, hidden, random.standard_normal(documents, dtype=np.float32))
+        noise, items = random.standard_normal(documents, dtype=np.float32), None
+        if self.catalogue is not None:
+            items = self.catalogue.find(lengths, random)
+            hidden[_MATCHES:] = self.catalogue.hidden[:, items]
+        return _Block(key, lengths, query, hidden, noise, items)
 
     def _signals(self, block: _Block) -> Float32:
         """The linear and the nonlinear part of relevance, [2, documents]."""
@@ -250,6 +306,8 @@ class _World:
         effects = np.float32(self.settings.query_effects)
         random = np.random.default_rng([*block.key, 1])
         views = random.standard_normal((self.settings.features, block.hidden.shape[1]), dtype=np.float32)
+        if self.catalogue is not None and block.items is not None:
+            views[self.of_item] = self.catalogue.views[:, block.items]
         told = slice(0, self.rows["flag"].stop)
         views[told] *= self.view_noise[told]
         views[told] += block.hidden[self.first[told]]

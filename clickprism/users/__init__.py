@@ -10,4 +10,5 @@ USERS: Final[dict[str, str]] = {
     "dbn": "clickprism.users.dbn:BayesianUser",
     "trust": "clickprism.users.trust:TrustUser",
     "coupled": "clickprism.users.coupled:CoupledUser",
+    "popularity": "clickprism.users.popularity:PopularityUser",
 }

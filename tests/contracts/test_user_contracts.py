@@ -19,6 +19,7 @@ from clickprism.users.ccm import ClickChainUser
 from clickprism.users.coupled import CoupledUser
 from clickprism.users.dbn import BayesianUser
 from clickprism.users.pbm import PositionUser
+from clickprism.users.popularity import PopularityUser
 from clickprism.users.trust import TrustUser
 from clickprism.users.ubm import BrowsingUser
 
@@ -30,11 +31,14 @@ OTHERS: dict[str, User] = {
     "dbn": BayesianUser(perseverance=0.5),
     "trust": TrustUser(setting="hyperbolic"),
     "coupled": CoupledUser(columns=(0, 2), weights=(-0.5, 0.8)),
+    "popularity": PopularityUser(strength=0.5),
 }
 
 
 def make_user(name: str) -> User:
     user: User = resolve(USERS, name, path="user")()
+    if isinstance(user, PopularityUser):
+        return user.after(np.array([f"q/{place}" for place in range(1, 41)]), np.arange(40))
     return CoupledUser(columns=(0, 1), weights=(0.3, -0.2)) if isinstance(user, CoupledUser) else user
 
 
