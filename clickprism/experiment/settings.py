@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from clickprism.data.adressa import AdressaSettings
+from clickprism.data.filters import FILTERS, FilterName
 from clickprism.data.normalise import Kind
 from clickprism.data.recipes import RECIPES
+from clickprism.data.roles import ImpressionSettings
 from clickprism.data.synthetic import SyntheticSettings
 from clickprism.debias import METHODS
 from clickprism.errors import SettingError
@@ -21,7 +24,7 @@ from clickprism.users import USERS
 from clickprism.users.logs import SimulationSettings
 
 DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
-SOURCES = ("synthetic", "files", *RECIPES)
+SOURCES = ("synthetic", "files", "impressions", "adressa", *RECIPES)
 
 
 @dataclass(frozen=True)
@@ -29,17 +32,23 @@ class DataSettings:
     """Where judged lists come from.
 
     Attributes:
-        source: "synthetic" for the embedded data, the name of a recipe (with `folder`), or "files" (with `train`,
-            `validation` and `test`).
+        source: "synthetic" for the embedded data, the name of a recipe or "adressa" (with `folder`), "files" (LETOR
+            text, with `train`, `validation` and `test`), or "impressions" (logs with clicks, with all three, or with
+            `train` alone, which is then split).
         folder: where the files of a recipe are.
-        train: LETOR file of the training part.
-        validation: LETOR file of the validation part.
-        test: LETOR file of the test part.
+        train: file of the training part.
+        validation: file of the validation part.
+        test: file of the test part.
         fold: of a recipe with folds.
-        normalise: what to do to the features; "recipe" is what the papers on that data do, and nothing elsewhere.
+        normalise: what to do to the features; "recipe" is what the papers on that data do, "standard" for impressions
+            and Adressa, and nothing elsewhere. Codes of names are left as they are.
         drop_without_relevant: leave out lists without a relevant document, from every part.
+        filter: which lists a paper leaves out, from every part: "inforank" those of more than 50 documents and those
+            without a relevant one; "none" none.
         on_error: "raise", or "quarantine" to leave broken lines out.
         synthetic: of the embedded data.
+        impressions: which column of an impression log is what.
+        adressa: how lists are made of Adressa's events.
     """
 
     source: str = "synthetic"
@@ -50,17 +59,24 @@ class DataSettings:
     fold: int = 1
     normalise: Kind | Literal["recipe"] = "recipe"
     drop_without_relevant: bool = False
+    filter: FilterName = "none"
     on_error: Literal["raise", "quarantine"] = "raise"
     synthetic: SyntheticSettings = field(default_factory=SyntheticSettings)
+    impressions: ImpressionSettings = field(default_factory=ImpressionSettings)
+    adressa: AdressaSettings = field(default_factory=AdressaSettings)
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
             raise SettingError("source", self.source, f"be a known source ({suggest(self.source, SOURCES)})")
-        if self.source in RECIPES and self.folder is None:
+        if (self.source in RECIPES or self.source == "adressa") and self.folder is None:
             raise SettingError("folder", None, f"say where the files of {self.source} are")
         for part in ("train", "validation", "test"):
             if self.source == "files" and getattr(self, part) is None:
                 raise SettingError(part, None, "name a file when data.source is 'files'")
+        if self.source == "impressions" and self.train is None:
+            raise SettingError("train", None, "name a log when data.source is 'impressions'")
+        if self.filter not in ("none", *FILTERS):
+            raise SettingError("filter", self.filter, f"be a known filter ({suggest(self.filter, ['none', *FILTERS])})")
 
 
 @dataclass(frozen=True)

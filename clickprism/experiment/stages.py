@@ -9,9 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from clickprism.data.adressa import load_adressa
+from clickprism.data.filters import choose_lists, filter_dataset
+from clickprism.data.impression_parts import ImpressionParts, load_impressions
 from clickprism.data.normalise import Kind, Normaliser, normalised
 from clickprism.data.recipes import RECIPES, load, load_parts
 from clickprism.data.synthetic import synthetic
+from clickprism.data.vocabulary import Vocabulary
 from clickprism.debias import METHODS
 from clickprism.errors import SettingError
 from clickprism.evaluation.compare import Comparison, compare
@@ -35,10 +39,19 @@ Part = Literal["train", "validation", "test"]
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A data set as learners and users see it, and what made it so from the raw one."""
+    """A data set as learners and users see it, and what made it so from the raw one.
+
+    Attributes:
+        dataset: with normalised features.
+        normaliser: what made them.
+        vocabulary: what each feature is, where some are codes of names.
+        log: the clicks on each part, where the data is a log of real users.
+    """
 
     dataset: Dataset
     normaliser: Normaliser
+    vocabulary: Vocabulary | None = None
+    log: ImpressionParts | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +73,18 @@ class Log:
 
 def load_data(settings: DataSettings) -> Data:
     """Load or generate the judged lists and normalise them, by the statistics of the training part."""
-    dataset, kind = _read(settings)
-    dataset, normaliser = normalised(dataset, kind)
-    return Data(_kept(settings, dataset), normaliser)
+    read = _read(settings)
+    keep = () if read.vocabulary is None else read.vocabulary.categorical
+    dataset, normaliser = normalised(read.dataset, read.kind, keep=keep)
+    if read.log is not None:
+        log = _kept_log(settings, read.log.over(dataset))
+        return Data(log.dataset, normaliser, read.vocabulary, log)
+    return Data(_kept(settings, dataset), normaliser, read.vocabulary)
 
 
 def load_raw(settings: DataSettings) -> Dataset:
     """Load or generate the judged lists with the features as they are: what a model that normalises takes."""
-    return _kept(settings, _read(settings)[0])
+    return _kept(settings, _read(settings).dataset)
 
 
 def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -> Log:
@@ -234,27 +251,60 @@ def data_name(settings: DataSettings) -> str:
         made = settings.synthetic
         counts = f"{made.train_queries}, {made.validation_queries} and {made.test_queries} queries"
         return f"embedded data ({counts} to train, validate and test; seed {made.seed})"
-    if settings.source == "files":
-        return ", ".join(str(getattr(settings, part)) for part in ("train", "validation", "test"))
+    if settings.source in ("files", "impressions"):
+        files = [getattr(settings, part) for part in ("train", "validation", "test")]
+        return ", ".join(str(file) for file in files if file is not None)
+    if settings.source == "adressa":
+        return settings.source
     return f"{settings.source}/fold{settings.fold}" if RECIPES[settings.source].folds else settings.source
 
 
-def _read(settings: DataSettings) -> tuple[Dataset, Kind]:
-    """The data as it is, and what is to be done to its features."""
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """The data as it is, what is to be done to its features, what they are, and the clicks of a log."""
+
+    dataset: Dataset
+    kind: Kind
+    vocabulary: Vocabulary | None = None
+    log: ImpressionParts | None = None
+
+
+def _read(settings: DataSettings) -> _Read:
     kind: Kind = "none" if settings.normalise == "recipe" else settings.normalise
+    coded: Kind = "standard" if settings.normalise == "recipe" else settings.normalise
     if settings.source == "synthetic":
-        return synthetic(settings.synthetic), kind
+        return _Read(synthetic(settings.synthetic), kind)
+    paths = (settings.train or "", settings.validation, settings.test)
     if settings.source == "files":
-        paths = (settings.train or "", settings.validation or "", settings.test or "")
-        return load_parts(*paths, missing="nan", on_error=settings.on_error), kind
+        train, validation, test = (path or "" for path in paths)
+        return _Read(load_parts(train, validation, test, missing="nan", on_error=settings.on_error), kind)
+    if settings.source == "impressions":
+        log = load_impressions(*paths, settings=settings.impressions, on_error=settings.on_error)
+        return _Read(log.dataset, coded, log.vocabulary, log)
+    if settings.source == "adressa":
+        events = load_adressa(settings.folder or "", settings=settings.adressa, on_error=settings.on_error)
+        return _Read(events.dataset, coded, events.vocabulary)
     dataset = load(
         settings.source, settings.folder or "", fold=settings.fold, normalise="none", on_error=settings.on_error
     )
-    return dataset, RECIPES[settings.source].normalise if settings.normalise == "recipe" else kind
+    return _Read(dataset, RECIPES[settings.source].normalise if settings.normalise == "recipe" else kind)
 
 
 def _kept(settings: DataSettings, dataset: Dataset) -> Dataset:
-    return dataset.map(JudgedLists.with_relevant) if settings.drop_without_relevant else dataset
+    dataset = dataset.map(JudgedLists.with_relevant) if settings.drop_without_relevant else dataset
+    return filter_dataset(dataset, settings.filter)
+
+
+def _kept_log(settings: DataSettings, log: ImpressionParts) -> ImpressionParts:
+    """The lists that stay, and the clicks on them."""
+    _kept(settings, log.dataset)  # says what is wrong if nothing stays
+    keep = {}
+    for part in log.clicks:
+        judged: JudgedLists = getattr(log.dataset, part)
+        keep[part] = choose_lists(judged, settings.filter).keep
+        if settings.drop_without_relevant:
+            keep[part] &= np.bincount(judged.lists.list_of, weights=judged.grades, minlength=len(judged)) > 0
+    return log if all(mask.all() for mask in keep.values()) else log.take(keep)
 
 
 def _validation(

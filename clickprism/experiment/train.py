@@ -11,11 +11,11 @@ from clickprism.data.clicks import load_clicks, load_log
 from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
-from clickprism.experiment.stages import load_data, simulate_log, train_method, true_curve, true_trust
+from clickprism.experiment.stages import Data, load_data, simulate_log, train_method, true_curve, true_trust
 from clickprism.settings import to_toml
 from clickprism.training.processes import place
 from clickprism.training.settings import Fitted
-from clickprism.types import Clicks, Dataset, Float64, Simulation
+from clickprism.types import Clicks, Float64, Simulation
 from clickprism.users.base import User
 
 SETTINGS = "settings.toml"
@@ -63,8 +63,8 @@ def train_ranker(
         settings: of the experiment.
         label: which of its methods.
         out: the folder.
-        clicks: a file of clicks on the training part; users are simulated without one. A truth saved in it gives
-            `ipw` its propensities.
+        clicks: a file of clicks on the training part; without one, an impression log has its own, and elsewhere users
+            are simulated. A truth saved in it gives `ipw` its propensities.
         held_out: a file of clicks on the validation part, to validate by where evaluation.validation is "clicks".
         resume: go on from the checkpoint in `out`, if there is one.
         show: a progress bar; by default on a terminal only.
@@ -75,12 +75,12 @@ def train_ranker(
     if first:
         make_folder(out)
     data = load_data(settings.data)
-    log, truth, validation, user = _log(settings, label, data.dataset, clicks=clicks, held_out=held_out)
+    log, truth, validation, user = _log(settings, label, data, clicks=clicks, held_out=held_out)
     if first:
         if not resume:
             (out / CHECKPOINT).unlink(missing_ok=True)
         (out / SETTINGS).write_text(_made_from(clicks) + kept, encoding="utf-8")
-    trust = true_trust(settings) if clicks is None else None
+    trust = true_trust(settings) if clicks is None and data.log is None else None
     fitted = train_method(
         settings,
         data.dataset,
@@ -111,14 +111,18 @@ def _made_from(clicks: Path | None) -> str:
 def _log(
     settings: ExperimentSettings,
     label: str,
-    dataset: Dataset,
+    data: Data,
     *,
     clicks: Path | None,
     held_out: Path | None,
 ) -> tuple[Clicks, Float64 | None, Clicks | None, User | None]:
     """The clicks, the true observation where it is known, the clicks to validate by, and who clicked if simulated."""
-    seed = settings.seeds[0]
+    seed, dataset = settings.seeds[0], data.dataset
     kept = None if held_out is None else load_clicks(held_out, dataset.validation.lists)
+    if data.log is not None and kept is None:
+        kept = data.log.clicks["validation"]
+    if clicks is None and data.log is not None:
+        return data.log.clicks["train"], None, kept, None
     if clicks is None:
         made = simulate_log(replace(settings, methods={label: settings.methods.get(label, {})}), dataset, seed=seed)
         chosen = made.held_out if kept is None else kept

@@ -1,0 +1,343 @@
+"""Adressa: a newspaper's log of who read which article and for how long, as judged lists (Gulla et al. 2017).
+
+Files are JSON lines, an event each, one file a day (20170101, 20170102, ...), plain, gzip or zstd. InfoRank (appendix
+B.1) makes grades of them so: the time a user u spent on an article d, over the article's mean,
+
+    nv(u, d) = v(u, d) / mu(d)     (Eq. 27)
+
+and the highest 20% of all nv are relevant. What the paper leaves open is decided here, and said: v is the sum over all
+of the user's views of the article; mu is the mean of v over its readers, in the whole log, as labels are; a list holds
+the articles that one user read in one part, so what is not relevant was opened and left soon; parts are cut by time, a
+pair of user and article belonging where it was first read. Features are what is known when the page opens.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, final
+
+import msgspec
+import numpy as np
+
+from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.data.letor import OnError, PathLike
+from clickprism.data.vocabulary import Column, Names, Vocabulary, take
+from clickprism.errors import DataError, SettingError
+from clickprism.types import Dataset, Float64, Int64, JudgedLists, Lists
+
+SOURCE: Final = "NTNU and Adresseavisen (reclab.idi.ntnu.no/dataset), for research"
+DAY: Final = re.compile(r"\d{8}(\.(json|jsonl|txt))?(\.(gz|zst))?")
+ANY: Final = re.compile(r"[^.].*\.(json|jsonl)(\.(gz|zst))?")
+PARTS: Final = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class AdressaSettings:
+    """How lists are made of events.
+
+    Attributes:
+        top: the share of all pairs of user and article that is relevant.
+        shares: of the pairs that go to the training, validation and test part, by the time of first reading.
+        least_readers: leave out articles that fewer users read, as a mean of few says little.
+        identities: make the user and the article features of their own.
+        least_count: names that occur less often in the training part are unknown ones.
+    """
+
+    top: float = 0.2
+    shares: tuple[float, ...] = (0.7, 0.1, 0.2)
+    least_readers: int = 1
+    identities: bool = False
+    least_count: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.top < 1:
+            raise SettingError("top", self.top, "be between 0 and 1")
+        if len(self.shares) != len(PARTS) or min(self.shares) <= 0 or not np.isclose(sum(self.shares), 1):
+            raise SettingError("shares", self.shares, "be three, above 0, and add up to 1")
+        for name in ("least_readers", "least_count"):
+            if getattr(self, name) < 1:
+                raise SettingError(name, getattr(self, name), "be at least 1")
+
+
+@final
+@dataclass(frozen=True)
+class AdressaAccount:
+    """What a folder of events holds.
+
+    Attributes:
+        files: how many.
+        events: in all of them.
+        without_article: events on pages that are no article, such as the front page; left out.
+        without_time: other events that do not say how long the page was read; left out.
+        duplicates: events that were there before, with the same id, user, article and time; they count once.
+        broken: lines that are no event, left out where asked.
+        users: who read an article.
+        articles: that were read.
+        pairs: of user and article.
+        threshold: the normalised reading time from which on a pair is relevant.
+        relevant: the share of pairs that are; above `top` where many pairs tie at the threshold.
+    """
+
+    files: int
+    events: int
+    without_article: int
+    without_time: int
+    duplicates: int
+    broken: int
+    users: int
+    articles: int
+    pairs: int
+    threshold: float
+    relevant: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Adressa:
+    """The data set, what its features are, and an account of what was read."""
+
+    dataset: Dataset
+    vocabulary: Vocabulary
+    account: AdressaAccount
+
+
+class _Event(msgspec.Struct):
+    """What is used of an event; the rest of the line is skipped."""
+
+    userId: str  # noqa: N815
+    time: int
+    id: str | None = None  # noqa: A003, RUF100
+    documentId: str | None = None  # noqa: N815
+    eventId: int | str | None = None  # noqa: N815
+    activeTime: int | float | None = None  # noqa: N815
+    category1: str | None = None
+    publishtime: str | None = None
+    title: str | None = None
+    keywords: str | list[str] | None = None
+    deviceType: str | None = None  # noqa: N815
+    os: str | None = None
+    city: str | None = None
+    region: str | None = None
+    country: str | None = None
+    referrerHostClass: str | None = None  # noqa: N815
+
+
+CONTEXT: Final = {
+    "device": "deviceType",
+    "os": "os",
+    "city": "city",
+    "region": "region",
+    "country": "country",
+    "referrer": "referrerHostClass",
+}
+
+
+class _Log:
+    """Events as they come, names by number."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, dict[str, int]] = {name: {} for name in ("user", "article", *CONTEXT)}
+        self.codes = {name: array("q") for name in self.names}
+        self.time, self.active = array("q"), array("d")
+        self.articles: list[_Event] = []  # the first event of each article
+        self.known: set[tuple[Any, ...]] = set()
+        self.counts = dict.fromkeys(("events", "without_article", "without_time", "duplicates", "broken"), 0)
+
+    def add(self, event: _Event) -> None:
+        self.counts["events"] += 1
+        article = event.id or event.documentId
+        if not article:
+            self.counts["without_article"] += 1
+            return
+        if event.activeTime is None or not 0 <= event.activeTime < 1e9:
+            self.counts["without_time"] += 1
+            return
+        if event.eventId is not None:
+            mark = (event.eventId, event.userId, article, event.time)
+            if mark in self.known:
+                self.counts["duplicates"] += 1
+                return
+            self.known.add(mark)
+        if article not in self.names["article"]:
+            self.articles.append(event)
+        self._name("user", event.userId)
+        self._name("article", article)
+        for name, field in CONTEXT.items():
+            self._name(name, getattr(event, field) or "")
+        self.time.append(event.time)
+        self.active.append(event.activeTime)
+
+    def _name(self, column: str, value: str) -> None:
+        numbers = self.names[column]
+        self.codes[column].append(numbers.setdefault(value, len(numbers)))
+
+    def column(self, name: str) -> Names:
+        return Names(np.array(self.codes[name], dtype=np.int64), list(self.names[name]))
+
+
+def load_adressa(
+    folder: PathLike, *, settings: AdressaSettings | None = None, name: str = "adressa", on_error: OnError = "raise"
+) -> Adressa:
+    """Make judged lists of a folder of Adressa's events; the three parts are cut by time.
+
+    Args:
+        folder: where the files of the days are, at any depth.
+        settings: how lists are made.
+        name: of the data set.
+        on_error: "raise" a `DataError` at the first line that is no event, or "quarantine" such lines: leave them out
+            and count them.
+    """
+    settings = AdressaSettings() if settings is None else settings
+    if on_error not in ("raise", "quarantine"):
+        raise SettingError("on_error", on_error, "be one of 'raise', 'quarantine'")
+    files, log = _files(Path(folder)), _Log()
+    for file in files:
+        for event in _events(file, on_error, log.counts):
+            log.add(event)
+    if not log.articles:
+        remedy = f"Events need userId, time, id and activeTime. Get them from: {SOURCE}"
+        raise DataError("has no event that says how long an article was read", file=folder, remedy=remedy)
+    time, active = np.array(log.time, dtype=np.int64), np.array(log.active)
+    user, article = log.column("user"), log.column("article")
+    pairs = _Pairs(user.codes, article.codes, time, active, settings)
+    if not len(pairs.first):
+        must = f"be at most {int(pairs.readers.max(initial=0))} here, where no article has more readers"
+        raise SettingError("adressa.least_readers", settings.least_readers, must)
+    columns = _columns(log, time, pairs.first, settings.identities)
+    cuts = np.quantile(time[pairs.first], np.cumsum(settings.shares)[:-1], method="higher")
+    part = np.searchsorted(cuts, time[pairs.first], side="right")
+    rows = [np.flatnonzero(part == place) for place in range(len(PARTS))]
+    empty = next((each for each, chosen in zip(PARTS, rows, strict=True) if not len(chosen)), None)
+    if empty is not None:
+        raise DataError(f"has nothing for the {empty} part", file=folder, remedy="Give more days, or other shares")
+    learned = {key: take(column, rows[0]) for key, column in columns.items()}
+    vocabulary = Vocabulary.learn(learned, least_count=settings.least_count)
+    features = vocabulary.encode(columns)
+    ids = {"user": np.array(user.values)[user.codes], "article": np.array(article.values)[article.codes]}
+    judged = [
+        _lists(features[chosen], pairs.grades[chosen], *(each[pairs.first[chosen]] for each in ids.values()))
+        for chosen in rows
+    ]
+    account = AdressaAccount(
+        files=len(files),
+        **log.counts,
+        users=len(np.unique(user.codes[pairs.first])),
+        articles=len(np.unique(article.codes[pairs.first])),
+        pairs=len(pairs.first),
+        threshold=pairs.threshold,
+        relevant=float(pairs.grades.mean()),
+    )
+    return Adressa(Dataset(name, *judged), vocabulary, account)
+
+
+class _Pairs:
+    """Each user with each article that he read.
+
+    Attributes:
+        first: the first event of each pair by time, [pairs].
+        grades: 1 for the highest nv(u, d), [pairs].
+        threshold: the lowest nv of those.
+        readers: of each article.
+    """
+
+    def __init__(self, user: Int64, article: Int64, time: Int64, active: Float64, settings: AdressaSettings) -> None:
+        order = np.argsort(time, kind="stable")
+        key = user[order] * (int(article.max()) + 1) + article[order]
+        _, first, pair = np.unique(key, return_index=True, return_inverse=True)
+        spent = np.bincount(pair, weights=active[order])
+        of = article[order][first]
+        self.readers = np.bincount(of)
+        mean = (np.bincount(of, weights=spent) / np.maximum(self.readers, 1))[of]
+        normalised = np.divide(spent, mean, out=np.zeros(len(spent)), where=mean > 0)
+        kept = self.readers[of] >= settings.least_readers
+        self.first, normalised = order[first][kept], normalised[kept]
+        top = max(1, round(settings.top * len(normalised)))
+        self.threshold = float(np.sort(normalised)[-top]) if len(normalised) else 0.0
+        self.grades = ((normalised >= self.threshold) & (normalised > 0)).astype(np.int32)
+
+
+def _columns(log: _Log, time: Int64, first: Int64, identities: bool) -> dict[str, Column]:
+    """Features of each pair: of the article, and of the page view in which it was first read."""
+    article = log.column("article")
+    of = article.codes[first]
+    categories = [(event.category1 or "").split("|") for event in log.articles]
+    columns: dict[str, Column] = {}
+    if identities:
+        columns |= {"user": take(log.column("user"), first), "article": take(article, first)}
+    columns["category"] = take(_named([names[0] for names in categories]), of)
+    columns["subcategory"] = take(_named(["|".join(names[1:]) for names in categories]), of)
+    columns["keyword"] = take(_named([(_words(event.keywords) or [""])[0] for event in log.articles]), of)
+    columns |= {name: take(log.column(name), first) for name in CONTEXT}
+    numbers: dict[str, Callable[[_Event], float]] = {
+        "keywords": lambda event: len(_words(event.keywords)),
+        "title_words": lambda event: len((event.title or "").split()),
+    }
+    for name, number in numbers.items():
+        columns[name] = np.array([number(event) for event in log.articles], dtype=np.float64)[of]
+    published = np.array([_seconds(event.publishtime) for event in log.articles])[of]
+    columns["age_hours"] = np.maximum(time[first] - published, 0) / 3600
+    columns["hour"] = (time[first] // 3600 % 24).astype(np.float64)
+    columns["weekday"] = ((time[first] // 86400 + 3) % 7).astype(np.float64)
+    return columns
+
+
+def _lists(features: Any, grades: Any, users: Any, articles: Any) -> JudgedLists:
+    """The pairs of each user as a list, users in the order of their ids, articles too."""
+    order = np.lexsort((articles, users))
+    known, starts = np.unique(users[order], return_index=True)
+    offsets = np.concatenate([starts, [len(order)]]).astype(np.int64)
+    return JudgedLists(Lists(features[order], offsets, known, articles[order]), grades[order])
+
+
+def _named(values: Sequence[str]) -> Names:
+    numbers: dict[str, int] = {}
+    codes = [numbers.setdefault(value, len(numbers)) for value in values]
+    return Names(np.array(codes, dtype=np.int64), list(numbers))
+
+
+def _words(keywords: str | list[str] | None) -> list[str]:
+    words = keywords.split(",") if isinstance(keywords, str) else keywords or []
+    return [word.strip() for word in words if word.strip()]
+
+
+def _seconds(text: str | None) -> float:
+    """A time such as 2016-12-31T15:48:48.000Z in seconds since 1970, in UTC if it does not say; NaN without one."""
+    try:
+        time = datetime.fromisoformat(text or "")
+    except ValueError:
+        return float("nan")
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of the days, by name; without any such, all that end in .json or .jsonl."""
+    there = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    for wanted in (DAY, ANY):
+        found = [path for path in there if wanted.fullmatch(path.name)]
+        if found:
+            return sorted(found, key=lambda path: path.name)
+    packed = any(path.name.endswith((".tar.gz", ".tar", ".zip")) for path in there)
+    remedy = "Unpack the archive first" if packed else f"Get it from: {SOURCE}"
+    raise DataError("has no file of events, such as 20170101", file=folder, remedy=remedy)
+
+
+def _events(file: Path, on_error: OnError, counts: dict[str, int]) -> Iterator[_Event]:
+    decode = msgspec.json.Decoder(_Event).decode
+    raw = expand(read_padded(file), file=file)[:-PADDING].tobytes()
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if on_error == "raise":
+                remedy = "Copy it again, or leave such lines out: data.on_error=quarantine"
+                raise DataError(
+                    f"is not an event of Adressa ({error})", file=file, line=number, remedy=remedy
+                ) from None
+            counts["broken"] += 1
