@@ -21,14 +21,31 @@ if TYPE_CHECKING:
 BLOCK: Final = 65_536
 
 
+class ConditionalOdds(Protocol):
+    """What such a learner says of documents: log odds of relevance if seen and if not, and of being seen."""
+
+    @property
+    def seen(self) -> torch.Tensor:
+        """Of P(R = 1 | O = 1, x), [documents]."""
+        ...
+
+    @property
+    def unseen(self) -> torch.Tensor:
+        """Of P(R = 1 | O = 0, x), [documents]."""
+        ...
+
+    @property
+    def observed(self) -> torch.Tensor:
+        """Of P(O = 1 | x), [documents]."""
+        ...
+
+
 @runtime_checkable
-class ConditionalRelevance(Protocol):
+class ConditionalLearner(Protocol):
     """A learner whose relevance may depend on observation, such as InfoRank's."""
 
-    def relevance_given(
-        self, features: torch.Tensor, positions: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """P(R = 1 | O = 0, x), P(R = 1 | O = 1, x), P(O = 1 | x), from [documents, features], [documents]."""
+    def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> ConditionalOdds:
+        """Its log odds of documents, [documents, features], where they stood, from 1, [documents]."""
         ...
 
 
@@ -74,6 +91,7 @@ def independence(
     positions: Int32 | Int64 | None = None,
     lists: Int64 | None = None,
     weights: Int64 | Float64 | None = None,
+    logits: bool = False,
 ) -> Independence:
     """Delta-CI and mutual information of what a model says of each document.
 
@@ -84,12 +102,13 @@ def independence(
         positions: where each stood, from 1, [documents].
         lists: the list of each; documents of a list are alike, so it is lists that the standard error is taken over.
         weights: how often each counts, such as its impressions; once by default.
+        logits: r1, r0 and o are log odds.
 
     >>> found = independence([0.9, 0.4], [0.5, 0.4], [0.5, 0.5], positions=np.array([1, 2]))
     >>> found.mean, found.largest, found.by_position.tolist()
     (0.2, 0.4, [0.4, 0.0])
     """
-    gap, information = delta_ci(r1, r0), mutual_information(r1, r0, o)
+    gap, information = delta_ci(r1, r0, logits=logits), mutual_information(r1, r0, o, logits=logits)
     if gap.ndim != 1 or information.shape != gap.shape:
         raise DataError(f"one value a document is needed, got shapes {gap.shape} and {information.shape}")
     size = len(gap)
@@ -120,29 +139,27 @@ def independence(
 def learner_independence(learner: object, clicks: Clicks) -> Independence:
     """Delta-CI of a learner on what a log shows, each document at the position where it stood, by impressions.
 
-    The learner says `relevance_given(features, positions)`; see `ConditionalRelevance`.
+    The learner has `conditional`; see `ConditionalLearner`.
     """
     import torch
 
-    if not isinstance(learner, ConditionalRelevance):
+    if not isinstance(learner, ConditionalLearner):
         kind = type(learner).__name__
-        raise SettingError("learner", kind, "say its relevance given observation (relevance_given), as inforank's does")
-    said = np.empty((3, len(clicks.rows)))
+        raise SettingError("learner", kind, "say its relevance given observation (`conditional`), as inforank's does")
+    odds = np.empty((3, len(clicks.rows)))
     with torch.no_grad():
         for start in range(0, len(clicks.rows), BLOCK):
             part = slice(start, start + BLOCK)
             features = torch.from_numpy(np.array(clicks.lists.features[clicks.rows[part]], dtype=np.float32))
-            positions = torch.from_numpy(clicks.positions[part].astype(np.int64))
-            for values, tensor in zip(said, learner.relevance_given(features, positions), strict=True):
+            said = learner.conditional(features, torch.from_numpy(clicks.positions[part].astype(np.int64)))
+            for values, tensor in zip(odds, (said.seen, said.unseen, said.observed), strict=True):
                 values[part] = tensor.double().numpy()
-    r0, r1, o = said
     return independence(
-        r1,
-        r0,
-        o,
+        *odds,
         positions=clicks.positions,
         lists=clicks.lists.list_of[clicks.rows],
         weights=clicks.list_impressions,
+        logits=True,
     )
 
 

@@ -42,14 +42,8 @@ def mutual_information(r1: ArrayLike, r0: ArrayLike, o: ArrayLike, *, logits: bo
     """
     first, second, seen = (np.asarray(value, dtype=np.float64) for value in (r1, r0, o))
     if logits:
-        apart = -np.expm1(-np.abs(first - second))
-        gap = np.where(first >= second, _expit(first) * _expit(-second), -_expit(second) * _expit(-first)) * apart
-        yes, no, seen, unseen = (
-            (_expit(first), _expit(second)),
-            (_expit(-first), _expit(-second)),
-            _expit(seen),
-            _expit(-seen),
-        )
+        gap, unseen, seen = _gap(first, second), _expit(-seen), _expit(seen)
+        yes, no = (_expit(first), _expit(second)), (_expit(-first), _expit(-second))
     else:
         for name, value in (("r1", first), ("r0", second), ("o", seen)):
             _check_probability(name, value)
@@ -62,13 +56,15 @@ def mutual_information(r1: ArrayLike, r0: ArrayLike, o: ArrayLike, *, logits: bo
     return np.asarray(total, dtype=np.float64)
 
 
-def delta_ci(r1: ArrayLike, r0: ArrayLike) -> Float64:
-    """Delta-CI of each document, |P(R = 1 | O = 1, x) - P(R = 1 | O = 0, x)| (Eq. 5).
+def delta_ci(r1: ArrayLike, r0: ArrayLike, *, logits: bool = False) -> Float64:
+    """Delta-CI of each document, |P(R = 1 | O = 1, x) - P(R = 1 | O = 0, x)| (Eq. 5); `logits` for log odds.
 
     >>> delta_ci([0.5, 0.9], [0.5, 0.1]).tolist()
     [0.0, 0.8]
     """
     first, second = np.asarray(r1, dtype=np.float64), np.asarray(r0, dtype=np.float64)
+    if logits:
+        return np.abs(_gap(first, second))
     _check_probability("r1", first)
     _check_probability("r0", second)
     return np.asarray(np.abs(first - second), dtype=np.float64)
@@ -283,6 +279,12 @@ def _excess(given: Float64, marginal: Float64, change: Float64) -> Float64:
     logs = np.log(np.where(given > 0, given, 1.0)) - np.log(np.where(marginal > 0, marginal, 1.0))
     far = given * logs - change
     return np.asarray(np.where(small, near, np.where(marginal > 0, far, 0.0)), dtype=np.float64)
+
+
+def _gap(first: Float64, second: Float64) -> Float64:
+    """The difference of the probabilities of two log odds, without loss where both are near 0 or 1."""
+    wide = np.where(first >= second, _expit(first) * _expit(-second), -_expit(second) * _expit(-first))
+    return np.asarray(wide * -np.expm1(-np.abs(first - second)), dtype=np.float64)
 
 
 def _expit(logits: Float64) -> Float64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -50,21 +51,25 @@ def test_nothing_gives_nan_and_wrong_shapes_are_errors() -> None:
         independence([[0.5]], [[0.5]], [[0.5]])
 
 
-class Leaning:
-    """Relevance is a tenth higher where seen, at position 1 only."""
+class Said(NamedTuple):
+    seen: torch.Tensor
+    unseen: torch.Tensor
+    observed: torch.Tensor
 
-    def relevance_given(
-        self, features: torch.Tensor, positions: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        unseen = 0.5 * torch.sigmoid(features[:, 0])
-        return unseen, unseen + 0.1 * (positions == 1), torch.full_like(unseen, 0.5)
+
+class Leaning:
+    """Relevance is 1/2 unseen and 3/4 seen, at position 1 only."""
+
+    def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> Said:
+        unseen = 0 * documents[:, 0]
+        return Said(unseen + np.log(3) * (positions == 1), unseen, unseen)
 
 
 def test_a_learner_is_asked_at_the_positions_of_the_log(clicks: Clicks) -> None:
     found = learner_independence(Leaning(), clicks)
     assert found.by_position is not None
-    np.testing.assert_allclose(found.by_position, [0.1, *[0] * 11], atol=1e-7)
+    np.testing.assert_allclose(found.by_position, [0.25, *[0] * 11], atol=1e-7)
     shown = clicks.list_impressions
-    assert found.mean == pytest.approx(0.1 * shown[clicks.positions == 1].sum() / shown.sum(), rel=1e-5)
-    with pytest.raises(SettingError, match="relevance_given"):
+    assert found.mean == pytest.approx(0.25 * shown[clicks.positions == 1].sum() / shown.sum(), rel=1e-5)
+    with pytest.raises(SettingError, match="conditional"):
         learner_independence(torch.nn.Linear(1, 1), clicks)
