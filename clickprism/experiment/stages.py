@@ -92,7 +92,8 @@ def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -
     seeds = np.random.SeedSequence(seed).generate_state(settings.simulation.rankers + 2).tolist()
     rankers = [settings.simulation.initial.fit(dataset.train, seed=one) for one in seeds[2:]]
     user = adapted(choose(USERS, settings.user, path="user"), dataset.train, seed=seed)
-    made = replace(settings.simulation, max_grade=settings.simulation.max_grade or dataset.train.max_grade)
+    top = max(dataset.train.max_grade, dataset.validation.max_grade)  # few queries may lack the highest grades
+    made = replace(settings.simulation, max_grade=settings.simulation.max_grade or top)
     if made.merge == "list" and any(_needs_patterns(settings, label) for label in settings.methods):
         made = replace(made, merge="pattern")
     parts = [

@@ -119,7 +119,8 @@ def attraction(
         raise SettingError("gain", gain, f"be one of {', '.join(get_args(Gain))}")
     top = judged.max_grade if max_grade is None else max_grade
     if top < judged.max_grade:
-        raise SettingError("max_grade", max_grade, f"be at least {judged.max_grade}, the highest grade in the data")
+        must = f"be at least {judged.max_grade}, the highest grade in the data (set it to the top of the grading scale)"
+        raise SettingError("max_grade", max_grade, must)
     scale = np.arange(top + 1, dtype=np.float64)
     gains = np.exp2(scale) - 1 if gain == "exponential" else scale
     by_grade = noise + (1 - noise) * gains / max(float(gains[-1]), 1.0)

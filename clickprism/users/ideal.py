@@ -22,7 +22,8 @@ def ideal_clicks(judged: JudgedLists, *, max_grade: int | None = None) -> Clicks
     """
     top = judged.max_grade if max_grade is None else max_grade
     if top < judged.max_grade:
-        raise SettingError("max_grade", max_grade, f"be at least {judged.max_grade}, the highest grade in the data")
+        must = f"be at least {judged.max_grade}, the highest grade in the data (set it to the top of the grading scale)"
+        raise SettingError("max_grade", max_grade, must)
     if top > 30:
         raise DataError(f"a grade of {top} has too high a gain to count", remedy="Use grades of at most 30.")
     lists = judged.lists
