@@ -100,7 +100,7 @@ def observation_curve(
         intervals: lower and upper ends by method, on the scale of the estimate.
         looks: by method; see `looks_of`.
     """
-    figure, axes = _figure(height=3.6)
+    figure, axes = new_figure(height=3.6)
     drawn = looks or looks_of(estimates)
     deepest = 1
     if truth is not None:
@@ -114,10 +114,10 @@ def observation_curve(
         if intervals is not None and name in intervals:
             low, high = (np.asarray(end, dtype=np.float64) / float(estimate[0]) for end in intervals[name])
             axes.fill_between(_positions(curve), low, high, color=drawn[name].colour, alpha=0.2, linewidth=0)
-    _position_axis(axes, deepest, "position")
+    position_axis(axes, deepest, "position")
     axes.set_ylabel("observation relative to position 1")
     axes.set_ylim(bottom=0)
-    _legend(axes)
+    add_legend(axes)
     return figure
 
 
@@ -137,7 +137,7 @@ def observation_intervals(
         intervals: lower and upper ends by estimator, on the scale of the estimate; nan is left out.
         looks: by estimator; see `looks_of`.
     """
-    figure, axes = _figure(height=4.2)
+    figure, axes = new_figure(height=4.2)
     drawn = looks or looks_of(estimates)
     curves = {name: _relative(curve, name) for name, curve in estimates.items()}
     deepest = max([len(curve) for curve in curves.values()] + ([] if truth is None else [len(truth)]), default=1)
@@ -158,12 +158,12 @@ def observation_intervals(
         if intervals is not None and name in intervals:
             low, high = (np.asarray(end, dtype=np.float64) / float(estimates[name][0]) for end in intervals[name])
             axes.vlines(places, low, high, color=look.colour, linewidth=1.6, alpha=0.8, zorder=3)
-    _position_axis(axes, deepest, "position")
+    position_axis(axes, deepest, "position")
     axes.grid(visible=False, axis="x")
     axes.set_xlim(0.4, deepest + 0.6)
     axes.set_ylabel("observation relative to position 1")
     axes.set_ylim(bottom=0)
-    _legend(axes)
+    add_legend(axes)
     return figure
 
 
@@ -184,7 +184,7 @@ def training_curve(
         looks: by method; see `looks_of`.
     """
     what = Measure.parse(measure) if isinstance(measure, str) else measure
-    figure, axes = _figure(height=3.6)
+    figure, axes = new_figure(height=3.6)
     drawn = looks or looks_of(runs)
     for name, (steps, values) in runs.items():
         x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
@@ -198,7 +198,7 @@ def training_curve(
         )
     axes.set_xlabel(xlabel)
     axes.set_ylabel(f"validation {what}")
-    _legend(axes)
+    add_legend(axes)
     return figure
 
 
@@ -216,7 +216,7 @@ def position_curve(
         ideal: the same for a ranking by the true grades.
         looks: by method; see `looks_of`.
     """
-    figure, axes = _figure(height=3.8)
+    figure, axes = new_figure(height=3.8)
     drawn = looks or looks_of(shifts)
     deepest = max([len(curve) for curve in shifts.values()] + ([] if ideal is None else [len(ideal)]), default=1)
     ends = [1, deepest]
@@ -225,10 +225,10 @@ def position_curve(
         axes.plot(_positions(ideal), ideal, color=INK, linewidth=2.6, alpha=0.85, label="ideal, by grades", zorder=2)
     for name, curve in shifts.items():
         _line(axes, curve, drawn[name], name)
-    _position_axis(axes, deepest, "position before")
+    position_axis(axes, deepest, "position before")
     axes.set_ylabel("mean position after")
     axes.invert_yaxis()
-    _legend(axes)
+    add_legend(axes)
     return figure
 
 
@@ -243,16 +243,16 @@ def slope_curve(
         slopes: the same by method.
         looks: by method; see `looks_of`.
     """
-    figure, axes = _figure(height=3.6)
+    figure, axes = new_figure(height=3.6)
     drawn = looks or looks_of(slopes)
     if truth is not None:
         axes.plot(_positions(truth), truth, color=INK, linewidth=2.6, alpha=0.85, label="truth", zorder=2)
     for name, curve in slopes.items():
         _line(axes, curve, drawn[name], name)
-    _position_axis(axes, max([len(curve) for curve in slopes.values()], default=1), "position")
+    position_axis(axes, max([len(curve) for curve in slopes.values()], default=1), "position")
     axes.set_ylabel("mean slope in the features")
     axes.set_ylim(bottom=0)
-    _legend(axes)
+    add_legend(axes)
     return figure
 
 
@@ -266,7 +266,7 @@ def method_dots(
     if not rows:
         known = ", ".join(map(str, comparison.measures))
         raise DataError(f"{what} was not compared", remedy=f"The comparison has {known}")
-    figure, axes = _figure(height=0.9 + 0.42 * len(rows))
+    figure, axes = new_figure(height=0.9 + 0.42 * len(rows))
     drawn = looks or looks_of(row.method for row in rows)
     for place, row in enumerate(rows):
         colour, marker = drawn[row.method]
@@ -311,7 +311,8 @@ def svg(figure: Figure, *, title: str) -> str:
     )
 
 
-def _figure(*, height: float) -> tuple[Figure, Axes]:
+def new_figure(*, height: float) -> tuple[Figure, Axes]:
+    """An empty figure with one pair of axes, as all of ours begin."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, height), layout="constrained")
@@ -327,11 +328,13 @@ def _line(axes: Axes, curve: Float64, look: Look, name: str) -> None:
     axes.plot(places, curve, color=look.colour, marker=look.marker, markersize=5, linewidth=1.6, label=name, zorder=3)
 
 
-def _legend(axes: Axes) -> None:
+def add_legend(axes: Axes) -> None:
+    """A legend without a frame."""
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
 
 
-def _position_axis(axes: Axes, deepest: int, label: str) -> None:
+def position_axis(axes: Axes, deepest: int, label: str) -> None:
+    """Whole positions from 1 along the x axis, about ten of them named."""
     step = max(1, -(-deepest // 10))
     axes.set_xticks([1, *range(1 + step, deepest + 1, step)])
     axes.set_xlabel(label)

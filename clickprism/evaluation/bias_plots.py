@@ -1,0 +1,149 @@
+"""Pictures of bias: where documents go by where they stood or how frequent they were, who is exposed, Delta-CI.
+
+They show the values of `curves` and `independence`, in the look of `plots`; methods differ by marker as well as colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+
+from clickprism.errors import DataError
+from clickprism.evaluation.curves import Curve, Shares
+from clickprism.evaluation.independence import Independence
+from clickprism.evaluation.plots import GRID, INK, Look, add_legend, looks_of, new_figure, position_axis, styled
+from clickprism.types import Float64
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+C = TypeVar("C", Curve, Shares)
+
+WIDE: Final = 20.0  # frequencies that differ more than this are drawn on a log scale
+
+
+@styled
+def moved_curve(curves: Mapping[str, Curve], labels: Curve, *, looks: Mapping[str, Look] | None = None) -> Figure:
+    """The mean position after re-ranking, by position before or by item frequency, beside the labels' own.
+
+    The legend says how far each is from the labels, in positions.
+
+    Args:
+        curves: by method, all by position or all by frequency.
+        labels: the curve of the grades.
+        looks: by method; see `plots.looks_of`.
+    """
+    figure, axes = new_figure(height=3.8)
+    drawn = looks or looks_of(curves)
+    axes.plot(labels.at, labels.value, color=INK, linewidth=2.6, alpha=0.85, label="labels", zorder=2)
+    for name, curve in _nearest_first(curves, labels).items():
+        look, label = drawn[name], f"{name}: {curve.distance(labels):.2f} from labels"
+        axes.plot(curve.at, curve.value, color=look.colour, marker=look.marker, markersize=5, label=label, zorder=3)
+    if labels.axis == "position":
+        position_axis(axes, int(labels.at[-1]) if len(labels.at) else 1, "position before")
+    else:
+        _frequency_axis(axes, labels.at)
+    axes.set_ylabel("mean position after")
+    axes.invert_yaxis()
+    add_legend(axes)
+    return figure
+
+
+@styled
+def exposure_bars(shares: Mapping[str, Shares], labels: Shares, *, looks: Mapping[str, Look] | None = None) -> Figure:
+    """The share of exposure that groups of items get, from the least to the most popular, beside the labels' own.
+
+    A bar a group is the share by the labels, a marker a method; the dashes say how many of the items are in the group.
+
+    Args:
+        shares: by method.
+        labels: the shares of the grades.
+        looks: by method; see `plots.looks_of`.
+    """
+    figure, axes = new_figure(height=3.8)
+    drawn = looks or looks_of(shares)
+    places = np.arange(len(labels.value), dtype=np.float64)
+    axes.bar(places, labels.value, width=0.86, color=GRID, alpha=0.35, label="labels", zorder=1)
+    axes.hlines(
+        labels.items,
+        places - 0.43,
+        places + 0.43,
+        color=INK,
+        linewidth=1.4,
+        linestyle=(0, (3, 2)),
+        label="share of items",
+    )
+    ordered = _nearest_first(shares, labels)
+    for slot, (name, share) in enumerate(ordered.items()):
+        shift = 0.7 * ((slot + 0.5) / len(ordered) - 0.5)
+        look = drawn[name]
+        label = f"{name}: {100 * share.distance(labels):.1f}% from labels"
+        axes.plot(places + shift, share.value, color=look.colour, linewidth=0.9, alpha=0.35, zorder=3)
+        axes.plot(
+            places + shift, share.value, color=look.colour, marker=look.marker, linestyle="", label=label, zorder=4
+        )
+    axes.set_xticks(places, [_group_name(i, len(places)) for i in range(len(places))])
+    axes.set_xlabel("groups of items by popularity in the log")
+    axes.set_ylabel("share of exposure")
+    axes.set_ylim(bottom=0)
+    axes.grid(visible=False, axis="x")
+    add_legend(axes)
+    return figure
+
+
+@styled
+def independence_dots(
+    found: Mapping[str, Mapping[str, Independence]], *, looks: Mapping[str, Look] | None = None
+) -> Figure:
+    """Delta-CI with two standard errors each way, a column a setting such as the user model, a marker a method.
+
+    Args:
+        found: by setting and method.
+        looks: by method; see `plots.looks_of`.
+    """
+    names = list(dict.fromkeys(name for methods in found.values() for name in methods))
+    if not names:
+        raise DataError("there is no Delta-CI to draw", remedy="Give at least one setting with one method")
+    figure, axes = new_figure(height=3.6)
+    drawn = looks or looks_of(names)
+    for slot, name in enumerate(names):
+        shift = 0.5 * ((slot + 0.5) / len(names) - 0.5)
+        there = [(place, methods[name]) for place, methods in enumerate(found.values()) if name in methods]
+        x, y = np.array([place + shift for place, _ in there]), np.array([one.mean for _, one in there])
+        error = 2 * np.nan_to_num([one.error for _, one in there])
+        look = drawn[name]
+        axes.vlines(x, np.maximum(y - error, 0), y + error, color=look.colour, linewidth=3, alpha=0.45, zorder=3)
+        axes.plot(x, y, color=look.colour, marker=look.marker, markersize=7, linestyle="", label=name, zorder=4)
+        for across, up in zip(x, y, strict=True):
+            axes.annotate(
+                f"{up:.3f}", (across, up), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8.5
+            )
+    axes.set_xticks(range(len(found)), list(found))
+    axes.set_xlim(-0.5, len(found) - 0.5)
+    axes.set_ylabel("Delta-CI, mean over documents")
+    axes.set_ylim(bottom=0)
+    axes.grid(visible=False, axis="x")
+    add_legend(axes)
+    return figure
+
+
+def _nearest_first(curves: Mapping[str, C], labels: C) -> dict[str, C]:
+    """The methods in the order of their distance from the labels, which the legend follows."""
+    return dict(sorted(curves.items(), key=lambda pair: pair[1].distance(labels)))
+
+
+def _frequency_axis(axes: Axes, at: Float64) -> None:
+    axes.set_xlabel("frequency of the item in the log, relative to the most frequent")
+    if len(at) and at[0] > 0 and at[-1] > WIDE * at[0]:
+        axes.set_xscale("log")
+        ticks = [step * 10.0**power for power in range(-12, 1) for step in (1, 2, 5)]
+        axes.set_xticks([tick for tick in ticks if at[0] * 0.7 <= tick <= at[-1] * 1.4])
+        axes.set_xticks([], minor=True)
+        axes.xaxis.set_major_formatter("{x:g}")
+
+
+def _group_name(group: int, groups: int) -> str:
+    return "least" if group == 0 else "most" if group == groups - 1 else str(group + 1)
