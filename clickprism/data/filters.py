@@ -54,6 +54,14 @@ class Filtered:
         kept = f"{int(self.keep.sum()):,} of {len(self.keep):,} lists kept"
         return f"{kept}; {self.too_long:,} too long, {self.without_relevant:,} without a relevant document"
 
+    def plain(self) -> dict[str, int]:
+        """The counts."""
+        return {
+            "kept": int(self.keep.sum()),
+            "too_long": self.too_long,
+            "without_relevant_left_out": self.without_relevant,
+        }
+
 
 def choose_lists(judged: JudgedLists, name: str) -> Filtered:
     """Which lists a named filter keeps.

@@ -22,6 +22,7 @@ from clickprism.types import Float32, Float64, Int64
 FORMAT: Final = "clickprism vocabulary"
 VERSION: Final = 1
 UNKNOWN: Final = 0
+MOST_INDICATORS: Final = 10_000
 MOST: Final = (1 << 24) - 1  # names of a column: float32 holds every whole number up to 2^24
 
 
@@ -127,6 +128,41 @@ class Vocabulary:
             else Names(matrix[:, place].astype(np.int64), ["", *values])
             for place, (name, values) in enumerate(self.columns.items())
         }
+
+    def indicators(self, matrix: Float32) -> Float32:
+        """The matrix with a column of 0 and 1 for each name instead of codes, for a ranker that cannot embed them.
+
+        They stand where the codes stood; an unknown name is 0 in all of them.
+        """
+        if self.width > MOST_INDICATORS:
+            remedy = (
+                "Learn names with a higher least_count, ignore columns, or take a ranker that embeds codes (attention)"
+            )
+            problem = f"indicators of all names would be {self.width:,} features, more than {MOST_INDICATORS:,}"
+            raise DataError(problem, remedy=remedy)
+        result = np.zeros((len(matrix), self.width), np.float32)
+        start, rows = 0, np.arange(len(matrix))
+        for place, values in enumerate(self.columns.values()):
+            if values is None:
+                result[:, start] = matrix[:, place]
+                start += 1
+                continue
+            codes = matrix[:, place].astype(np.int64)
+            known = codes != UNKNOWN
+            result[rows[known], start + codes[known] - 1] = 1
+            start += len(values)
+        return result
+
+    @property
+    def width(self) -> int:
+        """How many features `indicators` makes."""
+        return sum(1 if values is None else len(values) for values in self.columns.values())
+
+    @property
+    def indicator_places(self) -> tuple[int, ...]:
+        """Which columns of `indicators` stand for names."""
+        sizes = [(1, False) if values is None else (len(values), True) for values in self.columns.values()]
+        return tuple(np.flatnonzero([named for size, named in sizes for _ in range(size)]).tolist())
 
     def unknown(self, matrix: Float32) -> dict[str, int]:
         """In how many rows of a matrix the name is not known, by column of names."""

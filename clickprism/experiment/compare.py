@@ -23,6 +23,7 @@ from clickprism.experiment.stages import (
     load_data,
     make_method,
     simulate_log,
+    told_names,
     train_method,
     true_trust,
 )
@@ -119,6 +120,7 @@ _kept: dict[str, tuple[Any, Any]] = {}
 
 def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) -> Run:
     data = _keep("data", settings.data, lambda: load_data(settings.data))
+    settings = told_names(settings, data.vocabulary)
     log = _keep("log", (settings, seed), lambda: simulate_log(settings, data.dataset, seed=seed))
     clicks, test, start = log.simulation.clicks, data.dataset.test, time.perf_counter()
     fitted: Fitted | None = None

@@ -45,6 +45,8 @@ class DataSettings:
         drop_without_relevant: leave out lists without a relevant document, from every part.
         filter: which lists a paper leaves out, from every part: "inforank" those of more than 50 documents and those
             without a relevant one; "none" none.
+        names: of impressions and Adressa: "codes" for a ranker that embeds them (attention), or "indicators", a feature
+            for each name, for one that does not (mlp, linear).
         on_error: "raise", or "quarantine" to leave broken lines out.
         synthetic: of the embedded data.
         impressions: which column of an impression log is what.
@@ -60,6 +62,7 @@ class DataSettings:
     normalise: Kind | Literal["recipe"] = "recipe"
     drop_without_relevant: bool = False
     filter: FilterName = "none"
+    names: Literal["codes", "indicators"] = "codes"
     on_error: Literal["raise", "quarantine"] = "raise"
     synthetic: SyntheticSettings = field(default_factory=SyntheticSettings)
     impressions: ImpressionSettings = field(default_factory=ImpressionSettings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,7 +44,7 @@ class Data:
     Attributes:
         dataset: with normalised features.
         normaliser: what made them.
-        vocabulary: what each feature is, where some are codes of names.
+        vocabulary: what each feature is, where some are codes of names; None where none is.
         log: the clicks on each part, where the data is a log of real users.
     """
 
@@ -74,8 +74,7 @@ class Log:
 def load_data(settings: DataSettings) -> Data:
     """Load or generate the judged lists and normalise them, by the statistics of the training part."""
     read = _read(settings)
-    keep = () if read.vocabulary is None else read.vocabulary.categorical
-    dataset, normaliser = normalised(read.dataset, read.kind, keep=keep)
+    dataset, normaliser = normalised(read.dataset, read.kind, keep=read.keep)
     if read.log is not None:
         log = _kept_log(settings, read.log.over(dataset))
         return Data(log.dataset, normaliser, read.vocabulary, log)
@@ -262,17 +261,17 @@ def data_name(settings: DataSettings) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """The data as it is, what is to be done to its features, what they are, and the clicks of a log."""
+    """The data as it is, what is to be done to its features and to which not, what they are, and clicks of a log."""
 
     dataset: Dataset
     kind: Kind
+    keep: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
     log: ImpressionParts | None = None
 
 
 def _read(settings: DataSettings) -> _Read:
     kind: Kind = "none" if settings.normalise == "recipe" else settings.normalise
-    coded: Kind = "standard" if settings.normalise == "recipe" else settings.normalise
     if settings.source == "synthetic":
         return _Read(synthetic(settings.synthetic), kind)
     paths = (settings.train or "", settings.validation, settings.test)
@@ -281,14 +280,31 @@ def _read(settings: DataSettings) -> _Read:
         return _Read(load_parts(train, validation, test, missing="nan", on_error=settings.on_error), kind)
     if settings.source == "impressions":
         log = load_impressions(*paths, settings=settings.impressions, on_error=settings.on_error)
-        return _Read(log.dataset, coded, log.vocabulary, log)
+        return _named(settings, log.dataset, log.vocabulary, log)
     if settings.source == "adressa":
         events = load_adressa(settings.folder or "", settings=settings.adressa, on_error=settings.on_error)
-        return _Read(events.dataset, coded, events.vocabulary)
+        return _named(settings, events.dataset, events.vocabulary, None)
     dataset = load(
         settings.source, settings.folder or "", fold=settings.fold, normalise="none", on_error=settings.on_error
     )
     return _Read(dataset, RECIPES[settings.source].normalise if settings.normalise == "recipe" else kind)
+
+
+def _named(settings: DataSettings, dataset: Dataset, vocabulary: Vocabulary, log: ImpressionParts | None) -> _Read:
+    """Data with names among its features, as codes or as indicators."""
+    kind: Kind = "standard" if settings.normalise == "recipe" else settings.normalise
+    if settings.names == "codes":
+        return _Read(dataset, kind, vocabulary.categorical, vocabulary, log)
+    dataset = dataset.map(lambda part: part.with_features(vocabulary.indicators(part.lists.features)))
+    return _Read(dataset, kind, vocabulary.indicator_places, None, log)
+
+
+def told_names(settings: ExperimentSettings, vocabulary: Vocabulary | None) -> ExperimentSettings:
+    """The settings with the ranker told which features are codes, where it can embed them and was not told itself."""
+    known = {field.name for field in fields(resolve(RANKERS, settings.ranker["name"], path="ranker"))}
+    if vocabulary is None or "categorical" not in known or settings.ranker.get("categorical"):
+        return settings
+    return replace(settings, ranker={**settings.ranker, **vocabulary.for_ranker()})
 
 
 def _kept(settings: DataSettings, dataset: Dataset) -> Dataset:

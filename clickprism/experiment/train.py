@@ -11,7 +11,7 @@ from clickprism.data.clicks import load_clicks, load_log
 from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
-from clickprism.experiment.stages import Data, load_data, simulate_log, train_method, true_curve, true_trust
+from clickprism.experiment.stages import Data, load_data, simulate_log, told_names, train_method, true_curve, true_trust
 from clickprism.settings import to_toml
 from clickprism.training.processes import place
 from clickprism.training.settings import Fitted
@@ -75,6 +75,7 @@ def train_ranker(
     if first:
         make_folder(out)
     data = load_data(settings.data)
+    settings = told_names(settings, data.vocabulary)
     log, truth, validation, user = _log(settings, label, data, clicks=clicks, held_out=held_out)
     if first:
         if not resume:
