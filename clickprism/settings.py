@@ -204,18 +204,19 @@ def _toml_text(value: Any) -> str:
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """The mapping with `key.sub=value` assignments applied; values are read as TOML, else taken as text.
 
+    Numbers may lack the digit that TOML wants on either side of the point.
+
     >>> override({"fit": {"epochs": 3}}, ["fit.epochs=5", "method.name=dla", "ranker.hidden=[64, 32]"])
     {'fit': {'epochs': 5}, 'method': {'name': 'dla'}, 'ranker': {'hidden': [64, 32]}}
+    >>> override({}, ["drop=.3", "low=-.5", "rates=[1., 2.e-3]"])
+    {'drop': 0.3, 'low': -0.5, 'rates': [1.0, 0.002]}
     """
     result: dict[str, Any] = copy.deepcopy(dict(values))
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
             raise SettingError("--set", assignment, "look like key=value")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
+        value = _value(text)
         *parents, last = key.strip().split(".")
         inner = result
         for parent in parents:
@@ -224,3 +225,17 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
                 raise SettingError("--set", assignment, f"name a setting; {parent} holds a value, not settings")
         inner[last] = value
     return result
+
+
+_LOOSE = re.compile(r"(?<![\w.\"'])(\d+\.(?!\d)|\.\d+)(?=(?:[eE][+-]?\d+)?\s*(?:[],}]|$))")
+
+
+def _value(text: str) -> Any:
+    """A value as TOML has it, with `.3` for 0.3 and `1.` for 1.0; what is none is a text."""
+    whole = _LOOSE.sub(lambda number: f"0{number[0]}" if number[0].startswith(".") else f"{number[0]}0", text)
+    for words in (text, whole):
+        try:
+            return tomllib.loads(f"value = {words}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return text.strip()

@@ -74,6 +74,17 @@ def test_override_reads_toml_values_and_leaves_its_input_alone() -> None:
     assert values == {"fit": {"epochs": 3}}
 
 
+def test_override_takes_numbers_without_a_digit_beside_the_point() -> None:
+    loose = {".3": 0.3, "-.3": -0.3, "+.5e-2": 0.005, "1.": 1.0, "-2.": -2.0, "3.e2": 300.0, " .7 ": 0.7}
+    for text, number in loose.items():
+        assert override({}, [f"x={text}"]) == {"x": number}
+    assert override({}, ["x=[0, .01, 1.]"]) == {"x": [0, 0.01, 1.0]}
+    assert override({}, ["x={a = .5}"]) == {"x": {"a": 0.5}}
+    for text in (".", "..", "./.3", "a.3", "1.2.3", ".3.4", "v1.", "data/1.txt", "-", "1._", ".3x"):
+        assert override({}, [f"x={text}"]) == {"x": text}
+    assert override({}, ['x=".3"', "y='1.'"]) == {"x": ".3", "y": "1."}
+
+
 @pytest.mark.parametrize("assignment", ["epochs", "=3", "fit.epochs.more=1"])
 def test_override_refuses_what_is_no_assignment(assignment: str) -> None:
     with pytest.raises(SettingError, match="--set must"):
