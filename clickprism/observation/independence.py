@@ -7,7 +7,7 @@ there is. Equation numbers are those of InfoRank (Jin et al. 2024); `docs/indepe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, final, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -180,53 +180,81 @@ def history(joint: ArrayLike) -> History:
 @final
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """How relevance and observation go together in simulated truth, one cell a document and position or a position.
+    """How relevance and observation go together in simulated truth, one 2x2 table a document and position.
 
-    Attributes:
-        shown: impressions of the cell, [cells].
-        r1: the share that attracted among what was seen; NaN where nothing was.
-        r0: the same among what was not seen.
-        o: the share that was seen.
-        information: the mutual information of these shares; 0 where r1 or r0 is NaN.
+    Counts of impressions, each [tables]: in all, of what was seen, of what attracts, of both. What is estimated from
+    few of them is noise: Delta-CI of the shares is far from 0 where the truth is 0, so there is a test.
     """
 
     shown: Int64
-    r1: Float64
-    r0: Float64
-    o: Float64
-    information: Float64
+    seen: Int64
+    liked: Int64
+    both: Int64
 
     @property
-    def statistic(self) -> float:
-        """2 n I summed over the cells: where independence holds, about chi-squared with `freedom` (Wilks 1938)."""
-        return float(2 * (self.shown * self.information).sum())
+    def r1(self) -> Float64:
+        """The share that attracted of what was seen; NaN where nothing was, [tables]."""
+        return self.both / np.where(self.seen > 0, self.seen, np.nan)
 
     @property
-    def freedom(self) -> int:
-        """The cells that can show a dependence: neither event always or never happened."""
-        rate = np.where(np.isnan(self.r1), 0, self.r1 * self.o) + np.where(np.isnan(self.r0), 0, self.r0 * (1 - self.o))
-        return int(((self.o > 0) & (self.o < 1) & (rate > 0) & (rate < 1)).sum())
+    def r0(self) -> Float64:
+        """The share that attracted of what was not seen; NaN where all was, [tables]."""
+        unseen = self.shown - self.seen
+        return (self.liked - self.both) / np.where(unseen > 0, unseen, np.nan)
 
     @property
-    def p_value(self) -> float:
-        """How likely a dependence as large is by chance, by the likelihood-ratio test; 1 where no cell can show one."""
-        from scipy.stats import chi2
+    def o(self) -> Float64:
+        """The share that was seen, [tables]."""
+        return self.seen / np.maximum(self.shown, 1)
 
-        return float(chi2.sf(self.statistic, self.freedom)) if self.freedom else 1.0
+    @property
+    def information(self) -> Float64:
+        """The mutual information of these shares; 0 where all or nothing was seen, [tables]."""
+        return mutual_information(np.nan_to_num(self.r1), np.nan_to_num(self.r0), self.o)
 
-    def plain(self) -> dict[str, Any]:
-        """The figures that JSON can hold: means over impressions."""
-        gap = np.abs(self.r1 - self.r0)
-        known = ~np.isnan(gap)
-        mean = float(np.average(gap[known], weights=self.shown[known])) if known.any() else None
-        information = float(np.average(self.information, weights=self.shown)) if len(self.shown) else 0.0
+    @property
+    def difference(self) -> float:
+        """The mean of r1 - r0, sign and all, weighted by n o (1 - o): about 0 where R and O are independent."""
+        weight = self.shown * self.o * (1 - self.o)
+        gap = np.where(weight > 0, self.r1 - self.r0, 0.0)
+        return float(weight @ gap / weight.sum()) if weight.any() else 0.0
+
+    @property
+    def test(self) -> tuple[float, float, float]:
+        """A test of independence in every table: sum of squared deviations, its expectation, and the p-value.
+
+        Given how often each happened, `both` is hypergeometric if they are independent. The squares of its standardised
+        deviations have mean 1 each, exactly; their sum is compared with a gamma distribution of the same mean and
+        variance, a chi-squared one where counts are large. Tables of fewer than four impressions, or where one of the
+        two always or never happened, cannot show anything and are left out.
+        """
+        from scipy.stats import gamma
+
+        unseen, disliked = self.shown - self.seen, self.shown - self.liked
+        some = (self.shown >= 4) & (np.minimum(np.minimum(self.seen, unseen), np.minimum(self.liked, disliked)) > 0)
+        n, seen, liked, both = (
+            counts[some].astype(np.float64) for counts in (self.shown, self.seen, self.liked, self.both)
+        )
+        if not len(n):
+            return 0.0, 0.0, 1.0
+        sizes = seen * (n - seen) * liked * (n - liked)
+        squares = (both - seen * liked / n) ** 2 * n**2 * (n - 1) / sizes
+        inner = n * (n + 1) - 6 * liked * (n - liked) - 6 * seen * (n - seen)
+        excess = ((n - 1) * n**2 * inner / sizes + 6 * (5 * n - 6)) / ((n - 2) * (n - 3))
+        mean, variance = float(len(n)), float((2 + excess).sum())
+        total = float(squares.sum())
+        return total, mean, float(gamma.sf(total, mean**2 / variance, scale=variance / mean))
+
+    def plain(self) -> dict[str, float]:
+        """The figures by name."""
+        statistic, expected, p_value = self.test
         return {
-            "cells": len(self.shown),
-            "delta_ci": mean,
-            "information": information,
-            "statistic": self.statistic,
-            "freedom": self.freedom,
-            "p_value": self.p_value,
+            "tables": len(self.shown),
+            "difference": self.difference,
+            "information": float(self.shown @ self.information / max(self.shown.sum(), 1)),
+            "statistic": statistic,
+            "expected": expected,
+            "p_value": p_value,
         }
 
 
@@ -256,12 +284,7 @@ def observed(simulation: Simulation, *, by: By = "document") -> Observed:
         raise DataError(
             "more attracted unseen than were unseen", remedy="Use users who click all that they see and like"
         )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        r1, r0, o = both / seen, (liked - both) / (shown - seen), seen / np.maximum(shown, 1)
-    known = ~(np.isnan(r1) | np.isnan(r0))
-    information = np.zeros(len(shown))
-    information[known] = mutual_information(r1[known], r0[known], o[known])
-    return Observed(shown, r1, r0, o, information)
+    return Observed(shown, seen, liked, both)
 
 
 def _excess(given: Float64, marginal: Float64, change: Float64) -> Float64:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import gamma, hypergeom, kstest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.observation.independence import (
+    Observed,
     delta_ci,
     history,
     largest_delta_ci,
@@ -20,7 +22,7 @@ from clickprism.observation.independence import (
     risks,
     statements,
 )
-from clickprism.types import Float64, JudgedLists, Lists, Simulation, Truth
+from clickprism.types import Clicks, Float64, JudgedLists, Lists, Simulation, Truth
 from clickprism.users.base import User
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.logs import SimulationSettings, simulate
@@ -208,28 +210,82 @@ def simulated(user: User) -> Simulation:
 def test_simulated_users_see_and_like_independently_given_document_and_position(user: User) -> None:
     """All three, UBM and CCM too: whether a document is seen depends on those above it, not on its own attraction."""
     found = observed(simulated(user))
-    assert found.freedom >= 12
-    assert 0.001 < found.p_value < 0.999
-    assert found.statistic < found.freedom + 4 * np.sqrt(2 * found.freedom)
+    assert found.test[1] >= 12
+    assert 0.001 < found.test[2] < 0.999
+    assert abs(found.difference) < 0.01
 
 
 def test_given_the_position_only_cascades_are_dependent_and_pbm_is_not() -> None:
-    assert observed(simulated(PositionUser()), by="position").p_value > 0.001
+    assert observed(simulated(PositionUser()), by="position").test[2] > 0.001
     for user in (BrowsingUser(), ClickChainUser.informational()):
-        assert observed(simulated(user), by="position").p_value < 1e-9
+        assert observed(simulated(user), by="position").test[2] < 1e-9
+
+
+def test_the_test_of_independence_is_fair_where_counts_are_small() -> None:
+    rng = np.random.default_rng(0)
+    values = []
+    for _ in range(400):
+        shown = rng.integers(4, 9, 60)
+        seen, liked = rng.integers(1, shown), rng.integers(1, shown)
+        values.append(Observed(shown, seen, liked, rng.hypergeometric(liked, shown - liked, seen)).test[2])
+    assert kstest(values, "uniform").pvalue > 0.001
+    assert np.mean(np.array(values) < 0.05) < 0.09
+
+
+def test_the_moments_of_the_test_are_those_of_the_hypergeometric_distribution() -> None:
+    shown, seen, liked = 9, 4, 3
+    both = np.arange(max(0, seen + liked - shown), min(seen, liked) + 1)
+    chance = hypergeom.pmf(both, shown, liked, seen)
+    squares = (both - seen * liked / shown) ** 2 / hypergeom.var(shown, liked, seen)
+    assert chance @ squares == pytest.approx(1)
+    variance = chance @ squares**2 - 1
+    total, mean, p_value = Observed(*(np.array([each]) for each in (shown, seen, liked, 3))).test
+    assert mean == 1
+    assert total == pytest.approx(squares[-1])
+    assert p_value == pytest.approx(gamma.sf(squares[-1], 1 / variance, scale=variance))
 
 
 def test_observed_counts_by_hand() -> None:
     judged = JudgedLists(
         Lists(np.zeros((1, 1), np.float32), np.array([0, 1]), np.array(["q"])), np.array([1], np.int32)
     )
-    clicks = simulate(judged, PositionUser(), sessions=10, seed=0, scores=np.zeros(1)).clicks
-    clicks = type(clicks)(clicks.lists, clicks.offsets, clicks.rows, clicks.positions, np.array([3]), np.array([10]))
-    found = observed(Simulation(clicks, Truth(np.array([6]), np.array([4]))))
+    one = np.array([1])
+    clicks = Clicks(judged.lists, np.array([0, 1]), one - 1, one.astype(np.int32), np.array([3]), np.array([10]))
+    truth = Truth(np.array([6]), np.array([4]))
+    found = observed(Simulation(clicks, truth))
     assert (found.r1[0], found.r0[0], found.o[0]) == (0.5, 0.25, 0.6)
-    assert found.plain()["delta_ci"] == 0.25
-    assert found.statistic == pytest.approx(20 * float(by_definition(0.5, 0.25, 0.6)))
+    assert found.plain()["difference"] == pytest.approx(0.25)
+    assert found.plain()["information"] == pytest.approx(float(by_definition(0.5, 0.25, 0.6)))
     with pytest.raises(SettingError, match="document, position"):
-        observed(Simulation(clicks, Truth(np.array([6]), np.array([4]))), by="list")  # type: ignore[arg-type]
+        observed(Simulation(clicks, truth), by="list")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="trust"):
         observed(Simulation(clicks, Truth(np.array([2]), np.array([4]))))
+    nothing = Observed(*(np.array([each]) for each in (5, 5, 2, 2)))
+    assert nothing.test == (0.0, 0.0, 1.0)
+    assert nothing.difference == 0
+    assert nothing.information.tolist() == [0]
+
+
+def test_proposition_2_on_simulated_clicks() -> None:
+    """Of a constant guess: the printed risk is off by mean((1 / o - 1) Delta(f, 0)), the corrected one by nothing."""
+    simulation = simulated(PositionUser())
+    clicks, truth = simulation.clicks, simulation.truth
+    seen = simulation.observation[clicks.positions - 1]
+    one, zero = -np.log(0.3), -np.log(0.7)
+    shown, hits, liked = clicks.list_impressions, clicks.clicks, truth.attracted
+    n = shown.sum()
+    ideal = (liked * one + (shown - liked) * zero).sum() / n
+    printed = ((hits * one + (shown - hits) * zero) / seen).sum() / n
+    corrected = (hits / seen * one + (shown - hits / seen) * zero).sum() / n
+    assert corrected == pytest.approx(ideal, abs=0.005)
+    surplus = (shown * (1 / seen - 1) * zero).sum() / n
+    assert surplus > 0.5
+    assert printed - ideal == pytest.approx(surplus, abs=0.005)
+
+
+def test_clicks_do_not_know_the_relevance_of_what_was_not_seen() -> None:
+    r1, o = 0.8, 0.4
+    for r0 in (0.0, 0.8, 1.0):  # Delta-CI .8, 0 and .2: the same clicks, by the chain rule P(R, O) = P(R | O) P(O)
+        joint = {(1, 1): r1 * o, (0, 1): (1 - r1) * o, (1, 0): r0 * (1 - o), (0, 0): (1 - r0) * (1 - o)}
+        assert sum(joint.values()) == pytest.approx(1)
+        assert joint[1, 1] == pytest.approx(0.32)
