@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from clickprism.data.items import items_of
     from clickprism.data.letor import read_letor
     from clickprism.data.recipes import load
     from clickprism.data.sessions import read_sessions
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from clickprism.debias.labels import Labels
     from clickprism.errors import ClickprismError
     from clickprism.evaluation.compare import compare
+    from clickprism.evaluation.curves import by_position, exposure_shares
     from clickprism.evaluation.measures import evaluate
     from clickprism.experiment import ExperimentSettings, compare_methods, judged_validation
     from clickprism.model import Model
@@ -55,12 +57,15 @@ _HOMES = {
     "Simulation": "types",
     "SimulationSettings": "users.logs",
     "SyntheticSettings": "data.synthetic",
+    "by_position": "evaluation.curves",
     "compare": "evaluation.compare",
     "compare_methods": "experiment",
     "estimate_curves": "observation.estimate",
     "evaluate": "evaluation.measures",
+    "exposure_shares": "evaluation.curves",
     "fit": "training.fit",
     "ideal_clicks": "users.ideal",
+    "items_of": "data.items",
     "judged_validation": "experiment",
     "load": "data.recipes",
     "method": "debias",
@@ -91,12 +96,15 @@ __all__ = [
     "SimulationSettings",
     "SyntheticSettings",
     "__version__",
+    "by_position",
     "compare",
     "compare_methods",
     "estimate_curves",
     "evaluate",
+    "exposure_shares",
     "fit",
     "ideal_clicks",
+    "items_of",
     "judged_validation",
     "load",
     "method",
