@@ -1,0 +1,1 @@
+"""What every paper that is run again shares: runs as files, processes, clocks, rows, expected figures, the page."""

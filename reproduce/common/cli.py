@@ -1,0 +1,82 @@
+"""What the commands of all papers share: options, exit codes, and how lists of words are read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from clickprism.errors import ClickprismError, SettingError
+
+INTERRUPTED = 130
+
+
+def guarded(call: Callable[[], Any]) -> int:
+    """Call, and return the exit code that clickprism has for how it went."""
+    try:
+        call()
+    except ClickprismError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def options(name: str, description: str | None, *, data: Sequence[str], full: str) -> argparse.ArgumentParser:
+    """A parser with the options that every paper has; `full` says what its full size is."""
+    made = argparse.ArgumentParser(prog=f"python -m reproduce.{name}", description=description)
+    size = made.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="everything at a reduced size, in ten minutes on two cores")
+    size.add_argument("--full", action="store_true", help=f"{full}; says beforehand how long it takes")
+    made.add_argument("--data", choices=data, default="embedded", help="what is ranked (default: %(default)s)")
+    made.add_argument("--folder", type=Path, help="where the files of the data are, unless embedded")
+    made.add_argument("--out", type=Path, default=Path("out"), help="where runs and results go (default: %(default)s)")
+    made.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (default: %(default)s)")
+    made.add_argument("--epochs", type=int, help="passes over the ranked lists")
+    made.add_argument("--seeds", help="which seeds, such as 0,1,2, instead of those of the size")
+    made.add_argument("--dry-run", action="store_true", help="only say how many runs there are and how long they take")
+    made.add_argument(
+        "--write-expected", action="store_true", help=f"fill our figures into reproduce/{name}/expected.csv"
+    )
+    made.add_argument("--json", action="store_true", help="print the rows of summary.json instead of a table")
+    return made
+
+
+def size_name(given: argparse.Namespace) -> str:
+    """The size that was asked for; what all papers check of their options is checked."""
+    if given.data != "embedded" and given.folder is None:
+        raise SettingError("folder", None, f"say where the files of {given.data} are")
+    if given.jobs < 1:
+        raise SettingError("jobs", given.jobs, "be at least 1")
+    if given.epochs is not None and given.epochs < 1:
+        raise SettingError("epochs", given.epochs, "be at least 1")
+    return "quick" if given.quick else "full" if given.full else "standard"
+
+
+def words(field: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
+    """Words with commas between, all of them known.
+
+    >>> words("users", "ubm,pbm", ["pbm", "ubm", "ccm"])
+    ('ubm', 'pbm')
+    """
+    names = tuple(word for word in (text or "").split(",") if word)
+    if unknown := [name for name in names if name not in known]:
+        raise SettingError(field, unknown[0], f"be among {', '.join(known)}")
+    return names
+
+
+def whole_numbers(field: str, text: str) -> tuple[int, ...]:
+    """Different whole numbers with commas between.
+
+    >>> whole_numbers("seeds", "3,4")
+    (3, 4)
+    """
+    several = text.split(",")
+    if not all(word.isdecimal() for word in several) or len({int(word) for word in several}) < len(several):
+        raise SettingError(field, text, "be different whole numbers from 0 on, with commas between")
+    return tuple(map(int, several))

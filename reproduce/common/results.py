@@ -1,0 +1,97 @@
+"""From runs to figures: means with their errors over draws, and whether a difference is real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import isnan, nan, sqrt
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clickprism.types import Float64
+from reproduce.common.files import Run, read
+
+
+def mark_of(difference: float, p_value: float, *, higher_is_better: bool = True) -> str:
+    """+ or - for p below .05, ++ or -- for p below .005; + is better.
+
+    >>> mark_of(0.01, 0.001), mark_of(0.01, 0.03, higher_is_better=False), mark_of(0.01, 0.2)
+    ('++', '-', '')
+    """
+    if isnan(p_value) or p_value >= 0.05 or difference == 0:
+        return ""
+    sign = "+" if (difference > 0) == higher_is_better else "-"
+    return sign * (2 if p_value < 0.005 else 1)
+
+
+def mean_of(values: Float64) -> tuple[float, float | None]:
+    """The mean, and its standard error where there are two values or more."""
+    error = float(values.std(ddof=1) / sqrt(len(values))) if len(values) > 1 else None
+    return float(values.mean()), error
+
+
+class Ends(NamedTuple):
+    """The ends of an interval; none where there is one draw."""
+
+    low: float | None
+    high: float | None
+
+
+def t_interval(values: Float64, confidence: float = 0.95) -> Ends:
+    """Student's interval for the mean over draws.
+
+    >>> [round(end, 4) for end in t_interval(np.array([1.0, 2.0, 3.0]))]  # 2 -+ 4.3027 / sqrt(3)
+    [-0.4841, 4.4841]
+    """
+    from scipy.special import stdtrit
+
+    mean, error = mean_of(values)
+    if error is None:
+        return Ends(None, None)
+    half = float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
+    return Ends(mean - half, mean + half)
+
+
+def common(one: Float64, other: Float64) -> tuple[Float64, Float64]:
+    """Both over the seeds that both have: the first ones."""
+    seeds = min(len(one), len(other))
+    return one[:seeds], other[:seeds]
+
+
+class Store:
+    """The results of runs, read once and averaged as they are asked for; runs go seed by seed, in each fold by fold."""
+
+    def __init__(self, out: Path, *, folds: int) -> None:
+        self.out, self.folds = out, folds
+        self._read: dict[str, dict[str, Any] | None] = {}
+
+    def result(self, run: Run) -> dict[str, Any] | None:
+        """What a run came to, if it was done."""
+        if run.key not in self._read:
+            self._read[run.key] = read(run, self.out)
+        return self._read[run.key]
+
+    def found(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
+        """The results of those that were done."""
+        return [result for run in runs if (result := self.result(run)) is not None]
+
+    def all_done(self, runs: Sequence[Run]) -> bool:
+        """Whether none is missing."""
+        return all(self.result(run) is not None for run in runs)
+
+    def by_seed(self, results: Sequence[Mapping[str, Any]], measure: str, epoch: str = "clicks") -> Float64:
+        """The mean over queries and folds, [seeds]."""
+        return self.fold_means([result[epoch][measure] for result in results])
+
+    def fold_means(self, values: Sequence[float]) -> Float64:
+        """Values of runs, averaged over folds, [seeds]."""
+        means: Float64 = np.array(values, dtype=np.float64).reshape(-1, self.folds).mean(axis=1)
+        return means
+
+    def by_query(self, results: Sequence[Mapping[str, Any]], measure: str, epoch: str = "clicks") -> Float64:
+        """Query by query, those of all folds in a row, [seeds, queries]."""
+        values = [[nan if v is None else v for v in result["queries"][epoch][measure]] for result in results]
+        rows = [[*chain(*values[i : i + self.folds])] for i in range(0, len(values), self.folds)]
+        return np.array(rows, dtype=np.float64)

@@ -1,0 +1,302 @@
+"""The figures of the paper, and those that show whether they can be trusted: the plateau, the claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clickprism.evaluation.plots import INK, styled
+from reproduce.common.figures import Look, draws_of, panels_of
+from reproduce.inforank.config import CANDIDATES, CLAIMS, DEPENDENCE, LEADING
+from reproduce.inforank.plan import case
+from reproduce.inforank.rows import AFTER, EXPOSED, GAP, Results, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LOOKS = {
+    "grades": Look(INK, "", "--"),
+    "labels": Look(INK, "h", ":"),
+    "inforank": Look("#d64550", "o"),
+    "inforank-": Look("#d64550", "s", "--"),
+    "inforank_paper": Look("#0f9d76", "D"),
+    "inforank_paper-": Look("#0f9d76", "v", "--"),
+    "dla": Look("#1f7fc4", "X"),
+    "regression_em": Look("#c767a3", "P"),
+    "pal": Look("#7a6ff0", "^"),
+    "randomization": Look("#b8860b", "v"),
+    "click": Look("#d9660a", "s"),
+}
+HATCHES = ("", "//", "..", "xx")
+NAMES = {"attention": "attention ranker", "mlp": "MLP ranker", "lambdamart": "LambdaMART"}
+WIDTH, LEGEND = 3.1, 2.2  # inches of a panel, and of the legend beside them
+
+
+def figures_of(results: Results, rows: Sequence[Row]) -> dict[str, tuple[str, Figure]]:
+    """Caption and figure by file name, of all that there are rows for."""
+    drawn: dict[str, tuple[str, Figure]] = {}
+    for ranker in results.plan.size.rankers:
+        mine = [row for row in rows if row.ranker == ranker]
+        what = f"{results.plan.data} data, {NAMES[ranker]}"
+        for name, text, draw in (
+            ("figure_3", "Figure 3: mean position after re-ranking, by item frequency and by position before", moves),
+            ("figure_4", "Figure 4: Delta-CI with and without the mutual information, by user model", dependence),
+            ("figure_5_left", "Figure 5, left: share of the top ten places by popularity of the item", shares),
+            ("figure_5_right", f"Figure 5, right: {LEADING} and Delta-CI by η", by_eta),
+            ("figure_6", f"Figure 6: {LEADING} as position bias grows to the right", by_severity),
+            ("figure_7", f"Figure 7: {LEADING} by share of the training queries", by_amount),
+            ("claims", f"Differences in {LEADING} with 95 % intervals over draws", claimed),
+        ):
+            part = [row for row in mine if row.table.startswith(name.replace("_", " "))]
+            if part:
+                drawn[f"{name}_{ranker}"] = f"{text} ({what})", draw(part)
+        if (figure := plateaus(results, ranker)) is not None:
+            text = f"Validation {LEADING} over training, means over draws: who has reached a plateau"
+            drawn[f"plateau_{ranker}"] = f"{text} ({what})", figure
+    return drawn
+
+
+def _title(label: str) -> str:
+    return "the labels themselves" if label == "grades" else CANDIDATES[label].title
+
+
+def _lines(axes: Axes, rows: Sequence[Row], *, titled: bool) -> None:
+    """A line a method, with a band of its standard error."""
+    most = max(row.seeds for row in rows)
+    for label in [label for label in LOOKS if any(row.method == label for row in rows)]:
+        mine = sorted((row for row in rows if row.method == label), key=lambda row: row.at or 0.0)
+        x, y = np.array([row.at for row in mine]), np.array([row.mean for row in mine])
+        look = LOOKS[label]
+        title = _title(label) + draws_of(min(row.seeds for row in mine), most) if titled else None
+        axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.line, label=title, linewidth=1.6, ms=5)
+        errors = np.array([row.se or 0.0 for row in mine])
+        axes.fill_between(x, y - errors, y + errors, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def _grid(columns: Sequence[str], *, lines: int = 1, height: float = 3.4) -> tuple[Figure, list[Axes]]:
+    return panels_of(WIDTH * len(columns) + LEGEND, height * lines, lines, len(columns))
+
+
+def _users(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row.user for row in rows))
+
+
+def _legend(figure: Figure) -> None:
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, labelcolor=INK)
+
+
+@styled
+def moves(rows: Sequence[Row]) -> Figure:
+    """Figure 3: a column a user model, by frequency above, by position below."""
+    users = _users(rows)
+    figure, panels = _grid(users, lines=2, height=3.1)
+    for line, (name, label) in enumerate(
+        (("figure 3 left", "relative frequency of the item"), ("figure 3 right", "position before"))
+    ):
+        for column, user in enumerate(users):
+            axes = panels[line * len(users) + column]
+            mine = [row for row in rows if row.table == name and row.user == user and row.measure == AFTER]
+            if mine:
+                _lines(axes, mine, titled=line == column == 0)
+            axes.set_xlabel(label)
+            axes.set_ylabel("mean position after" if column == 0 else "")
+            if name == "figure 3 right":
+                axes.set_xticks(range(1, 11))
+            else:
+                axes.set_title(user.upper(), fontsize=10)
+    _legend(figure)
+    return figure
+
+
+@styled
+def dependence(rows: Sequence[Row]) -> Figure:
+    """Figure 4: bars by user model."""
+    figure, (axes,) = panels_of(6.4, 3.6)
+    users = _users(rows)
+    labels = [label for label in DEPENDENCE if any(row.method == label for row in rows)]
+    width = 0.8 / len(labels)
+    for place, label in enumerate(labels):
+        mine = {row.user: row for row in rows if row.method == label}
+        known = [user for user in users if user in mine]
+        x = [users.index(user) + width * (place - (len(labels) - 1) / 2) for user in known]
+        axes.bar(
+            x,
+            [mine[user].mean for user in known],
+            width=0.92 * width,
+            yerr=[mine[user].se or 0.0 for user in known],
+            color=LOOKS[label].colour,
+            alpha=1.0 if not label.endswith("-") else 0.45,
+            hatch=HATCHES[place % len(HATCHES)],
+            edgecolor="#ffffff",
+            error_kw={"ecolor": INK, "capsize": 2, "lw": 1},
+            label=CANDIDATES[label].title + draws_of(min(r.seeds for r in mine.values()), max(r.seeds for r in rows)),
+        )
+    axes.set_xticks(range(len(users)), [user.upper() for user in users])
+    axes.set_ylabel("Delta-CI")
+    axes.grid(visible=False, axis="x")
+    _legend(figure)
+    return figure
+
+
+@styled
+def shares(rows: Sequence[Row]) -> Figure:
+    """Figure 5, left: groups of items from the least to the most clicked."""
+    users = _users(rows)
+    figure, panels = _grid(users)
+    for axes, user in zip(panels, users, strict=True):
+        mine = [row for row in rows if row.user == user and row.measure == EXPOSED]
+        if mine:
+            ranked = _numbered(mine)
+            _lines(axes, ranked, titled=axes is panels[0])
+            axes.set_xticks(sorted({row.at for row in ranked if row.at is not None}))
+        axes.set_title(user.upper(), fontsize=10)
+        axes.set_xlabel("group of items, least clicked first")
+    panels[0].set_ylabel("share of the top ten places")
+    _legend(figure)
+    return figure
+
+
+def _numbered(rows: Sequence[Row]) -> list[Row]:
+    """The rows with the number of the group in place of its popularity, in which draws differ."""
+    result = []
+    for label in dict.fromkeys(row.method for row in rows):
+        mine = sorted((row for row in rows if row.method == label), key=lambda row: row.at or 0.0)
+        result += [replace(row, at=place + 1.0) for place, row in enumerate(mine)]
+    return result
+
+
+@styled
+def by_eta(rows: Sequence[Row]) -> Figure:
+    """Figure 5, right: nDCG above, Delta-CI below."""
+    users = _users(rows)
+    figure, panels = _grid(users, lines=2, height=2.7)
+    for line, measure in enumerate((LEADING, GAP)):
+        for column, user in enumerate(users):
+            axes = panels[line * len(users) + column]
+            mine = [row for row in rows if row.measure == measure and row.user == user]
+            joined = [_joined(row) for row in mine]
+            if joined:
+                _lines(axes, joined, titled=line == column == 0)
+                axes.set_xticks(sorted({row.at for row in joined if row.at is not None}))
+            axes.set_xlabel("η" if line else "")
+            axes.set_ylabel(measure if column == 0 else "")
+            if not line:
+                axes.set_title(user.upper(), fontsize=10)
+    _legend(figure)
+    return figure
+
+
+def _joined(row: Row) -> Row:
+    """InfoRank- is InfoRank at eta = 0: one line."""
+    return replace(row, method=row.method.removesuffix("-"))
+
+
+@styled
+def by_severity(rows: Sequence[Row]) -> Figure:
+    """Figure 6: PBM by tau, CCM by gamma_1."""
+    users = _users(rows)
+    figure, panels = _grid(users, height=3.6)
+    for axes, user in zip(panels, users, strict=True):
+        mine = [row for row in rows if row.user == user]
+        _lines(axes, mine, titled=axes is panels[0])
+        axes.set_xticks(sorted({row.at for row in mine if row.at is not None}))
+        axes.set_title(user.upper(), fontsize=10)
+        axes.set_xlabel("τ" if user == "pbm" else "γ₁, falling")
+        if user == "ccm":
+            axes.invert_xaxis()
+    panels[0].set_ylabel(LEADING)
+    _legend(figure)
+    return figure
+
+
+@styled
+def by_amount(rows: Sequence[Row]) -> Figure:
+    """Figure 7."""
+    users = _users(rows)
+    figure, panels = _grid(users)
+    for axes, user in zip(panels, users, strict=True):
+        mine = [row for row in rows if row.user == user]
+        _lines(axes, mine, titled=axes is panels[0])
+        axes.set_xticks(sorted({row.at for row in mine if row.at is not None}))
+        axes.xaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
+        axes.set_title(user.upper(), fontsize=10)
+        axes.set_xlabel("share of the training queries")
+    panels[0].set_ylabel(LEADING)
+    _legend(figure)
+    return figure
+
+
+@styled
+def claimed(rows: Sequence[Row]) -> Figure:
+    """Each claimed difference by user model, with Student's interval over draws."""
+    rows = [row for row in rows if row.table == "claims" and row.measure == LEADING]
+    users = _users(rows)
+    pairs = [" - ".join(pair) for pair in CLAIMS if any(row.method == " - ".join(pair) for row in rows)]
+    figure, (axes,) = panels_of(7.4, 0.9 + 0.42 * len(pairs) * max(len(users), 1) * 0.62)
+    axes.axvline(0, color=INK, linewidth=1)
+    step = 0.8 / max(len(users), 1)
+    for shift, user in enumerate(users):
+        look = list(LOOKS.values())[(2, 8, 6)[shift % 3]]
+        mine = {row.method: row for row in rows if row.user == user}
+        known = [pair for pair in pairs if pair in mine]
+        y = [pairs.index(pair) + step * (shift - (len(users) - 1) / 2) for pair in known]
+        means = np.array([mine[pair].mean for pair in known])
+        ends = [(mine[pair].low, mine[pair].high) for pair in known]
+        low = np.array([mean if end[0] is None else end[0] for mean, end in zip(means, ends, strict=True)])
+        high = np.array([mean if end[1] is None else end[1] for mean, end in zip(means, ends, strict=True)])
+        axes.errorbar(
+            means,
+            y,
+            xerr=[means - low, high - means],
+            color=look.colour,
+            marker=look.marker,
+            ms=5,
+            lw=0,
+            elinewidth=1.4,
+            capsize=2,
+            label=user.upper(),
+        )
+    axes.set_yticks(range(len(pairs)), [_pair(pair) for pair in pairs], fontsize=8.5)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"difference in {LEADING}")
+    axes.xaxis.set_major_formatter("{x:+.3f}")
+    _legend(figure)
+    return figure
+
+
+def _pair(pair: str) -> str:
+    return " -\n".join(CANDIDATES[label].title for label in pair.split(" - "))
+
+
+@styled
+def plateaus(results: Results, ranker: str) -> Figure | None:
+    """Validation over training of the claimed methods, a panel a user model."""
+    labels = [label for label in LOOKS if label in CANDIDATES and CANDIDATES[label].claimed]
+    known = results.usual()
+    users = [user for user in results.plan.size.users if any((one.user, one.ranker) == (user, ranker) for one in known)]
+    if not users:
+        return None
+    figure, panels = _grid(users, height=3.6)
+    for axes, user in zip(panels, users, strict=True):
+        for label in labels:
+            one = case(label, ranker, user)
+            several = results.results(one) if one in known else []
+            if not several or not all(result["curve"] for result in several):
+                continue
+            curve = np.mean([result["curve"] for result in several], axis=0)
+            epochs = np.array(several[0]["epochs"], dtype=np.float64)
+            look, title = LOOKS[label], CANDIDATES[label].title if axes is panels[0] else None
+            axes.plot(
+                epochs, curve, color=look.colour, linestyle=look.line, marker=look.marker, ms=3.5, lw=1.4, label=title
+            )
+        axes.set_title(user.upper(), fontsize=10)
+        axes.set_xlabel("epoch")
+    if not any(axes.lines for axes in panels):
+        return None
+    panels[0].set_ylabel(f"validation {LEADING}")
+    _legend(figure)
+    return figure

@@ -1,0 +1,127 @@
+"""Data, users and their log: what all methods of a comparison share, made once in a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import clickprism as cp
+from clickprism.experiment import DataSettings, ExperimentSettings, Log, load_data, simulate_log
+from clickprism.observation.bootstrap import Bootstrap
+from clickprism.observation.estimate import estimate_curve
+from clickprism.observation.randomised import ClickThrough
+from clickprism.users.interventions import Intervention
+from reproduce.common.kept import keep
+from reproduce.inforank.config import USUAL
+
+INFORMATIONAL = {"after_irrelevant": 0.40, "after_relevant": 0.27}  # readers of news, as in the paper
+
+
+@dataclass(frozen=True)
+class World:
+    """A data set, its users and their log.
+
+    Attributes:
+        data: embedded, mq2008, mq2007, yahoo or adressa.
+        fold: of mq2007 and mq2008, else 1.
+        queries: of the embedded data.
+        sessions: of each query.
+        user: pbm, ubm or ccm.
+        bias: tau of PBM, gamma_1 of CCM, None for UBM.
+        seed: of the log, and of all that is trained on it.
+        share: of the training queries whose sessions are learned from.
+    """
+
+    data: str
+    fold: int
+    queries: tuple[int, int, int] | None
+    sessions: int
+    user: str
+    bias: float | None
+    seed: int
+    share: float = 1.0
+
+    @property
+    def whole(self) -> World:
+        """The same with all its queries."""
+        return replace(self, share=1.0)
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is one of the tables: the usual bias, all queries."""
+        return self.bias == USUAL[self.user] and self.share == 1
+
+    def user_settings(self) -> dict[str, Any]:
+        """Of the user model.
+
+        >>> World("embedded", 1, None, 100, "ccm", 0.3, 0).user_settings()
+        {'name': 'ccm', 'after_skip': 0.3}
+        """
+        if self.user == "pbm":
+            return {"name": "pbm", "severity": self.bias}
+        if self.user == "ccm":
+            return {"name": "ccm", "after_skip": self.bias, **(INFORMATIONAL if self.data == "adressa" else {})}
+        return {"name": self.user}
+
+
+def data_settings(world: World, folder: Path | None) -> DataSettings:
+    """Features by quantile into [-1, 1]; of public data, lists without a relevant document are left out."""
+    if world.data == "embedded":
+        train, validation, test = world.queries or (3000, 300, 1000)
+        made = cp.SyntheticSettings(train_queries=train, validation_queries=validation, test_queries=test)
+        return DataSettings(normalise="quantile", synthetic=made)
+    return DataSettings(
+        source=world.data, folder=str(folder), fold=world.fold, normalise="quantile", drop_without_relevant=True
+    )
+
+
+def dataset_of(world: World, folder: Path | None) -> cp.Dataset:
+    """The judged lists."""
+    settings = data_settings(world, folder)
+    dataset: cp.Dataset = keep(("data", repr(settings)), lambda: load_data(settings).dataset)
+    return dataset
+
+
+def made_world(world: World, folder: Path | None) -> tuple[cp.Dataset, Log]:
+    """The judged lists, and the log of all training queries."""
+    dataset = dataset_of(world, folder)
+    log: Log = keep(("log", world.whole), lambda: _simulated(world, dataset, Intervention()))
+    return dataset, log
+
+
+def _simulated(world: World, dataset: cp.Dataset, intervention: Intervention) -> Log:
+    settings = ExperimentSettings(
+        user=world.user_settings(),
+        sessions=world.sessions,
+        simulation=cp.SimulationSettings(frequency="each", merge="pattern", intervention=intervention),
+        methods={"click": {}},
+    )
+    return simulate_log(settings, dataset, seed=world.seed)
+
+
+def learned_from(world: World, log: Log, *, patterns: bool) -> cp.Clicks:
+    """The clicks on this world's share of the queries, merged as far as the method allows.
+
+    The queries of a smaller share are among those of a larger one. The initial ranker is that of all queries.
+    """
+    clicks = log.simulation.clicks
+    if world.share < 1:
+        lists = clicks.lists
+        chosen = np.random.default_rng(world.seed).permutation(len(lists))[: max(1, round(world.share * len(lists)))]
+        clicks = clicks.take(np.isin(lists.list_of[clicks.rows[clicks.offsets[:-1]]], chosen))
+    return clicks if patterns else clicks.merge()
+
+
+def propensities(world: World, folder: Path | None) -> list[float]:
+    """The observation by position, relative to the first: click rates over as many sessions again, lists shuffled."""
+
+    def made() -> list[float]:
+        shuffled = _simulated(world, dataset_of(world, folder), Intervention(kind="shuffle")).simulation.clicks
+        curve = estimate_curve(shuffled.merge(), ClickThrough(), bootstrap=Bootstrap(resamples=0)).values
+        return [float(value) for value in curve]
+
+    known: list[float] = keep(("propensities", world.whole), made)
+    return known
