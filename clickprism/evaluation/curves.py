@@ -41,10 +41,11 @@ class Curve:
         """How far two curves are apart: the mean absolute difference over documents, in positions.
 
         sum_i n_i |a_i - b_i| / sum_i n_i, n_i the documents at point i. 0 if and only if the two agree at every point;
-        a ranking that moves single documents but not the mean of a point is not told apart.
+        a ranking that moves single documents but not the mean of a point is not told apart. NaN without documents.
         """
         _check_same(self, other)
-        return float(np.average(np.abs(self.value - other.value), weights=self.documents))
+        total = float(self.documents.sum())
+        return float(self.documents @ np.abs(self.value - other.value)) / total if total else float("nan")
 
     def plain(self) -> dict[str, Any]:
         """The curve as JSON can hold it."""

@@ -123,6 +123,16 @@ def test_exposure_shares_by_hand() -> None:
         exposure_shares(shown, scores, items, popularity, top=0)
 
 
+@pytest.mark.parametrize("lengths", [(), (0,), (1,), (0, 2, 0)])
+def test_lists_may_be_empty_or_of_one_document(lengths: tuple[int, ...]) -> None:
+    shown = initial_order(lists_of(*lengths), np.zeros(sum(lengths)))
+    items, often = np.arange(sum(lengths)), np.ones(sum(lengths))
+    curve, shares = by_position(shown, often), exposure_shares(shown, often, items, often)
+    assert curve.value.tolist() == by_frequency(shown, often, items, often, bins=1).value.tolist() * max([*lengths, 0])
+    assert shares.value.tolist() == [1.0] * bool(sum(lengths))
+    assert np.isnan(curve.distance(curve)) == (not sum(lengths))
+
+
 def test_groups_keep_equal_values_together_and_none_is_empty() -> None:
     values = np.array([0.0, 0, 0, 0, 0, 0, 1, 2, 3, 3])
     group = groups_of(values, 5)

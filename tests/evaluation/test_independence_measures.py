@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.debias.inforank import InfoRank
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.independence import independence, learner_independence
+from clickprism.rankers.mlp import MLP
 from clickprism.types import Clicks
 
 
@@ -73,3 +75,16 @@ def test_a_learner_is_asked_at_the_positions_of_the_log(clicks: Clicks) -> None:
     assert found.mean == pytest.approx(0.25 * shown[clicks.positions == 1].sum() / shown.sum(), rel=1e-5)
     with pytest.raises(SettingError, match="conditional"):
         learner_independence(torch.nn.Linear(1, 1), clicks)
+
+
+def test_the_learner_of_inforank_can_be_asked(clicks: Clicks) -> None:
+    learner = InfoRank().learner(MLP(hidden=(6, 4)).build(clicks.lists.features.shape[1]), clicks)
+    found = learner_independence(learner, clicks)
+    assert found.mean == found.largest == found.information == 0  # as it starts: relevance does not know observation
+    with torch.no_grad():
+        for weights in learner.parameters():
+            weights += 0.3 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(weights.numel()))
+    moved = learner_independence(learner, clicks)
+    assert 0 < moved.mean < moved.largest < 1
+    assert moved.information > 0
+    assert moved.documents == len(clicks.rows)

@@ -7,10 +7,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import gamma, hypergeom, kstest
 
+from clickprism.debias.information import mutual_information as in_torch
 from clickprism.errors import DataError, SettingError
 from clickprism.observation.independence import (
     Observed,
@@ -289,3 +291,17 @@ def test_clicks_do_not_know_the_relevance_of_what_was_not_seen() -> None:
         joint = {(1, 1): r1 * o, (0, 1): (1 - r1) * o, (1, 0): r0 * (1 - o), (0, 0): (1 - r0) * (1 - o)}
         assert sum(joint.values()) == pytest.approx(1)
         assert joint[1, 1] == pytest.approx(0.32)
+    hard = 1 if o > 0.5 else 0
+    assert {1: r1, 0: 0.2}[hard] * o == pytest.approx(0.08)  # Eq. 12 with the estimated observation, at r0 = .2
+
+
+def test_the_torch_version_agrees() -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(0, 4, (3, 10_000)).clip(-13, 13)
+    odds[1, :5_000] = odds[0, :5_000] + rng.normal(0, 0.01, 5_000)
+    doubles = in_torch(*torch.from_numpy(odds)).numpy()
+    np.testing.assert_allclose(doubles, mutual_information(*odds, logits=True), rtol=1e-6, atol=1e-12)
+    floats = odds.astype(np.float32)
+    singles = in_torch(*torch.from_numpy(floats)).double().numpy()
+    assert (singles >= 0).all()
+    np.testing.assert_allclose(singles, mutual_information(*floats, logits=True), rtol=0.02, atol=2e-7)
