@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from clickprism import __version__
-from clickprism.cli import compare, data, demo, evaluate, observe, simulate, train
+from clickprism.cli import compare, data, demo, evaluate, feedback, observe, simulate, train
 from clickprism.cli.output import fail
 from clickprism.errors import ClickprismError, DataError, missing_extra
 from clickprism.training.processes import alone
@@ -23,7 +23,7 @@ EXIT_CODES = {
     5: "an optional part is not installed",
     INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far",
 }
-ORDER = ["data", "simulate", "observe", "train", "evaluate", "compare", "demo"]
+ORDER = ["data", "simulate", "observe", "train", "evaluate", "compare", "feedback", "demo"]
 
 
 class Commands(TyperGroup):
@@ -63,7 +63,7 @@ app = typer.Typer(
     epilog="Example:\n\nclickprism demo",
 )
 app.add_typer(data.app, name="data")
-for module in (simulate, observe, train, evaluate, compare, demo):
+for module in (simulate, observe, train, evaluate, compare, feedback, demo):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
 
 
@@ -82,5 +82,5 @@ def clickprism(
 ) -> None:
     """A click is relevance times observation; clickprism splits the two."""
     if ctx.invoked_subcommand not in (None, "train"):
-        more = "; --jobs runs several at a time" if ctx.invoked_subcommand == "compare" else ""
+        more = "; --jobs runs several at a time" if ctx.invoked_subcommand in ("compare", "feedback") else ""
         alone(f"clickprism {ctx.invoked_subcommand}", remedy=f"run it without torchrun{more}")

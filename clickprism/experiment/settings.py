@@ -107,6 +107,42 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
+class FeedbackSettings:
+    """The loop of `clickprism feedback`: show, log, retrain, show again.
+
+    Attributes:
+        rounds: how often to retrain.
+        warm: the first so many rounds learn from raw clicks (`click`) whatever the method: the state of a system in
+            which debiasing is then switched on.
+        boost: what the system adds to every ranker's score for popularity, in standard deviations of both within lists;
+            0 shows the ranker's own order.
+        feature: what the ranker sees of an item's past clicks, as a last feature that is refreshed every round: "count"
+            of clicks, "rate" of clicks per exposure, where the method that was last trained says what that is, "none".
+        exploration: the share of sessions that see their list shuffled.
+        log: train on the log of the last "round", or of "all" since the first.
+        worlds: with embedded data, generate it anew for every seed: data.synthetic.seed plus the seed.
+    """
+
+    rounds: int = 6
+    warm: int = 3
+    boost: float = 0.3
+    feature: Literal["count", "rate", "none"] = "count"
+    exploration: float = 0.0
+    log: Literal["round", "all"] = "round"
+    worlds: bool = True
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise SettingError("rounds", self.rounds, "be at least 1")
+        if not 0 <= self.warm < self.rounds:
+            raise SettingError("warm", self.warm, f"be from 0 to {self.rounds - 1}, below rounds")
+        if not 0 <= self.boost < float("inf"):
+            raise SettingError("boost", self.boost, "be 0 or more")
+        if not 0 <= self.exploration <= 1:
+            raise SettingError("exploration", self.exploration, "be from 0 to 1")
+
+
+@dataclass(frozen=True)
 class ExperimentSettings:
     """Every setting of an experiment.
 
@@ -119,6 +155,7 @@ class ExperimentSettings:
         methods: by what: the settings of each method by its name (or by any label, with `name` among the settings).
         fit: how to train.
         evaluation: what is measured.
+        feedback: how rounds follow each other, in `clickprism feedback` only.
         seeds: one run each: another initial ranker, other clicks, other weights at the start.
     """
 
@@ -130,6 +167,7 @@ class ExperimentSettings:
     methods: dict[str, dict[str, Any]] = field(default_factory=lambda: {name: {} for name in DEFAULT_METHODS})
     fit: FitSettings = field(default_factory=FitSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    feedback: FeedbackSettings = field(default_factory=FeedbackSettings)
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
