@@ -83,7 +83,7 @@ def test_the_learner_of_inforank_can_be_asked(clicks: Clicks) -> None:
     assert found.mean == found.largest == found.information == 0  # as it starts: relevance does not know observation
     with torch.no_grad():
         for weights in learner.parameters():
-            weights += 0.3 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(weights.numel()))
+            weights.add_(0.3 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(weights.numel())))
     moved = learner_independence(learner, clicks)
     assert 0 < moved.mean < moved.largest < 1
     assert moved.information > 0
