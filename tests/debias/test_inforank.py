@@ -61,7 +61,7 @@ def test_without_a_change_if_unseen_it_is_pal(clicks: Clicks) -> None:
 
 
 @pytest.mark.parametrize("given", ["smooth", "hard", "observed"])
-@pytest.mark.parametrize("form", [{}, {"observation": "anchored"}, {"observation": "free"}, PAPER])
+@pytest.mark.parametrize("form", [{}, *({"observation": each} for each in ("position", "anchored", "free")), PAPER])
 def test_the_likelihood_by_a_loop(clicks: Clicks, given: str, form: dict[str, Any]) -> None:
     learner, batch = learner_of(clicks, **form | {"given": given}).double(), first(clicks)
     batch = replace(batch, features=batch.features.double())
@@ -97,7 +97,7 @@ def test_an_anchored_observation_is_one_for_all_at_the_first_position(clicks: Cl
     assert logs[:, 1].std() > 0.1
 
 
-@pytest.mark.parametrize("form", [{}, {"observation": "anchored"}, {"observation": "free"}, PAPER])
+@pytest.mark.parametrize("form", [{}, *({"observation": each} for each in ("position", "anchored", "free")), PAPER])
 @pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=(6,))])
 def test_scores_do_not_change_with_the_positions_of_the_log(clicks: Clicks, ranker: Any, form: dict[str, Any]) -> None:
     """The served ranker takes features alone: the same bits, whatever positions a list to be ranked had."""
@@ -106,6 +106,19 @@ def test_scores_do_not_change_with_the_positions_of_the_log(clicks: Clicks, rank
     moved = replace(clicks, positions=clicks.positions + 7)
     assert np.array_equal(model.score(moved.lists), scores)
     assert np.isfinite(scores).all()
+
+
+def test_a_document_bends_the_curve_by_one_factor(clicks: Clicks) -> None:
+    """Log o_k(x) / o_1 = s(x) log o_k / o_1: documents differ by s alone, and never are seen more than surely."""
+    learner = learner_of(clicks).double()
+    logs = learner.log_observation(torch.from_numpy(clicks.lists.features[:50].astype(np.float64)))
+    curve = torch.nn.functional.logsigmoid(learner.curve)
+    ratio = (logs - logs[:, :1])[:, 1:] / (curve - curve[0])[1:]
+    torch.testing.assert_close(ratio, ratio[:, :1].expand_as(ratio), rtol=1e-4, atol=1e-6)
+    assert ratio[:, 0].std() > 0.1
+    with torch.no_grad():
+        learner.curve.copy_(torch.linspace(-2, 9, len(learner.curve)))
+    assert (learner.log_observation(learner.sample.double()) < 0).all()
 
 
 def test_the_information_takes_the_dependence_out() -> None:
@@ -153,7 +166,7 @@ def test_what_was_seen_teaches_the_observation() -> None:
         ({"eta": -1.0}, "eta must be 0 or more"),
         ({"eta": float("nan")}, "eta must be 0 or more"),
         ({"given": "soft"}, "given must be one of smooth, hard, observed"),
-        ({"observation": "all"}, "observation must be one of position, anchored, free"),
+        ({"observation": "all"}, "observation must be one of position, bent, anchored, free"),
         ({"start": 1.0}, "start must be between 0 and 1"),
         ({"observation_rate": 0.0}, "observation_rate must be above 0"),
     ],
@@ -166,17 +179,14 @@ def test_wrong_settings_are_named(wrong: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize("of", ["dla", "pal", "regression_em", "lbd_paper"])
 def test_the_plug_leaves_a_method_alone_that_does_not_depend_on_being_seen(clicks: Clicks, of: Any) -> None:
     """At the start d = 0: every part of the loss is the method's own, and the information is 0."""
-    own, plugged = [], []
+    found: dict[bool, dict[str, float]] = {}
     for method in (Independence(of=of).method(), Independence(of=of)):
         torch.manual_seed(0)
         learner = method.learner(MLP(hidden=(6, 4)).build(clicks.lists.features.shape[1]), clicks)
         torch.manual_seed(1)
-        parts = learner.loss(first(clicks))
-        (own if method.name == of else plugged).append(parts)
-    assert plugged[0].pop("information").item() == 0.0
-    assert {name: part.item() for name, part in plugged[0].items()} == pytest.approx(
-        {name: part.item() for name, part in own[0].items()}
-    )
+        found[method.name == of] = {name: part.item() for name, part in learner.loss(first(clicks)).items()}
+    assert found[False].pop("information") == 0.0
+    assert found[False] == pytest.approx(found[True])
 
 
 def test_the_plug_moves_scores_by_what_relevance_loses(clicks: Clicks) -> None:
@@ -186,7 +196,7 @@ def test_the_plug_moves_scores_by_what_relevance_loses(clicks: Clicks) -> None:
     with torch.no_grad():
         learner.inner.get_parameter("seen").copy_(torch.linspace(3, -3, clicks.max_position))
         before = learner.inner.click_logits(batch)
-        learner.own[-1].bias.fill_(2.0)  # type: ignore[union-attr, operator]
+        learner.own[-1].bias.fill_(2.0)  # type: ignore[operator]
         after, inner = learner.click_logits(batch), learner.inner.click_logits(batch)
     torch.testing.assert_close(inner, before)
     lower = (before - after)[batch.mask]
