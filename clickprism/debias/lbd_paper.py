@@ -13,6 +13,7 @@ from clickprism.debias.document import DocumentLearner, at, on_entries, towered
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.debias.penalty import Form, check, penalised
 from clickprism.errors import SettingError
+from clickprism.rankers.base import Chained
 from clickprism.types import Batch, Clicks, Float64
 
 Trunk = Literal["towers", "shared"]
@@ -134,6 +135,7 @@ class LipschitzBernoulliLearner(DocumentLearner):
             power=settings.power,
             slope=self._slope if settings.bounded or settings.penalised == "observation" else None,
             share=settings.share,
+            by_hand=isinstance(self.ranker, Chained),
         )
         return self._of(self.curve + raw), penalty
 

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from clickprism.debias.jacobian import Walk
 from clickprism.errors import SettingError
@@ -29,6 +30,7 @@ def penalised(
     power: Literal[1, 2] = 2,
     slope: Callable[[Tensor], Tensor] | None = None,
     share: float = 1.0,
+    by_hand: bool = True,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The outputs of a chain and the mean norm of their gradients with respect to the features (Chen et al., 2022).
@@ -56,6 +58,8 @@ def penalised(
         slope: d phi / d z of the outputs z, [documents, outputs], which may depend on other parameters too; None for 1
             everywhere, phi = z.
         share: of the documents that are penalised, drawn without replacement; unbiased for the mean over all.
+        by_hand: walk the layers by hand in all forms but "autograd". If not, autograd computes the same for any layers
+            that treat documents one by one: the forms that draw take one pass back, "chain" one for every output.
         generator: of the draws; torch's own by default.
 
     Returns:
@@ -82,11 +86,8 @@ def penalised(
     count = math.ceil(share * documents)
     order = None if count == documents else torch.randperm(documents, generator=generator)
     x = features if order is None else features.index_select(0, order)
-    if form == "autograd":
-        z, squares = _by_autograd(chain, x, count)
-        penalty = _mean(squares, None if slope is None else slope(z[:count]), power)
-    else:
-        z, penalty = _by_walk(chain, x, count, form=form, power=power, slope=slope, generator=generator)
+    rows = Walk(chain, x, count=count) if by_hand and form != "autograd" else _Graph(chain, x, count)
+    penalty, z = _penalty(rows, count, form=form, power=power, slope=slope, generator=generator), rows.z
     return z if order is None else torch.empty_like(z).index_copy(0, order, z), penalty
 
 
@@ -102,29 +103,27 @@ def check(*, form: str, power: int, share: float) -> None:
         raise SettingError("share", share, "be above 0 and at most 1")
 
 
-def _by_walk(
-    chain: nn.Sequential,
-    features: Tensor,
+def _penalty(
+    rows: Walk | _Graph,
     count: int,
     *,
     form: Form,
     power: int,
     slope: Callable[[Tensor], Tensor] | None,
     generator: torch.Generator | None,
-) -> tuple[Tensor, Tensor]:
-    """The outputs of all documents and the penalty of the first `count` of them, without autograd."""
-    walk = Walk(chain, features, count=count)
-    outputs = walk.z.shape[1]
-    slopes = None if slope is None else slope(walk.z[:count])
-    if form == "chain":
-        return walk.z, _mean(walk.squares(), slopes, power)
+) -> Tensor:
+    """The penalty of the first `count` documents."""
+    outputs = rows.z.shape[1]
+    slopes = None if slope is None else slope(rows.z[:count])
+    if form in {"chain", "autograd"}:
+        return _mean(rows.squares(), slopes, power)
     if form == "projection":
-        signs = torch.randint(2, (count, outputs), generator=generator).to(features).mul_(2).sub_(1)
-        return walk.z, walk.squares(signs if slopes is None else signs * slopes).mean() / outputs
+        signs = torch.randint(2, (count, outputs), generator=generator).to(rows.z).mul_(2).sub_(1)
+        return rows.squares(signs if slopes is None else signs * slopes).mean() / outputs
     drawn = torch.randperm(count, generator=generator).add_(torch.randint(outputs, (), generator=generator))
     drawn.remainder_(outputs)
     slopes = None if slopes is None else slopes.gather(1, drawn[:, None]).squeeze(1)
-    return walk.z, _mean(walk.squares(drawn), slopes, power)
+    return _mean(rows.squares(drawn), slopes, power)
 
 
 def _mean(squares: Tensor, slopes: Tensor | None, power: int) -> Tensor:
@@ -134,11 +133,25 @@ def _mean(squares: Tensor, slopes: Tensor | None, power: int) -> Tensor:
     return (squares if power == 2 else (squares + TINY).sqrt()).mean()
 
 
-def _by_autograd(chain: nn.Sequential, features: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The outputs of all documents and |dz / dx|^2 of the first `count`, [count, outputs]."""
-    with torch.enable_grad():
-        x = features.clone().requires_grad_()
-        z: Tensor = chain(x)
-        columns = z[:count].unbind(-1)
-        rows = [torch.autograd.grad(column.sum(), x, create_graph=True)[0][:count] for column in columns]
-    return z, torch.stack([row.square().sum(-1) for row in rows], -1)
+class _Graph:
+    """What `Walk` does, by autograd: `z` and `squares` are as there."""
+
+    def __init__(self, chain: nn.Sequential, features: Tensor, count: int) -> None:
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # the others can be differentiated once only
+            self._x = features.clone().requires_grad_()
+            self.z: Tensor = chain(self._x)
+            self._outputs = self.z[:count]
+
+    def squares(self, drawn: Tensor | None = None) -> Tensor:
+        """The squared norms of rows of dz/dx, [count] or, of all rows, [count, outputs]."""
+        if drawn is None:
+            return torch.stack([self._squares(column) for column in self._outputs.unbind(-1)], -1)
+        if drawn.is_floating_point():
+            return self._squares(self._outputs, drawn)
+        return self._squares(self._outputs.gather(1, drawn[:, None]))
+
+    def _squares(self, outputs: Tensor, factors: Tensor | None = None) -> Tensor:
+        factors = torch.ones_like(outputs) if factors is None else factors
+        with torch.enable_grad():
+            (rows,) = torch.autograd.grad(outputs, self._x, factors, create_graph=True)
+        return rows[: len(outputs)].square().sum(-1)

@@ -5,5 +5,6 @@ from typing import Final
 RANKERS: Final[dict[str, str]] = {
     "linear": "clickprism.rankers.linear:Linear",
     "mlp": "clickprism.rankers.mlp:MLP",
+    "attention": "clickprism.rankers.attention:Attention",
     "lambdamart": "clickprism.rankers.lambdamart:LambdaMART",
 }

@@ -1,0 +1,233 @@
+"""The attention ranker of InfoRank: which features matter together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Final, Literal, final, get_args
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from clickprism.errors import SettingError
+from clickprism.rankers.tokens import Tokens
+
+Form = Literal["residual", "paper"]
+MOST_CODES: Final = 2**24  # whole numbers up to here are exact in float32
+CHUNK: Final = 1024
+
+
+@final
+@dataclass(frozen=True)
+class Attention:
+    """Multi-head attention over the features of a document, pooled, and a network on top (InfoRank, Eqs. 8-11).
+
+    beta_ij = (x_i W_T) . (x_j W_S),  alpha_ij = softmax_j(beta_ij / temperature),  u_i = sum_j alpha_ij x_j W_C
+
+    in every head, with x_i the token of feature i (`Tokens`). Then, by `form`:
+
+    "residual": omega_i = norm(x_i + W_q [u_i of all heads] + b_q)
+                p = elu(1/N sum_i w_i tanh(W_p omega_i + b_p) + V x + b)
+    "paper":    omega_i = sigmoid(W_q mean over heads of u_i + b_q)
+                p = 1/N sum_i w tanh(W_p omega_i + b_p)
+
+    The paper's pooling weighs all features alike, so that which feature said what is lost; the default has weights w_i
+    for each, and ways around the attention for the tokens and for the features themselves. docs/attention.md has
+    what each change gave, and the cost.
+
+    Attributes:
+        form: as above.
+        heads: H.
+        width: of a token; the heads of "residual" share it, those of "paper" have it each.
+        units: of the small network that each continuous feature has.
+        temperature: of the softmax; None for the square root of a head's width.
+        pooled: the width of p; None for 64, and for the 1 of the paper's text in its form.
+        hidden: units of the hidden layers on top.
+        tokens: at most so many: neighbouring features share one where there are more; None for 64.
+        categorical: the columns that hold codes, whole numbers from 0 on; all others are continuous.
+        categories: how many codes each of these has; other values of the column count as one unknown code.
+
+    >>> network = Attention(categorical=(1,), categories=(3,)).build(4)
+    >>> network(torch.tensor([[0.5, 2.0, -1.0, 0.1], [0.5, 99.0, -1.0, 0.1]])).shape
+    torch.Size([2])
+    """
+
+    name: ClassVar[str] = "attention"
+    form: Form = "residual"
+    heads: int = 2
+    width: int = 16
+    units: int = 8
+    temperature: float | None = None
+    pooled: int | None = None
+    hidden: tuple[int, ...] = (64, 32)
+    tokens: int | None = None
+    categorical: tuple[int, ...] = ()
+    categories: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.form not in get_args(Form):
+            raise SettingError("form", self.form, f"be one of {', '.join(get_args(Form))}")
+        for field in ("heads", "width", "units", "pooled", "tokens"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise SettingError(field, value, "be at least 1")
+        if self.form == "residual" and self.width % self.heads:
+            raise SettingError("width", self.width, f"be a multiple of the {self.heads} heads")
+        if self.temperature is not None and not 0 < self.temperature < math.inf:
+            raise SettingError("temperature", self.temperature, "be above 0")
+        if not self.hidden or min(self.hidden) < 1:
+            raise SettingError("hidden", self.hidden, "name at least one layer, each with at least one unit")
+        if len(set(self.categorical)) < len(self.categorical) or min(self.categorical, default=0) < 0:
+            raise SettingError("categorical", self.categorical, "name columns from 0 on, each once")
+        if len(self.categories) != len(self.categorical):
+            raise SettingError("categories", self.categories, f"have a size for each of {self.categorical}")
+        if not all(1 <= size <= MOST_CODES for size in self.categories):
+            raise SettingError("categories", self.categories, f"be sizes from 1 to {MOST_CODES}")
+
+    def build(self, features: int) -> nn.Module:
+        """A new network that maps [..., features] to scores [...]."""
+        if max(self.categorical, default=0) >= features:
+            raise SettingError(
+                "categorical", self.categorical, f"name columns of the data, which has 0 to {features - 1}"
+            )
+        return AttentionNetwork(self, features)
+
+
+@final
+class AttentionNetwork(nn.Module):
+    """Scores [...] from [..., features].
+
+    Attributes:
+        body: [..., features] to p, [..., pooled].
+        layers: p to [..., 1]; the last one is linear.
+    """
+
+    def __init__(self, settings: Attention, features: int) -> None:
+        super().__init__()
+        self.settings, self.features, self.width = settings, features, settings.hidden[-1]
+        self.body = AttentionBody(settings, features)
+        self.layers = _head(settings, self.body.pooled, 1)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """[..., features] to [...]."""
+        scores: torch.Tensor = self.layers(self.body(features)).squeeze(-1)
+        return scores
+
+    def trunk(self) -> nn.Sequential:
+        """All before the last layer: [..., features] to [..., width]."""
+        return nn.Sequential(self.body, *list(self.layers)[:-1])
+
+    def last(self) -> nn.Linear:
+        """The last layer: [..., width] to [..., 1]."""
+        layer: nn.Linear = self.layers[-1]  # type: ignore[assignment]
+        return layer
+
+    def anew(self, outputs: int) -> nn.Sequential:
+        """A network of this shape with weights of its own and so many outputs, from torch's generator."""
+        body = AttentionBody(self.settings, self.features)
+        return nn.Sequential(body, *_head(self.settings, body.pooled, outputs))
+
+
+@final
+class AttentionBody(nn.Module):
+    """Tokens, attention and pooling: [..., features] to [..., pooled].
+
+    Attributes:
+        pooled: the width of p.
+    """
+
+    def __init__(self, settings: Attention, features: int) -> None:
+        super().__init__()
+        self.settings, self.features = settings, features
+        width, paper = settings.width, settings.form == "paper"
+        self.pooled = settings.pooled or (1 if paper else 64)
+        self.tokens = Tokens(
+            features,
+            width=width,
+            units=settings.units,
+            tokens=settings.tokens,
+            categories=dict(zip(settings.categorical, settings.categories, strict=True)),
+        )
+        count = len(self.tokens.groups)
+        self._head_width = width if paper else width // settings.heads
+        self.project = nn.Linear(width, 3 * settings.heads * self._head_width, bias=False)
+        self.combine = nn.Linear(width, width)
+        self.pool = nn.Linear(width, width)
+        if paper:
+            self.weigh = nn.Linear(width, self.pooled, bias=False)
+        else:
+            self.norm = nn.LayerNorm(width)
+            self.weigh = nn.Linear(count * width, self.pooled)
+            nn.init.normal_(self.weigh.weight)
+            self.around = nn.Linear(max(features - len(settings.categorical), 1), self.pooled, bias=False)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """[..., features] to p, [..., pooled]; in parts that fit into a processor's cache."""
+        flat = features.reshape(-1, self.features)
+        if torch.compiler.is_exporting() or len(flat) <= CHUNK:
+            pooled = self._pooled(flat)
+        else:
+            pooled = torch.cat([self._pooled(part) for part in torch.split(flat, CHUNK)])
+        return pooled.reshape(*features.shape[:-1], self.pooled)
+
+    def attention(self, features: torch.Tensor) -> torch.Tensor:
+        """Alpha of Eq. 9, [documents, features] to [documents, heads, tokens, tokens]; rows sum to 1."""
+        queries, keys, _ = self._heads(self.tokens(features))
+        return torch.softmax(queries @ keys.transpose(-1, -2) * self._scale(), -1)
+
+    def _scale(self) -> float:
+        return 1 / (self.settings.temperature or math.sqrt(self._head_width))
+
+    def _heads(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tokens times W_T, W_S and W_C of all heads, [documents, heads, tokens, width of a head] each."""
+        shape = (len(tokens), -1, 3, self.settings.heads, self._head_width)
+        projected = self.project(tokens.flatten(0, 1)).reshape(shape)
+        queries, keys, values = projected.permute(2, 1, 3, 0, 4).unbind(0)
+        return queries, keys, values
+
+    def _pooled(self, features: torch.Tensor) -> torch.Tensor:
+        """[documents, features] to [documents, pooled]; linear layers see matrices, for the same bits in any mode."""
+        tokens = self.tokens(features)
+        queries, keys, values = self._heads(tokens)
+        attended = functional.scaled_dot_product_attention(queries, keys, values, scale=self._scale())
+        if self.settings.form == "paper":
+            omega = torch.sigmoid(self.combine(attended.mean(1).flatten(0, 1)))
+            literal: torch.Tensor = self.weigh(torch.tanh(self.pool(omega))).reshape(len(features), -1, self.pooled)
+            return literal.mean(1)
+        together = self.combine(attended.transpose(1, 2).reshape(-1, self.settings.width))
+        omega = self.norm(tokens.transpose(0, 1).reshape(together.shape) + together)
+        said = torch.tanh(self.pool(omega)).reshape(len(features), -1)
+        weighed = functional.linear(said, self.weigh.weight / len(tokens), self.weigh.bias)
+        return functional.elu(weighed + self.around(self.tokens.continuous(features)))
+
+
+def _head(settings: Attention, pooled: int, outputs: int) -> nn.Sequential:
+    """The network on p, with a LayerNorm before each layer that is wider than one number, as the MLP ranker has."""
+    layers: list[nn.Module] = []
+    for width, following in pairwise([pooled, *settings.hidden, outputs]):
+        if layers:
+            layers.append(nn.ELU())
+        if width > 1:
+            layers.append(nn.LayerNorm(width))
+        layers.append(nn.Linear(width, following))
+    return nn.Sequential(*layers)
+
+
+def attention_map(network: nn.Module, features: torch.Tensor) -> torch.Tensor:
+    """How much each feature looks at each other, on average over documents and heads, [features, features].
+
+    The weight of a token is shared evenly by its features; rows sum to 1.
+    """
+    if not isinstance(network, AttentionNetwork):
+        raise SettingError("ranker", type(network).__name__, "be attention to show it")
+    groups = network.body.tokens.groups
+    token, share = torch.zeros(network.features, dtype=torch.long), torch.zeros(network.features)
+    for index, columns in enumerate(groups):
+        token[list(columns)], share[list(columns)] = index, 1 / len(columns)
+    total = torch.zeros(len(groups), len(groups), dtype=torch.float64)
+    with torch.no_grad():
+        for part in torch.split(features.reshape(-1, network.features), CHUNK):
+            total += network.body.attention(part).double().mean(1).sum(0)
+    return total[token][:, token] / max(total.sum().item() / len(groups), 1e-300) * share
