@@ -6,6 +6,7 @@ bytes. What a column holds is said by the caller, or told by its values: numbers
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -20,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.data.files import PADDING, Bytes, expand, read_padded
 from clickprism.data.vocabulary import Column, Names
 from clickprism.errors import DataError, MissingExtraError
 from clickprism.types import Float64, Int64
@@ -75,10 +76,13 @@ def read_table(path: Path | str, kind: Callable[[str], Kind]) -> Table:
     wrong.
     """
     file = Path(path)
+    broken: list[Broken] = []
+    chunks = _chunks(file, broken)
+    if isinstance(chunks, _Unquoted):
+        return _read_unquoted(file, chunks, kind)
     builders: dict[str, _Builder] = {}
     lines = array("q")
-    broken: list[Broken] = []
-    for chunk in _chunks(file, broken):
+    for chunk in chunks:
         faults: dict[int, str] = {}
         for name, values in chunk.columns.items():
             if name not in builders:
@@ -103,7 +107,15 @@ class _Chunk:
     typed: bool
 
 
-def _chunks(file: Path, broken: list[Broken]) -> Iterator[_Chunk]:
+@dataclass(frozen=True, eq=False)
+class _Unquoted:
+    """Delimited text in which no field is quoted: its bytes, with a newline at the end, and what parts fields."""
+
+    text: Bytes
+    delimiter: str
+
+
+def _chunks(file: Path, broken: list[Broken]) -> Iterator[_Chunk] | _Unquoted:
     padded = read_padded(file)
     if padded[:4].tobytes() == PARQUET:
         return _parquet(file)
@@ -124,11 +136,65 @@ def _chunks(file: Path, broken: list[Broken]) -> Iterator[_Chunk]:
         return _json_lines(raw, broken)
     if start.startswith("["):
         raise DataError("is one JSON array", file=file, line=1, remedy="Write one object a line (JSON lines)")
-    return _delimited(file, text, broken)
-
-
-def _delimited(file: Path, text: str, broken: list[Broken]) -> Iterator[_Chunk]:
     tabs = "\t" in text[: text.find("\n") + 1 or None]
+    if (tabs or b'"' not in raw) and raw.count(b"\r") == raw.count(b"\r\n"):
+        bare = raw.removeprefix(codecs.BOM_UTF8)
+        return _Unquoted(np.frombuffer(bare if bare.endswith(b"\n") else bare + b"\n", np.uint8), "\t" if tabs else ",")
+    return _delimited(file, text, broken, tabs=tabs)
+
+
+def _read_unquoted(file: Path, rows: _Unquoted, kind: Callable[[str], Kind]) -> Table:
+    """The same as by chunks, by compiled loops: about ten times as fast."""
+    from clickprism.data.fields import HARD, number_names, parse_numbers, split_rows
+
+    text = rows.text
+    start, line = 0, 1
+    while text[start] in b"\r\n":
+        line += text[start] == 10
+        start += 1
+    end = start + int(np.argmax(text[start:] == 10))
+    header = text[start:end].tobytes().decode().removesuffix("\r").split(rows.delimiter)
+    _check_header(file, header, line)
+    most = int(np.count_nonzero(text[end + 1 :] == 10)) + 1
+    bounds, lines = np.empty((most, len(header) + 1), np.int64), np.empty(most, np.int64)
+    bad = np.empty((most, 2), np.int64)
+    sound, wrong = split_rows(text, (ord(rows.delimiter), end + 1, line + 1), bounds, lines, bad).tolist()
+    bounds, lines = bounds[:sound], lines[:sound].copy()
+    broken = [_too_few(number, found, len(header)) for number, found in bad[:wrong].tolist()]
+    columns: dict[str, Column] = {}
+
+    def value(place: int, row: int) -> str:
+        return text[bounds[row, place] : bounds[row, place + 1] - 1].tobytes().decode()
+
+    for place, name in enumerate(header):
+        builder = _Builder(file, name, kind(name), typed=False)
+        if builder.kind == "either":
+            filled = (each for row in range(sound) if not _is_missing(each := value(place, row)))
+            builder.decide(next(filled, None))
+        starts, stops = bounds[:, place].copy(), bounds[:, place + 1] - 1
+        if builder.kind == "names":
+            codes = np.empty(sound, np.int64)
+            first = number_names(text, starts, stops, codes).tolist()
+            names = [value(place, row) for row in first]
+            builder.check_names(names, [int(lines[row]) for row in first])
+            columns[name] = Names(codes, names)
+        elif builder.kind == "numbers":
+            values, states = np.empty(sound), np.empty(sound, np.int64)
+            parse_numbers(text, starts, stops, values, states)
+            hard = np.flatnonzero(states == HARD)
+            faults: dict[int, str] = {}
+            values[hard] = builder.floats([value(place, row) for row in hard.tolist()], lines[hard].tolist(), faults)
+            broken += [Broken(int(lines[hard[at]]), reason, int(hard[at])) for at, reason in faults.items()]
+            columns[name] = values
+    broken.sort(key=lambda each: each.line)
+    return Table(file, tuple(header), columns, lines, broken)
+
+
+def _too_few(line: int, found: int, wanted: int) -> Broken:
+    return Broken(line, f"{found} fields where the first line has {wanted}")
+
+
+def _delimited(file: Path, text: str, broken: list[Broken], *, tabs: bool) -> Iterator[_Chunk]:
     stream = io.StringIO(text, newline="")
     reader = csv.reader(stream, csv.excel_tab, quoting=csv.QUOTE_NONE) if tabs else csv.reader(stream, strict=True)
     header: list[str] = []
@@ -138,7 +204,7 @@ def _delimited(file: Path, text: str, broken: list[Broken]) -> Iterator[_Chunk]:
         while rows := list(islice(_numbered(reader), CHUNK)):
             for line, fields in rows:
                 if len(fields) != len(header):
-                    broken.append(Broken(line, f"{len(fields)} fields where the first line has {len(header)}"))
+                    broken.append(_too_few(line, len(fields), len(header)))
             sound = [(line, fields) for line, fields in rows if len(fields) == len(header)]
             if sound:
                 lines, table = zip(*sound, strict=True)
@@ -202,7 +268,8 @@ class _Builder:
         self.file, self.name, self.kind, self.typed = file, name, kind, typed
         self.numbers: dict[str, int] = {}
         self.codes: list[Int64] = []
-        self.floats: list[Float64] = []
+        self.taken: list[Float64] = []
+        self.inferred = False
         self.waiting = 0  # rows without a value, before the kind is known
 
     def absent(self, rows: int) -> None:
@@ -212,38 +279,41 @@ class _Builder:
         elif rows and self.kind == "names":
             self.codes.append(np.full(rows, self.numbers.setdefault("", len(self.numbers))))
         elif rows and self.kind == "numbers":
-            self.floats.append(np.full(rows, np.nan))
+            self.taken.append(np.full(rows, np.nan))
 
     def add(self, values: Values, lines: list[int], faults: dict[int, str]) -> None:
         """Take the values of a chunk; what is wrong with a row goes to `faults`."""
         told = self.kind != "either"
         if not told:
-            first = next((value for value in values if not _is_missing(value)), None)
-            if first is None:
+            self.decide(next((value for value in values if not _is_missing(value)), None))
+            if self.kind == "either":
                 return self.absent(len(values))
-            self.kind = "numbers" if self._is_number(first) else "names"
-            self.inferred = True
             self.absent(self.waiting)
         if self.kind == "numbers":
-            self.floats.append(self._floats(values, lines, faults))
+            self.taken.append(self.floats(values, lines, faults))
         elif self.kind == "names":
             self.codes.append(self._named(values, lines, faults))
         return None
 
-    inferred = False
+    def decide(self, value: Any) -> None:
+        """Take the column for what its first value is that is not missing."""
+        if value is not None:
+            self.kind = "numbers" if self._is_number(value) else "names"
+            self.inferred = True
 
     def column(self) -> Column | None:
         """All of it; a column without any value holds nothing, and is no column."""
         if self.kind == "names":
             return Names(np.concatenate(self.codes).astype(np.int64), list(self.numbers))
-        return np.concatenate(self.floats) if self.kind == "numbers" else None
+        return np.concatenate(self.taken) if self.kind == "numbers" else None
 
     def _is_number(self, value: Any) -> bool:
         if self.typed:
             return isinstance(value, int | float) and not isinstance(value, bool)
         return _NUMBER.fullmatch(value.strip()) is not None
 
-    def _floats(self, values: Values, lines: list[int], faults: dict[int, str]) -> Float64:
+    def floats(self, values: Values, lines: list[int], faults: dict[int, str]) -> Float64:
+        """Values as numbers, NaN where missing or at fault."""
         try:
             result = np.fromiter(map(float, values), np.float64, len(values))
             if (np.abs(result) <= HIGHEST).all() and (self.typed or not any("_" in value for value in values)):
@@ -275,15 +345,19 @@ class _Builder:
             values = ["" if value is None else value for value in values]
         known = len(numbers)
         codes = np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), np.int64, len(values))
-        for value in islice(numbers, known, None):
-            wrong = self.inferred and not self.typed and value not in _MISSING and self._is_number(value)
-            if wrong or len(value) > LONGEST:
-                row = int(np.argmax(codes == numbers[value]))
-                if wrong:
-                    self._mixed(value, lines[row], "text before")
-                where = f"column {self.name!r} has a value of {len(value):,} characters"
-                raise DataError(where, file=self.file, line=lines[row], remedy=f"{LONGEST:,} is the most")
+        fresh = list(islice(numbers, known, None))
+        first = dict(zip(codes[::-1].tolist(), range(len(codes) - 1, -1, -1), strict=True)) if fresh else {}
+        self.check_names(fresh, [lines[first[numbers[value]]] for value in fresh])
         return codes
+
+    def check_names(self, values: list[str], lines: list[int]) -> None:
+        """What is wrong with any of these names, each first seen in this line."""
+        for value, line in zip(values, lines, strict=True):
+            if len(value) > LONGEST:
+                where = f"column {self.name!r} has a value of {len(value):,} characters"
+                raise DataError(where, file=self.file, line=line, remedy=f"{LONGEST:,} is the most")
+            if self.inferred and not self.typed and not _is_missing(value) and self._is_number(value):
+                self._mixed(value, line, "text before")
 
     def _mixed(self, value: Any, line: int, before: str) -> None:
         raise DataError(

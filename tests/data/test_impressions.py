@@ -315,3 +315,42 @@ def test_rare_names_are_unknown(tmp_path: Path) -> None:
     log = read_impressions(write(tmp_path, CSV), settings=ImpressionSettings(least_count=2))
     assert log.vocabulary.columns["topic"] == ("film", "war")
     assert log.lists.features[:, 0].tolist() == [1, 2, 2, 0, 1]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_compiled_loops_read_what_the_csv_module_reads(seed: int, tmp_path: Path) -> None:
+    """The same table with and without quotes, which are read by different code, value for value."""
+    rng = np.random.default_rng(seed)
+    texts = ["", "a", "æøå", "日本", "x y", "nan", "-", "longer than others", *map(str, range(6000))]
+    numbers = ["", "0", "-0", "+7", "3.25", ".5", "5.", "1e5", "-2E-3", "nan", "NULL", " 4", "0.1", "9007199254740993"]
+    numbers += [repr(value) for value in (rng.standard_normal(300) * 10.0 ** rng.integers(-30, 30, 300)).tolist()]
+    numbers += [f"{value:.6f}" for value in rng.standard_normal(300).tolist()]
+    chosen = zip(rng.choice(texts, 9000).tolist(), rng.choice(numbers, 9000).tolist(), strict=True)
+    rows = [[f"r{row // 7}", str(row), str(row % 7 + 1), "0", *pair] for row, pair in enumerate(chosen)]
+    header = ["request", "item", "position", "clicked", "text", "number"]
+    plain = "\n".join(",".join(row) for row in [header, *rows])
+    quoted = "\n".join(",".join(f'"{value}"' for value in row) for row in [header, *rows])
+    settings = ImpressionSettings(categorical=("text",), numeric=("number",))
+    one = read_impressions(write(tmp_path, plain, "plain.csv"), settings=settings)
+    other = read_impressions(write(tmp_path, quoted, "quoted.csv"), settings=settings)
+    assert one.vocabulary == other.vocabulary
+    np.testing.assert_array_equal(one.lists.features, other.lists.features)
+    np.testing.assert_array_equal(one.clicks.rows, other.clicks.rows)
+    read = [
+        tables.read_table(tmp_path / name, lambda name: "numbers" if name == "number" else "names")
+        for name in ("plain.csv", "quoted.csv")
+    ]
+    np.testing.assert_array_equal(read[0].columns["number"], read[1].columns["number"])
+
+
+def test_indicators_stand_where_codes_stood(tmp_path: Path) -> None:
+    log = read_impressions(write(tmp_path, CSV), settings=ImpressionSettings(least_count=2))
+    vocabulary = log.vocabulary
+    assert vocabulary.width == 3
+    assert vocabulary.indicator_places == (0, 1)
+    made = vocabulary.indicators(log.lists.features)
+    np.testing.assert_array_equal(made[:, :2], [[1, 0], [0, 1], [0, 1], [0, 0], [1, 0]])
+    np.testing.assert_array_equal(made[:, 2], log.lists.features[:, 1])
+    many = Vocabulary({"a": tuple(map(str, range(10_001)))})
+    with pytest.raises(DataError, match="10,001 features, more than 10,000"):
+        many.indicators(np.zeros((1, 1), np.float32))

@@ -110,3 +110,24 @@ def test_only_the_training_part_counts() -> None:
     assert normaliser.kind == "minmax"
     assert [part.lists.features[0, 0] for part in (dataset.train, dataset.validation, dataset.test)] == [1, 2, 4]
     assert parts[2].lists.features[0, 0] == 8
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "none"])
+def test_features_to_keep_stay_as_they_are_and_go_with_the_state(kind: Kind) -> None:
+    data = lists([1, 7, 3], [3, 0, 9], [8, 2, 1], lengths=[2, 1])
+    normaliser = fit(kind, data, keep=(1,))
+    result = normaliser(data).features
+    assert result[:, 1].tolist() == [7, 0, 2]
+    np.testing.assert_array_equal(result[:, [0, 2]], fit(kind, data)(data).features[:, [0, 2]])
+    settings, arrays = normaliser.state()
+    again = Normaliser.from_state(json.loads(json.dumps(settings)), arrays)
+    assert again.keep == (1,)
+    np.testing.assert_array_equal(again(data).features, result)
+    del settings["keep"]
+    assert Normaliser.from_state(settings, arrays).keep == ()
+
+
+@pytest.mark.parametrize("keep", [(3,), (-1,), (1, 1), (2, 0)])
+def test_features_to_keep_must_be_there(keep: tuple[int, ...]) -> None:
+    with pytest.raises(SettingError, match="keep must be features from 0 to 2"):
+        fit("standard", lists([1, 7, 3], [3, 0, 9]), keep=keep)
