@@ -95,9 +95,11 @@ def largest_beta(
     if true.shape != guess.shape or true.shape[::2] != pairs.observation.shape[::2]:
         count, _, positions = pairs.observation.shape
         raise DataError(f"o along lines must be [{count}, points, {positions}], got {true.shape} and {guess.shape}")
+    apart = pairs.distance[:, None]
     with np.errstate(divide="ignore"):
         gain = (pairs.relevance[:, :1] - pairs.relevance[:, 1:]) / pairs.relevance[:, 1:]
-        room = gain * guess[:, -1] / true[:, -1] / pairs.distance[:, None]
+        room = gain * guess[:, -1] / true[:, -1]
+        room = np.divide(room, apart, out=np.full_like(room, np.inf), where=apart > 0)  # none to go: any beta will do
     bounds: Float64 = (room - alpha * _along(guess / true**2)) / _along(1 / true)
     return np.asarray(bounds.max(axis=1), dtype=np.float64)
 
@@ -224,7 +226,7 @@ def sample_pairs(clicks: Clicks, relevance: Float32 | Float64, *, count: int = 1
 
 @final
 @dataclass(frozen=True)
-class Decoupling:
+class DecouplingBounds:
     """What the theorems allow on the pairs of a simulated log.
 
     Attributes:
@@ -263,7 +265,7 @@ def decoupling(
     count: int = 10_000,
     points: int = POINTS,
     seed: int = 0,
-) -> Decoupling:
+) -> DecouplingBounds:
     """The bounds of all four theorems over pairs of documents shown in a log of coupled users.
 
     Args:
@@ -309,7 +311,7 @@ def decoupling(
         "first": c[:, 0, 0] > c[:, 1, 0],
         "last": c[:, 0, -1] > c[:, 1, -1],
     }
-    return Decoupling(
+    return DecouplingBounds(
         pairs=len(pairs),
         alpha=alpha,
         common_beta=common_beta,

@@ -58,6 +58,13 @@ def test_largest_beta_by_hand() -> None:
     assert largest_beta(one, alpha=1)[0] < 0
 
 
+def test_documents_that_are_alike_leave_beta_free() -> None:
+    """Nothing lies between them for the observation to change on: 0 >= 0 whatever beta; the others stay as they are."""
+    both = np.array([[0.4, 0.4], [0.4, 0.2], [0.4, 0.4]])
+    pairs = Pairs(both, np.full((3, 2, 1), 0.5), np.array([0.0, 0.0, 2.0]))
+    assert largest_beta(pairs, alpha=0.1).tolist() == [math.inf, math.inf, pytest.approx(-0.1)]
+
+
 def test_largest_beta_takes_the_best_position() -> None:
     # constant along the line: beta <= o' ((r_1 / r_2 - 1) / d - alpha / o), position 1: .8 (1 - .1 / .5) = .64,
     # position 2: .2 (1 - .1 / .125) = .04
