@@ -91,6 +91,7 @@ def command(
     from clickprism.evaluation import tables
     from clickprism.experiment import compare_methods, results_of, write_results
     from clickprism.experiment.compare import INITIAL
+    from clickprism.experiment.results import chosen
     from clickprism.settings import suggest
 
     settings = settings_of(
@@ -117,6 +118,8 @@ def command(
         output.result(written[form](results.comparison).rstrip(), None)
     else:
         output.comparison(results.comparison, results.as_dict())
+        if not output.json and (lines := chosen(results)):
+            output.result("\n".join(["", *lines]), None)
     if out is not None:
         title = f"{', '.join(settings.methods)}: {settings.user['name']} users, {settings.ranker['name']} ranker"
         kept = shlex.quote(f"{out}/settings.toml")

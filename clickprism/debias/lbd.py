@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
 import torch
 from torch import nn
@@ -23,6 +24,9 @@ from clickprism.debias.steepness import (
 )
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
+
+log = logging.getLogger(__name__)
+LARGE: Final = 1e3  # features are of the order of 1 where they are normalised
 
 
 @final
@@ -73,8 +77,11 @@ class Decoupling:
             raise SettingError("max_weight", self.max_weight, "be at least 1")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DecoupledLearner:
-        """A learner with the observation that the log gives."""
-        return DecoupledLearner(self, ranker, clicks, *learn_observation(clicks, self.observation))
+        """A learner with the observation that the log gives; a doubt about it goes to the log of this module."""
+        learner = DecoupledLearner(self, ranker, clicks, *learn_observation(clicks, self.observation))
+        if learner.doubt:
+            log.warning("%s: %s", self.name, learner.doubt)
+        return learner
 
     def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> DecoupledLearner:
         """The learner of a checkpoint: the choice is the one that was made, whatever this machine would choose."""
@@ -110,6 +117,17 @@ class DecoupledLearner(DocumentLearner):
         below = observed.below.detach().mean() * self.scale if len(observed.below) else torch.zeros(())
         self.register_buffer("log_first", below.clamp(math.log(settings.first), 0.0))
         self.register_buffer("tried", packed(choices))
+
+    @property
+    def doubt(self) -> str:
+        """What speaks against the choice, with a remedy: the curve alone where features are too large to bend it."""
+        bends, largest = self.settings.observation.penalties, float(self.sample.abs().max())
+        if not bends or not self.choices or self.choices[0].penalty < math.inf or not largest > LARGE:
+            return ""
+        return (
+            f"the observation is the curve alone, and features go up to {largest:.3g}: documents may fail to bend it "
+            "for that alone. Normalise the features (data.normalise=quantile, or clickprism.data.normalise)"
+        )
 
     @property
     def unit(self) -> float:

@@ -60,10 +60,12 @@ class ObservationSettings:
     def __post_init__(self) -> None:
         if self.shape not in get_args(Shape):
             raise SettingError("shape", self.shape, f"be one of {', '.join(get_args(Shape))}")
-        if not self.hidden or min(self.hidden) < 0:
-            raise SettingError("hidden", self.hidden, "name at least one size, none below 0")
-        if not self.companion or min(self.companion) < 1:
-            raise SettingError("companion", self.companion, "name at least one layer, each with at least one unit")
+        if not _are_sizes(self.hidden, least=0):
+            raise SettingError("hidden", self.hidden, "name at least one size, whole numbers, none below 0")
+        if not _are_sizes(self.companion, least=1):
+            raise SettingError(
+                "companion", self.companion, "name at least one layer, each with whole units, at least one"
+            )
         if not all(0 <= penalty < math.inf for penalty in self.penalties):
             raise SettingError("penalties", self.penalties, "be finite and not negative")
         if not (self.penalties or self.curve):
@@ -73,6 +75,10 @@ class ObservationSettings:
         for name in ("lists", "epochs", "patience"):
             if getattr(self, name) < 1:
                 raise SettingError(name, getattr(self, name), "be at least 1")
+
+
+def _are_sizes(sizes: Sequence[object], *, least: int) -> bool:
+    return bool(sizes) and all(isinstance(size, int | np.integer) and size >= least for size in sizes)
 
 
 @final

@@ -34,12 +34,14 @@ class Bend:
         fitted: as the method learned it.
         truth: of the simulated users; None where it is not known.
         choices: what `lbd` tried, the chosen one first; empty for other methods.
+        doubt: what speaks against the choice, with a remedy; empty where nothing does.
     """
 
     documents: int
     fitted: Lipschitz
     truth: Lipschitz | None
     choices: tuple[Choice, ...] = ()
+    doubt: str = ""
 
     def plain(self) -> dict[str, Any]:
         """The Lipschitz constants for JSON."""
@@ -77,8 +79,9 @@ def bend_of(learner: Learner | None, clicks: Clicks, user: User | None) -> Bend 
     rows = np.unique(clicks.rows)
     features = clicks.lists.features[rows[:: -(-len(rows) // SAMPLE)]]
     fitted = fitted_lipschitz(learner.log_observation, features, of="relative")
-    choices = learner.choices if isinstance(learner, DecoupledLearner) else ()
-    return Bend(len(features), fitted, true_bend(user, features, positions=len(fitted.means)), choices)
+    truth = true_bend(user, features, positions=len(fitted.means))
+    chosen = (learner.choices, learner.doubt) if isinstance(learner, DecoupledLearner) else ()
+    return Bend(len(features), fitted, truth, *chosen)
 
 
 def true_bend(user: User | None, features: Float32, *, positions: int) -> Lipschitz | None:
@@ -116,6 +119,25 @@ def choice_text(choices: Sequence[Choice]) -> str:
     others = [choice.likelihood for choice in choices[1:] if (choice.penalty < math.inf) == curve]
     beside = f"; {'the best bend' if curve else CURVE} {max(others):.4f}" if others else ""
     return f"observation {_verb(chosen)} (held-out log-likelihood {chosen.likelihood:.4f}{beside})"
+
+
+def chosen_text(bends: Mapping[int, Bend]) -> str:
+    """What was chosen with each seed, in a line; empty where there was no choice.
+
+    >>> from clickprism.debias.steepness import Choice
+    >>> flat = Lipschitz("relative", 0.0, 0.0, (0.0,), (0.0,))
+    >>> line, curve = (Bend(1, flat, None, (Choice(0, each, -1.5, 3),)) for each in (0.01, math.inf))
+    >>> chosen_text({0: line, 1: curve, 2: line})
+    'observation bends linearly, penalty 0.01 (seeds 0, 2); is the curve alone (seed 1)'
+    """
+    seeds: dict[str, list[int]] = {}
+    for seed, bend in bends.items():
+        if bend.choices:
+            seeds.setdefault(_verb(bend.choices[0]), []).append(seed)
+    parts = [
+        f"{verb} (seed{'s' * (len(each) > 1)} {', '.join(map(str, sorted(each)))})" for verb, each in seeds.items()
+    ]
+    return f"observation {'; '.join(parts)}" if parts else ""
 
 
 def bend_tables(bends: Mapping[str, Mapping[int, Bend]]) -> list[Table]:

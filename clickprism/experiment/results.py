@@ -13,7 +13,7 @@ import numpy as np
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.report import write_report
-from clickprism.experiment.bend import Bend, bend_tables, mean_bend
+from clickprism.experiment.bend import Bend, bend_tables, chosen_text, mean_bend
 from clickprism.experiment.compare import INITIAL, Run
 from clickprism.experiment.files import json_text, make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
@@ -133,9 +133,20 @@ def write_results(
         figures=dict(drawn.values()),
         settings=values,
         more={"How documents bend the observation": bend_tables(results.bends)} if results.bends else {},
-        notes=[_note(results, label) for label in results.settings.methods],
+        notes=[*(_note(results, label) for label in results.settings.methods), *_doubts(results)],
         next_commands=next_commands,
     )
+
+
+def chosen(results: Results) -> list[str]:
+    """What each method chose of its observation by itself, a line each; none for most."""
+    texts = {label: chosen_text(seeds) for label, seeds in results.bends.items()}
+    return [f"{label}: {text}" for label, text in texts.items() if text]
+
+
+def _doubts(results: Results) -> list[str]:
+    doubts = ((label, seed, bend.doubt) for label, of in results.bends.items() for seed, bend in of.items())
+    return [f"{label}, seed {seed}: {doubt}." for label, seed, doubt in doubts if doubt]
 
 
 def summary_of(results: Results) -> str:

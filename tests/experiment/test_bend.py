@@ -17,7 +17,7 @@ from clickprism.cli.app import app
 from clickprism.debias.click import Click
 from clickprism.debias.document import DocumentLearner
 from clickprism.debias.steepness import Choice
-from clickprism.experiment.bend import Bend, bend_of, bend_tables, choice_text, mean_bend, true_bend
+from clickprism.experiment.bend import Bend, bend_of, bend_tables, choice_text, chosen_text, mean_bend, true_bend
 from clickprism.experiment.files import json_text
 from clickprism.observation.lipschitz import Lipschitz
 from clickprism.types import Batch, Clicks, Lists
@@ -127,6 +127,13 @@ def test_what_was_chosen_in_words() -> None:
     assert choice_text(TRIED[::-1]).endswith("(held-out log-likelihood -1.5000; the best bend -1.2000)")
 
 
+def test_what_was_chosen_with_each_seed() -> None:
+    bent, curve = Bend(10, FLAT, None, TRIED), Bend(10, FLAT, None, TRIED[::-1])
+    words = "observation bends by a network of 16 hidden units, penalty 0 (seed 7); is the curve alone (seeds 0, 3)"
+    assert chosen_text({7: bent, 3: curve, 0: curve}) == words
+    assert chosen_text({0: Bend(10, FLAT, None)}) == ""
+
+
 def test_json_has_null_for_what_is_no_number() -> None:
     bend = Bend(
         10, Lipschitz("relative", math.nan, math.inf, (0.0,), (0.0,)), None, (Choice(0, math.inf, math.nan, 3),)
@@ -223,3 +230,10 @@ def test_train_says_what_lbd_chose(tmp_path: Path) -> None:
     assert trees["lipschitz"]["truth"] is None
     flat = read("train", "--method", "dla", "--ranker", "linear", "--clicks", clicks, "--out", f"{tmp_path}/b")
     assert (flat["lipschitz"], flat["choices"]) == (None, [])
+
+
+def test_compare_says_what_lbd_chose_under_its_table() -> None:
+    shown = run("compare", "--ranker", "linear", "--methods", "click,lbd", "--seeds", "1").rstrip().splitlines()
+    assert shown[-1].startswith("lbd: observation ")
+    assert shown[-1].endswith("(seed 0)")
+    assert shown[-2] == ""

@@ -1,0 +1,206 @@
+"""How the observation of documents is learned: its shape and penalty, what is held out, and how one is chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clickprism.batches import batches
+from clickprism.debias import steepness
+from clickprism.debias.steepness import DocumentObservation, ObservationSettings, learn_observation
+from clickprism.errors import SettingError, TrainingError
+from clickprism.types import Batch, Clicks, concatenate
+
+QUICK = ObservationSettings(companion=(4,), epochs=3)
+
+
+def scattered(observed: DocumentObservation) -> DocumentObservation:
+    with torch.no_grad():
+        for parameter in observed.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    return observed
+
+
+def features_of(clicks: Clicks) -> torch.Tensor:
+    return torch.from_numpy(clicks.lists.features)
+
+
+@pytest.mark.parametrize("hidden", [0, 6], ids=["linear", "mlp"])
+@pytest.mark.parametrize("shape", ["steepness", "positions"])
+def test_the_penalty_is_the_mean_square_of_the_slope(shape: Any, hidden: int) -> None:
+    """Over documents and positions, as autograd finds it; the first position has none and counts in steepness."""
+    torch.manual_seed(0)
+    observed = scattered(DocumentObservation(shape, features=3, positions=4, hidden=hidden, flat=False))
+    x = (0.3 * torch.randn(20, 3)).requires_grad_()
+    logs, slope = observed.penalised(x.detach())
+    assert torch.allclose(logs, observed(x), atol=1e-6)
+    if shape == "steepness":
+        assert (observed.steepness(x) > 0).all()
+    columns = observed(x).unbind(-1)[1:]
+    squares = [torch.autograd.grad(each.sum(), x, retain_graph=True)[0].square().sum(-1) for each in columns]
+    positions = 4 if shape == "steepness" else 3
+    assert slope.item() == pytest.approx(torch.stack(squares).sum().item() / 20 / positions, rel=1e-4)
+
+
+@pytest.mark.parametrize("hidden", [0, 6], ids=["linear", "mlp"])
+@pytest.mark.parametrize("shape", ["steepness", "positions"])
+def test_all_documents_start_alike(shape: Any, hidden: int) -> None:
+    x = torch.randn(7, 3)
+    for flat in (False, True):
+        observed = DocumentObservation(shape, features=3, positions=4, hidden=hidden, flat=flat)
+        assert torch.equal(observed(x), torch.cat([torch.zeros(1), observed.below]).expand(7, 4))
+        assert torch.equal(observed.steepness(x), torch.ones(7))
+        assert (len(observed.chain) == 0) is flat
+
+
+def found(penalty: float, *likelihoods: float) -> steepness._Found:
+    observed = DocumentObservation("steepness", features=1, positions=2, hidden=0, flat=True)
+    mean = sum(likelihoods) / len(likelihoods)
+    return steepness._Found(steepness.Choice(0, penalty, mean, 1), observed, np.array(likelihoods))
+
+
+@pytest.mark.parametrize(
+    ("bent", "chosen"),
+    [
+        ([(0.0, -2.0)], math.inf),  # the curve gains 0 and 2: mean 1, deviation 1, error .71
+        ([(-1.0, -1.0)], math.inf),  # 1 and 1: error 0
+        ([(-2.0, 1.0)], 0.0),  # 2 and -1: mean .5, error 1.06
+        ([(-9.0, -9.0), (-2.0, 1.0)], 1.0),  # the best that bends
+        ([(1.0, 1.0), (2.0, 2.0)], 1.0),
+    ],
+)
+def test_the_curve_alone_must_be_better_by_a_standard_error(bent: list[tuple[float, float]], chosen: float) -> None:
+    tried = [found(float(place), *each) for place, each in enumerate(bent)]
+    assert steepness._chosen([*tried, found(math.inf, 0.0, 0.0)]).choice.penalty == chosen
+    assert steepness._chosen(tried).choice.penalty < math.inf
+
+
+def test_candidates() -> None:
+    settings = ObservationSettings(hidden=(0, 4), penalties=(0.0, 1.0))
+    bends = [(0, 0.0), (0, 1.0), (4, 0.0), (4, 1.0)]
+    assert steepness._candidates(settings, bent=True) == [*bends, (0, math.inf)]
+    assert steepness._candidates(replace(settings, curve=False), bent=True) == bends
+    assert steepness._candidates(replace(settings, curve=False), bent=False) == [(0, math.inf)]
+
+
+def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
+    """Sessions with the same ranked list are one; another list of the query, the last place cut, is on its side."""
+    entries = np.arange(len(clicks.rows))
+    last = np.isin(entries, clicks.offsets[1:] - 1) & np.repeat(np.diff(clicks.offsets) > 1, np.diff(clicks.offsets))
+    lengths = np.add.reduceat(~last, clicks.offsets[:-1])
+    cut = replace(
+        clicks,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        rows=clicks.rows[~last],
+        positions=clicks.positions[~last],
+        clicks=clicks.clicks[~last],
+    )
+    learn, check = steepness._split(concatenate([clicks, cut, clicks]), QUICK, np.random.default_rng(0))
+    assert check is not None
+    sides = [{int(query) for query in part.lists.list_of[part.rows]} for part in (learn, check)]
+    assert not sides[0] & sides[1]
+    assert len(learn) + len(check) == len(concatenate([clicks, cut]).merge().with_clicks())
+    assert len(check) / (len(learn) + len(check)) == pytest.approx(0.2, abs=0.1)
+
+
+def test_no_more_lists_are_used_than_asked_for(clicks: Clicks) -> None:
+    learn, check = steepness._split(clicks.with_clicks(), replace(QUICK, lists=40), np.random.default_rng(0))
+    assert check is None  # a fifth of forty lists is less than ten
+    assert len(learn) == 40
+    learn, check = steepness._split(clicks, replace(QUICK, lists=40, held_out=0.5), np.random.default_rng(0))
+    assert check is not None
+    assert 30 < len(learn) + len(check) <= 40
+
+
+def test_the_same_seed_gives_the_same_observation_and_nothing_else_is_drawn(clicks: Clicks) -> None:
+    """Nor does it matter what was drawn before, such as the weights of a ranker."""
+    settings, found = replace(QUICK, held_out=0.5), []
+    for seed, drawn in ((1, 0), (1, 7), (2, 0)):
+        torch.manual_seed(seed)
+        torch.rand(drawn)
+        before = torch.get_rng_state()
+        observed, choices = learn_observation(clicks, settings)
+        assert torch.equal(torch.get_rng_state(), before)
+        assert torch.initial_seed() == seed
+        found.append((observed(features_of(clicks)), choices))
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+    assert not torch.equal(found[0][0], found[2][0])
+
+
+def test_the_best_epoch_is_kept_and_training_ends_soon_after(clicks: Clicks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run of 200 epochs returns is what one returns that ends at the best of them."""
+    epochs: list[int] = []
+    every = batches
+
+    def counted(log: Clicks, size: int, *, shuffle: tuple[int, int] | None = None) -> Iterator[Batch]:
+        epochs.extend([] if shuffle is None else [shuffle[1]])
+        return every(log, size, shuffle=shuffle)
+
+    monkeypatch.setattr(steepness, "batches", counted)
+    settings, found = replace(QUICK, held_out=0.5, penalties=(), epochs=200, patience=4), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append(learn_observation(clicks, settings))
+        settings = replace(settings, epochs=found[0][1][0].epochs)
+    best = found[0][1][0].epochs
+    assert 1 < best < 196
+    assert max(epochs) == best + 4
+    assert found[0][1] == found[1][1]
+    assert torch.equal(found[0][0].below, found[1][0].below)
+
+
+def test_all_penalties_are_tried_and_the_chosen_one_comes_first(clicks: Clicks) -> None:
+    torch.manual_seed(0)
+    settings = replace(QUICK, held_out=0.5, hidden=(0,), penalties=(0.1, 0.0, 0.1))
+    observed, choices = learn_observation(clicks, settings)
+    assert sorted(choice.penalty for choice in choices) == [0.0, 0.1, math.inf]
+    assert all(1 <= choice.epochs <= 3 and choice.likelihood < 0 for choice in choices)
+    assert (len(observed.chain) == 0) is (choices[0].penalty == math.inf)
+    assert not list(observed.parameters())
+    assert not observed.training
+    assert not observed(features_of(clicks)).requires_grad
+    assert [choice.penalty for choice in learn_observation(clicks, replace(settings, penalties=()))[1]] == [math.inf]
+
+
+def test_a_small_log_gets_the_curve_alone(clicks: Clicks) -> None:
+    observed, (choice,) = learn_observation(clicks.with_clicks().take(np.arange(15)), QUICK)
+    assert (choice.penalty, choice.epochs) == (math.inf, 3)
+    assert math.isnan(choice.likelihood)
+    assert torch.equal(observed.steepness(features_of(clicks)), torch.ones(clicks.lists.documents))
+
+
+def test_an_observation_that_diverges_says_so(clicks: Clicks) -> None:
+    huge = replace(clicks, lists=clicks.lists.with_features(clicks.lists.features * np.float32(1e25)))
+    for settings in (QUICK, replace(QUICK, held_out=0.5)):
+        with pytest.raises(TrainingError, match=r"observation of documents is not finite.*normalise"):
+            learn_observation(huge, settings)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "must"),
+    [
+        ("shape", "flat", "be one of steepness, positions"),
+        ("hidden", (), "name at least one size"),
+        ("hidden", (4, -1), "name at least one size"),
+        ("hidden", (1.5,), "name at least one size, whole numbers"),
+        ("companion", (), "name at least one layer"),
+        ("companion", (8.0,), "name at least one layer"),
+        ("penalties", (0.0, -1.0), "be finite and not negative"),
+        ("penalties", (math.inf,), "be finite and not negative"),
+        ("held_out", 1.0, "be between 0 and 1"),
+        ("lists", 0, "be at least 1"),
+        ("epochs", 0, "be at least 1"),
+        ("patience", 0, "be at least 1"),
+    ],
+    ids=lambda value: str(value).replace(" ", ""),
+)
+def test_wrong_settings_of_the_observation_are_refused(field: str, value: Any, must: str) -> None:
+    with pytest.raises(SettingError, match=f"{field} must {must}"):
+        ObservationSettings(**{field: value})
