@@ -6,7 +6,6 @@ features, as in InfoRank (Jin et al. 2024, Section 4.4).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -18,10 +17,13 @@ from clickprism.types import Clicks, Float32, Float64, Int64, Lists
 By: TypeAlias = Literal["auto", "ids", "features"]
 Count: TypeAlias = Literal["impressions", "clicks"]
 
-EXACT: Final = 2e9  # multiplications of one round of K-means, up to which all documents take part in every round
 BLOCK: Final = 4_096
-ROUNDS: Final = 100
-PASSES: Final = 3
+CELLS: Final = 1 << 24
+SAMPLE: Final = 20  # documents a class that K-means learns from, where there are more
+WORK: Final = 1e11  # multiplications that its rounds may cost, within the least and the most
+ROUNDS: Final = (3, 30)
+TURNS: Final = 10
+TINY: Final = 1e-12
 
 
 def items_of(lists: Lists, *, by: By = "auto", classes: int | None = None, seed: int = 0) -> Int64:
@@ -39,11 +41,11 @@ def items_across(
 ) -> tuple[Int64, ...]:
     """The item of each document of several parts, numbered alike over all of them, an array a part.
 
-    By features, rows are standardised to mean 0 and length 1 and clustered by K-means. The squared distance of two such
-    rows is 2 - 2 rho, with rho their Pearson coefficient; centres are means of rows. Equal rows are always one item.
-    Rows whose features are all equal have no Pearson coefficient and are one item of their own. Up to `EXACT` documents
-    times classes times features, K-means looks at all documents in every round; beyond, at `BLOCK` at a time (Sculley
-    2010), three passes in all. Items are numbered as they first appear. The same seed gives the same items.
+    By features, it is K-means by Pearson's coefficient: rows are brought to mean 0 and length 1, centres are the mean
+    directions of their rows, and a row belongs to the centre it correlates with most. It starts from rows drawn by how
+    badly those drawn before fit them, and takes 3 to 30 rounds, the fewer the more one costs, over at most `SAMPLE`
+    documents a class. Equal rows are always one item. Rows whose features are all equal have no Pearson coefficient and
+    are one item of their own. Items are numbered as they first appear. The same seed gives the same items.
 
     Args:
         parts: such as training and test.
@@ -124,26 +126,66 @@ def _clustered(rows: Float32, classes: int, seed: int) -> Int64:
 
 
 def _k_means(points: Float32, copies: Int64, classes: int, seed: int) -> Int64:
-    from sklearn.cluster import KMeans, MiniBatchKMeans
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
+    """The class of each row by K-means with centres of length 1, so that the nearest centre is the most correlated."""
+    rng = np.random.default_rng(seed)
+    chosen, weights = points, copies.astype(np.float32)
+    if len(points) > SAMPLE * classes:
+        rows = np.sort(rng.choice(len(points), SAMPLE * classes, replace=False))
+        chosen, weights = points[rows], weights[rows]
+    centres, owner, near = _seeds(chosen, weights, classes, rng)
+    rounds = int(np.clip(WORK / (float(chosen.size) * classes), *ROUNDS))
+    for _ in range(rounds):
+        before, centres = owner, _centres(chosen, weights, owner, near, classes)
+        owner, near = _nearest(chosen, centres)
+        if np.array_equal(owner, before):
+            break
+    return owner if chosen is points else _nearest(points, centres)[0]
 
-    if float(points.size) * classes <= EXACT:
-        model = KMeans(classes, n_init=1, max_iter=ROUNDS, random_state=seed)
-    else:
-        model = MiniBatchKMeans(
-            classes,
-            init="random",
-            n_init=1,
-            max_iter=PASSES,
-            batch_size=BLOCK,
-            random_state=seed,
-            max_no_improvement=None,
-        )
-    with warnings.catch_warnings(), threadpool_limits(1):  # with more, sums come out by the order threads end in
-        warnings.simplefilter("ignore", ConvergenceWarning)  # that a cluster came out empty is no news
-        found: Int64 = model.fit_predict(points, sample_weight=copies.astype(points.dtype)).astype(np.int64)
-    return found
+
+def _seeds(points: Float32, weights: Float32, classes: int, rng: np.random.Generator) -> tuple[Float32, Int64, Float32]:
+    """Rows to start from, drawn in turns by how badly those drawn before fit them (Bahmani et al. 2012).
+
+    Returns:
+        The rows, and as `_nearest` of them: which of them each row correlates with most, and how much.
+    """
+    owner, near = np.zeros(len(points), dtype=np.int64), np.full(len(points), -1, dtype=np.float32)
+    free = np.ones(len(points), dtype=np.bool_)
+    drawn: list[Int64] = []
+    for turn in np.array_split(np.arange(classes), TURNS):
+        if not len(turn):
+            continue
+        badness = np.where(free, weights * np.maximum(1 - near, TINY), 1.0)
+        key = np.where(free, rng.exponential(size=len(points)) / badness, np.inf)
+        rows = np.sort(np.argpartition(key, len(turn) - 1)[: len(turn)]).astype(np.int64)
+        free[rows] = False
+        drawn.append(rows)
+        found, how = _nearest(points, points[rows])
+        owner, near = np.where(how > near, turn[0] + found, owner), np.maximum(near, how)
+    return points[np.concatenate(drawn)], owner, near
+
+
+def _nearest(points: Float32, centres: Float32) -> tuple[Int64, Float32]:
+    """The centre that each row correlates with most, and how much."""
+    owner, near = np.empty(len(points), dtype=np.int64), np.empty(len(points), dtype=np.float32)
+    step = max(1, CELLS // len(centres))
+    for start in range(0, len(points), step):
+        products = points[start : start + step] @ centres.T
+        found = products.argmax(axis=1)
+        owner[start : start + step] = found
+        near[start : start + step] = products[np.arange(len(found)), found]
+    return owner, near
+
+
+def _centres(points: Float32, weights: Float32, owner: Int64, near: Float32, classes: int) -> Float32:
+    """The mean direction of each class; a class without rows starts anew from a row that fits its own worst."""
+    order = np.argsort(owner, kind="stable")
+    used, first = np.unique(owner[order], return_index=True)
+    centres = np.empty((classes, points.shape[1]), dtype=np.float32)
+    centres[used] = np.add.reduceat(points[order] * weights[order, None], first, axis=0)
+    empty = np.setdiff1d(np.arange(classes), used)
+    centres[empty] = points[np.argsort(near, kind="stable")[: len(empty)]]
+    length = np.sqrt((centres.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+    return np.asarray(centres / np.maximum(length, TINY), dtype=np.float32)
 
 
 def _distinct(rows: Float32) -> tuple[Int64, Int64, Int64]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clickprism.data import items as module
 from clickprism.data.items import item_frequency, items_across, items_of, standardised
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Clicks, Float32, Int64, Lists, Text
@@ -38,10 +37,7 @@ def test_ids_name_items_across_queries_and_parts() -> None:
     assert other.tolist() == [2, 1]
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_scaled_rows_are_one_item(exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not exact:
-        monkeypatch.setattr(module, "EXACT", 0)
+def test_scaled_rows_are_one_item() -> None:
     rows, truth = shapes(copies=30, noise=0)
     lists = lists_of(rows, queries=40)
     found = items_of(lists)  # 40 clusters for 6 different documents: only 6 are used
