@@ -101,3 +101,10 @@ def test_errors_say_what_to_do() -> None:
         items_of(lists, by="name")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="classes must be at least 1"):
         items_of(lists, classes=0)
+
+
+def test_no_item_takes_all_that_fits_nowhere() -> None:
+    rows = np.random.default_rng(0).normal(size=(2_000, 60)).astype(np.float32)
+    sizes = np.bincount(items_of(lists_of(rows, queries=100)))
+    assert len(sizes) == 100
+    assert sizes.max() < 3 * sizes.mean()
