@@ -39,6 +39,7 @@ def write_pictures(figures: Mapping[str, tuple[str, Figure]], folder: Path) -> d
         picture = svg(figure, title=caption)
         pictures[caption] = picture, figure.get_figwidth() > WIDE
         write_whole(folder / f"{name}.svg", picture)
+        figure.set_layout_engine("none")  # it is laid out
         drawn = io.BytesIO()
         figure.savefig(drawn, format="png", dpi=150, facecolor="white")
         (folder / f"{name}.png").write_bytes(drawn.getvalue())

@@ -87,7 +87,7 @@ CANDIDATES: dict[str, Candidate] = {
 }
 ETAS = (0.0, 0.2, 0.5, 1.0)
 FORMS = ("inforank", "inforank_paper")
-CURVES = ("labels", "inforank", "inforank_paper", "regression_em", "pal", "click")
+CURVES = ("inforank", "inforank_paper", "regression_em", "pal", "click")
 DEPENDENCE = ("inforank", "inforank-", "inforank_paper", "inforank_paper-")
 SEVERITY = ("labels", "inforank", "inforank-", "regression_em", "pal", "click")
 AMOUNTS = ("inforank", "inforank-", "click")

@@ -10,29 +10,31 @@ import numpy as np
 
 from clickprism.evaluation.plots import INK, styled
 from reproduce.common.figures import Look, draws_of, panels_of
-from reproduce.inforank.config import CANDIDATES, CLAIMS, DEPENDENCE, LEADING
+from reproduce.inforank.config import CANDIDATES, CLAIMS, DEPENDENCE, LEADING, USERS
 from reproduce.inforank.plan import case
-from reproduce.inforank.rows import AFTER, EXPOSED, GAP, Results, Row
+from reproduce.inforank.rows import AFTER, EXPOSED, GAP, GRADES, Results, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LOOKS = {
-    "grades": Look(INK, "", "--"),
+    GRADES: Look(INK, "", "--"),
     "labels": Look(INK, "h", ":"),
     "inforank": Look("#d64550", "o"),
-    "inforank-": Look("#d64550", "s", "--"),
+    "inforank-": Look("#d64550", "<", "--"),
     "inforank_paper": Look("#0f9d76", "D"),
-    "inforank_paper-": Look("#0f9d76", "v", "--"),
+    "inforank_paper-": Look("#0f9d76", ">", "--"),
     "dla": Look("#1f7fc4", "X"),
     "regression_em": Look("#c767a3", "P"),
     "pal": Look("#7a6ff0", "^"),
     "randomization": Look("#b8860b", "v"),
     "click": Look("#d9660a", "s"),
 }
+USER_LOOKS = {"pbm": ("#1f7fc4", "o"), "ubm": ("#d9660a", "s"), "ccm": ("#0f9d76", "D")}
 HATCHES = ("", "//", "..", "xx")
 NAMES = {"attention": "attention ranker", "mlp": "MLP ranker", "lambdamart": "LambdaMART"}
+REACH = 2.5  # times the largest difference: intervals of very few draws may leave the picture
 WIDTH, LEGEND = 3.1, 2.2  # inches of a panel, and of the legend beside them
 
 
@@ -61,7 +63,7 @@ def figures_of(results: Results, rows: Sequence[Row]) -> dict[str, tuple[str, Fi
 
 
 def _title(label: str) -> str:
-    return "the labels themselves" if label == "grades" else CANDIDATES[label].title
+    return "the labels themselves" if label == GRADES else CANDIDATES[label].title
 
 
 def _lines(axes: Axes, rows: Sequence[Row], *, titled: bool) -> None:
@@ -82,7 +84,7 @@ def _grid(columns: Sequence[str], *, lines: int = 1, height: float = 3.4) -> tup
 
 
 def _users(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row.user for row in rows))
+    return [user for user in USERS if any(row.user == user for row in rows)]
 
 
 def _legend(figure: Figure) -> None:
@@ -127,7 +129,7 @@ def dependence(rows: Sequence[Row]) -> Figure:
             x,
             [mine[user].mean for user in known],
             width=0.92 * width,
-            yerr=[mine[user].se or 0.0 for user in known],
+            yerr=[mine[user].se or np.nan for user in known],
             color=LOOKS[label].colour,
             alpha=1.0 if not label.endswith("-") else 0.45,
             hatch=HATCHES[place % len(HATCHES)],
@@ -236,11 +238,11 @@ def claimed(rows: Sequence[Row]) -> Figure:
     rows = [row for row in rows if row.table == "claims" and row.measure == LEADING]
     users = _users(rows)
     pairs = [" - ".join(pair) for pair in CLAIMS if any(row.method == " - ".join(pair) for row in rows)]
-    figure, (axes,) = panels_of(7.4, 0.9 + 0.42 * len(pairs) * max(len(users), 1) * 0.62)
+    figure, (axes,) = panels_of(7.4, 1.0 + 0.24 * len(pairs) * max(len(users), 2))
     axes.axvline(0, color=INK, linewidth=1)
     step = 0.8 / max(len(users), 1)
     for shift, user in enumerate(users):
-        look = list(LOOKS.values())[(2, 8, 6)[shift % 3]]
+        look = Look(*USER_LOOKS[user])
         mine = {row.method: row for row in rows if row.user == user}
         known = [pair for pair in pairs if pair in mine]
         y = [pairs.index(pair) + step * (shift - (len(users) - 1) / 2) for pair in known]
@@ -263,6 +265,9 @@ def claimed(rows: Sequence[Row]) -> Figure:
     axes.set_yticks(range(len(pairs)), [_pair(pair) for pair in pairs], fontsize=8.5)
     axes.invert_yaxis()
     axes.set_xlabel(f"difference in {LEADING}")
+    reach = REACH * max(abs(row.mean) for row in rows)
+    left, right = axes.get_xlim()
+    axes.set_xlim(max(left, -reach), min(right, reach))
     axes.xaxis.set_major_formatter("{x:+.3f}")
     _legend(figure)
     return figure
@@ -276,7 +281,7 @@ def _pair(pair: str) -> str:
 def plateaus(results: Results, ranker: str) -> Figure | None:
     """Validation over training of the claimed methods, a panel a user model."""
     labels = [label for label in LOOKS if label in CANDIDATES and CANDIDATES[label].claimed]
-    known = results.usual()
+    known = results.usual
     users = [user for user in results.plan.size.users if any((one.user, one.ranker) == (user, ranker) for one in known)]
     if not users:
         return None

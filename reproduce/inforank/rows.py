@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,6 +22,7 @@ EPOCHS: Final[dict[Epoch, str]] = {"clicks": "", "best": ", best epoch", "last":
 COLUMNS = ("table", "data", "user", "ranker", "method", "eta", "measure", "mean", "se", "seeds", "paper")
 MORE = ("at", "low", "high", "mark", "p_value")
 CHANGE = f"validation {LEADING}, change over the last quarter"
+GRADES = "grades"  # the labels themselves, as scores
 DISTANCE, AFTER, EXPOSED, GAP = "distance to the labels' curve", "mean position after", "share of exposure", "Delta-CI"
 
 
@@ -76,19 +78,23 @@ class Results:
     def __init__(self, plan: Plan, out: Path) -> None:
         self.plan, self.out = plan, out
         self.store = Store(out, folds=plan.folds)
+        self._results: dict[Case, list[dict[str, Any]]] = {}
 
     def has(self, one: Case) -> bool:
         """Whether a case has all its runs."""
-        return self.store.all_done(self.plan.of(one))
+        return len(self.results(one)) == len(self.plan.of(one))
 
     def results(self, one: Case) -> list[dict[str, Any]]:
         """Of a case, seed by seed and fold by fold."""
-        return self.store.found(self.plan.of(one))
+        if one not in self._results:
+            self._results[one] = self.store.found(self.plan.of(one))
+        return self._results[one]
 
     def cases(self, part: Part) -> list[Case]:
         """Those of a table or figure that have all their runs."""
         return [one for one in self.plan.cases(part) if self.has(one)] if part in self.plan.parts else []
 
+    @cached_property
     def usual(self) -> list[Case]:
         """Every case of tables and figures with the usual bias, each once."""
         found = (one for part in self.plan.parts for one in self.cases(part))
@@ -149,32 +155,33 @@ def table(results: Results, part: Part, name: str, epoch: Epoch) -> Iterator[Row
 
 
 def curves(results: Results) -> Iterator[Row]:
-    """Figure 3: where documents go, by position and by frequency, and how far from where labels send them."""
-    for one in results.cases("figure 3"):
-        for name, side in (("frequency", "left"), ("position", "right")):
-            yield from _curve(results, f"figure 3 {side}", one, name, AFTER)
+    """Figure 3: where documents go, by frequency and by position, and how far from where labels send them."""
+    for axis, side in (("frequency", "left"), ("position", "right")):
+        yield from _drawn(results, "figure 3", f"figure 3 {side}", axis, AFTER)
 
 
 def exposure(results: Results) -> Iterator[Row]:
     """Figure 5, left: the share of exposure by popularity."""
-    for one in results.cases("figure 5 left"):
-        yield from _curve(results, "figure 5 left", one, "popularity", EXPOSED)
+    yield from _drawn(results, "figure 5 left", "figure 5 left", "popularity", EXPOSED)
 
 
-def _curve(results: Results, name: str, one: Case, axis: str, measure: str) -> Iterator[Row]:
-    found = [result["moved"][axis] for result in results.results(one)]
-    yield results.row(name, one, DISTANCE, results.store.fold_means([each["distance"] for each in found]))
-    alike = [each for each in found if len(each["at"]) == len(found[0]["at"])]
-    if len(alike) < len(found):
-        return
-    at = np.mean([each["at"] for each in alike], axis=0)
-    for place, where in enumerate(at.tolist()):
-        yield results.row(
-            name, one, measure, results.store.fold_means([each["value"][place] for each in alike]), at=where
-        )
-        if one.label == "labels":  # the grades themselves, which a model trained on them only comes near
-            truth = results.store.fold_means([each["labels"][place] for each in alike])
-            yield replace(results.row(name, one, measure, truth, at=where), method="grades")
+def _drawn(results: Results, part: Part, name: str, axis: str, measure: str) -> Iterator[Row]:
+    """Each curve, the labels' own once a log, and the distances."""
+    seen = set()
+    for one in results.cases(part):
+        found = [result["moved"][axis] for result in results.results(one)]
+        yield results.row(name, one, DISTANCE, results.store.fold_means([each["distance"] for each in found]))
+        at = found[0]["at"]
+        methods = {"value": one.label}
+        if (one.user, one.ranker) not in seen:
+            seen.add((one.user, one.ranker))
+            methods["labels"] = GRADES
+        for key, method in methods.items():
+            lines = [np.interp(at, each["at"], each[key]) for each in found]  # draws may differ in their points
+            for place, where in enumerate(at):
+                values = results.store.fold_means([line[place] for line in lines])
+                row = results.row(name, one, measure, values, at=where)
+                yield row if method == one.label else replace(row, method=method, eta=None)
 
 
 def gaps(results: Results) -> Iterator[Row]:
@@ -207,7 +214,7 @@ def amounts(results: Results) -> Iterator[Row]:
 
 
 def _pairs(results: Results, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[Case, Case]]:
-    known = results.usual()
+    known = results.usual
     for user, ranker in dict.fromkeys((one.user, one.ranker) for one in known):
         for labels in pairs:
             one, other = (case(label, ranker, user) for label in labels)
@@ -235,7 +242,7 @@ def ratios(results: Results) -> Iterator[Row]:
 
 def plateau(results: Results) -> Iterator[Row]:
     """How much validation still moved in the last quarter of training: last value minus that at three quarters."""
-    for one in results.usual():
+    for one in results.usual:
         series = [result["curve"] for result in results.results(one)]
         if all(series):
             moved = [each[-1] - each[int(0.75 * (len(each) - 1))] for each in series]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ class Run:
     epochs: int = 60
     batch_size: int = 256
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A hash of all settings.
 
