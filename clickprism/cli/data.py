@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from clickprism.cli import recommendation
 from clickprism.cli.options import OUTPUT, Config, Json, Quiet, Set, settings_of
-from clickprism.cli.output import Output, columns, command_line
-
-if TYPE_CHECKING:
-    from clickprism.data.impression_parts import ImpressionParts
-    from clickprism.experiment import ExperimentSettings
+from clickprism.cli.output import Output, columns
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Look at judged lists and impression logs, check public data sets, write the embedded data.",
     epilog="Example:\n\nclickprism data info train.txt",
 )
+app.command(epilog=recommendation.IMPRESSIONS)(recommendation.impressions)
+app.command(epilog=recommendation.ADRESSA)(recommendation.adressa)
 
 
 @app.command(epilog="Example:\n\nclickprism data recipes")
@@ -122,149 +121,6 @@ def info(
         for file, it in found.items()
     ]
     Output(json).result(text, {"files": data})
-
-
-@app.command(
-    epilog="Examples:\n\nclickprism data impressions log.csv.gz\n\n"
-    "clickprism data impressions train.csv --validation valid.csv --test test.csv --out data/shop\n\n"
-    "clickprism data impressions log.jsonl --set data.impressions.item=sku "
-    "--set 'data.impressions.categorical=[\"zip\"]' --out data/shop"
-)
-def impressions(
-    train: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="The log: CSV, TSV or JSON lines, plain, .gz or .zst, or Parquet."),
-    ],
-    *,
-    validation: Annotated[
-        Path | None, typer.Option("--validation", metavar="FILE", help="A log to validate by; else FILE is split.")
-    ] = None,
-    test: Annotated[Path | None, typer.Option("--test", metavar="FILE", help="A log to measure on.")] = None,
-    on_error: Annotated[
-        Literal["raise", "quarantine"],
-        typer.Option(
-            "--on-error", metavar="raise|quarantine", help="End at a broken row, or leave its request out and count it."
-        ),
-    ] = "raise",
-    quarantine_file: Annotated[
-        Path | None,
-        typer.Option("--quarantine-file", metavar="FILE", help="Write what was left out to this file, as JSON lines."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="The folder for clicks.npz, held_out.npz, vocabulary.json and settings.toml.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    config: Config = None,
-    sets: Set = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Read an impression log of a recommender: a row an item that was shown; say what it holds, write its clicks."""
-    from clickprism.errors import SettingError
-    from clickprism.experiment import load_data
-
-    settings = settings_of(
-        config,
-        sets,
-        data__source="impressions",
-        data__train=str(train),
-        data__validation=None if validation is None else str(validation),
-        data__test=None if test is None else str(test),
-        data__on_error=on_error,
-    )
-    data = load_data(settings.data)
-    log = data.log
-    if log is None:
-        raise SettingError("data.source", settings.data.source, "be 'impressions' for this command")
-    if quarantine_file is not None:
-        lines = [f"{line.to_json()}\n" for account in log.accounts for line in account.quarantined]
-        quarantine_file.write_text("".join(lines), encoding="utf-8")
-    output, found = Output(json, quiet), _facts(log)
-    output.result(_text(found), found)
-    if not log.graded:
-        output.note("The log has no grades: measures take clicks for grades, which are biased as clicks are")
-    if out is not None:
-        _write(out, settings, log)
-        next_step = command_line("train", "--config", out / "settings.toml", "--method", "dla", "--out", "runs/dla")
-        output.note(f"Written to {out}. Next: {next_step}")
-
-
-def _facts(log: ImpressionParts) -> dict[str, Any]:
-    """What a log holds, as plain values."""
-    parts = {}
-    for part, clicks in log.clicks.items():
-        parts[part] = {
-            "lists": len(clicks.lists),
-            "documents": clicks.lists.documents,
-            "requests": clicks.sessions,
-            "clicks": int(clicks.clicks.sum()),
-            "seen": None if clicks.seen is None else int(clicks.seen.sum()),
-            "positions": clicks.max_position,
-        }
-    return {
-        "files": [
-            {
-                "file": str(account.file),
-                "columns": dict(account.columns),
-                "rows": account.rows,
-                "duplicates": account.duplicates,
-                "gaps": account.gaps,
-                "quarantined": len(account.quarantined),
-            }
-            for account in log.accounts
-        ],
-        "parts": parts,
-        "graded": log.graded,
-        "features": {
-            name: "numbers" if values is None else len(values) for name, values in log.vocabulary.columns.items()
-        },
-        "vocabulary": log.vocabulary.hash,
-    }
-
-
-def _text(found: dict[str, Any]) -> str:
-    tables = []
-    for file in found["files"]:
-        roles = ", ".join(role if role == name else f"{role} ({name})" for role, name in file["columns"].items())
-        rows = [
-            ["rows", f"{file['rows']:,}"],
-            ["columns", roles],
-            ["rows said twice, counted once", f"{file['duplicates']:,}"],
-            ["requests that skip a position", f"{file['gaps']:,}"],
-            ["rows left out", f"{file['quarantined']:,}"],
-        ]
-        tables.append(columns([file["file"], ""], rows))
-    header = ["part", "lists", "documents", "requests", "clicks", "seen", "positions"]
-    body = [
-        [part, *["-" if values[name] is None else f"{values[name]:,}" for name in header[1:]]]
-        for part, values in found["parts"].items()
-    ]
-    kinds = [
-        [name, "numbers" if kind == "numbers" else f"{kind:,} names and the unknown"]
-        for name, kind in found["features"].items()
-    ]
-    tables += [columns(header, body), columns(["feature", "holds"], kinds) if kinds else "no features"]
-    return "\n\n".join(tables)
-
-
-def _write(out: Path, settings: ExperimentSettings, log: ImpressionParts) -> None:
-    """The clicks, the vocabulary, and settings by which `train` finds the log again."""
-    from clickprism.data.clicks import save_clicks
-    from clickprism.experiment.files import make_folder
-    from clickprism.settings import plain, to_toml
-
-    make_folder(out)
-    save_clicks(log.clicks["train"], out / "clicks.npz")
-    save_clicks(log.clicks["validation"], out / "held_out.npz")
-    log.vocabulary.save(out / "vocabulary.json")
-    data = {name: value for name, value in plain(settings.data).items() if name not in ("synthetic", "adressa")}
-    values = {"data": data, "evaluation": {"validation": "clicks"}}
-    (out / "settings.toml").write_text(to_toml(values), encoding="utf-8")
 
 
 @app.command(

@@ -42,13 +42,14 @@ def command(
     from clickprism.errors import DataError
     from clickprism.experiment import load_data, simulate_log
     from clickprism.experiment.files import make_folder
+    from clickprism.experiment.stages import graded
 
     settings = settings_of(config, sets, seeds=None if seed is None else [seed], user__name=user, sessions=sessions)
     for file in (out, held_out or out):
         make_folder(file.parent)
         if file.is_dir():
             raise DataError("is a folder", file=file, remedy="Name a file to write, such as clicks.npz")
-    log = simulate_log(settings, load_data(settings.data).dataset, seed=settings.seeds[0])
+    log = simulate_log(settings, graded(load_data(settings.data)), seed=settings.seeds[0])
     clicks = log.simulation.clicks
     save_clicks(clicks, out, truth=log.simulation.truth)
     if held_out is not None:

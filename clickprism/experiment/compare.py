@@ -20,6 +20,7 @@ from clickprism.experiment.settings import ExperimentSettings
 from clickprism.experiment.stages import (
     LEAST_OBSERVATION,
     corrects_trust,
+    graded,
     load_data,
     make_method,
     simulate_log,
@@ -121,7 +122,7 @@ _kept: dict[str, tuple[Any, Any]] = {}
 def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) -> Run:
     data = _keep("data", settings.data, lambda: load_data(settings.data))
     settings = told_names(settings, data.vocabulary)
-    log = _keep("log", (settings, seed), lambda: simulate_log(settings, data.dataset, seed=seed))
+    log = _keep("log", (settings, seed), lambda: simulate_log(settings, graded(data), seed=seed))
     clicks, test, start = log.simulation.clicks, data.dataset.test, time.perf_counter()
     fitted: Fitted | None = None
     if label == INITIAL:

@@ -86,6 +86,14 @@ def load_raw(settings: DataSettings) -> Dataset:
     return _kept(settings, _read(settings).dataset)
 
 
+def graded(data: Data) -> Dataset:
+    """The data set, if it has grades for simulated users to click by."""
+    if data.log is not None and not data.log.graded:
+        must = "have a column of relevance where users are simulated, as they click by grades; train takes its clicks"
+        raise SettingError("data.source", "impressions", must)
+    return data.dataset
+
+
 def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -> Log:
     """Let users search the training part, and the validation part, in the ranking of the same initial rankers."""
     seeds = np.random.SeedSequence(seed).generate_state(settings.simulation.rankers + 2).tolist()

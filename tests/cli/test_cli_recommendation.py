@@ -1,0 +1,114 @@
+"""From an impression log to a ranker, and Adressa's folder, by commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from clickprism.cli.app import app
+from clickprism.data.vocabulary import Vocabulary
+from clickprism.model import Model
+
+QUICK = ["--epochs", "2", "--set", "fit.threads=1"]
+
+
+def run(*words: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output + str(result.exception)
+    return result
+
+
+def read(*words: object) -> Any:
+    return json.loads(run(*words, "--json").stdout)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Films are liked and wars are not; what stands low is seen less."""
+    rng = np.random.default_rng(0)
+    rows = ["request_id,user_id,item_id,position,clicked,seen,topic,age"]
+    for request in range(120):
+        for position, item in enumerate(rng.permutation(30)[:5].tolist(), start=1):
+            seen = rng.random() < 1 / position
+            clicked = seen and rng.random() < (0.9 if item % 2 else 0.1)
+            topic, age = ("film", item / 10) if item % 2 else ("war", "")
+            rows.append(f"r{request},u{request % 9},i{item},{position},{clicked:d},{seen:d},{topic},{age}")
+    (tmp_path / "log.csv").write_text("\n".join(rows))
+    return tmp_path / "log.csv"
+
+
+def test_from_a_log_to_a_ranker(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "shop"
+    found = read("data", "impressions", log, "--out", out)
+    assert found["files"][0]["rows"] == 600
+    assert found["parts"]["train"]["requests"] == 96
+    assert found["features"] == {"topic": 2, "age": "numbers"}
+    assert not found["graded"]
+    assert Vocabulary.load(out / "vocabulary.json").hash == found["vocabulary"]
+    assert "topic" in run("data", "impressions", log).stdout
+    settings = out / "settings.toml"
+    words = ["train", "--config", settings, "--ranker", "mlp", "--method", "click", *QUICK]
+    run(*words, "--out", tmp_path / "run")
+    files = ["--clicks", out / "clicks.npz", "--held-out", out / "held_out.npz"]
+    run(*words, *files, "--out", tmp_path / "same")
+    models = [Model.load(tmp_path / name / "model") for name in ("run", "same")]
+    normaliser = models[0].normaliser
+    assert normaliser is not None
+    assert (normaliser.kind, normaliser.keep) == ("standard", (0,))
+    value = [read("evaluate", tmp_path / name)["methods"][name]["mean"] for name in ("run", "same")]
+    assert value[0] == value[1] > 0.5
+    curve = read("observe", out / "clicks.npz", "--method", "click-through", "--bootstrap", "0")["curves"]
+    assert len(curve["click-through"]["values"]) == 5
+
+
+def test_names_reach_the_ranker_as_codes_or_indicators(log: Path, tmp_path: Path) -> None:
+    data = ["--set", "data.source=impressions", "--set", f"data.train={log}", "--set", "evaluation.validation=clicks"]
+    words = ["train", *data, "--method", "click", *QUICK, "--ranker"]
+    run(*words, "attention", "--out", tmp_path / "attention")
+    model = Model.load(tmp_path / "attention" / "model")
+    assert (model.ranker.categorical, model.ranker.categories, model.features) == ((0,), (3,), 2)
+    run(*words, "linear", "--set", "data.names=indicators", "--out", tmp_path / "linear")
+    assert Model.load(tmp_path / "linear" / "model").features == 3
+    run("simulate", *data, "--out", tmp_path / "no.npz", code=2)
+
+
+def test_a_filter_by_name(log: Path, tmp_path: Path) -> None:
+    data = ["--set", "data.source=impressions", "--set", f"data.train={log}", "--set", "data.filter=inforank"]
+    run("train", *data, "--set", "evaluation.validation=clicks", "--method", "click", *QUICK, "--out", tmp_path / "run")
+    (tmp_path / "letor.txt").write_text("1 qid:a 1:2\n0 qid:b 1:2\n")
+    facts = read("data", "info", tmp_path / "letor.txt", "--filter", "inforank")["files"][0]
+    assert (facts["kept"], facts["too_long"], facts["without_relevant_left_out"]) == (1, 0, 1)
+    assert "1 of 2 lists kept" in run("data", "info", tmp_path / "letor.txt", "--filter", "inforank").stdout
+    run("data", "info", tmp_path / "letor.txt", "--filter", "infrank", code=2)
+
+
+def test_broken_logs_end_with_their_line_or_are_left_out(log: Path, tmp_path: Path) -> None:
+    log.write_text(log.read_text().replace("r7,u7,", "r7,,", 1))
+    assert "log.csv:37: column 'user_id' is empty" in run("data", "impressions", log, code=3).output
+    left = tmp_path / "left.jsonl"
+    found = read("data", "impressions", log, "--on-error", "quarantine", "--quarantine-file", left)
+    assert found["files"][0]["quarantined"] == 5
+    assert [json.loads(line)["line"] for line in left.read_text().splitlines()] == [37, 38, 39, 40, 41]
+
+
+def test_adressa(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    events = [
+        {"userId": f"u{n % 12}", "id": f"a{n % 7}", "time": 1483225200 + 60 * n, "activeTime": int(rng.integers(1, 90))}
+        for n in range(200)
+    ]
+    folder = tmp_path / "one_week"
+    folder.mkdir()
+    (folder / "20170101").write_text("\n".join(json.dumps(event) for event in events))
+    found = read("data", "adressa", folder, "--filter", "inforank")
+    assert (found["events"], found["users"], found["pairs"]) == (200, 12, 84)
+    assert sum(part["documents"] for part in found["parts"].values()) == 84
+    assert "without article" in run("data", "adressa", folder).stdout
+    data = ["--set", "data.source=adressa", "--set", f"data.folder={folder}", "--set", "data.filter=inforank"]
+    words = ["train", *data, "--method", "click", "--ranker", "linear", "--set", "simulation.initial.share=0.5"]
+    run(*words, *QUICK, "--sessions", "20", "--out", tmp_path / "run")
