@@ -177,11 +177,17 @@ def _drawn(results: Results, part: Part, name: str, axis: str, measure: str) -> 
             seen.add((one.user, one.ranker))
             methods["labels"] = GRADES
         for key, method in methods.items():
-            lines = [np.interp(at, each["at"], each[key]) for each in found]  # draws may differ in their points
+            lines = [_at(at, each["at"], each[key], shares=measure == EXPOSED) for each in found]
             for place, where in enumerate(at):
                 values = results.store.fold_means([line[place] for line in lines])
                 row = results.row(name, one, measure, values, at=where)
                 yield row if method == one.label else replace(row, method=method, eta=None)
+
+
+def _at(points: Sequence[float], at: Sequence[float], values: Sequence[float], *, shares: bool) -> Float64:
+    """A curve at the points of the first draw, for draws may differ in theirs; shares still sum to 1."""
+    found = np.interp(points, at, values).astype(np.float64)
+    return found / found.sum() if shares else found
 
 
 def gaps(results: Results) -> Iterator[Row]:
