@@ -71,8 +71,8 @@ def read_data(plan: Plan) -> None:
 def foresee(plan: Plan, out: Path, jobs: int) -> float:
     """Say how many runs there are in all and how long they will take; returns the seconds."""
     plan = replace(plan, tuned=settings_of(known(plan, out)))
-    tuning = [run for study in plan.tuning for run in left_to_try(plan, study, out)]
-    runs = list({run.key: run for run in [*plan.runs(), *tuning]}.values())
+    tuning = {run.key: run for study in plan.tuning for run in left_to_try(plan, study, out)}
+    runs = list(({run.key: run for run in plan.runs()} | tuning).values())
     left = [run for run in runs if not done(run, out)]
     seconds = clock_of(plan, out).total(left, jobs)
     finished = len(runs) - len(left)
