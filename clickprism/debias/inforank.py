@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, NamedTuple, final, get_args
+from typing import ClassVar, Literal, NamedTuple, final, get_args
 
 import torch
 from torch import nn
@@ -17,11 +17,9 @@ from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks
 
 Given = Literal["smooth", "hard", "observed"]
-Observation = Literal["position", "bent", "anchored", "free"]
+Observation = Literal["position", "anchored", "free"]
 Towers = Literal["separate", "shared"]
 Ranked = Literal["first", "relevance"]
-STEEPEST: Final = 3.0  # log s(x) is held between this and its opposite
-LEAST: Final = 1e-6
 
 
 @final
@@ -47,9 +45,8 @@ class InfoRank:
         eta: the weight of the mutual information, a click's log-likelihood being 1.
         given: the o that relevance is conditioned on where the log does not tell. "smooth" is its mean over o, P(R | x)
             of Eq. 15; "hard" is o = 1 where P(O) is above one half, as printed; "observed" is o = 1, as clicks mean it.
-        observation: what being seen depends on besides the position: on nothing ("position"); on the document, which
-            bends the curve, o_1 (o_k / o_1)^s(x) ("bent"), or has one of its own below the first position ("anchored")
-            or at every position ("free").
+        observation: what being seen depends on besides the position: on nothing ("position"), on the document, but at
+            the first position ("anchored"), or on the document at all of them ("free").
         position: let relevance see the position too, as printed; the ranker that is served is its value at the first.
         towers: "separate" networks, or one for both but for the last layer ("shared").
         score: with a free observation, rank by P(R) P(O) at the first position ("first") or by P(R) ("relevance").
@@ -62,7 +59,7 @@ class InfoRank:
     needs_patterns: ClassVar[bool] = False
     eta: float = 0.5
     given: Given = "smooth"
-    observation: Observation = "bent"
+    observation: Observation = "position"
     position: bool = False
     towers: Towers = "separate"
     score: Ranked = "first"
@@ -111,9 +108,7 @@ class InfoRankLearner(DocumentLearner):
         network, places = towered(ranker, settings.name), clicks.max_position
         self.curve = nn.Parameter(torch.full((places,), math.log(settings.start / (1 - settings.start))))
         self.own = flat(nn.Sequential(nn.Linear(network.width, places if settings.position else 1)))
-        outputs = {"position": 0, "bent": min(places - 1, 1), "anchored": places - 1, "free": places}[
-            settings.observation
-        ]
+        outputs = {"position": 0, "anchored": places - 1, "free": places}[settings.observation]
         self.tower = nn.Sequential()
         if outputs > 0:
             shared = settings.towers == "shared"
@@ -133,10 +128,7 @@ class InfoRankLearner(DocumentLearner):
         scores, observed = network.last()(hidden)[:, 0] + self.odds, self.curve.expand(len(documents), -1)
         if len(self.tower) > 0:
             change = self.tower(hidden if settings.towers == "shared" else documents)
-            if settings.observation == "bent":
-                observed = _bent(self.curve, change)
-            else:
-                observed = observed + (pad(change, (1, 0)) if settings.observation == "anchored" else change)
+            observed = observed + (pad(change, (1, 0)) if settings.observation == "anchored" else change)
         if settings.observation == "free" and settings.score == "first":
             scores, first = _split(scores, observed[:, :1])
             observed = torch.cat([first, observed[:, 1:]], dim=1)
@@ -203,14 +195,6 @@ def flat(network: nn.Sequential) -> nn.Sequential:
     for parameter in network[-1].parameters():
         nn.init.zeros_(parameter)
     return network
-
-
-def _bent(curve: torch.Tensor, bend: torch.Tensor) -> torch.Tensor:
-    """Log odds of o_1 (o_k / o_1)^s(x), [documents, positions], from those of o and log s, [documents, 1]."""
-    logs = logsigmoid(curve)
-    logs = logs[0] + bend.clamp(-STEEPEST, STEEPEST).exp() * (logs - logs[0])
-    logs = logs.clamp_max(-LEAST)  # a curve that rises must not be bent above 1
-    return logs - torch.log(-torch.expm1(logs))
 
 
 def _split(clicked: torch.Tensor, share: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
