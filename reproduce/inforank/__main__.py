@@ -11,12 +11,13 @@ from dataclasses import replace
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from clickprism.data.recipes import load
 from clickprism.errors import SettingError
+from clickprism.experiment import load_raw
 from reproduce.common.cli import guarded, options, size_name, whole_numbers, words
-from reproduce.inforank.config import CANDIDATES, DATA, FOLDS, SIZES, Size
-from reproduce.inforank.plan import PARTS, Part, Plan
+from reproduce.inforank.config import CANDIDATES, DATA, SIZES, Size
+from reproduce.inforank.plan import PARTS, Part, Plan, case
 from reproduce.inforank.run import reproduce
+from reproduce.inforank.worlds import data_settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,8 +52,8 @@ def plan_of(given: argparse.Namespace) -> Plan:
     methods = words("methods", given.methods, list(CANDIDATES))
     made = Plan(given.data, size, _parts(given.tables, given.figures), given.folder, methods)
     if given.data != "embedded":
-        for fold in FOLDS.get(given.data, (1,)):
-            load(given.data, given.folder, fold=fold, normalise="none")
+        for run in made.of(case("click", next(iter(size.rankers)), size.users[0]))[: made.folds]:
+            load_raw(data_settings(run.world, given.folder))
     return made
 
 

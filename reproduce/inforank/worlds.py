@@ -68,13 +68,18 @@ class World:
 
 
 def data_settings(world: World, folder: Path | None) -> DataSettings:
-    """Features by quantile into [-1, 1]; of public data, lists without a relevant document are left out."""
+    """Features by quantile into [-1, 1], names as indicators; of public data without the lists the paper leaves out."""
     if world.data == "embedded":
         train, validation, test = world.queries or (3000, 300, 1000)
         made = cp.SyntheticSettings(train_queries=train, validation_queries=validation, test_queries=test)
         return DataSettings(normalise="quantile", synthetic=made)
     return DataSettings(
-        source=world.data, folder=str(folder), fold=world.fold, normalise="quantile", drop_without_relevant=True
+        source=world.data,
+        folder=str(folder),
+        fold=world.fold,
+        normalise="quantile",
+        names="indicators",
+        filter="inforank",
     )
 
 

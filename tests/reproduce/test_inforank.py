@@ -8,6 +8,7 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.users.ideal import ideal_clicks
+from clickprism.users.pbm import EYE_TRACKING
 from reproduce.common import files
 from reproduce.inforank import runs
 from reproduce.inforank.__main__ import main, parser, plan_of
@@ -105,18 +106,19 @@ def test_a_share_of_the_queries_is_nested_and_keeps_the_log() -> None:
 def test_shuffled_lists_tell_the_observation() -> None:
     world = replace(WORLD, queries=(300, 20, 30), sessions=100)
     known = np.array(propensities(world, None))
-    assert known == pytest.approx(
-        np.array([0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06]) / 0.68, abs=0.05
-    )
+    assert known == pytest.approx(np.array(EYE_TRACKING) / EYE_TRACKING[0], abs=0.05)
 
 
-@pytest.mark.parametrize(("name", "method"), [("lambdamart", "pair_debias"), ("attention", "inforank")])
-def test_other_rankers(name: str, method: str) -> None:
-    ranker: dict[str, Any] = {
-        "lambdamart": {"trees": 3},
-        "attention": {"tokens": 4, "width": 4, "units": 2, "hidden": [4]},
-    }[name]
-    result = runs.make(Run(WORLD, {"name": name, **ranker}, method, epochs=1, batch_size=64), None)
+@pytest.mark.parametrize(
+    ("ranker", "method"),
+    [
+        ({"name": "lambdamart", "trees": 3}, "pair_debias"),
+        ({"name": "attention", "tokens": 4, "width": 4, "units": 2, "hidden": [4]}, "inforank"),
+    ],
+    ids=["lambdamart", "attention"],
+)
+def test_other_rankers(ranker: dict[str, Any], method: str) -> None:
+    result = runs.make(Run(WORLD, ranker, method, epochs=1, batch_size=64), None)
     assert 0 < result["clicks"][LEADING] < 1
     assert set(result["moved"]) == {"position", "frequency", "popularity"}
     assert (result["delta_ci"] is None) == (method == "pair_debias")
@@ -264,8 +266,9 @@ def test_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ):
         assert main(arguments) == SettingError.exit_code
         assert problem in capsys.readouterr().err
-    assert main(["--data", "mq2008", "--folder", str(tmp_path), "--dry-run"]) == DataError.exit_code
-    assert "MQ2008 lacks" in capsys.readouterr().err
+    for data, problem in (("mq2008", "MQ2008 lacks"), ("adressa", "has no file of events")):
+        assert main(["--data", data, "--folder", str(tmp_path), "--dry-run"]) == DataError.exit_code
+        assert problem in capsys.readouterr().err
     assert main(["--full", "--dry-run", "--out", str(tmp_path / "none")]) == 0
     assert " h " in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
