@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import gamma, hypergeom, kstest
 
@@ -45,6 +45,7 @@ def by_definition(r1: float, r0: float, o: float) -> Decimal:
         return sum((p * (given[cell] / marginal[cell[0]]).ln() for cell, p in joint.items() if p > 0), Decimal(0))
 
 
+@settings(deadline=None)
 @given(probability, probability, probability)
 def test_information_is_never_negative_and_bounds_the_gap(r1: float, r0: float, o: float) -> None:
     information = float(mutual_information(r1, r0, o))
@@ -71,6 +72,7 @@ def test_information_is_that_of_the_definition_to_twelve_digits(r1: float, r0: f
     np.testing.assert_allclose(float(mutual_information(r1, r0, o)), float(by_definition(r1, r0, o)), rtol=1e-12)
 
 
+@settings(deadline=None)
 @given(st.floats(-30, 30), st.floats(-30, 30), st.floats(-30, 30))
 def test_log_odds_agree_with_probabilities_and_keep_what_those_lose(a: float, b: float, c: float) -> None:
     r1, r0, o = 1 / (1 + np.exp(-np.array([a, b, c])))
@@ -89,6 +91,7 @@ def test_shapes_are_broadcast_and_what_is_no_probability_is_refused() -> None:
         mutual_information(0.5, 0.5, np.nan)
 
 
+@settings(deadline=None)
 @given(probability, probability, probability)
 def test_proposition_1_holds_where_observation_is_uncertain(r1: float, r0: float, o: float) -> None:
     found = statements(r1, r0, o)
