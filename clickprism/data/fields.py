@@ -1,4 +1,4 @@
-"""Compiled loops over delimited text without quotes: where fields are, which are the same, what number each is."""
+"""Compiled loops over delimited text: where fields are, which are the same, what number each is."""
 
 from __future__ import annotations
 
@@ -14,41 +14,53 @@ _POWERS = 10.0 ** np.arange(23)  # all exact in float64
 
 
 @compiled
-def split_rows(text: Bytes, begin: tuple[int, int, int], bounds: Int64, lines: Int64, bad: Int64) -> Int64:
+def split_rows(text: Bytes, begin: tuple[int, int, int, bool], starts: Int64, stops: Int64, lines: Int64) -> Int64:
     """Find the fields of every line from a place on: how many rows are sound, and how many are not.
 
-    Field j of a row is `text[bounds[row, j] : bounds[row, j + 1] - 1]`. The text ends with a newline. Lines without a
-    byte are skipped.
+    Field j of a row is `text[starts[row, j] : stops[row, j]]`. The text ends with a newline. Lines without a byte are
+    skipped. A row with another number of fields is not sound: from the end of `lines` and of the first column of
+    `starts` on, its line and how many it has. Quotes that are not simply around a field: -1 and -1.
 
     Args:
         text: as bytes.
-        begin: what stands between fields, the place, and the number of the line there.
-        bounds: filled, [rows or more, fields + 1].
-        lines: filled with the number of the line of each row, [rows or more].
-        bad: filled with the line and the fields of each row that has another number of them, [rows or more, 2].
+        begin: what stands between fields, the place, the number of the line there, and whether quotes are quotes.
+        starts: filled, [rows or more, fields].
+        stops: filled, as `starts`.
+        lines: filled with the number of the (last) line of each row, [rows or more].
     """
-    delimiter, at, line = begin
-    fields = bounds.shape[1] - 1
-    row, broken = 0, 0
+    delimiter, at, line, quotes = begin
+    refused = np.array([-1, -1])
+    fields, row, broken = stops.shape[1], 0, 0
     while at < len(text):
-        first, found = at, 0
-        bounds[row, 0] = at
-        while text[at] != 10:
-            if text[at] == delimiter:
-                found += 1
-                if found <= fields:
-                    bounds[row, found] = at + 1
+        found, empty = 0, text[at] == 10 or (text[at] == 13 and text[at + 1] == 10)
+        while True:
+            quoted = quotes and text[at] == 34
+            at += quoted
+            start = at
+            while at < len(text) and text[at] != 34 if quoted else text[at] != delimiter and text[at] != 10:
+                if not quoted and quotes and text[at] == 34:
+                    return refused
+                line += text[at] == 10
+                at += 1
+            if at == len(text):
+                return refused
+            stop = at - 1 if text[at] == 10 and at > start and text[at - 1] == 13 else at
+            at += quoted
+            at += quoted and text[at] == 13
+            if found < fields:
+                starts[row, found], stops[row, found] = start, stop
+            found += 1
+            if text[at] == 10:
+                break
+            if text[at] != delimiter:
+                return refused
             at += 1
-        stop = at - 1 if at > first and text[at - 1] == 13 else at
-        found += 1
-        if stop > first:
-            if found == fields:
-                bounds[row, fields] = stop + 1
-                lines[row] = line
-                row += 1
-            else:
-                bad[broken, 0], bad[broken, 1] = line, found
-                broken += 1
+        if not empty and found == fields:
+            lines[row] = line
+            row += 1
+        elif not empty:
+            broken += 1
+            lines[-broken], starts[-broken, 0] = line, found
         at += 1
         line += 1
     return np.array([row, broken])

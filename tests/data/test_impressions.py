@@ -77,13 +77,29 @@ def check(log: ImpressionLog) -> None:
         "\ufeff" + CSV,
         CSV.replace(",", "\t"),
         CSV.replace("film", '"film"'),
+        CSV.replace(HEADER, HEADER.replace("topic", '"topic"')).replace("film", '"film"'),
+        CSV.replace("\n", "\r").replace("film", '"film"'),
         CSV.replace("\n", "\n\n"),
         gzip.compress(CSV.encode(), mtime=0),
         zstandard.compress(CSV.encode()),
         json_lines(),
         "\ufeff" + json_lines() + "\n\n",
     ],
-    ids=["csv", "crlf", "no end", "bom", "tsv", "quoted", "blank lines", "gzip", "zstd", "json", "json bom"],
+    ids=[
+        "csv",
+        "crlf",
+        "no end",
+        "bom",
+        "tsv",
+        "quoted",
+        "quoted header",
+        "cr",
+        "blank lines",
+        "gzip",
+        "zstd",
+        "json",
+        "json bom",
+    ],
 )
 @pytest.mark.parametrize("chunk", [2, 1 << 16])
 def test_every_form_gives_the_same(
@@ -184,6 +200,7 @@ def test_broken_rows_are_named_or_left_out_with_their_request(
         (CSV.replace("film", "f\xe9").encode("latin-1"), r"log.csv:3: is not UTF-8 text"),
         (CSV.replace("film", "f\0"), r"log.csv:3: has a NUL character"),
         (CSV.replace("film", '"fi'), r"log.csv:\d: is not CSV"),
+        (CSV.replace("film", '"fi"lm'), r"log.csv:3: is not CSV"),
         (CSV.replace("film", "f" * 1001), r"log.csv:3: column 'topic' has a value of 1,001 characters"),
         ("[" + json_lines().replace("\n", ",\n") + "]", r"log.csv:1: is one JSON array"),
         (json_lines().replace('"war"', "7"), r"log.csv:2: column 'topic' has 'film' and a number before"),
@@ -319,7 +336,7 @@ def test_rare_names_are_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_compiled_loops_read_what_the_csv_module_reads(seed: int, tmp_path: Path) -> None:
-    """The same table with and without quotes, which are read by different code, value for value."""
+    """The same table read by different code, value for value; with and without quotes."""
     rng = np.random.default_rng(seed)
     texts = ["", "a", "æøå", "日本", "x y", "nan", "-", "longer than others", *map(str, range(6000))]
     numbers = ["", "0", "-0", "+7", "3.25", ".5", "5.", "1e5", "-2E-3", "nan", "NULL", " 4", "0.1", "9007199254740993"]
@@ -328,19 +345,28 @@ def test_compiled_loops_read_what_the_csv_module_reads(seed: int, tmp_path: Path
     chosen = zip(rng.choice(texts, 9000).tolist(), rng.choice(numbers, 9000).tolist(), strict=True)
     rows = [[f"r{row // 7}", str(row), str(row % 7 + 1), "0", *pair] for row, pair in enumerate(chosen)]
     header = ["request", "item", "position", "clicked", "text", "number"]
-    plain = "\n".join(",".join(row) for row in [header, *rows])
-    quoted = "\n".join(",".join(f'"{value}"' for value in row) for row in [header, *rows])
     settings = ImpressionSettings(categorical=("text",), numeric=("number",))
-    one = read_impressions(write(tmp_path, plain, "plain.csv"), settings=settings)
-    other = read_impressions(write(tmp_path, quoted, "quoted.csv"), settings=settings)
-    assert one.vocabulary == other.vocabulary
-    np.testing.assert_array_equal(one.lists.features, other.lists.features)
-    np.testing.assert_array_equal(one.clicks.rows, other.clicks.rows)
-    read = [
-        tables.read_table(tmp_path / name, lambda name: "numbers" if name == "number" else "names")
-        for name in ("plain.csv", "quoted.csv")
-    ]
-    np.testing.assert_array_equal(read[0].columns["number"], read[1].columns["number"])
+
+    def same(one: str, other: str) -> None:
+        files = [write(tmp_path, text, name) for text, name in ((one, "one.csv"), (other, "other.csv"))]
+        logs = [read_impressions(file, settings=settings) for file in files]
+        assert logs[0].vocabulary == logs[1].vocabulary
+        np.testing.assert_array_equal(logs[0].lists.features, logs[1].lists.features)
+        np.testing.assert_array_equal(logs[0].clicks.rows, logs[1].clicks.rows)
+        read = [tables.read_table(file, lambda name: "numbers" if name == "number" else "names") for file in files]
+        np.testing.assert_array_equal(read[0].lines, read[1].lines)
+        np.testing.assert_array_equal(read[0].columns["number"], read[1].columns["number"])
+
+    def text(*, quoted_header: bool, quoted: bool, end: str = "\n") -> str:
+        lines = [[f'"{value}"' for value in row] for row in rows] if quoted else rows
+        first = [f'"{name}"' for name in header] if quoted_header else header  # which only the csv module reads
+        return end.join(",".join(line) for line in [first, *lines])
+
+    same(text(quoted_header=False, quoted=False), text(quoted_header=True, quoted=False))
+    for row in rows[::3]:
+        row[4] += ", and\nmore"
+    same(text(quoted_header=False, quoted=True), text(quoted_header=True, quoted=True))
+    same(text(quoted_header=False, quoted=True, end="\r\n"), text(quoted_header=True, quoted=True, end="\r\n"))
 
 
 def test_indicators_stand_where_codes_stood(tmp_path: Path) -> None:
