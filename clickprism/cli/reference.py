@@ -33,8 +33,8 @@ Every command works on the same [settings](#all-settings). They are made in this
 
 Paths in a TOML file, as those of flags, are relative to the working directory, not to the file.
 
-An unknown name is an error that suggests the right one. `train`, `compare` and `demo` write all settings, the defaults
-too, to `settings.toml` in their folder: `--config` takes it back.
+An unknown name is an error that suggests the right one. `train`, `compare`, `feedback` and `demo` write all settings,
+the defaults too, to `settings.toml` in their folder: `--config` takes it back.
 
 ```toml
 sessions = 50

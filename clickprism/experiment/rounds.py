@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -204,7 +205,8 @@ def _notes(results: FeedbackResults) -> list[str]:
         f"The system adds {loop.boost:g} deviations of popularity to every ranker's score, that of labels too."
         if loop.boost
         else "The system shows the ranker's own order.",
-        "Intervals are Student's t over seeds; bands in figures are the lowest and the highest seed.",
+        "Intervals are Student's t over seeds, of changes within a seed; bands in figures are a standard error of the "
+        "mean over seeds, most of which is how seeds differ from each other, in every method alike.",
     ]
 
 
@@ -223,10 +225,10 @@ def figures(results: FeedbackResults) -> dict[str, tuple[str, str]]:
 
 @plots.styled
 def round_curves(results: FeedbackResults, measures: Sequence[str]) -> Figure:
-    """Measures over rounds, a panel each, a line a method, bands from the lowest to the highest seed."""
+    """Measures over rounds, a panel each, a line a method, bands of a standard error over seeds."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6 * len(measures), 3.9), layout="constrained")
+    figure = Figure(figsize=(4.8 * len(measures), 4.0), layout="constrained")
     looks = plots.looks_of(results.settings.methods)
     for place, measure in enumerate(measures):
         axes = figure.add_subplot(1, len(measures), place + 1)
@@ -259,8 +261,8 @@ def _draw(axes: Axes, results: FeedbackResults, measure: str, looks: Mapping[str
             zorder=3,
         )
         if len(curves) > 1:
-            low, high = part.min(axis=0), part.max(axis=0)
-            axes.fill_between(rounds, low, high, color=look.colour, alpha=0.15, linewidth=0)
+            mean, error = part.mean(axis=0), part.std(axis=0, ddof=1) / np.sqrt(len(part))
+            axes.fill_between(rounds, mean - error, mean + error, color=look.colour, alpha=0.15, linewidth=0)
     if fork > 0:
         axes.axvline(fork, color=plots.GRID, linewidth=1.2, linestyle=(0, (2, 2)), zorder=1)
         axes.annotate(
@@ -268,7 +270,7 @@ def _draw(axes: Axes, results: FeedbackResults, measure: str, looks: Mapping[str
         )
     axes.set_xticks(range(last + 1))
     axes.set_xlabel("times retrained")
-    axes.set_ylabel(NAMES.get(measure, measure))
+    axes.set_ylabel(fill(NAMES.get(measure, measure), 30))
 
 
 def _change(values: Float64) -> Change:

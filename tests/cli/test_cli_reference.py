@@ -21,7 +21,7 @@ def test_the_page_is_current() -> None:
 
 def test_all_commands_are_there() -> None:
     names = ["data recipes", "data check", "data info", "data generate"]
-    names += ["simulate", "observe", "train", "evaluate", "compare", "demo"]
+    names += ["simulate", "observe", "train", "evaluate", "compare", "feedback", "demo"]
     assert list(COMMANDS) == [f"clickprism {name}" for name in names]
     for code in EXIT_CODES:
         assert f"| {code} |" in PAGE.read_text(encoding="utf-8")
