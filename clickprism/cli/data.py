@@ -17,8 +17,6 @@ app = typer.Typer(
     help="Look at judged lists and impression logs, check public data sets, write the embedded data.",
     epilog="Example:\n\nclickprism data info train.txt",
 )
-app.command(epilog=recommendation.IMPRESSIONS)(recommendation.impressions)
-app.command(epilog=recommendation.ADRESSA)(recommendation.adressa)
 
 
 @app.command(epilog="Example:\n\nclickprism data recipes")
@@ -156,3 +154,7 @@ def generate(
     output.result(columns(header, [[str(row[name]) for name in header] for row in rows]), {"files": rows})
     files = " ".join(f"--set data.{part}={out}/{part}.txt" for part in ("train", "validation", "test"))
     output.note(f"Use it by: --set data.source=files {files}")
+
+
+app.command(epilog=recommendation.IMPRESSIONS)(recommendation.impressions)
+app.command(epilog=recommendation.ADRESSA)(recommendation.adressa)

@@ -20,7 +20,7 @@ def test_the_page_is_current() -> None:
 
 
 def test_all_commands_are_there() -> None:
-    names = ["data recipes", "data check", "data info", "data generate"]
+    names = [f"data {name}" for name in ("recipes", "check", "info", "generate", "impressions", "adressa")]
     names += ["simulate", "observe", "train", "evaluate", "compare", "feedback", "demo"]
     assert list(COMMANDS) == [f"clickprism {name}" for name in names]
     for code in EXIT_CODES:
