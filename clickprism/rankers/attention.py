@@ -16,7 +16,7 @@ from clickprism.rankers.tokens import Tokens
 
 Form = Literal["residual", "paper"]
 MOST_CODES: Final = 2**24  # whole numbers up to here are exact in float32
-CHUNK: Final = 1024
+CHUNK: Final = 256
 
 
 @final
@@ -161,7 +161,8 @@ class AttentionBody(nn.Module):
             self.norm = nn.LayerNorm(width)
             self.weigh = nn.Linear(count * width, self.pooled)
             nn.init.normal_(self.weigh.weight)
-            self.around = nn.Linear(max(features - len(settings.categorical), 1), self.pooled, bias=False)
+            numbers = features - len(settings.categorical)
+            self.around = nn.Linear(numbers, self.pooled, bias=False) if numbers else None
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """[..., features] to p, [..., pooled]; in parts that fit into a processor's cache."""
@@ -182,25 +183,28 @@ class AttentionBody(nn.Module):
 
     def _heads(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Tokens times W_T, W_S and W_C of all heads, [documents, heads, tokens, width of a head] each."""
-        shape = (len(tokens), -1, 3, self.settings.heads, self._head_width)
+        shape = (*tokens.shape[:2], 3, self.settings.heads, self._head_width)
         projected = self.project(tokens.flatten(0, 1)).reshape(shape)
-        queries, keys, values = projected.permute(2, 1, 3, 0, 4).unbind(0)
+        queries, keys, values = projected.permute(2, 0, 3, 1, 4).unbind(0)
         return queries, keys, values
 
     def _pooled(self, features: torch.Tensor) -> torch.Tensor:
         """[documents, features] to [documents, pooled]; linear layers see matrices, for the same bits in any mode."""
         tokens = self.tokens(features)
+        documents, count, _ = tokens.shape
         queries, keys, values = self._heads(tokens)
         attended = functional.scaled_dot_product_attention(queries, keys, values, scale=self._scale())
         if self.settings.form == "paper":
             omega = torch.sigmoid(self.combine(attended.mean(1).flatten(0, 1)))
-            literal: torch.Tensor = self.weigh(torch.tanh(self.pool(omega))).reshape(len(features), -1, self.pooled)
-            return literal.mean(1)
+            literal: torch.Tensor = self.weigh(torch.tanh(self.pool(omega)))
+            return literal.reshape(documents, count, self.pooled).mean(1)
         together = self.combine(attended.transpose(1, 2).reshape(-1, self.settings.width))
-        omega = self.norm(tokens.transpose(0, 1).reshape(together.shape) + together)
-        said = torch.tanh(self.pool(omega)).reshape(len(features), -1)
-        weighed = functional.linear(said, self.weigh.weight / len(tokens), self.weigh.bias)
-        return functional.elu(weighed + self.around(self.tokens.continuous(features)))
+        omega = self.norm(tokens.flatten(0, 1) + together)
+        said = torch.tanh(self.pool(omega)).reshape(documents, count * self.settings.width)
+        pooled = functional.linear(said, self.weigh.weight / count, self.weigh.bias)
+        if self.around is not None:
+            pooled = pooled + self.around(self.tokens.continuous(features))
+        return functional.elu(pooled)
 
 
 def _head(settings: Attention, pooled: int, outputs: int) -> nn.Sequential:

@@ -24,7 +24,7 @@ def grouped(columns: Sequence[int], size: int) -> list[tuple[int, ...]]:
 
 @final
 class Tokens(nn.Module):
-    """[documents, features] to [tokens, documents, width].
+    """[documents, features] to [documents, tokens, width].
 
     A continuous feature goes through a small network of its own, e_n(x) = M_n elu(s_n x_n + b_n); a categorical one
     through a table, e_n(x) = E_n[x_n], with one more row for every code that it does not know. A token is the sum of
@@ -56,22 +56,24 @@ class Tokens(nn.Module):
         return features[:, self._continuous] if self._codes else features
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """[documents, features] to [tokens, documents, width]."""
+        """[documents, features] to [documents, tokens, width]."""
         found = []
         if self._together:
-            values = self._by_token(self.continuous(features)[..., None]).squeeze(-1)
-            units = functional.elu(torch.addcmul(self.bias, values[..., None], self.slope)).flatten(2)
-            found.append(torch.baddbmm(self.own[: self._together], units, self.mix))
+            values = self._by_token(self.continuous(features)[..., None]).transpose(0, 1)
+            units = functional.elu(torch.addcmul(self.bias, values, self.slope)).flatten(2)
+            found.append(torch.baddbmm(self.own[: self._together], units, self.mix).transpose(0, 1))
         if self._codes:
             vectors = functional.embedding(self._rows(features[:, self._codes]), self.table)
-            found.append(self._by_token(vectors).sum(2) + self.own[self._together :])
-        return found[0] if len(found) == 1 else torch.cat(found)
+            found.append(self._by_token(vectors).sum(2) + self.own[self._together :, 0])
+        return found[0].contiguous() if len(found) == 1 else torch.cat(found, 1)
 
     def _by_token(self, values: torch.Tensor) -> torch.Tensor:
-        """[documents, features, n] to [tokens, documents, features of a token, n], zeros where the last has fewer."""
-        missing = -values.shape[1] % self._size
+        """[documents, features, n] to [documents, tokens, features of a token, n], zeros where the last has fewer."""
+        documents, features, width = values.shape
+        tokens = math.ceil(features / self._size)
+        missing = tokens * self._size - features
         padded = functional.pad(values, (0, 0, 0, missing)) if missing else values
-        return padded.reshape(len(values), -1, self._size, values.shape[2]).transpose(0, 1)
+        return padded.reshape(documents, tokens, self._size, width)
 
     def _rows(self, codes: torch.Tensor) -> torch.Tensor:
         """The rows of the table; what is no code of its column gets the column's last one, [documents, columns]."""
