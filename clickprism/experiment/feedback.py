@@ -24,7 +24,7 @@ from clickprism.data.synthetic import SyntheticSettings
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.concentration import Concentration, concentration, position_exposure
 from clickprism.evaluation.measures import Evaluation, Measure, evaluate
-from clickprism.evaluation.report import write_whole
+from clickprism.evaluation.report import versions, write_whole
 from clickprism.experiment.files import json_text, make_folder
 from clickprism.experiment.pool import side_by_side
 from clickprism.experiment.settings import (
@@ -371,8 +371,8 @@ def _joined(logs: Sequence[Clicks]) -> Clicks:
 
 
 def _mark(settings: ExperimentSettings, label: str, seed: int) -> str:
-    """A digest of all that decides a chain."""
-    values = resolved(replace(settings, seeds=(seed,)), methods=[label])
+    """A digest of all that decides a chain: the settings, and the versions of what runs it."""
+    values = resolved(replace(settings, seeds=(seed,)), methods=[label]) | {"versions": versions()}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
