@@ -26,8 +26,9 @@ bench: $(READY) ## every benchmark: our figure, the peer's or the limit's, ratio
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
-reproduce: $(READY) ## the tables and figures of LBD, in small (ten minutes): out/report.html
+reproduce: $(READY) ## the tables and figures of LBD and InfoRank, in small (twenty minutes): out/report.html, out/inforank/report.html
 	@$(BIN)/python -m reproduce.lbd --quick --out out
+	@$(BIN)/python -m reproduce.inforank --quick --out out/inforank
 
 docs: $(READY) ## write docs/cli.md anew from the code
 	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md

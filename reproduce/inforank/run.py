@@ -14,7 +14,7 @@ from reproduce.inforank.plan import Plan
 from reproduce.inforank.report import as_text, write_all
 from reproduce.inforank.rows import Results, Row, rows_of
 
-LOG_SECONDS = 5.0
+LOG_SECONDS = 4.0
 
 
 def reproduce(
