@@ -100,11 +100,11 @@ class Builder:
             odd = next((row for row, value in enumerate(values) if self.inferred and self._is_number(value)), None)
             if odd is not None:
                 self._mixed(values[odd], lines[odd], "text before")
-            values = [_text(value) for value in values]
-            for row, value in enumerate(values):
-                if value is None:
-                    faults.setdefault(row, f"column {self.name!r} must hold one value, not several")
-            values = ["" if value is None else value for value in values]
+            texts = [_text(value) for value in values]
+            for row in (row for row, text in enumerate(texts) if text is None):
+                must = f"column {self.name!r} must hold text, numbers, or true and false"
+                faults.setdefault(row, f"{must}, got {_shown(values[row])}")
+            values = [text or "" for text in texts]
         known = len(numbers)
         codes = np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), np.int64, len(values))
         fresh = list(islice(numbers, known, None))
