@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clickprism.errors import ClickprismError, SettingError
+from clickprism.errors import ClickprismError, DataError, SettingError
 
 INTERRUPTED = 130
 
@@ -51,6 +51,9 @@ def size_name(given: argparse.Namespace) -> str:
     """The size that was asked for; what all papers check of their options is checked."""
     if given.data != "embedded" and given.folder is None:
         raise SettingError("folder", None, f"say where the files of {given.data} are")
+    if given.data != "embedded" and not (given.folder.is_dir() and os.access(given.folder, os.R_OK | os.X_OK)):
+        remedy = f"Say where the files of {given.data} are"
+        raise DataError("is no folder that can be read", file=given.folder, remedy=remedy)
     if given.jobs < 1:
         raise SettingError("jobs", given.jobs, "be at least 1")
     if given.epochs is not None and given.epochs < 1:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from clickprism.errors import DataError
+from clickprism.evaluation.report import write_whole
 
 OURS = ("paper", "paper_mark", "ours", "se", "seeds")
 
@@ -115,15 +116,11 @@ class Expected:
     def write(self, rows: Sequence[dict[str, Any]], path: Path | None = None) -> None:
         """Write the file anew; it appears whole or not at all."""
         path = path or self.file
-        draft = path.with_suffix(f".{os.getpid()}.draft")
-        try:
-            with draft.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, self.header, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows({name: _text(row[name]) for name in self.header} for row in rows)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self.header, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _text(row[name]) for name in self.header} for row in rows)
+        write_whole(path, text.getvalue())
 
 
 def _text(value: Any) -> str:

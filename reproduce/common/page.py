@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
+LEGEND = (
+    "± over draws, (t interval over draws, 95 %); * the best baseline; + or - for p < .05, ++ or -- for p < .005, "
+    "paired over queries in tables, over draws in claims"
+)
 WIDE = 7.5  # inches, from which a figure takes a line of the page
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import isnan, nan, sqrt
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from clickprism.evaluation.significance import paired_t
 from clickprism.types import Float64
 from reproduce.common.files import Run, read
 
@@ -32,26 +33,35 @@ def mean_of(values: Float64) -> tuple[float, float | None]:
     return float(values.mean()), error
 
 
-class Ends(NamedTuple):
-    """The ends of an interval; none where there is one draw."""
+def t_interval(values: Float64) -> tuple[float, float] | None:
+    """Student's 95 % interval of the mean over draws; None for one draw.
 
-    low: float | None
-    high: float | None
+    mean +- t_{n-1, .975} sd / sqrt(n)
 
-
-def t_interval(values: Float64, confidence: float = 0.95) -> Ends:
-    """Student's interval for the mean over draws.
-
-    >>> [round(end, 4) for end in t_interval(np.array([1.0, 2.0, 3.0]))]  # 2 -+ 4.3027 / sqrt(3)
+    >>> [round(end, 4) for end in t_interval(np.array([1.0, 2.0, 3.0]))]  # 2 +- 4.3027 / sqrt(3)
     [-0.4841, 4.4841]
     """
     from scipy.special import stdtrit
 
     mean, error = mean_of(values)
     if error is None:
-        return Ends(None, None)
-    half = float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
-    return Ends(mean - half, mean + half)
+        return None
+    reach = float(stdtrit(len(values) - 1, 0.975)) * error
+    return mean - reach, mean + reach
+
+
+def over_draws(ours: Float64, theirs: Float64) -> tuple[tuple[float, float] | None, float | None]:
+    """The t interval of the mean difference over draws, and the p-value of the same test; None for one draw.
+
+    A claim is about draws to come, of users as of clicks, so it holds if it does over the draws: thousands of queries
+    of one draw can only say that this draw came out so.
+
+    >>> interval, p_value = over_draws(np.array([3.0, 5.0, 4.0]), np.array([1.0, 2.0, 3.0]))
+    >>> [round(end, 4) for end in interval], round(p_value, 4)
+    ([-0.4841, 4.4841], 0.0742)
+    """
+    interval = t_interval(ours - theirs)
+    return interval, None if interval is None else paired_t(ours, theirs).p_value
 
 
 def common(one: Float64, other: Float64) -> tuple[Float64, Float64]:
@@ -76,10 +86,6 @@ class Store:
     def found(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
         """The results of those that were done."""
         return [result for run in runs if (result := self.result(run)) is not None]
-
-    def all_done(self, runs: Sequence[Run]) -> bool:
-        """Whether none is missing."""
-        return all(self.result(run) is not None for run in runs)
 
     def by_seed(self, results: Sequence[Mapping[str, Any]], measure: str, epoch: str = "clicks") -> Float64:
         """The mean over queries and folds, [seeds]."""

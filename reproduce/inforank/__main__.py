@@ -12,12 +12,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from clickprism.errors import SettingError
-from clickprism.experiment import load_raw
 from reproduce.common.cli import guarded, options, size_name, whole_numbers, words
 from reproduce.inforank.config import CANDIDATES, DATA, SIZES, Size
-from reproduce.inforank.plan import PARTS, Part, Plan, case
+from reproduce.inforank.plan import PARTS, Part, Plan
 from reproduce.inforank.run import reproduce
-from reproduce.inforank.worlds import data_settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,14 +45,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan_of(given: argparse.Namespace) -> Plan:
-    """What was asked for, checked; data in a folder is read once, so that nothing is found missing an hour later."""
+    """What was asked for, checked."""
     size = _changed(SIZES[size_name(given)], given)
     methods = words("methods", given.methods, list(CANDIDATES))
-    made = Plan(given.data, size, _parts(given.tables, given.figures), given.folder, methods)
-    if given.data != "embedded":
-        for run in made.of(case("click", next(iter(size.rankers)), size.users[0]))[: made.folds]:
-            load_raw(data_settings(run.world, given.folder))
-    return made
+    return Plan(given.data, size, _parts(given.tables, given.figures), given.folder, methods)
 
 
 def _changed(size: Size, given: argparse.Namespace) -> Size:

@@ -9,7 +9,7 @@ from typing import Any
 
 from clickprism.evaluation.report import write_whole
 from clickprism.evaluation.tables import Table
-from reproduce.common.page import page, summary_text, write_pictures
+from reproduce.common.page import LEGEND, page, summary_text, write_pictures
 from reproduce.inforank.config import BESIDE, CANDIDATES, LEADING, PAPER_RANKERS, TABLES, measures
 from reproduce.inforank.figures import NAMES, figures_of
 from reproduce.inforank.rows import DISTANCE, GAP, Results, Row
@@ -45,8 +45,9 @@ def summary(results: Results) -> list[str]:
         "epoch that is best by labelled validation instead, those named “last epoch” the last. Trees are taken as they "
         "are in the end.",
         "± is the standard error over draws. Marks are of a paired t-test over queries, each averaged over draws, "
-        "against the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005. Claims have "
-        "Student's 95 % interval over draws in brackets.",
+        "against the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005. Claims are "
+        "marked by a paired t-test over draws instead, whose interval at 95 % stands beside them: a draw has its own "
+        "initial ranker and clicks, and its many queries say nothing of the next. summary.json has both p-values.",
         "InfoRank, as published: both towers see features and position on one trunk, the estimated observation is cut "
         "at one half, the score is P(R | X). The paper's figures stand beside ours where they are of the same "
         "table, in brackets where they are of other data.",
@@ -111,7 +112,7 @@ def figure(row: Row) -> str:
     claim = row.table.startswith("claims")
     signed = claim and row.measure == LEADING
     error = "" if row.se is None else f" ± {row.se:.4f}"
-    ends = "" if not claim or row.low is None or row.high is None else f" [{row.low:+.4f}, {row.high:+.4f}]"
+    ends = "" if not claim or row.low is None or row.high is None else f" ({row.low:+.3f} to {row.high:+.3f})"
     mark = "" if not row.mark else " *" if row.mark == "best baseline" else f" {row.mark}"
     return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + ends + mark
 
@@ -126,5 +127,4 @@ def as_text(rows: Sequence[Row]) -> str:
             for row in mine:
                 what = "" if row.measure == LEADING else f" {row.measure}"
                 lines.append(f"  {row.user:4} {NAMES[row.ranker]:17} {row.method:28} {figure(row)}{what}")
-    lines += ["", "± over draws; * the best baseline; + or - for p < .05, ++ or -- for p < .005, paired over queries"]
-    return "\n".join(lines).strip()
+    return "\n".join([*lines, "", LEGEND]).strip()

@@ -13,14 +13,14 @@ import numpy as np
 from clickprism.evaluation.measures import Measure
 from clickprism.evaluation.significance import paired_t
 from clickprism.types import Float64
-from reproduce.common.results import Store, common, mark_of, mean_of, t_interval
+from reproduce.common.results import Store, common, mark_of, mean_of, over_draws, t_interval
 from reproduce.inforank.config import CANDIDATES, CLAIMS, LEADING, RATIOS, TABLES, measures
 from reproduce.inforank.plan import Case, Part, Plan, case, eta_of
 
 Epoch = Literal["clicks", "best", "last"]
 EPOCHS: Final[dict[Epoch, str]] = {"clicks": "", "best": ", best epoch", "last": ", last epoch"}
 COLUMNS = ("table", "data", "user", "ranker", "method", "eta", "measure", "mean", "se", "seeds", "paper")
-MORE = ("at", "low", "high", "mark", "p_value")
+MORE = ("at", "low", "high", "mark", "p_value", "p_queries")
 CHANGE = f"validation {LEADING}, change over the last quarter"
 GRADES = "grades"  # the labels themselves, as scores
 DISTANCE, AFTER, EXPOSED, GAP = "distance to the labels' curve", "mean position after", "share of exposure", "Delta-CI"
@@ -45,8 +45,9 @@ class Row:
         at: where on the axis of a figure: tau, gamma_1, share of the data, position, frequency, popularity.
         low: of Student's 95 % interval over draws.
         high: of the same.
-        mark: "best baseline", or whether it differs from that, or a difference from 0.
-        p_value: of the paired test over queries that the mark is by.
+        mark: "best baseline", or whether it differs from that; of claims, whether the difference is one.
+        p_value: of the test that the mark is by: over queries in the tables, as in the paper; over draws of claims.
+        p_queries: of the test over queries, which takes the draws as given; of claims.
     """
 
     table: str
@@ -65,6 +66,7 @@ class Row:
     high: float | None = None
     mark: str = ""
     p_value: float | None = None
+    p_queries: float | None = None
 
     def plain(self) -> dict[str, Any]:
         """As in summary.json."""
@@ -115,7 +117,8 @@ class Results:
     def row(self, table: str, one: Case, measure: str, values: Float64, *, at: float | None = None) -> Row:
         """The row of a case."""
         about = (table, self.plan.data, one.user, one.ranker, one.label, eta_of(one), measure)
-        return Row(*about, *mean_of(values), len(values), None, at, *t_interval(values))
+        low, high = t_interval(values) or (None, None)
+        return Row(*about, *mean_of(values), len(values), None, at, low, high)
 
 
 def rows_of(results: Results) -> list[Row]:
@@ -232,9 +235,11 @@ def claims(results: Results, name: str, epoch: Epoch) -> Iterator[Row]:
     """Differences that the paper, or we, claim, over the draws that both have."""
     for one, other in _pairs(results, CLAIMS):
         ours, theirs = common(*(results.values(each, LEADING, epoch) for each in (one, other)))
-        test = paired_t(*common(*(results.queries(each, LEADING, epoch) for each in (one, other))))
+        queries = paired_t(*common(*(results.queries(each, LEADING, epoch) for each in (one, other))))
         row = replace(results.row(name, one, LEADING, ours - theirs), method=f"{one.label} - {other.label}")
-        yield replace(row, mark=mark_of(test.difference, test.p_value), p_value=test.p_value)
+        _, p_value = over_draws(ours, theirs)
+        mark = "" if p_value is None else mark_of(row.mean, p_value)
+        yield replace(row, mark=mark, p_value=p_value, p_queries=queries.p_value)
 
 
 def ratios(results: Results) -> Iterator[Row]:

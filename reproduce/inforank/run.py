@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from clickprism.experiment import load_raw
 from clickprism.experiment.files import make_folder
 from reproduce.common.files import done
 from reproduce.common.page import summary_text
@@ -13,6 +15,8 @@ from reproduce.inforank.expected import EXPECTED
 from reproduce.inforank.plan import Plan
 from reproduce.inforank.report import as_text, write_all
 from reproduce.inforank.rows import Results, Row, rows_of
+from reproduce.inforank.runs import Run
+from reproduce.inforank.worlds import data_settings
 
 LOG_SECONDS = 4.0
 
@@ -39,11 +43,13 @@ def reproduce(
     Returns:
         The rows of summary.json.
     """
-    runs = plan.runs()
     if only_say:
         foresee(plan, out, jobs)
         return []
+    runs = plan.runs()
     make_folder(out)
+    if not all(done(run, out) for run in runs):
+        read_data(runs, plan.folder)
     perform_all(runs, out=out, folder=plan.folder, jobs=jobs, what="runs", log_seconds=LOG_SECONDS)
     results = Results(plan, out)
     paper = EXPECTED.load()
@@ -55,6 +61,13 @@ def reproduce(
     sys.stdout.write(summary_text(rows) if as_json else as_text(rows) + "\n")
     say(f"written: {page}, {out / 'summary.json'}, {out / 'figures'}")
     return rows
+
+
+def read_data(runs: Sequence[Run], folder: Path | None) -> None:
+    """Read the files of the data once, so that what is missing or broken is said before anything is run."""
+    if folder is not None:
+        for settings in {repr(one): one for one in (data_settings(run.world, folder) for run in runs)}.values():
+            load_raw(settings)
 
 
 def foresee(plan: Plan, out: Path, jobs: int) -> float:

@@ -169,6 +169,8 @@ def test_rows_by_hand(tmp_path: Path) -> None:
     gain = rows["claims", "inforank - pal", LEADING]
     assert [gain.mean, gain.low] == pytest.approx([0.03, 0.03])
     assert (gain.seeds, gain.mark) == (2, "++")
+    assert gain.p_queries is not None
+    assert 0 < gain.p_queries < 1e-6
     ratio = rows["claims", "inforank / inforank-", f"{GAP}, ratio"]
     assert ratio.mean == pytest.approx(0.375)  # 1/4 and 1/2
     assert ratio.se == pytest.approx(0.125)
@@ -266,9 +268,14 @@ def test_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ):
         assert main(arguments) == SettingError.exit_code
         assert problem in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
     for data, problem in (("mq2008", "MQ2008 lacks"), ("adressa", "has no file of events")):
-        assert main(["--data", data, "--folder", str(tmp_path), "--dry-run"]) == DataError.exit_code
-        assert problem in capsys.readouterr().err
+        for folder, said in (("none", "is no folder that can be read"), ("empty", problem)):
+            out = tmp_path / "out"
+            given = ["--quick", "--data", data, "--folder", str(tmp_path / folder), "--out", str(out)]
+            assert main(given) == DataError.exit_code
+            assert said in capsys.readouterr().err
+            assert not (out / "runs").exists()
     assert main(["--full", "--dry-run", "--out", str(tmp_path / "none")]) == 0
     assert " h " in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
