@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clickprism.data.clicks import load_clicks, load_log
+from clickprism.errors import DataError
 from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
@@ -76,6 +77,9 @@ def train_ranker(
         make_folder(out)
     data = load_data(settings.data)
     settings = told_names(settings, data.vocabulary)
+    if not data.dataset.train.lists.features.shape[1]:
+        remedy = 'Add columns to the log, or make the item one: data.impressions.categorical=["item_id"]'
+        raise DataError("there is nothing to learn from: the documents have no features", remedy=remedy)
     log, truth, validation, user = _log(settings, label, data, clicks=clicks, held_out=held_out)
     if first:
         if not resume:

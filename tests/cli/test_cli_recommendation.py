@@ -112,3 +112,10 @@ def test_adressa(tmp_path: Path) -> None:
     data = ["--set", "data.source=adressa", "--set", f"data.folder={folder}", "--set", "data.filter=inforank"]
     words = ["train", *data, "--method", "click", "--ranker", "linear", "--set", "simulation.initial.share=0.5"]
     run(*words, *QUICK, "--sessions", "20", "--out", tmp_path / "run")
+
+
+def test_a_log_without_features_cannot_train_a_ranker(log: Path, tmp_path: Path) -> None:
+    log.write_text("\n".join(line.rsplit(",", 2)[0] for line in log.read_text().splitlines()))
+    assert "no features" in run("data", "impressions", log, "--out", tmp_path / "shop").stdout
+    words = ["train", "--config", tmp_path / "shop" / "settings.toml", *QUICK, "--out", tmp_path / "run"]
+    assert "the documents have no features" in run(*words, code=3).output
