@@ -74,6 +74,13 @@ class Model:
         by = self.method.get("name", "?")
         return f"Model({self.ranker!r}, by {by}, {self.features} features, normaliser={self.normaliser is not None})"
 
+    @property
+    def network(self) -> nn.Module:
+        """The network of a neural ranker, on features that are normalised already; trees have none."""
+        if isinstance(self._parts, Trees):
+            raise DataError("is a model of trees, which has no network")
+        return self._parts
+
     def with_normaliser(self, normaliser: Normaliser) -> Model:
         """The model that takes raw features: it normalises them as its training data was."""
         return Model(self.ranker, self._parts, features=self.features, method=self.method, normaliser=normaliser)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Examples:\n\nclickprism evaluate runs/dla\n\n"
-    "clickprism evaluate runs/click runs/dla --measure nDCG@10 --measure MRR --part test"
+    "clickprism evaluate runs/click runs/dla --measure nDCG@10 --measure MRR --part test\n\n"
+    "clickprism evaluate runs/attention --attention attention.png"
 )
 
 
@@ -30,6 +31,14 @@ def command(
         typer.Option("--part", metavar="train|validation|test", help="Which part of the data."),
     ] = "test",
     measures: Measures = None,
+    attention: Annotated[
+        Path | None,
+        typer.Option(
+            "--attention",
+            metavar="FILE",
+            help="A heat map of which features look at which, of one attention ranker: .png, .svg or .pdf.",
+        ),
+    ] = None,
     config: Config = None,
     sets: Set = None,
     json: Json = False,
@@ -38,13 +47,22 @@ def command(
     """Measure models on the data they were trained for, or that of --config; compare them with the first."""
     from clickprism.evaluation.tables import as_dict
     from clickprism.experiment import evaluate_models
+    from clickprism.experiment.attention import check_picture, draw_attention
 
     folders = [_folder(path) for path in models]
+    if attention is not None:
+        check_picture(attention)
+    if attention is not None and len(folders) > 1:
+        raise SettingError("--attention", str(attention), "go with one model, as it is one picture")
     settings = _settings(folders, config, sets, measures)
     names = [folder.parent.name if folder.name == "model" else folder.name for folder in folders]
     labels = names if len(set(names)) == len(names) else [str(path) for path in models]
+    output = Output(json, quiet)
+    if attention is not None:
+        draw_attention(settings, folders[0], attention, part=part)
+        output.note(f"attention: {attention}")
     comparison = evaluate_models(settings, dict(zip(labels, folders, strict=True)), part=part, seeds=_seeds(folders))
-    Output(json, quiet).comparison(comparison, as_dict(comparison))
+    output.comparison(comparison, as_dict(comparison))
 
 
 def _folder(path: Path) -> Path:

@@ -61,7 +61,7 @@ class Attention:
     units: int = 8
     temperature: float | None = None
     pooled: int | None = None
-    hidden: tuple[int, ...] = (64, 32)
+    hidden: tuple[int, ...] = (32,)
     tokens: int | None = None
     categorical: tuple[int, ...] = ()
     categories: tuple[int, ...] = ()
