@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from clickprism.debias.jacobian import last_layer
 from clickprism.debias.penalty import Form, penalised
 from clickprism.errors import SettingError
+from clickprism.rankers.attention import Attention
+from clickprism.rankers.base import Towered
 from clickprism.rankers.linear import LinearNetwork
 from clickprism.rankers.mlp import ACTIVATIONS, MLP, MLPNetwork
 
@@ -260,6 +262,32 @@ def test_a_linear_chain_is_exact_in_every_form() -> None:
         sloped = penalised(chain, x, form=form, share=0.2, slope=log_sigmoid_slope)[1].item()
         assert plain == pytest.approx(rows.mean().item())
         assert sloped == pytest.approx((rows * log_sigmoid_slope(chain(x)).square()).mean().item())
+
+
+@pytest.mark.parametrize("form", ["chain", "output", "projection"])
+@pytest.mark.parametrize("slope", [None, log_sigmoid_slope], ids=["plain", "sloped"])
+def test_autograd_gives_what_the_walk_by_hand_gives(form: Form, slope: Slope | None) -> None:
+    chain, x = network(5, 3), torch.randn(7, 5, dtype=torch.float64)
+    both = []
+    for by_hand in (True, False):
+        torch.manual_seed(1)
+        both.append(flat_gradient(chain, x, form=form, slope=slope, share=0.6, by_hand=by_hand))
+    torch.testing.assert_close(both[0], both[1])
+
+
+def test_a_network_that_cannot_be_walked_is_penalised_by_autograd() -> None:
+    torch.manual_seed(0)
+    built = Attention(width=2, units=2, heads=1, pooled=3, hidden=(3,)).build(4)
+    assert isinstance(built, Towered)
+    chain, x = built.anew(2).double(), torch.randn(6, 4, dtype=torch.float64)
+    steps = 1e-6 * torch.eye(4, dtype=torch.float64)
+    with torch.no_grad():
+        jacobian = torch.stack([(chain(x + step) - chain(x - step)) / 2e-6 for step in steps], -1)
+    exact = jacobian.square().sum(-1).mean()
+    assert penalised(chain, x, form="chain", by_hand=False)[1].item() == pytest.approx(exact.item(), rel=1e-6)
+    drawn = torch.stack([penalised(chain, x, form="output", by_hand=False)[1].detach() for _ in range(300)])
+    error = float(drawn.std()) / math.sqrt(len(drawn))
+    assert drawn.mean().item() == pytest.approx(exact.item(), abs=4 * error)
 
 
 def test_settings_that_cannot_work() -> None:
