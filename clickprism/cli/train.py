@@ -24,6 +24,7 @@ from clickprism.cli.options import (
 from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
+    from clickprism.evaluation.independence import Independence
     from clickprism.experiment.bend import Bend
 
 DEFAULT_METHOD = "dla"
@@ -123,11 +124,12 @@ def command(
         "truth": None if trained.truth is None else (trained.truth / trained.truth[0]).tolist(),
         "lipschitz": None if trained.bend is None else trained.bend.plain(),
         "choices": [] if trained.bend is None else trained.bend.plain_choices(),
+        "delta_ci": None if trained.independence is None else trained.independence.plain(),
     }
     interrupted = fitted.stopped == "interrupted"
     if not first:
         raise typer.Exit(INTERRUPTED if interrupted else 0)
-    output.result(_text(data, trained.bend), data)
+    output.result(_text(data, trained.bend, trained.independence), data)
     if interrupted:
         files = [("--clicks", clicks), ("--held-out", held_out)]
         given = [word for name, file in files if file is not None for word in (name, file)]
@@ -140,8 +142,9 @@ def command(
     output.note(f"Next: {command_line('evaluate', out)}")
 
 
-def _text(data: dict[str, Any], bend: Bend | None) -> str:
+def _text(data: dict[str, Any], bend: Bend | None, gap: Independence | None) -> str:
     from clickprism.experiment.bend import choice_text
+    from clickprism.experiment.bias import independence_text
 
     ends = {"epochs": "all of them", "patience": "no better for a while", "interrupted": "interrupted"}
     unit = "trees" if data["ranker"] == "lambdamart" else "epoch"
@@ -156,6 +159,8 @@ def _text(data: dict[str, Any], bend: Bend | None) -> str:
     lines.append(f"model: {data['model']}")
     if bend is not None and bend.choices:
         lines.append(f"{data['method']}: {choice_text(bend.choices)}")
+    if gap is not None:
+        lines.append(f"{data['method']}: {independence_text(gap)}")
     if data["observation"] is not None:
         truth = data["truth"] or [None] * len(data["observation"])
         rows = [

@@ -22,11 +22,18 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", Curve, Shares)
 
+OWN: Final = "labels' own"
 WIDE: Final = 20.0  # frequencies that differ more than this are drawn on a log scale
 
 
 @styled
-def moved_curve(curves: Mapping[str, Curve], labels: Curve, *, looks: Mapping[str, Look] | None = None) -> Figure:
+def moved_curve(
+    curves: Mapping[str, Curve],
+    labels: Curve,
+    *,
+    away: Mapping[str, float] | None = None,
+    looks: Mapping[str, Look] | None = None,
+) -> Figure:
     """The mean position after re-ranking, by position before or by item frequency, beside the labels' own.
 
     The legend says how far each is from the labels, in positions.
@@ -34,13 +41,14 @@ def moved_curve(curves: Mapping[str, Curve], labels: Curve, *, looks: Mapping[st
     Args:
         curves: by method, all by position or all by frequency.
         labels: the curve of the grades.
+        away: by method, its distance from the labels, where the curves are means over runs; else that of the curves.
         looks: by method; see `plots.looks_of`.
     """
     figure, axes = new_figure(height=3.8)
-    drawn = looks or looks_of(curves)
-    axes.plot(labels.at, labels.value, color=INK, linewidth=2.6, alpha=0.85, label="labels", zorder=2)
-    for name, curve in _nearest_first(curves, labels).items():
-        look, label = drawn[name], f"{name}: {curve.distance(labels):.2f} from labels"
+    drawn, far = looks or looks_of(curves), _away(curves, labels) if away is None else away
+    axes.plot(labels.at, labels.value, color=INK, linewidth=2.6, alpha=0.85, label=OWN, zorder=2)
+    for name in sorted(curves, key=lambda name: far[name]):
+        look, curve, label = drawn[name], curves[name], f"{name}: {far[name]:.2f} from {OWN}"
         axes.plot(curve.at, curve.value, color=look.colour, marker=look.marker, markersize=5, label=label, zorder=3)
     if labels.axis == "position":
         position_axis(axes, int(labels.at[-1]) if len(labels.at) else 1, "position before")
@@ -53,7 +61,13 @@ def moved_curve(curves: Mapping[str, Curve], labels: Curve, *, looks: Mapping[st
 
 
 @styled
-def exposure_bars(shares: Mapping[str, Shares], labels: Shares, *, looks: Mapping[str, Look] | None = None) -> Figure:
+def exposure_bars(
+    shares: Mapping[str, Shares],
+    labels: Shares,
+    *,
+    away: Mapping[str, float] | None = None,
+    looks: Mapping[str, Look] | None = None,
+) -> Figure:
     """The share of exposure that groups of items get, from the least to the most popular, beside the labels' own.
 
     A bar a group is the share by the labels, a marker a method; the dashes say how many of the items are in the group.
@@ -61,12 +75,13 @@ def exposure_bars(shares: Mapping[str, Shares], labels: Shares, *, looks: Mappin
     Args:
         shares: by method.
         labels: the shares of the grades.
+        away: by method, its distance from the labels, where the shares are means over runs; else that of the shares.
         looks: by method; see `plots.looks_of`.
     """
     figure, axes = new_figure(height=3.8)
-    drawn = looks or looks_of(shares)
+    drawn, far = looks or looks_of(shares), _away(shares, labels) if away is None else away
     places = np.arange(len(labels.value), dtype=np.float64)
-    axes.bar(places, labels.value, width=0.86, color=GRID, alpha=0.35, label="labels", zorder=1)
+    axes.bar(places, labels.value, width=0.86, color=GRID, alpha=0.35, label=OWN, zorder=1)
     axes.hlines(
         labels.items,
         places - 0.43,
@@ -76,11 +91,10 @@ def exposure_bars(shares: Mapping[str, Shares], labels: Shares, *, looks: Mappin
         linestyle=(0, (3, 2)),
         label="share of items",
     )
-    ordered = _nearest_first(shares, labels)
-    for slot, (name, share) in enumerate(ordered.items()):
-        shift = 0.7 * ((slot + 0.5) / len(ordered) - 0.5)
-        look = drawn[name]
-        label = f"{name}: {100 * share.distance(labels):.1f}% from labels"
+    for slot, name in enumerate(sorted(shares, key=lambda name: far[name])):
+        shift = 0.7 * ((slot + 0.5) / len(shares) - 0.5)
+        look, share = drawn[name], shares[name]
+        label = f"{name}: {100 * far[name]:.1f}% from {OWN}"
         axes.plot(places + shift, share.value, color=look.colour, linewidth=0.9, alpha=0.35, zorder=3)
         axes.plot(
             places + shift, share.value, color=look.colour, marker=look.marker, linestyle="", label=label, zorder=4
@@ -130,9 +144,9 @@ def independence_dots(
     return figure
 
 
-def _nearest_first(curves: Mapping[str, C], labels: C) -> dict[str, C]:
-    """The methods in the order of their distance from the labels, which the legend follows."""
-    return dict(sorted(curves.items(), key=lambda pair: pair[1].distance(labels)))
+def _away(curves: Mapping[str, C], labels: C) -> dict[str, float]:
+    """The distance of each from the labels, in whose order they stand in the legend."""
+    return {name: curve.distance(labels) for name, curve in curves.items()}
 
 
 def _frequency_axis(axes: Axes, at: Float64) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +26,7 @@ def write_report(
     comparison: Comparison,
     figures: Mapping[str, str],
     settings: Mapping[str, Any],
-    more: Mapping[str, Sequence[Table]] = MappingProxyType({}),
+    more: Mapping[str, Sequence[Table | str]] = MappingProxyType({}),
     notes: Sequence[str] = (),
     next_commands: Sequence[str] = (),
 ) -> Path:
@@ -40,7 +41,7 @@ def write_report(
         comparison: the numbers.
         figures: SVG elements from `plots.svg`, by caption.
         settings: everything needed to run it again; may be nested.
-        more: further tables, by the heading they stand under.
+        more: further tables and paragraphs, by the heading they stand under.
         notes: what else the reader should know.
         next_commands: commands to try next.
 
@@ -79,7 +80,7 @@ def render_report(
     comparison: Comparison,
     figures: Mapping[str, str],
     settings: Mapping[str, Any],
-    more: Mapping[str, Sequence[Table]] = MappingProxyType({}),
+    more: Mapping[str, Sequence[Table | str]] = MappingProxyType({}),
     notes: Sequence[str] = (),
     next_commands: Sequence[str] = (),
 ) -> str:
@@ -99,11 +100,15 @@ def render_report(
         tables=as_html(comparison),
         figures=figures,
         settings=list(flat(settings)),
-        more={heading: "\n".join(table.html() for table in several) for heading, several in more.items()},
+        more={heading: "\n".join(map(_html, several)) for heading, several in more.items()},
         notes=notes,
         next_commands=next_commands,
         versions=versions(),
     )
+
+
+def _html(part: Table | str) -> str:
+    return f'<p class="quiet">{escape(part)}</p>' if isinstance(part, str) else part.html()
 
 
 def flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

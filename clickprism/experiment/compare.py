@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation, evaluate
-from clickprism.evaluation.ranking import position_shift
 from clickprism.experiment.bend import Bend, bend_of
+from clickprism.experiment.bias import Bias, Ground, find_items, ground_of, independence_of
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.pool import side_by_side
 from clickprism.experiment.settings import ExperimentSettings
 from clickprism.experiment.stages import (
     LEAST_OBSERVATION,
+    Data,
+    Log,
     corrects_trust,
     graded,
     load_data,
@@ -32,7 +35,7 @@ from clickprism.rankers import RANKERS
 from clickprism.settings import choose
 from clickprism.training.processes import alone
 from clickprism.training.settings import Fitted
-from clickprism.types import Clicks, Float64
+from clickprism.types import Float64
 
 INITIAL = "initial"
 
@@ -52,10 +55,10 @@ class Run:
         values: what was measured there.
         best: the epoch (or number of trees) that was chosen.
         stopped: why training ended.
-        shift: mean position of the documents of the training lists after re-ranking, by position before.
-        ideal: the same if the true grades ranked.
         seconds: training took.
+        bias: where its ranking puts what stood high and what is popular, on the test part.
         bend: how documents bend the observation; None for a method in which they cannot.
+        independence: Delta-CI over the log; None for a method that does not say relevance given observation.
     """
 
     label: str
@@ -67,10 +70,10 @@ class Run:
     values: Float64
     best: int
     stopped: str
-    shift: Float64
-    ideal: Float64
     seconds: float
+    bias: Bias
     bend: Bend | None = None
+    independence: Independence | None = None
 
 
 def compare_methods(
@@ -126,7 +129,7 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
     clicks, test, start = log.simulation.clicks, data.dataset.test, time.perf_counter()
     fitted: Fitted | None = None
     if label == INITIAL:
-        scores, before = log.initial, -_places(clicks)
+        scores = log.initial
     else:
         folder = None if out is None else out / f"{label}-{seed}"
         fitted = train_method(
@@ -143,7 +146,7 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
         )
         if folder is not None:
             fitted.model.with_normaliser(data.normaliser).save(folder / "model")
-        scores, before = fitted.model.score(test.lists), fitted.model.score(clicks.lists)
+        scores = fitted.model.score(test.lists)
     history = [(record.epoch, record.validation) for record in (fitted.history if fitted else ())]
     judged = [(epoch, value) for epoch, value in history if value is not None]
     observation = log.simulation.observation
@@ -157,20 +160,24 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
         values=np.array([value for _, value in judged], dtype=np.float64),
         best=0 if fitted is None else fitted.best_epoch,
         stopped="" if fitted is None else fitted.stopped,
-        shift=position_shift(clicks.offsets, clicks.rows, before, weights=clicks.impressions),
-        ideal=position_shift(
-            clicks.offsets, clicks.rows, data.dataset.train.grades.astype(np.float64), weights=clicks.impressions
-        ),
         seconds=time.perf_counter() - start,
+        bias=_ground(settings, data, log, seed).bias(scores),
         bend=None if fitted is None else bend_of(fitted.learner, clicks, log.user),
+        independence=None if fitted is None else independence_of(fitted.learner, clicks),
     )
 
 
-def _places(clicks: Clicks) -> Float64:
-    """The last position that each document was shown at, [documents]."""
-    places = np.zeros(clicks.lists.documents)
-    places[clicks.rows] = clicks.positions
-    return places
+def _ground(settings: ExperimentSettings, data: Data, log: Log, seed: int) -> Ground:
+    """What bias is measured on; the items once a data set, the rest once a log."""
+    parts, by = (data.dataset.train.lists, data.dataset.test.lists), settings.evaluation.items
+    items = _keep("items", (settings.data, by), lambda: find_items(*parts, by))
+    clicks, length = log.simulation.clicks, settings.simulation.length
+    ground: Ground = _keep(
+        "ground",
+        (settings, seed),
+        lambda: ground_of(data.dataset, clicks, log.initial, length=length, items=items),
+    )
+    return ground
 
 
 def _keep(name: str, key: Any, make: Callable[[], Any]) -> Any:

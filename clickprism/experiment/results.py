@@ -12,8 +12,11 @@ import numpy as np
 
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.report import write_report
 from clickprism.experiment.bend import Bend, bend_tables, chosen_text, mean_bend
+from clickprism.experiment.bias import Bias
+from clickprism.experiment.bias_report import HEADING, BiasResults
 from clickprism.experiment.compare import INITIAL, Run
 from clickprism.experiment.files import json_text, make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CEILING, FLOOR = "labels", "click"
+BENT = "How documents bend the observation"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,19 @@ class Results:
         """The same, a mean over seeds."""
         return {label: mean_bend(list(seeds.values())) for label, seeds in self.bends.items()}
 
+    @cached_property
+    def bias(self) -> BiasResults:
+        """Where the rankings put what stood high and what is popular, and Delta-CI."""
+        biases: dict[str, dict[int, Bias]] = {}
+        gaps: dict[str, dict[int, Independence]] = {}
+        for run in self.runs:
+            biases.setdefault(run.label, {})[run.seed] = run.bias
+            if run.independence is not None:
+                gaps.setdefault(run.label, {})[run.seed] = run.independence
+        methods = self.settings.methods
+        taught = next((label for label in biases if methods.get(label, {}).get("name", label) == CEILING), None)
+        return BiasResults(biases, gaps, taught)
+
     @property
     def truth(self) -> Float64:
         """The true observation by position relative to the first, a mean over seeds."""
@@ -81,12 +98,15 @@ class Results:
                 "seconds": round(run.seconds, 2),
                 "lipschitz": None if run.bend is None else run.bend.plain(),
                 "choices": [] if run.bend is None else run.bend.plain_choices(),
+                "distance_from_labels_own": run.bias.moved.distances(run.bias.own),
+                "delta_ci": None if run.independence is None else run.independence.plain(),
             }
             for run in self.runs
         ]
         return tables.as_dict(self.comparison) | {
             "observation": {"truth": self.truth.tolist(), **curves},
             "lipschitz": {label: bend.plain() for label, bend in self.mean_bends.items()},
+            "bias": self.bias.plain(),
             "details": details,
         }
 
@@ -132,16 +152,16 @@ def write_results(
         comparison=results.comparison,
         figures=dict(drawn.values()),
         settings=values,
-        more={"How documents bend the observation": bend_tables(results.bends)} if results.bends else {},
+        more={HEADING: results.bias.section()} | ({BENT: bend_tables(results.bends)} if results.bends else {}),
         notes=[*(_note(results, label) for label in results.settings.methods), *_doubts(results)],
         next_commands=next_commands,
     )
 
 
 def chosen(results: Results) -> list[str]:
-    """What each method chose of its observation by itself, a line each; none for most."""
+    """What each method chose of its observation by itself, and its Delta-CI, a line each; none for most."""
     texts = {label: chosen_text(seeds) for label, seeds in results.bends.items()}
-    return [f"{label}: {text}" for label, text in texts.items() if text]
+    return [*(f"{label}: {text}" for label, text in texts.items() if text), *results.bias.lines()]
 
 
 def _doubts(results: Results) -> list[str]:
@@ -226,9 +246,7 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
             f"{validation} over training on the validation part, seed {first}; a dot at the best",
             figure,
         )
-    shifts = {label: _mean([run.shift for run in results.of(label)]) for label in results.settings.methods}
-    figure = plots.position_curve(shifts, ideal=_mean([run.ideal for run in results.runs]), looks=looks)
-    drawn["positions"] = "Position before against after re-ranking what users were shown", figure
+    drawn |= results.bias.figures(looks)
     drawn["methods"] = (
         f"Methods with {results.comparison.confidence:.0%} intervals",
         plots.method_dots(results.comparison, looks=looks),

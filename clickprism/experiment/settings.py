@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from clickprism.data.adressa import AdressaSettings
 from clickprism.data.filters import FILTERS, FilterName
@@ -24,6 +24,7 @@ from clickprism.users import USERS
 from clickprism.users.logs import SimulationSettings
 
 DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
+Items: TypeAlias = Literal["auto", "ids", "features", "none"]
 SOURCES = ("synthetic", "files", "impressions", "adressa", *RECIPES)
 
 
@@ -91,11 +92,15 @@ class EvaluationSettings:
         empty: what queries without a relevant document count: "drop" (not at all), "zero" or "one".
         validation: a measure on the judged validation part; or "clicks", the likelihood of clicks on the validation
             part, for which no label is needed; or "none", to take the last epoch.
+        items: what an item is where a comparison looks at popularity: "ids" what has the same document id, "features"
+            a cluster of alike documents, "none" to leave popularity out; "auto" by ids where there are any, else by
+            clusters where that takes a second.
     """
 
     measures: tuple[str, ...] = ("nDCG(exp)@10",)
     empty: Empty = "drop"
     validation: str = "nDCG(exp)@10"
+    items: Items = "auto"
 
     def __post_init__(self) -> None:
         if not self.measures:

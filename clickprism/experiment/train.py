@@ -9,7 +9,9 @@ from pathlib import Path
 
 from clickprism.data.clicks import load_clicks, load_log
 from clickprism.errors import DataError
+from clickprism.evaluation.independence import Independence
 from clickprism.experiment.bend import Bend, bend_of
+from clickprism.experiment.bias import independence_of
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
 from clickprism.experiment.stages import Data, load_data, simulate_log, told_names, train_method, true_curve, true_trust
@@ -36,6 +38,8 @@ class Trained:
         model: the folder of the saved model, which takes raw features.
         bend: how documents bend the observation; None for a method in which they cannot, and but in the first of
             several processes.
+        independence: Delta-CI over the log; None for a method that does not say relevance given observation, and but
+            in the first of several processes.
     """
 
     fitted: Fitted
@@ -43,6 +47,7 @@ class Trained:
     truth: Float64 | None
     model: Path
     bend: Bend | None = None
+    independence: Independence | None = None
 
 
 def train_ranker(
@@ -102,7 +107,8 @@ def train_ranker(
     if first:
         fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
     bend = bend_of(fitted.learner, log, user) if first else None
-    return Trained(fitted, log, true_curve(fitted.model.method, truth, trust), out / MODEL, bend)
+    gap = independence_of(fitted.learner, log) if first else None
+    return Trained(fitted, log, true_curve(fitted.model.method, truth, trust), out / MODEL, bend, gap)
 
 
 def _made_from(clicks: Path | None) -> str:

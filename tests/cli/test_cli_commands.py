@@ -240,7 +240,8 @@ def test_compare_prints_and_saves(tmp_path: Path) -> None:
     assert len(table["observation"]["dla"]) == 10
     names = {file.name for file in out.iterdir() if file.is_file()}
     tables = {"table.txt", "table.md", "table.tex", "table.html", "results.json"}
-    figures = {"observation.svg", "training.svg", "positions.svg", "methods.svg"}
+    bias = {"positions.svg", "frequency.svg", "exposure.svg"}
+    figures = {"observation.svg", "training.svg", "methods.svg", *bias}
     assert names == tables | figures | {"report.html", "settings.toml"}
     assert json.loads((out / "results.json").read_text()) == table
     assert (out / "dla-1" / "model" / "model.json").exists()
@@ -272,7 +273,7 @@ def test_demo(tmp_path: Path) -> None:
     assert all(row["low"] <= row["mean"] <= row["high"] for row in shown["methods"].values())
     assert shown["seeds"] == [3, 4]
     page = (out / "report.html").read_text()
-    assert page.count("<figure>") == 4
+    assert page.count("<figure>") == 6
     for fact in ("seeds 3, 4", "are dropped", "data.synthetic.train_queries", "clickprism evaluate"):
         assert fact in page
     assert (out / "model" / "model.json").exists()

@@ -55,8 +55,8 @@ def test_svg_is_well_formed_and_repeatable(name: str) -> None:
 
 def test_the_legend_names_the_nearest_first_and_its_distance() -> None:
     made = figures()
-    assert legend(made["position"]) == ["labels", "near: 0.10 from labels", "dla: 0.67 from labels"]
-    assert legend(made["exposure"])[-2:] == ["dla: 40.0% from labels", "labels"]
+    assert legend(made["position"]) == ["labels' own", "near: 0.10 from labels' own", "dla: 0.67 from labels' own"]
+    assert legend(made["exposure"])[-2:] == ["dla: 40.0% from labels' own", "labels' own"]
 
 
 def test_the_top_is_up_and_wide_frequencies_are_on_a_log_scale() -> None:
