@@ -61,6 +61,17 @@ def size_name(given: argparse.Namespace) -> str:
     return "quick" if given.quick else "full" if given.full else "standard"
 
 
+def how(given: argparse.Namespace) -> dict[str, Any]:
+    """How to run what was asked for: arguments of every paper's `reproduce`."""
+    return {
+        "out": given.out,
+        "jobs": given.jobs,
+        "as_json": given.json,
+        "only_say": given.dry_run,
+        "write_expected": given.write_expected,
+    }
+
+
 def words(field: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
     """Words with commas between, all of them known.
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from clickprism.evaluation.plots import GRID
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+class Drawn(Protocol):
+    """A row of summary.json."""
+
+    @property
+    def seeds(self) -> int:
+        """Over how many draws."""
 
 
 class Look(NamedTuple):
@@ -32,10 +41,7 @@ def panels_of(width: float, height: float, lines: int = 1, columns: int = 1) -> 
     return figure, panels
 
 
-def draws_of(few: int, most: int) -> str:
-    """How many draws a line is of, where others have more: it may lie higher or lower for that alone.
-
-    >>> draws_of(1, 5), draws_of(5, 5)
-    (' (1 draw)', '')
-    """
-    return "" if few == most else f" ({few} draw{'s' * (few > 1)})"
+def draws_of(mine: Iterable[Drawn], rows: Iterable[Drawn]) -> str:
+    """How many draws a line is of, where others have more: it may lie higher or lower for that alone."""
+    few = min(row.seeds for row in mine)
+    return "" if few == max(row.seeds for row in rows) else f" ({few} draw{'s' * (few > 1)})"

@@ -50,25 +50,41 @@ def write_pictures(figures: Mapping[str, tuple[str, Figure]], folder: Path) -> d
     return pictures
 
 
-def page(
-    title: str,
+def leave(
+    out: Path,
+    rows: Sequence[Plain],
     *,
+    title: str,
     summary: Sequence[str],
     tables: Sequence[str],
-    pictures: Mapping[str, tuple[str, bool]],
+    figures: Mapping[str, tuple[str, Figure]],
     settings: Mapping[str, Any],
     seconds: float,
-) -> str:
-    """One HTML page: tables, figures, settings, timing."""
+) -> Path:
+    """Write summary.json, figures/ and report.html into the folder of the runs; returns the page's path.
+
+    Args:
+        out: that folder.
+        rows: of summary.json.
+        title: of the page.
+        summary: what the reader has to know, a paragraph each.
+        tables: as HTML.
+        figures: caption and figure by file name.
+        settings: of the size.
+        seconds: that the runs took on one core.
+    """
     from jinja2 import Environment, StrictUndefined
 
+    write_whole(out / "summary.json", summary_text(rows))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         title=title,
         summary=summary,
         tables=tables,
-        pictures=pictures,
+        pictures=write_pictures(figures, out / "figures"),
         settings=list(flat(settings)),
         seconds=span(seconds),
         versions=versions(),
     )
+    write_whole(out / "report.html", page)
+    return out / "report.html"

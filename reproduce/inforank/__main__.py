@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from clickprism.errors import SettingError
-from reproduce.common.cli import guarded, options, size_name, whole_numbers, words
+from reproduce.common.cli import guarded, how, options, size_name, whole_numbers, words
 from reproduce.inforank.config import CANDIDATES, DATA, SIZES, Size
 from reproduce.inforank.plan import PARTS, Part, Plan
 from reproduce.inforank.run import reproduce
@@ -21,16 +21,7 @@ from reproduce.inforank.run import reproduce
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, print; the exit codes are those of clickprism."""
     given = parser().parse_args(arguments)
-    return guarded(
-        lambda: reproduce(
-            plan_of(given),
-            out=given.out,
-            jobs=given.jobs,
-            as_json=given.json,
-            only_say=given.dry_run,
-            write_expected=given.write_expected,
-        )
-    )
+    return guarded(lambda: reproduce(plan_of(given), **how(given)))
 
 
 def parser() -> argparse.ArgumentParser:

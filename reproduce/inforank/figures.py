@@ -68,12 +68,11 @@ def _title(label: str) -> str:
 
 def _lines(axes: Axes, rows: Sequence[Row], *, titled: bool) -> None:
     """A line a method, with a band of its standard error."""
-    most = max(row.seeds for row in rows)
     for label in [label for label in LOOKS if any(row.method == label for row in rows)]:
         mine = sorted((row for row in rows if row.method == label), key=lambda row: row.at or 0.0)
         x, y = np.array([row.at for row in mine]), np.array([row.mean for row in mine])
         look = LOOKS[label]
-        title = _title(label) + draws_of(min(row.seeds for row in mine), most) if titled else None
+        title = _title(label) + draws_of(mine, rows) if titled else None
         axes.plot(x, y, color=look.colour, marker=look.marker, linestyle=look.line, label=title, linewidth=1.6, ms=5)
         errors = np.array([row.se or 0.0 for row in mine])
         axes.fill_between(x, y - errors, y + errors, color=look.colour, alpha=0.15, linewidth=0)
@@ -135,7 +134,7 @@ def dependence(rows: Sequence[Row]) -> Figure:
             hatch=HATCHES[place % len(HATCHES)],
             edgecolor="#ffffff",
             error_kw={"ecolor": INK, "capsize": 2, "lw": 1},
-            label=CANDIDATES[label].title + draws_of(min(r.seeds for r in mine.values()), max(r.seeds for r in rows)),
+            label=CANDIDATES[label].title + draws_of(mine.values(), rows),
         )
     axes.set_xticks(range(len(users)), [user.upper() for user in users])
     axes.set_ylabel("Delta-CI")

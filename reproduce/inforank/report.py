@@ -7,9 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from clickprism.evaluation.report import write_whole
 from clickprism.evaluation.tables import Table
-from reproduce.common.page import LEGEND, page, summary_text, write_pictures
+from reproduce.common.page import LEGEND, leave
 from reproduce.inforank.config import BESIDE, CANDIDATES, LEADING, PAPER_RANKERS, TABLES, measures
 from reproduce.inforank.figures import NAMES, figures_of
 from reproduce.inforank.rows import DISTANCE, GAP, Results, Row
@@ -19,19 +18,16 @@ PAPER_DATA = {"yahoo": "Yahoo!", "mq2007": "LETOR", "adressa": "Adressa"}
 
 def write_all(results: Results, rows: Sequence[Row], expected: Sequence[Mapping[str, Any]], *, seconds: float) -> Path:
     """Write summary.json, figures/ and report.html into the folder of the runs; returns the page's path."""
-    out = results.out
-    write_whole(out / "summary.json", summary_text(rows))
-    pictures = write_pictures(figures_of(results, rows), out / "figures")
-    made = page(
-        "InfoRank (Jin et al. 2024), run again",
+    return leave(
+        results.out,
+        rows,
+        title="InfoRank (Jin et al. 2024), run again",
         summary=summary(results),
         tables=tables(results, rows, expected),
-        pictures=pictures,
+        figures=figures_of(results, rows),
         settings=asdict(results.plan.size),
         seconds=seconds,
     )
-    write_whole(out / "report.html", made)
-    return out / "report.html"
 
 
 def summary(results: Results) -> list[str]:

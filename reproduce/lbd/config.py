@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeAlias
 
 MEASURES = ("nDCG(exp)@10", "nDCG(exp)@1", "nDCG(exp)@3", "nDCG(exp)@5", "ARP")
 LEADING = MEASURES[0]
-RULES = ("clicks", "best", "last")  # which epoch counts: best by held-out clicks, best by labelled validation, the last
 TABLE_COUPLING = 0.1
 FOLDS = {"mq2008": (1, 2, 3, 4, 5)}
 DATA = ("embedded", "mq2008", "yahoo", "istella-s")

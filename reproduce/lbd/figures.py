@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clickprism.evaluation.plots import GRID, INK, styled
+from clickprism.evaluation.plots import INK, styled
+from reproduce.common.figures import Look, draws_of, panels_of
 from reproduce.lbd.config import CANDIDATES, CLAIMS, LEADING, PANELS, TABLE
 from reproduce.lbd.rows import Results, Row
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ROOM = 0.06  # below the lowest point of the methods that set the scale
 LINEAR, TICKS = 0.01, (0.005, 0.01, 0.03, 0.1, 0.3)
 SCALE = ("click", "lbd", "lbd_paper")
-
-
-class Look(NamedTuple):
-    """How a candidate is drawn, in every figure alike."""
-
-    colour: str
-    marker: str
-    line: str = "-"
 
 
 LOOKS = {
@@ -79,14 +71,17 @@ def figures_of(results: Results, rows: Sequence[Row]) -> dict[str, tuple[str, Fi
 @styled
 def over_coupling(rows: Sequence[Row]) -> Figure:
     """A panel of Figure 3; lines that fall far below the rest leave at the bottom, and the legend says how far."""
-    figure, (axes,) = _figure(6.6, 4.2)
+    figure, (axes,) = panels_of(6.6, 4.2)
     labels = list(dict.fromkeys(row.method for row in rows))
     scale = [row.mean for row in rows if row.method in SCALE] or [row.mean for row in rows]
     floor = min(scale) - ROOM
     for label in labels:
         mine = sorted((row for row in rows if row.method == label), key=lambda row: row.coupling)
         x, y = np.array([row.coupling for row in mine]), np.array([row.mean for row in mine])
-        look, title = LOOKS[label], CANDIDATES[label].title + _draws(mine, rows)
+        look, title = (
+            LOOKS[label],
+            CANDIDATES[label].title + draws_of(mine, rows),
+        )
         lowest = f" (down to {y.min():.2f})" if y.min() < floor else ""
         axes.plot(
             x, y, color=look.colour, marker=look.marker, linestyle=look.line, label=title + lowest, linewidth=1.8, ms=5
@@ -103,16 +98,10 @@ def over_coupling(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _draws(mine: Sequence[Row], rows: Sequence[Row]) -> str:
-    """How many draws a line is of, where others have more: it may lie higher or lower for that alone."""
-    few = min(row.seeds for row in mine)
-    return "" if few == max(row.seeds for row in rows) else f" ({few} draw{'s' * (few > 1)})"
-
-
 @styled
 def claimed(rows: Sequence[Row]) -> Figure:
     """Each claimed difference over the coupling, with its standard error over draws."""
-    figure, (axes,) = _figure(6.6, 3.8)
+    figure, (axes,) = panels_of(6.6, 3.8)
     axes.axhline(0, color=INK, linewidth=1)
     pairs = [pair for pair in CLAIMS if any(row.method == " - ".join(pair) for row in rows)]
     couplings = sorted({row.coupling for row in rows})
@@ -122,7 +111,7 @@ def claimed(rows: Sequence[Row]) -> Figure:
         mine = sorted((row for row in rows if row.method == " - ".join(pair)), key=lambda row: row.coupling)
         x = np.array([row.coupling for row in mine]) + step * (place - (len(pairs) - 1) / 2)
         errors = [row.se or 0.0 for row in mine]
-        title = " - ".join(CANDIDATES[label].title for label in pair) + _draws(mine, rows)
+        title = " - ".join(CANDIDATES[label].title for label in pair) + draws_of(mine, rows)
         axes.errorbar(
             x,
             [row.mean for row in mine],
@@ -159,7 +148,7 @@ def heat_maps(rows: Sequence[Row]) -> Figure:
     columns = min(4, len(couplings))
     lines = -(-len(couplings) // columns)
     width, height = 1.0 + columns * (0.5 * len(drops) + 0.35), 0.5 + lines * (0.36 * len(penalties) + 0.75)
-    figure, panels = _figure(max(width, 4.0), max(height, 2.4), lines, columns)
+    figure, panels = panels_of(max(width, 4.0), max(height, 2.4), lines, columns)
     for axes, coupling in zip(panels, couplings, strict=False):
         values = np.full((len(penalties), len(drops)), np.nan)
         for row in rows:
@@ -199,7 +188,7 @@ def plateaus(results: Results, ranker: str) -> Figure | None:
     ]
     if not labels:
         return None
-    figure, panels = _figure(3.2 * len(shown) + 1.9, 3.6, 1, len(shown))
+    figure, panels = panels_of(3.2 * len(shown) + 1.9, 3.6, 1, len(shown))
     for axes, coupling in zip(panels, shown, strict=True):
         lows = []
         for label in labels:
@@ -220,15 +209,3 @@ def plateaus(results: Results, ranker: str) -> Figure | None:
     panels[0].set_ylabel(f"validation {LEADING}")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8, labelcolor=INK)
     return figure
-
-
-def _figure(width: float, height: float, lines: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    panels = [figure.add_subplot(lines, columns, place + 1) for place in range(lines * columns)]
-    for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(visible=True, color=GRID, alpha=0.3, linewidth=0.8)
-        axes.set_axisbelow(True)
-    return figure, panels

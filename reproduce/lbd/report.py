@@ -2,58 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from clickprism.evaluation.plots import svg
-from clickprism.evaluation.report import flat, versions, write_whole
 from clickprism.evaluation.tables import Table
+from reproduce.common.page import LEGEND, leave
 from reproduce.lbd.config import CANDIDATES, LEADING, PAPER_NAMES, TABLE
 from reproduce.lbd.figures import RANKERS, figures_of
-from reproduce.lbd.pool import span
 from reproduce.lbd.rows import Results, Row
 
-TEMPLATE = Path(__file__).with_name("report.html.j2")
-WIDE = 7.5  # inches, from which a figure takes a line of the page
 PAPER_DATA = {"yahoo": "Yahoo!", "istella-s": "Istella-S"}
 
 
 def write_all(results: Results, rows: Sequence[Row], expected: Sequence[Mapping[str, Any]], *, seconds: float) -> Path:
-    """Write summary.json, figures/*.svg and report.html into the folder of the runs; returns the page's path."""
-    out = results.out
-    (out / "figures").mkdir(parents=True, exist_ok=True)
-    write_whole(out / "summary.json", summary_text(rows))
-    pictures = {}
-    for name, (caption, figure) in figures_of(results, rows).items():
-        picture = svg(figure, title=caption)
-        pictures[caption] = picture, figure.get_figwidth() > WIDE
-        write_whole(out / "figures" / f"{name}.svg", picture)
-    write_whole(out / "report.html", page(results, rows, expected, pictures, seconds=seconds))
-    return out / "report.html"
-
-
-def summary_text(rows: Sequence[Row]) -> str:
-    """The rows as a JSON array, one a line."""
-    return "[\n" + ",\n".join(json.dumps(row.plain(), allow_nan=False) for row in rows) + "\n]\n"
-
-
-def page(
-    results: Results,
-    rows: Sequence[Row],
-    expected: Sequence[Mapping[str, Any]],
-    pictures: Mapping[str, tuple[str, bool]],
-    *,
-    seconds: float,
-) -> str:
-    """One HTML page: tables, figures, realised coupling, settings, timing."""
-    from jinja2 import Environment, StrictUndefined
-
+    """Write summary.json, figures/ and report.html into the folder of the runs; returns the page's path."""
     plan = results.plan
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    return leave(
+        results.out,
+        rows,
         title="LBD (Chen et al. 2022), run again",
         summary=[
             f"Data: {plan.data}. {len(plan.size.seeds)} draws of the coupling's weights, of the initial ranker and of "
@@ -66,10 +34,9 @@ def page(
             "own users, and its many queries say nothing of the next. summary.json has both p-values.",
         ],
         tables=[*tables(rows, expected), *own_choices(results), realised(results)],
-        pictures=pictures,
-        settings=list(flat(asdict(plan.size))),
-        seconds=span(seconds),
-        versions=versions(),
+        figures=figures_of(results, rows),
+        settings=asdict(plan.size),
+        seconds=seconds,
     )
 
 
@@ -197,9 +164,4 @@ def as_text(rows: Sequence[Row]) -> str:
             for row in mine:
                 where = "" if name == "table 1" else f" η = {row.coupling:g}"
                 lines.append(f"  {RANKERS[row.ranker]:14} {row.method:22}{where:9} {figure(row)}")
-    lines += [
-        "",
-        "± over draws, (t interval over draws, 95 %); * the best baseline; + or - for p < .05, ++ or -- for p < .005, "
-        "paired over queries in tables, over draws in claims",
-    ]
-    return "\n".join(lines).strip()
+    return "\n".join([*lines, "", LEGEND]).strip()

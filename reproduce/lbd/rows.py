@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from itertools import chain
-from math import isnan, nan, sqrt
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +11,9 @@ import numpy as np
 
 from clickprism.evaluation.measures import Measure
 from clickprism.evaluation.significance import paired_t
-from clickprism.types import Float64
+from reproduce.common.results import Store, common, mark_of, mean_of, over_draws
 from reproduce.lbd.config import CANDIDATES, CLAIMS, FORCED, LEADING, MEASURES, PANELS, TABLE, TABLE_COUPLING
 from reproduce.lbd.plan import Plan
-from reproduce.lbd.runs import Run, read
 from reproduce.lbd.tune import Tuning
 
 Epoch = Literal["clicks", "best", "last"]
@@ -51,11 +47,6 @@ class Row:
     interval: tuple[float, float] | None = None
     p_queries: float | None = None
 
-    @property
-    def place(self) -> tuple[Any, ...]:
-        """What the row is about, which `expected.csv` knows it by."""
-        return self.table, self.data, self.ranker, self.method, self.coupling, self.measure
-
     def plain(self) -> dict[str, Any]:
         """As in summary.json."""
         values = asdict(self)
@@ -66,30 +57,12 @@ class Row:
         return {name: values[name] for name in COLUMNS} | more | {"low": low, "high": high}
 
 
-def mark_of(difference: float, p_value: float, *, higher_is_better: bool = True) -> str:
-    """The paper's marks: + or - for p below .05, ++ or -- for p below .005; + is better.
-
-    >>> mark_of(0.01, 0.001), mark_of(0.01, 0.03, higher_is_better=False), mark_of(0.01, 0.2)
-    ('++', '-', '')
-    """
-    if isnan(p_value) or p_value >= 0.05 or difference == 0:
-        return ""
-    sign = "+" if (difference > 0) == higher_is_better else "-"
-    return sign * (2 if p_value < 0.005 else 1)
-
-
-class Results:
+class Results(Store):
     """The results of a plan's runs, averaged as they are asked for."""
 
     def __init__(self, plan: Plan, out: Path, tunings: Mapping[tuple[str, float], Tuning]) -> None:
-        self.plan, self.out, self.tunings = plan, out, tunings
-        self._read: dict[str, dict[str, Any] | None] = {}
-
-    def result(self, run: Run) -> dict[str, Any] | None:
-        """What a run came to, if it was done."""
-        if run.key not in self._read:
-            self._read[run.key] = read(run, self.out)
-        return self._read[run.key]
+        super().__init__(out, folds=len(plan.worlds(0.0, [0])))
+        self.plan, self.tunings = plan, tunings
 
     def has(self, label: str, ranker: str, coupling: float) -> bool:
         """Whether a candidate has all its runs here."""
@@ -98,25 +71,7 @@ class Results:
 
     def results(self, label: str, ranker: str, coupling: float) -> list[dict[str, Any]]:
         """Of a candidate, seed by seed and fold by fold."""
-        found = [self.result(run) for run in self.plan.of(label, ranker, coupling)]
-        return [result for result in found if result is not None]
-
-    def by_seed(self, results: Sequence[dict[str, Any]], measure: str, epoch: Epoch = "clicks") -> Float64:
-        """The mean over queries and folds, [seeds]."""
-        values = np.array([result[epoch][measure] for result in results], dtype=np.float64)
-        means: Float64 = values.reshape(-1, self.folds).mean(axis=1)
-        return means
-
-    def by_query(self, results: Sequence[dict[str, Any]], measure: str, epoch: Epoch = "clicks") -> Float64:
-        """Query by query, those of all folds in a row, [seeds, queries]."""
-        values = [[nan if v is None else v for v in result["queries"][epoch][measure]] for result in results]
-        rows = [[*chain(*values[i : i + self.folds])] for i in range(0, len(values), self.folds)]
-        return np.array(rows, dtype=np.float64)
-
-    @cached_property
-    def folds(self) -> int:
-        """How many runs a seed has."""
-        return len(self.plan.worlds(0.0, [0]))
+        return self.found(self.plan.of(label, ranker, coupling))
 
     def setting(self, label: str, ranker: str, coupling: float) -> tuple[float, float] | None:
         """Lambda and t that a candidate ran with, if it has them."""
@@ -137,37 +92,7 @@ class Results:
         """The row of a candidate, over so many of its first draws."""
         values = self.by_seed(self.results(label, ranker, coupling), measure, epoch)[:draws]
         data, setting = self.plan.data, self.setting(label, ranker, coupling)
-        return Row(table, data, ranker, label, coupling, setting, measure, *_mean(values), len(values))
-
-
-def _mean(values: Float64) -> tuple[float, float | None]:
-    """The mean, and its standard error where there are two values or more."""
-    error = float(values.std(ddof=1) / sqrt(len(values))) if len(values) > 1 else None
-    return float(values.mean()), error
-
-
-def over_draws(ours: Float64, theirs: Float64) -> tuple[tuple[float, float] | None, float | None]:
-    """The t interval of the mean difference over draws at 95 %, and the p-value of the same test; None for one draw.
-
-    mean +- t_{n-1, .975} sd / sqrt(n)
-
-    >>> interval, p_value = over_draws(np.array([3.0, 5.0, 4.0]), np.array([1.0, 2.0, 3.0]))
-    >>> [round(end, 4) for end in interval], round(p_value, 4)  # 2 +- 4.3027 / sqrt(3)
-    ([-0.4841, 4.4841], 0.0742)
-    """
-    from scipy.special import stdtrit
-
-    mean, error = _mean(ours - theirs)
-    if error is None:
-        return None, None
-    reach = float(stdtrit(len(ours) - 1, 0.975)) * error
-    return (mean - reach, mean + reach), paired_t(ours, theirs).p_value
-
-
-def common(one: Float64, other: Float64) -> tuple[Float64, Float64]:
-    """Both over the seeds that both have: the first ones."""
-    seeds = min(len(one), len(other))
-    return one[:seeds], other[:seeds]
+        return Row(table, data, ranker, label, coupling, setting, measure, *mean_of(values), len(values))
 
 
 def rows_of(results: Results) -> list[Row]:
@@ -268,7 +193,7 @@ def heat_map(results: Results) -> list[Row]:
             for setting, several in cells(results, ranker, coupling).items():
                 values = results.by_seed(several, LEADING)
                 about = ("figure 4", results.plan.data, ranker, "lbd_paper", coupling, setting, LEADING)
-                rows.append(Row(*about, *_mean(values), len(values)))
+                rows.append(Row(*about, *mean_of(values), len(values)))
     return rows
 
 
@@ -289,7 +214,7 @@ def regret(results: Results) -> list[Row]:
                 by_seed = np.array(values, dtype=np.float64).reshape(*test.shape, -1).mean(axis=2)
                 lost = test.max(axis=0) - test[by_seed.argmax(axis=0), np.arange(test.shape[1])]
                 about = ("regret", results.plan.data, ranker, f"lbd_paper, by {criterion}", coupling, None, LEADING)
-                rows.append(Row(*about, *_mean(lost), len(lost)))
+                rows.append(Row(*about, *mean_of(lost), len(lost)))
     return rows
 
 
@@ -305,7 +230,7 @@ def regret_of_lbd(results: Results) -> list[Row]:
                     best - results.by_seed(results.results("lbd", ranker, coupling), LEADING)[: len(best)], 0
                 )
                 about = ("regret", results.plan.data, ranker, "lbd, by held-out clicks", coupling, None, LEADING)
-                rows.append(Row(*about, *_mean(lost), len(lost)))
+                rows.append(Row(*about, *mean_of(lost), len(lost)))
     return rows
 
 
@@ -326,7 +251,7 @@ def claims(results: Results, name: str, epoch: Epoch) -> list[Row]:
                 gained = ours - theirs
                 test = paired_t(*common(*(results.by_query(each, LEADING, epoch) for each in (first, second))))
                 about = (name, results.plan.data, ranker, f"{one} - {other}", coupling)
-                row = Row(*about, results.setting(one, ranker, coupling), LEADING, *_mean(gained), len(gained))
+                row = Row(*about, results.setting(one, ranker, coupling), LEADING, *mean_of(gained), len(gained))
                 interval, p_value = over_draws(ours, theirs)
                 mark = "" if p_value is None else mark_of(row.mean, p_value)
                 rows.append(replace(row, mark=mark, p_value=p_value, interval=interval, p_queries=test.p_value))
@@ -347,5 +272,5 @@ def plateau(results: Results) -> list[Row]:
                 about = ("plateau", results.plan.data, ranker, label, coupling)
                 setting = results.setting(label, ranker, coupling)
                 measure = f"validation {LEADING}, change over the last quarter"
-                rows.append(Row(*about, setting, measure, *_mean(values), len(values)))
+                rows.append(Row(*about, setting, measure, *mean_of(values), len(values)))
     return rows

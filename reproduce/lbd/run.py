@@ -8,12 +8,14 @@ from pathlib import Path
 
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.stages import load_raw
-from reproduce.lbd import expected
+from reproduce.common.files import done
+from reproduce.common.page import summary_text
+from reproduce.common.pool import perform_all, say, seconds_of, span
+from reproduce.lbd.expected import EXPECTED
 from reproduce.lbd.plan import Plan
-from reproduce.lbd.pool import perform_all, say, seconds_of, span
-from reproduce.lbd.report import as_text, summary_text, write_all
+from reproduce.lbd.report import as_text, write_all
 from reproduce.lbd.rows import Results, Row, rows_of
-from reproduce.lbd.runs import data_settings, done
+from reproduce.lbd.runs import data_settings
 from reproduce.lbd.tune import clock_of, known, left_to_try, settings_of, tune_all
 
 
@@ -50,12 +52,12 @@ def reproduce(
     runs = plan.runs()
     perform_all(runs, out=out, folder=plan.folder, jobs=jobs, what="runs")
     results = Results(plan, out, tunings)
-    paper = expected.load()
-    rows = expected.with_paper(rows_of(results), paper)
+    paper = EXPECTED.load()
+    rows = EXPECTED.with_paper(rows_of(results), paper)
     page = write_all(results, rows, paper, seconds=seconds_of(runs, out))
     if write_expected:
-        expected.write(expected.merged(paper, rows))
-        say(f"our figures are in {expected.FILE.name}")
+        EXPECTED.write(EXPECTED.merged(paper, rows))
+        say(f"our figures are in {EXPECTED.file.name}")
     sys.stdout.write(summary_text(rows) if as_json else as_text(rows) + "\n")
     say(f"written: {page}, {out / 'summary.json'}, {out / 'figures'}")
     return rows

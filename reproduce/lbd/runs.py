@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import clickprism as cp
-from clickprism.evaluation.measures import Evaluation
-from clickprism.evaluation.report import write_whole
 from clickprism.experiment import DataSettings, ExperimentSettings, Log, load_data, simulate_log
-from clickprism.model import network_scores
 from clickprism.observation.effect import EffectSettings, LinearEffect, estimate_effect
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
 from clickprism.users.coupled import CoupledUser, coupling
 from clickprism.users.ideal import ideal_clicks
 from clickprism.users.interventions import Intervention
-from reproduce.lbd.config import LEADING, MEASURES, RULES, Source
+from reproduce.common.files import key_of
+from reproduce.common.kept import keep
+from reproduce.common.pool import LOG_SECONDS
+from reproduce.common.recorder import Recorder
+from reproduce.lbd.config import MEASURES, Source
 
 VERSION = 2  # of the results: a change of it makes every run anew
 POINTS = 15  # of a training curve
+PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
+PER_WEIGHT = 3e-10
+LISTS = {"mq2008": 470, "yahoo": 20_000, "istella-s": 19_000}
+FACTORS = {"lbd": 1.3, "lbd_paper": 3.0, "pair_debias": 30.0, "labels": 1.5}
+OBSERVATION = 4e-3  # seconds a list in which `lbd` learns its observation
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Run:
     epochs: int = 100
     batch_size: int = 256
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A hash of all settings.
 
@@ -70,37 +74,39 @@ class Run:
         >>> Run(world, {"name": "linear"}, "click").key == Run(world, {"name": "linear"}, "click").key
         True
         """
-        text = json.dumps({"version": VERSION, **asdict(self)}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:20]
+        return key_of(asdict(self), version=VERSION)
 
+    @property
+    def log(self) -> World:
+        """The log."""
+        return self.world
 
-def path_of(run: Run, out: Path) -> Path:
-    """Where the result of a run is, or will be."""
-    return out / "runs" / f"{run.key}.json"
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What takes alike long."""
+        world = self.world
+        return world.data, world.queries, world.sessions, str(self.ranker), self.method, self.epochs
 
+    def guess(self) -> float:
+        """Seconds that a run takes on one core of a recent machine, from constants measured once.
 
-def read(run: Run, out: Path) -> dict[str, Any] | None:
-    """The result of a run, if there is one; a broken file is none."""
-    try:
-        result = json.loads(path_of(run, out).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return result if isinstance(result, dict) else None
+        >>> world = World("embedded", 1, (3000, 300, 1000), 100, 0.1, 0)
+        >>> round(Run(world, {"name": "linear"}, "click").guess(), 1)
+        3.6
+        """
+        lists = self.world.queries[0] if self.world.queries else LISTS.get(self.world.data, 3000)
+        hidden = self.ranker.get("hidden", [])
+        widths = [64, *hidden, 1]
+        weights = sum(one * other for one, other in pairwise(widths)) if hidden else 0
+        a_document = PER_DOCUMENT + PER_WEIGHT * weights
+        seconds = FACTORS.get(self.method, 1.0) * self.epochs * 10 * lists * a_document
+        if self.source == "effect":
+            return float(seconds + LOG_SECONDS)
+        return float(seconds + (OBSERVATION * lists if self.method == "lbd" else 0.0))
 
-
-def done(run: Run, out: Path) -> bool:
-    """Whether a run has its file, and it can be read."""
-    return path_of(run, out).exists() and read(run, out) is not None
-
-
-def perform(run: Run, out: Path, folder: Path | None) -> dict[str, Any]:
-    """The result of a run, from its file or made now; the file appears whole or not at all."""
-    before = read(run, out)
-    if before is not None:
-        return before
-    result = make(run, folder)
-    write_whole(path_of(run, out), json.dumps(result, separators=(",", ":"), allow_nan=False))
-    return result
+    def make(self, folder: Path | None) -> dict[str, Any]:
+        """Simulate, train and evaluate."""
+        return make(self, folder)
 
 
 def make(run: Run, folder: Path | None) -> dict[str, Any]:
@@ -117,7 +123,7 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
     )
     every = max(1, run.epochs // POINTS)
     held_out = ideal_clicks(dataset.validation) if run.method == "labels" else log.held_out.merge()
-    recorder = Recorder(dataset, held_out)
+    recorder = Recorder(dataset, held_out, MEASURES)
     fitted = cp.fit(
         clicks,
         method=method,
@@ -135,68 +141,16 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
     )
     if fitted.stopped == "interrupted":
         raise KeyboardInterrupt
-    by_rule = {rule: recorder.tested[recorder.point(rule)] for rule in RULES}
     return {
         "run": asdict(run),
         "coupling": asdict(coupling(user, dataset.train)),
-        **{rule: evaluation.means for rule, evaluation in by_rule.items()},
-        "queries": {rule: _by_query(evaluation) for rule, evaluation in by_rule.items()},
-        "epochs": recorder.epochs,
-        "chosen_epoch": {rule: recorder.epochs[recorder.point(rule)] for rule in RULES},
-        "curve": recorder.validated,
-        "test": [evaluation.mean(LEADING) for evaluation in recorder.tested],
-        "validation": {rule: recorder.validated[recorder.point(rule)] for rule in RULES},
-        "likelihood": max(recorder.likelihoods),
+        **recorder.plain(),
         "observation": None if fitted.observation is None else [float(value) for value in fitted.observation],
         "chosen": chosen(fitted),
         "seconds": time.perf_counter() - prepared,
         "seconds_of_log": prepared - start,
         "cpu_seconds": time.process_time() - at_work,
     }
-
-
-class Recorder:
-    """Validates and tests as training goes on, so that the epoch can be chosen afterwards, and the plateau be seen."""
-
-    def __init__(self, dataset: cp.Dataset, held_out: cp.Clicks) -> None:
-        self.dataset, self.held_out = dataset, held_out
-        self.epochs: list[int] = []
-        self.validated: list[float] = []
-        self.likelihoods: list[float] = []
-        self.tested: list[Evaluation] = []
-
-    def watch(self, epoch: int, learner: Any) -> None:
-        """Measure the learner as it stands."""
-
-        def scores(lists: cp.Lists) -> Any:
-            return network_scores(learner.ranker, lists.features)
-
-        judged = self.dataset.validation
-        self.epochs.append(epoch)
-        self.validated.append(cp.evaluate(judged, scores(judged.lists), LEADING).mean(LEADING))
-        self.likelihoods.append(held_out_likelihood(learner, self.held_out))
-        self.tested.append(_evaluate(self.dataset.test, scores(self.dataset.test.lists)))
-
-    def point(self, rule: str) -> int:
-        """The validation that a rule takes."""
-        if rule == "last":
-            return len(self.epochs) - 1
-        return int(np.argmax(self.likelihoods if rule == "clicks" else self.validated))
-
-
-def held_out_likelihood(learner: Any, clicks: cp.Clicks) -> float:
-    """Mean log-likelihood of a held-out list's clicks under the learner's softmax: needs no label, knows no gauge."""
-    import torch
-
-    from clickprism.batches import batches
-    from clickprism.debias.listwise import softmax_loss
-
-    total, lists = 0.0, 0
-    with torch.no_grad():
-        for batch in batches(clicks, 1024):
-            loss = softmax_loss(learner.click_logits(batch), batch.clicks, mask=batch.mask)
-            total, lists = total - float(loss) * len(batch.clicks), lists + len(batch.clicks)
-    return total / max(lists, 1)
 
 
 def chosen(fitted: Any) -> list[dict[str, Any]]:
@@ -214,20 +168,6 @@ class Made:
     log: Log
 
 
-_kept: dict[Any, Any] = {}
-KEPT = 4  # logs (and data sets) that a process holds
-
-
-def _keep(key: Any, make: Any) -> Any:
-    """What was made for this key before, or now; the oldest of its kind is let go."""
-    if key not in _kept:
-        alike = [other for other in _kept if other[0] == key[0]]
-        if len(alike) >= KEPT:
-            del _kept[alike[0]]
-        _kept[key] = make()
-    return _kept[key]
-
-
 def data_settings(world: World, folder: Path | None) -> DataSettings:
     """Features by quantile into [-1, 1] everywhere, so that a coupling means the same on all data."""
     if world.data == "embedded":
@@ -239,14 +179,14 @@ def data_settings(world: World, folder: Path | None) -> DataSettings:
 
 def _dataset(world: World, folder: Path | None) -> cp.Dataset:
     settings = data_settings(world, folder)
-    dataset: cp.Dataset = _keep(("data", repr(settings)), lambda: load_data(settings).dataset)
+    dataset: cp.Dataset = keep(("data", repr(settings)), lambda: load_data(settings).dataset)
     return dataset
 
 
 def _user(world: World, folder: Path | None) -> CoupledUser:
     """The user of a world; eta stretches the weights, which with their features are the same at every coupling."""
     dataset = _dataset(world, folder)
-    one: CoupledUser = _keep(
+    one: CoupledUser = keep(
         ("user", replace(world, coupling=1.0, sessions=1)),
         lambda: CoupledUser(eta=1.0).adapt(dataset.train, seed=world.seed),
     )
@@ -267,7 +207,7 @@ def _simulated(world: World, folder: Path | None, intervention: Intervention) ->
 
 
 def _world(world: World, folder: Path | None) -> Made:
-    log = _keep(("log", world), lambda: _simulated(world, folder, Intervention()))
+    log = keep(("log", world), lambda: _simulated(world, folder, Intervention()))
     return Made(_dataset(world, folder), _user(world, folder), log)
 
 
@@ -278,15 +218,5 @@ def _effect(world: World, folder: Path | None) -> LinearEffect:
         swaps = _simulated(world, folder, Intervention(kind="pivot", pivot=1)).simulation.clicks
         return estimate_effect(swaps, settings=EffectSettings(seed=world.seed))
 
-    effect: LinearEffect = _keep(("effect", world), made)
+    effect: LinearEffect = keep(("effect", world), made)
     return effect
-
-
-def _evaluate(judged: cp.JudgedLists, scores: Any) -> Evaluation:
-    return cp.evaluate(judged, scores, MEASURES)
-
-
-def _by_query(evaluation: Evaluation) -> dict[str, list[float | None]]:
-    """Four decimals a query, enough for a test of the mean; None where a query does not count."""
-    rows = zip(evaluation.measures, evaluation.values, strict=True)
-    return {str(name): [None if np.isnan(value) else round(value, 4) for value in row.tolist()] for name, row in rows}

@@ -15,9 +15,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from reproduce.common.files import done, finished, path_of, perform
+from reproduce.common.pool import Clock, bar, say, side_by_side, span
 from reproduce.lbd.plan import UNTUNED, Plan, Setting
-from reproduce.lbd.pool import Clock, bar, finished, say, side_by_side, span
-from reproduce.lbd.runs import Run, done, path_of, perform
+from reproduce.lbd.runs import Run
 
 PATIENCE = 4  # a study ends after so many times its number of different trials
 

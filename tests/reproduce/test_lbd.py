@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
+from reproduce.common import files, pool
+from reproduce.common.cli import INTERRUPTED
+from reproduce.common.recorder import RULES
+from reproduce.common.results import mark_of
 from reproduce.lbd import __main__ as entry
-from reproduce.lbd import expected, pool, runs
-from reproduce.lbd.__main__ import INTERRUPTED, main, parser, plan_of
-from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, RULES, SIZES, TABLE, Size
+from reproduce.lbd import runs
+from reproduce.lbd.__main__ import main, parser, plan_of
+from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, SIZES, TABLE, Size
+from reproduce.lbd.expected import EXPECTED
 from reproduce.lbd.plan import PARTS, Plan
 from reproduce.lbd.report import figure
-from reproduce.lbd.rows import Results, Row, mark_of, rows_of
+from reproduce.lbd.rows import Results, Row, rows_of
 from reproduce.lbd.run import foresee, reproduce
 from reproduce.lbd.runs import Run, World
 from reproduce.lbd.tune import clock_of, left_to_try, study_of, tune_all
@@ -95,10 +100,10 @@ def test_a_result_is_made_once_and_a_broken_file_anew(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(runs, "make", make)
     run = Run(WORLD, {"name": "linear"}, "click")
-    assert runs.perform(run, tmp_path, None) == runs.perform(run, tmp_path, None) == {"seconds": 2.0}
+    assert files.perform(run, tmp_path, None) == files.perform(run, tmp_path, None) == {"seconds": 2.0}
     assert len(made) == 1
-    runs.path_of(run, tmp_path).write_text('{"seconds": 2')
-    runs.perform(run, tmp_path, None)
+    files.path_of(run, tmp_path).write_text('{"seconds": 2')
+    files.perform(run, tmp_path, None)
     assert len(made) == 2
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [f"{run.key}.json"]
 
@@ -107,12 +112,12 @@ def test_the_time_left_is_that_of_runs_alike(tmp_path: Path) -> None:
     world = replace(WORLD, queries=(3000, 300, 1000))
     known, alike = (Run(replace(world, seed=seed), {"name": "linear"}, "click") for seed in (0, 1))
     other = Run(world, {"name": "linear"}, "dla")
-    path = runs.path_of(known, tmp_path)
+    path = files.path_of(known, tmp_path)
     path.parent.mkdir()
     path.write_text(json.dumps({"seconds": 10.0}))
     clock = pool.Clock([known], tmp_path)
     assert clock.seconds(alike) == 10.0
-    assert clock.seconds(other) == pool.guess(other) == pytest.approx(3.6)
+    assert clock.seconds(other) == other.guess() == pytest.approx(3.6)
     assert clock.total([alike, other], 2) == pytest.approx((10 + 3.6 + 2 * pool.LOG_SECONDS) / 2)
 
 
@@ -122,7 +127,7 @@ def test_a_log_with_much_to_do_is_shared(tmp_path: Path) -> None:
     parts = pool.chunks(listed, pool.Clock([], tmp_path))
     assert sorted(run.key for part in parts for run in part) == sorted(run.key for run in listed)
     assert all(len({run.world for run in part}) == 1 for part in parts)
-    assert all(len(part) == 1 or sum(map(pool.guess, part)) <= pool.LONGEST for part in parts)
+    assert all(len(part) == 1 or sum(run.guess() for run in part) <= pool.LONGEST for part in parts)
     assert len(parts) > len({run.world for run in listed})
 
 
@@ -156,7 +161,7 @@ def _made_up(gains: dict[str, float], out: Path, made: Plan) -> None:
             values = 0.5 + 0.01 * run.world.seed + gains.get(label, 0.0) + noise - noise.mean()
             queries = {name: [None, *np.round(values, 4).tolist()] for name in MEASURES}
             means = dict.fromkeys(MEASURES, float(values.mean()))
-            path = runs.path_of(run, out)
+            path = files.path_of(run, out)
             path.parent.mkdir(exist_ok=True)
             path.write_text(
                 json.dumps(
@@ -197,7 +202,7 @@ def test_a_claim_is_judged_over_draws(tmp_path: Path) -> None:
     """A gain of .03 and .01 over thirty queries each: certain by queries, nothing by two draws."""
     made = Plan("embedded", replace(TINY, others=2), parts=("table 1",), tuned={("linear", 0.1): (1.0, 0.5)})
     _made_up({"lbd_paper": 0.01}, tmp_path, made)
-    better = runs.path_of(made.of("lbd_paper", "linear", 0.1)[0], tmp_path)
+    better = files.path_of(made.of("lbd_paper", "linear", 0.1)[0], tmp_path)
     result = json.loads(better.read_text())
     for rule in RULES:
         result[rule] = {name: value + 0.02 for name, value in result[rule].items()}
@@ -222,8 +227,8 @@ def test_a_claim_is_judged_over_draws(tmp_path: Path) -> None:
 
 
 def test_expected_has_the_tables_of_the_paper() -> None:
-    rows = expected.load()
-    found = {expected.place_of(row): row for row in rows}
+    rows = EXPECTED.load()
+    found = {EXPECTED.place_of(row): row for row in rows}
     assert len(found) == len(rows)
     published = [row for row in rows if row["paper"] is not None]
     assert [sum(row["table"] == f"table {n}" for row in published) for n in (1, 3, 4)] == [40, 20, 190]
@@ -233,26 +238,26 @@ def test_expected_has_the_tables_of_the_paper() -> None:
     assert found["table 3", "yahoo", "mlp", "lbd_paper", 0.6, "t"]["paper"] == 0.4
     for row in published:  # the last column of Table 4 is Table 1
         if row["table"] == "table 4" and row["measure"] == LEADING:
-            assert found["table 1", *expected.place_of(row)[1:]]["paper"] == row["paper"]
+            assert found["table 1", *EXPECTED.place_of(row)[1:]]["paper"] == row["paper"]
 
 
 def test_expected_round_trip_and_errors(tmp_path: Path) -> None:
     path = tmp_path / "expected.csv"
-    paper = expected.load()
+    paper = EXPECTED.load()
     about = ("yahoo", "mlp", "dla", 0.1, None, LEADING)
     mine = [Row("table 1", *about, 0.7512345, 0.001, 5), Row("figure 3a", *about, 0.5, None, 1)]
-    assert expected.with_paper(mine, paper)[0].paper == 0.755
-    filled = expected.merged(paper, mine)
-    expected.write(filled, path)
-    read = expected.load(path)
+    assert EXPECTED.with_paper(mine, paper)[0].paper == 0.755
+    filled = EXPECTED.merged(paper, mine)
+    EXPECTED.write(filled, path)
+    read = EXPECTED.load(path)
     assert read == [{**row, "paper_mark": row["paper_mark"] or ""} for row in filled]
     assert [row["ours"] for row in read if row["data"] == "yahoo" and row["ours"] is not None] == [0.7512, 0.5]
     path.write_text(path.read_text().replace("0.755", "much", 1))
     with pytest.raises(DataError, match=r"expected.csv:3: paper is 'much'. Write a number"):
-        expected.load(path)
+        EXPECTED.load(path)
     path.write_text("a,b\n")
     with pytest.raises(DataError, match=r"expected.csv:1: does not have the expected columns"):
-        expected.load(path)
+        EXPECTED.load(path)
 
 
 def test_the_whole(whole: tuple[Path, list[Row]]) -> None:
@@ -373,7 +378,7 @@ def test_there_is_one_estimate_of_the_time(tmp_path: Path, monkeypatch: pytest.M
 
     def seconds() -> tuple[float, float, float]:
         tuning = [run for study in plan.tuning for run in left_to_try(plan, study, tmp_path)]
-        others = [run for run in plan.runs() if not runs.done(run, tmp_path) and run not in tuning]
+        others = [run for run in plan.runs() if not files.done(run, tmp_path) and run not in tuning]
         clock = clock_of(plan, tmp_path)
         return tuple(clock.total(each, 1) for each in (tuning, others, [*tuning, *others]))  # type: ignore[return-value]
 
