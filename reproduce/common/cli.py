@@ -6,12 +6,37 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clickprism.errors import ClickprismError, DataError, SettingError
 
 INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class How:
+    """How a plan is run.
+
+    Attributes:
+        out: the folder of the runs and of the results.
+        jobs: processes, each on one core.
+        as_json: print the rows instead of a table.
+        only_say: say how many runs there are and how long they will take, and stop.
+        write_expected: fill our figures into expected.csv.
+    """
+
+    out: Path
+    jobs: int = 2
+    as_json: bool = False
+    only_say: bool = False
+    write_expected: bool = False
+
+    @classmethod
+    def of(cls, given: argparse.Namespace) -> How:
+        """As the options say."""
+        return cls(given.out, given.jobs, given.json, given.dry_run, given.write_expected)
 
 
 def guarded(call: Callable[[], Any]) -> int:
@@ -59,17 +84,6 @@ def size_name(given: argparse.Namespace) -> str:
     if given.epochs is not None and given.epochs < 1:
         raise SettingError("epochs", given.epochs, "be at least 1")
     return "quick" if given.quick else "full" if given.full else "standard"
-
-
-def how(given: argparse.Namespace) -> dict[str, Any]:
-    """How to run what was asked for: arguments of every paper's `reproduce`."""
-    return {
-        "out": given.out,
-        "jobs": given.jobs,
-        "as_json": given.json,
-        "only_say": given.dry_run,
-        "write_expected": given.write_expected,
-    }
 
 
 def words(field: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:

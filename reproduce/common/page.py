@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clickprism.evaluation.plots import svg
 from clickprism.evaluation.report import flat, versions, write_whole
-from reproduce.common.pool import span
+from reproduce.common.pool import say, span
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,3 +89,11 @@ def leave(
     )
     write_whole(out / "report.html", page)
     return out / "report.html"
+
+
+def conclude(page: Path, text: str, expected: Path | None) -> None:
+    """Print the rows, and say what was written."""
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    if expected is not None:
+        say(f"our figures are in {expected.name}")
+    say(f"written: {page}, {page.with_name('summary.json')}, {page.with_name('figures')}")

@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from clickprism.errors import SettingError
-from reproduce.common.cli import guarded, how, options, size_name, whole_numbers, words
+from reproduce.common.cli import How, guarded, options, size_name, whole_numbers, words
 from reproduce.inforank.config import CANDIDATES, DATA, SIZES, Size
 from reproduce.inforank.plan import PARTS, Part, Plan
 from reproduce.inforank.run import reproduce
@@ -21,13 +21,13 @@ from reproduce.inforank.run import reproduce
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, print; the exit codes are those of clickprism."""
     given = parser().parse_args(arguments)
-    return guarded(lambda: reproduce(plan_of(given), **how(given)))
+    return guarded(lambda: reproduce(plan_of(given), How.of(given)))
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = options("inforank", __doc__, data=DATA, full="the networks at full size, five draws of all")
-    made.add_argument("--tables", help="which tables, 2, 3 or 2,3; with --figures, only what both name")
+    made.add_argument("--tables", help="which tables, 2, 3 or 2,3; with --figures, what either names")
     made.add_argument("--figures", help="which figures, such as 3,4,5,6,7")
     made.add_argument("--users", help="which users, such as pbm,ubm")
     made.add_argument("--rankers", help="which rankers, such as mlp,attention")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from clickprism.experiment import load_raw
 from clickprism.experiment.files import make_folder
+from reproduce.common.cli import How
 from reproduce.common.files import done
-from reproduce.common.page import summary_text
+from reproduce.common.page import conclude, summary_text
 from reproduce.common.pool import Clock, perform_all, say, seconds_of, span
 from reproduce.inforank.expected import EXPECTED
 from reproduce.inforank.plan import Plan
@@ -21,45 +21,23 @@ from reproduce.inforank.worlds import data_settings
 LOG_SECONDS = 4.0
 
 
-def reproduce(
-    plan: Plan,
-    *,
-    out: Path,
-    jobs: int = 2,
-    as_json: bool = False,
-    only_say: bool = False,
-    write_expected: bool = False,
-) -> list[Row]:
-    """Run what is not done yet, and write summary.json, figures/ and report.html into `out`.
-
-    Args:
-        plan: what to run.
-        out: the folder of the runs and of the results.
-        jobs: processes, each on one core.
-        as_json: print the rows instead of a table.
-        only_say: say how many runs there are and how long they will take, and stop.
-        write_expected: fill our figures into expected.csv.
-
-    Returns:
-        The rows of summary.json.
-    """
-    if only_say:
-        foresee(plan, out, jobs)
+def reproduce(plan: Plan, how: How) -> list[Row]:
+    """Run what is not done yet, write summary.json, figures/ and report.html; returns the rows of summary.json."""
+    if how.only_say:
+        foresee(plan, how.out, how.jobs)
         return []
     runs = plan.runs()
-    make_folder(out)
-    if not all(done(run, out) for run in runs):
+    make_folder(how.out)
+    if not all(done(run, how.out) for run in runs):
         read_data(runs, plan.folder)
-    perform_all(runs, out=out, folder=plan.folder, jobs=jobs, what="runs", log_seconds=LOG_SECONDS)
-    results = Results(plan, out)
+    perform_all(runs, out=how.out, folder=plan.folder, jobs=how.jobs, what="runs", log_seconds=LOG_SECONDS)
+    results = Results(plan, how.out)
     paper = EXPECTED.load()
     rows = EXPECTED.with_paper(rows_of(results), paper)
-    page = write_all(results, rows, paper, seconds=seconds_of(runs, out))
-    if write_expected:
+    page = write_all(results, rows, paper, seconds=seconds_of(runs, how.out))
+    if how.write_expected:
         EXPECTED.write(EXPECTED.merged(paper, rows))
-        say(f"our figures are in {EXPECTED.file.name}")
-    sys.stdout.write(summary_text(rows) if as_json else as_text(rows) + "\n")
-    say(f"written: {page}, {out / 'summary.json'}, {out / 'figures'}")
+    conclude(page, summary_text(rows) if how.as_json else as_text(rows), EXPECTED.file if how.write_expected else None)
     return rows
 
 

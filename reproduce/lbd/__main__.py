@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from clickprism.errors import SettingError
-from reproduce.common.cli import guarded, how, options, size_name, whole_numbers, words
+from reproduce.common.cli import How, guarded, options, size_name, whole_numbers, words
 from reproduce.lbd.config import DATA, SIZES, Size
 from reproduce.lbd.plan import PARTS, Plan
 from reproduce.lbd.run import reproduce
@@ -21,13 +21,13 @@ from reproduce.lbd.run import reproduce
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, print; the exit codes are those of clickprism."""
     given = parser().parse_args(arguments)
-    return guarded(lambda: reproduce(plan_of(given), **how(given)))
+    return guarded(lambda: reproduce(plan_of(given), How.of(given)))
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = options("lbd", __doc__, data=DATA, full="the network of the paper")
-    made.add_argument("--tables", help="which tables, such as 1,3,4; with --figures, only what both name")
+    made.add_argument("--tables", help="which tables, such as 1,3,4; with --figures, what either names")
     made.add_argument("--figures", help="which figures, such as 3a,3b,3c,4")
     made.add_argument("--couplings", help="which couplings of Figure 3, such as 0,.3,.6")
     made.add_argument("--maps", help="which couplings of Figure 4, such as 0,.3,.6")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.stages import load_raw
+from reproduce.common.cli import How
 from reproduce.common.files import done
-from reproduce.common.page import summary_text
+from reproduce.common.page import conclude, summary_text
 from reproduce.common.pool import perform_all, say, seconds_of, span
 from reproduce.lbd.expected import EXPECTED
 from reproduce.lbd.plan import Plan
@@ -19,47 +19,25 @@ from reproduce.lbd.runs import data_settings
 from reproduce.lbd.tune import clock_of, known, left_to_try, settings_of, tune_all
 
 
-def reproduce(
-    plan: Plan,
-    *,
-    out: Path,
-    jobs: int = 2,
-    as_json: bool = False,
-    only_say: bool = False,
-    write_expected: bool = False,
-) -> list[Row]:
-    """Run what is not done yet, and write summary.json, figures/ and report.html into `out`.
-
-    Args:
-        plan: what to run.
-        out: the folder of the runs and of the results.
-        jobs: processes, each on one core.
-        as_json: print the rows instead of a table.
-        only_say: say how many runs there are and how long they will take, and stop.
-        write_expected: fill our figures into expected.csv.
-
-    Returns:
-        The rows of summary.json.
-    """
-    left = foresee(plan, out, jobs)
-    if only_say:
+def reproduce(plan: Plan, how: How) -> list[Row]:
+    """Run what is not done yet, write summary.json, figures/ and report.html; returns the rows of summary.json."""
+    left = foresee(plan, how.out, how.jobs)
+    if how.only_say:
         return []
-    make_folder(out)
+    make_folder(how.out)
     if left > 0:
         read_data(plan)
-    tunings = tune_all(plan, out=out, jobs=jobs)
+    tunings = tune_all(plan, out=how.out, jobs=how.jobs)
     plan = replace(plan, tuned=settings_of(tunings))
     runs = plan.runs()
-    perform_all(runs, out=out, folder=plan.folder, jobs=jobs, what="runs")
-    results = Results(plan, out, tunings)
+    perform_all(runs, out=how.out, folder=plan.folder, jobs=how.jobs, what="runs")
+    results = Results(plan, how.out, tunings)
     paper = EXPECTED.load()
     rows = EXPECTED.with_paper(rows_of(results), paper)
-    page = write_all(results, rows, paper, seconds=seconds_of(runs, out))
-    if write_expected:
+    page = write_all(results, rows, paper, seconds=seconds_of(runs, how.out))
+    if how.write_expected:
         EXPECTED.write(EXPECTED.merged(paper, rows))
-        say(f"our figures are in {EXPECTED.file.name}")
-    sys.stdout.write(summary_text(rows) if as_json else as_text(rows) + "\n")
-    say(f"written: {page}, {out / 'summary.json'}, {out / 'figures'}")
+    conclude(page, summary_text(rows) if how.as_json else as_text(rows), EXPECTED.file if how.write_expected else None)
     return rows
 
 

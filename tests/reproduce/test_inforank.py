@@ -10,6 +10,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.users.ideal import ideal_clicks
 from clickprism.users.pbm import EYE_TRACKING
 from reproduce.common import files
+from reproduce.common.cli import How
 from reproduce.inforank import runs
 from reproduce.inforank.__main__ import main, parser, plan_of
 from reproduce.inforank.bias import dependence
@@ -42,7 +43,7 @@ WORLD = World("embedded", 1, (60, 20, 30), 40, "pbm", 1.0, 0)
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
     """Everything at once, as small as can be, in this process."""
     out = tmp_path_factory.mktemp("out")
-    return out, reproduce(Plan("embedded", TINY), out=out, jobs=1)
+    return out, reproduce(Plan("embedded", TINY), How(out, jobs=1))
 
 
 def test_the_key_is_that_of_the_settings_alone() -> None:
@@ -246,7 +247,7 @@ def test_a_second_time_nothing_is_run(
 
     monkeypatch.setattr(runs, "make", never)
     monkeypatch.setattr("reproduce.inforank.report.figures_of", lambda *_: {})
-    assert reproduce(Plan("embedded", TINY), out=out, jobs=1, as_json=True) == rows
+    assert reproduce(Plan("embedded", TINY), How(out, jobs=1, as_json=True)) == rows
     printed = capsys.readouterr()
     assert len(json.loads(printed.out)) == len(rows)
     assert "about 0 s" in printed.err

@@ -8,7 +8,7 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from reproduce.common import files, pool
-from reproduce.common.cli import INTERRUPTED
+from reproduce.common.cli import INTERRUPTED, How
 from reproduce.common.recorder import RULES
 from reproduce.common.results import mark_of
 from reproduce.lbd import __main__ as entry
@@ -46,7 +46,7 @@ WORLD = World("embedded", 1, (60, 20, 30), 40, 0.3, 0)
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
     """Everything at once, as small as can be, in this process."""
     out = tmp_path_factory.mktemp("out")
-    return out, reproduce(Plan("embedded", TINY), out=out, jobs=1)
+    return out, reproduce(Plan("embedded", TINY), How(out, jobs=1))
 
 
 def test_the_key_is_that_of_the_settings_alone() -> None:
@@ -285,7 +285,7 @@ def test_a_second_time_nothing_is_run(
         raise AssertionError(run)
 
     monkeypatch.setattr(runs, "make", never)
-    assert reproduce(Plan("embedded", TINY), out=out, jobs=1, as_json=True) == rows
+    assert reproduce(Plan("embedded", TINY), How(out, jobs=1, as_json=True)) == rows
     printed = capsys.readouterr()
     assert len(json.loads(printed.out)) == len(rows)
     assert "0 s" in printed.err
