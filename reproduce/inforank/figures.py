@@ -279,6 +279,8 @@ def _pair(pair: str) -> str:
 @styled
 def plateaus(results: Results, ranker: str) -> Figure | None:
     """Validation over training of the claimed methods, a panel a user model."""
+    from matplotlib.ticker import MaxNLocator
+
     labels = [label for label in LOOKS if label in CANDIDATES and CANDIDATES[label].claimed]
     known = results.usual
     users = [user for user in results.plan.size.users if any((one.user, one.ranker) == (user, ranker) for one in known)]
@@ -299,6 +301,7 @@ def plateaus(results: Results, ranker: str) -> Figure | None:
             )
         axes.set_title(user.upper(), fontsize=10)
         axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not any(axes.lines for axes in panels):
         return None
     panels[0].set_ylabel(f"validation {LEADING}")

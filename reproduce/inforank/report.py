@@ -53,7 +53,7 @@ def summary(results: Results) -> list[str]:
 def tables(results: Results, rows: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> list[str]:
     """Each table as HTML."""
     made = []
-    for name in dict.fromkeys(row.table for row in rows):
+    for name in sorted(dict.fromkeys(row.table for row in rows), key=lambda name: "," in name):  # other epochs last
         mine = [row for row in rows if row.table == name]
         if name.split(",")[0] in TABLES:
             for user in dict.fromkeys(row.user for row in mine):
@@ -70,7 +70,7 @@ def tables(results: Results, rows: Sequence[Row], expected: Sequence[Mapping[str
 
 
 def _methods(results: Results, name: str, user: str, rows: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> str:
-    """Rankers and methods down, measures across; the paper's figures of the same table after them."""
+    """Methods of each ranker down, measures across; the paper's figures of the same table after them."""
     data = results.plan.data
     beside = BESIDE.get(data, data)
     columns = measures(data)
@@ -80,8 +80,9 @@ def _methods(results: Results, name: str, user: str, rows: Sequence[Row], expect
         for row in expected
         if (row["table"], row["data"], row["user"]) == (name, beside, user) and row["paper"] is not None
     }
-    theirs = list(dict.fromkeys(measure for *_, measure in paper))
-    head = ["ranker", "method", *columns]
+    printed = {measure for *_, measure in paper}
+    theirs = [*(measure for measure in columns if measure in printed), *sorted(printed - set(columns))]
+    head = ["", *columns]
     head += [f"paper, {PAPER_DATA[beside]}: {measure.replace('(exp)', '')}" for measure in theirs]
     body = []
     for ranker, label in dict.fromkeys((row.ranker, row.method) for row in rows):
@@ -89,7 +90,7 @@ def _methods(results: Results, name: str, user: str, rows: Sequence[Row], expect
         shown = [paper.get((ranker, label, measure), "") for measure in theirs]
         if beside != data:
             shown = [f"[{text}]" if text else "" for text in shown]
-        body.append([PAPER_RANKERS[ranker], CANDIDATES[label].title, *cells, *shown])
+        body.append([f"{PAPER_RANKERS[ranker]}: {CANDIDATES[label].title}", *cells, *shown])
     return Table(f"{name.capitalize()}, {user.upper()}", head, body).html()
 
 
@@ -99,8 +100,8 @@ def _by_user(title: str, rows: Sequence[Row]) -> str:
     body = []
     for ranker, method in dict.fromkeys((row.ranker, row.method) for row in rows):
         several = [found.get((ranker, method, user)) for user in users]
-        body.append([NAMES[ranker], method, *["" if row is None else figure(row) for row in several]])
-    return Table(title, ["ranker", "", *[user.upper() for user in users]], body).html()
+        body.append([f"{NAMES[ranker]}: {method}", *["" if row is None else figure(row) for row in several]])
+    return Table(title, ["", *[user.upper() for user in users]], body).html()
 
 
 def figure(row: Row) -> str:
