@@ -25,12 +25,12 @@ from clickprism.training.processes import Group
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Lists
 
-LISTS, LENGTH, ROUNDS = 256, 10, 11
+LISTS, LENGTH, ROUNDS = 256, 10, 9
 MOST: Final = {46: 6.0, 136: 15.0, 700: 15.0}
 RANKERS: Final[dict[str, NetworkRanker]] = {
     "mlp": MLP(),
     "attention": Attention(),
-    "one head": Attention(heads=1),
+    "two heads": Attention(heads=2),
     "paper": Attention(form="paper"),
 }
 

@@ -39,7 +39,7 @@ class Attention:
 
     Attributes:
         form: as above.
-        heads: H.
+        heads: H; each adds about half of the cost of a step.
         width: of a token; the heads of "residual" share it, those of "paper" have it each.
         units: of the small network that each continuous feature has.
         temperature: of the softmax; None for the square root of a head's width.
@@ -56,7 +56,7 @@ class Attention:
 
     name: ClassVar[str] = "attention"
     form: Form = "residual"
-    heads: int = 2
+    heads: int = 1
     width: int = 16
     units: int = 8
     temperature: float | None = None

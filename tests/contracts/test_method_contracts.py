@@ -30,7 +30,7 @@ QUICK = {"observation": {"epochs": 2, "companion": [4]}}
 NEEDED: dict[str, dict[str, Any]] = {"ipw": CURVE, "click_groups": CURVE, "affine": TRUST, "lbd": QUICK}
 RANKER_SETTINGS: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": [8, 4]},
-    "attention": {"width": 4, "units": 2, "pooled": 4, "hidden": [4]},
+    "attention": {"heads": 2, "width": 4, "units": 2, "pooled": 4, "hidden": [4]},
     "lambdamart": {"trees": 5, "leaves": 4, "min_data_in_leaf": 5},
 }
 FIT = FitSettings(epochs=2, batch_size=16, threads=1, seed=3)

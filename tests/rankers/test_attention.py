@@ -19,7 +19,7 @@ from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.types import Lists
 
-TINY: dict[str, Any] = {"width": 4, "units": 3, "pooled": 5, "hidden": (6, 4)}
+TINY: dict[str, Any] = {"heads": 2, "width": 4, "units": 3, "pooled": 5, "hidden": (6, 4)}
 CODED: dict[str, Any] = {**TINY, "categorical": (3, 1), "categories": (3, 2)}
 FORMS = pytest.mark.parametrize("form", ["residual", "paper"])
 
