@@ -112,7 +112,7 @@ class BiasResults:
     def section(self) -> list[Table | str]:
         """What the report says below the figures."""
         parts: list[Table | str] = [
-            _table("Distance from the labels' own curve: positions, positions, share of exposure", self.from_own)
+            _table("Distance from the labels' own curve, in positions and in share of exposure", self.from_own)
         ]
         if self.from_taught:
             parts.append(_table(f"Distance from the ranker trained on labels ({self.taught})", self.from_taught))
