@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", Curve, Shares)
 
 SMALL: Final = 5e8  # documents x features x classes that are clustered unasked: less than a second
+SHARED: Final = 0.25  # of the test documents whose id the training part must have for ids to tell of popularity
 BINS: Final = 10
 GROUPS: Final = 5
 IDS, CLUSTERS = "document ids", "clusters of features"
@@ -130,25 +131,34 @@ class Known:
 def find_items(train: Lists, test: Lists, by: Items) -> Known:
     """Items across the two parts: by document ids, else by clusters of features where that was asked or costs little.
 
+    Ids that the parts hardly share tell nothing (MQ2008: 7% of the test documents); "auto" takes clusters there too.
+
     Args:
         train: what the log is of.
         test: what is ranked.
         by: the setting `evaluation.items`.
     """
-    named = train.document_ids is not None and test.document_ids is not None
-    if by == "ids" and not named:
+    if by == "ids" and (train.document_ids is None or test.document_ids is None):
         raise SettingError("evaluation.items", by, "be 'features', 'auto' or 'none' where documents have no ids")
     if by == "none":
         return Known(note="Items were not asked for (evaluation.items), so nothing is said of popularity.")
-    if not named or by == "features":
+    by_ids = by == "ids" or (by == "auto" and _shared(train, test) >= SHARED)
+    if not by_ids:
         cost = (train.documents + test.documents) * train.features.shape[1] * (len(train) + len(test))
         if by == "auto" and cost > SMALL:
             return Known(
-                note="Documents have no ids that tell items across queries, and finding items by clustering the "
+                note="Training and test part share no ids of documents, or few, and finding items by clustering the "
                 "features takes a while here, so nothing is said of popularity: --set evaluation.items=features does."
             )
-    trained, tested = items_across([train, test], by="features" if by == "features" else "auto")
-    return Known(trained, tested, IDS if named and by != "features" else CLUSTERS)
+    trained, tested = items_across([train, test], by="ids" if by_ids else "features")
+    return Known(trained, tested, IDS if by_ids else CLUSTERS)
+
+
+def _shared(train: Lists, test: Lists) -> float:
+    """The share of the test documents whose id the training part has too; 0 without ids."""
+    if train.document_ids is None or test.document_ids is None or not test.documents:
+        return 0.0
+    return float(np.isin(test.document_ids, train.document_ids).mean())
 
 
 def ground_of(dataset: Dataset, clicks: Clicks, initial: Float64, *, length: int, items: Known) -> Ground:

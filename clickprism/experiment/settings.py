@@ -93,8 +93,8 @@ class EvaluationSettings:
         validation: a measure on the judged validation part; or "clicks", the likelihood of clicks on the validation
             part, for which no label is needed; or "none", to take the last epoch.
         items: what an item is where a comparison looks at popularity: "ids" what has the same document id, "features"
-            a cluster of alike documents, "none" to leave popularity out; "auto" by ids where there are any, else by
-            clusters where that takes a second.
+            a cluster of alike documents, "none" to leave popularity out; "auto" by ids where training and test part
+            share a quarter of them, else by clusters where that takes a second.
     """
 
     measures: tuple[str, ...] = ("nDCG(exp)@10",)

@@ -85,6 +85,9 @@ def test_what_items_are() -> None:
     assert found.trained is not None
     assert found.tested.tolist() == found.trained.tolist()  # the same features
     assert find_items(known.train.lists, known.test.lists, "none").tested is None
+    apart = dataset(("x", "y", "z"))
+    assert find_items(apart.train.lists, apart.test.lists, "auto").name == CLUSTERS
+    assert find_items(apart.train.lists, apart.test.lists, "ids").name == IDS
     with pytest.raises(
         SettingError, match=r"evaluation\.items must be 'features', .* where documents have no ids, got 'ids'"
     ):
