@@ -27,7 +27,8 @@ from clickprism.evaluation.significance import differences, interval
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
-from clickprism.types import Clicks, Dataset, Float64, Lists, Simulation
+from clickprism.truth import Simulation
+from clickprism.types import Clicks, Dataset, Float64, Lists
 from clickprism.users.ideal import ideal_clicks
 from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser

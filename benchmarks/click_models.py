@@ -30,7 +30,8 @@ from clickprism.observation.click_models.dbn import BayesianModel
 from clickprism.observation.click_models.pbm import PositionFit, fit_position
 from clickprism.observation.click_models.ubm import BrowsingFit, count_browsing, fit_browsing
 from clickprism.observation.counts import count
-from clickprism.types import Clicks, Float64, JudgedLists, Simulation
+from clickprism.truth import Simulation
+from clickprism.types import Clicks, Float64, JudgedLists
 from clickprism.users.base import User, attraction
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.dbn import BayesianUser

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from clickprism.rankers.mlp import MLP
     from clickprism.training.fit import fit
     from clickprism.training.settings import FitSettings
-    from clickprism.types import Clicks, Dataset, JudgedLists, Lists, Simulation
+    from clickprism.truth import Simulation
+    from clickprism.types import Clicks, Dataset, JudgedLists, Lists
     from clickprism.users.ideal import ideal_clicks
     from clickprism.users.logs import SimulationSettings, simulate
     from clickprism.users.pbm import PositionUser

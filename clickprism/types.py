@@ -28,15 +28,16 @@ Bool: TypeAlias = NDArray[np.bool_]
 Text: TypeAlias = NDArray[np.str_]
 
 
-def _check(condition: bool, problem: str) -> None:
+def check(condition: bool, problem: str) -> None:
+    """Refuse data of which the condition does not hold."""
     if not condition:
         raise DataError(problem)
 
 
 def _check_offsets(name: str, offsets: Int64, end: int) -> None:
-    _check(offsets.ndim == 1 and offsets.size >= 1, f"{name} must be a vector with at least one entry")
-    _check(int(offsets[0]) == 0 and int(offsets[-1]) == end, f"{name} must run from 0 to {end}")
-    _check(bool((np.diff(offsets) >= 0).all()), f"{name} must not decrease")
+    check(offsets.ndim == 1 and offsets.size >= 1, f"{name} must be a vector with at least one entry")
+    check(int(offsets[0]) == 0 and int(offsets[-1]) == end, f"{name} must run from 0 to {end}")
+    check(bool((np.diff(offsets) >= 0).all()), f"{name} must not decrease")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +57,13 @@ class Lists:
     document_ids: Text | None = None
 
     def __post_init__(self) -> None:
-        _check(self.features.ndim == 2, f"features must be a matrix, got {self.features.ndim} dimensions")
-        _check(self.features.dtype == np.float32, f"features must be float32, got {self.features.dtype}")
+        check(self.features.ndim == 2, f"features must be a matrix, got {self.features.ndim} dimensions")
+        check(self.features.dtype == np.float32, f"features must be float32, got {self.features.dtype}")
         _check_offsets("offsets", self.offsets, len(self.features))
-        _check(len(self.query_ids) == len(self), f"{len(self)} lists but {len(self.query_ids)} query ids")
+        check(len(self.query_ids) == len(self), f"{len(self)} lists but {len(self.query_ids)} query ids")
         if self.document_ids is not None:
             documents = len(self.features)
-            _check(len(self.document_ids) == documents, f"{documents} documents, {len(self.document_ids)} document ids")
+            check(len(self.document_ids) == documents, f"{documents} documents, {len(self.document_ids)} document ids")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -106,9 +107,9 @@ class JudgedLists:
 
     def __post_init__(self) -> None:
         documents = self.lists.documents
-        _check(self.grades.shape == (documents,), f"{documents} documents but grades of shape {self.grades.shape}")
-        _check(self.grades.dtype == np.int32, f"grades must be int32, got {self.grades.dtype}")
-        _check(documents == 0 or int(self.grades.min()) >= 0, "grades must not be negative")
+        check(self.grades.shape == (documents,), f"{documents} documents but grades of shape {self.grades.shape}")
+        check(self.grades.dtype == np.int32, f"grades must be int32, got {self.grades.dtype}")
+        check(documents == 0 or int(self.grades.min()) >= 0, "grades must not be negative")
 
     def __len__(self) -> int:
         return len(self.lists)
@@ -148,7 +149,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         widths = {part.lists.features.shape[1] for part in (self.train, self.validation, self.test)}
-        _check(len(widths) == 1, f"the parts of {self.name} have different numbers of features: {sorted(widths)}")
+        check(len(widths) == 1, f"the parts of {self.name} have different numbers of features: {sorted(widths)}")
 
     def map(self, function: Callable[[JudgedLists], JudgedLists]) -> Dataset:
         """The dataset with `function` applied to each part."""
@@ -188,38 +189,38 @@ class Clicks:
         entries = len(self.rows)
         for name in ("offsets", "rows", "positions", "clicks", "impressions"):
             kind = getattr(self, name).dtype
-            _check(bool(np.issubdtype(kind, np.integer)), f"{name} must be whole numbers, got {kind}")
+            check(bool(np.issubdtype(kind, np.integer)), f"{name} must be whole numbers, got {kind}")
         _check_offsets("offsets of clicks", self.offsets, entries)
-        _check(len(self.positions) == entries, f"{entries} rows but {len(self.positions)} positions")
-        _check(len(self.clicks) == entries, f"{entries} rows but {len(self.clicks)} click counts")
-        _check(len(self.impressions) == len(self), f"{len(self)} ranked lists, {len(self.impressions)} impressions")
+        check(len(self.positions) == entries, f"{entries} rows but {len(self.positions)} positions")
+        check(len(self.clicks) == entries, f"{entries} rows but {len(self.clicks)} click counts")
+        check(len(self.impressions) == len(self), f"{len(self)} ranked lists, {len(self.impressions)} impressions")
         if self.weights is not None:
-            _check(self.weights.shape == (entries,), f"{entries} rows but weights of shape {self.weights.shape}")
-            _check(self.weights.dtype == np.float64, f"weights must be float64, got {self.weights.dtype}")
+            check(self.weights.shape == (entries,), f"{entries} rows but weights of shape {self.weights.shape}")
+            check(self.weights.dtype == np.float64, f"weights must be float64, got {self.weights.dtype}")
             sound = bool((np.isfinite(self.weights) & (self.weights >= 0)).all())
-            _check(sound, "weights must be finite and not negative")
+            check(sound, "weights must be finite and not negative")
         if self.seen is not None:
-            _check(self.seen.shape == (entries,), f"{entries} rows but seen of shape {self.seen.shape}")
-            _check(bool(np.issubdtype(self.seen.dtype, np.integer)), f"seen must be counts, got {self.seen.dtype}")
-            _check(bool((self.clicks <= self.seen).all()), "what was clicked was seen: seen must be at least clicks")
+            check(self.seen.shape == (entries,), f"{entries} rows but seen of shape {self.seen.shape}")
+            check(bool(np.issubdtype(self.seen.dtype, np.integer)), f"seen must be counts, got {self.seen.dtype}")
+            check(bool((self.clicks <= self.seen).all()), "what was clicked was seen: seen must be at least clicks")
         if entries == 0:
             return
-        _check(int(self.rows.min()) >= 0, "rows must not be negative")
-        _check(int(self.rows.max()) < self.lists.documents, f"rows must be below {self.lists.documents}")
-        _check(int(self.positions.min()) >= 1, "positions start from 1")
+        check(int(self.rows.min()) >= 0, "rows must not be negative")
+        check(int(self.rows.max()) < self.lists.documents, f"rows must be below {self.lists.documents}")
+        check(int(self.positions.min()) >= 1, "positions start from 1")
         inner = self.offsets[1:-1]
         last = inner[(inner > 0) & (inner < entries)] - 1
         rising, query = np.diff(self.positions) > 0, self.lists.list_of[self.rows]
         same = query[1:] == query[:-1]
         rising[last] = same[last] = True
-        _check(bool(rising.all()), "positions must increase within a ranked list")
-        _check(bool(same.all()), "the documents of a ranked list must be of one query")
-        _check(int(self.impressions.min()) >= 1, "a ranked list that is here was shown at least once")
-        _check(int(self.clicks.min()) >= 0, "click counts must not be negative")
+        check(bool(rising.all()), "positions must increase within a ranked list")
+        check(bool(same.all()), "the documents of a ranked list must be of one query")
+        check(int(self.impressions.min()) >= 1, "a ranked list that is here was shown at least once")
+        check(int(self.clicks.min()) >= 0, "click counts must not be negative")
         shown = np.repeat(self.impressions, np.diff(self.offsets))
-        _check(bool((self.clicks <= shown).all()), "a document cannot be clicked in more sessions than showed it")
+        check(bool((self.clicks <= shown).all()), "a document cannot be clicked in more sessions than showed it")
         if self.seen is not None:
-            _check(bool((self.seen <= shown).all()), "a document cannot be seen in more sessions than showed it")
+            check(bool((self.seen <= shown).all()), "a document cannot be seen in more sessions than showed it")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -283,55 +284,7 @@ class Clicks:
         and so is exact for every model of sessions (UBM, cascades) as well; there `clicks` is 0 or the impressions.
         Weights become their mean over the clicks that are joined. The order is that of first appearance.
         """
-        return _merge(self, (), by)[0]
-
-
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """What a simulation knows and a log never tells, entry by entry beside the `Clicks` of the same simulation.
-
-    Attributes:
-        observed: in how many impressions the document was seen.
-        attracted: in how many it would have been clicked if seen.
-    """
-
-    observed: Int64
-    attracted: Int64
-
-    def __post_init__(self) -> None:
-        for name in ("observed", "attracted"):
-            kind = getattr(self, name).dtype
-            _check(bool(np.issubdtype(kind, np.integer)), f"{name} must be whole numbers, got {kind}")
-
-
-@dataclass(frozen=True, eq=False)
-class Simulation:
-    """Clicks of simulated users with the truth beside them; only the clicks may reach a learner."""
-
-    clicks: Clicks
-    truth: Truth
-
-    def __post_init__(self) -> None:
-        entries = len(self.clicks.rows)
-        for name in ("observed", "attracted"):
-            counts = getattr(self.truth, name)
-            _check(counts.shape == (entries,), f"{entries} entries but {name} of shape {counts.shape}")
-
-    def merge(self, *, by: Literal["list", "pattern"] = "list") -> Simulation:
-        """`Clicks.merge`, with the truth kept beside the clicks."""
-        clicks, (observed, attracted) = _merge(self.clicks, (self.truth.observed, self.truth.attracted), by)
-        return Simulation(clicks, Truth(observed, attracted))
-
-    def with_seen(self) -> Simulation:
-        """The same simulation of a site that logs what was seen, as by a viewport beacon."""
-        return Simulation(replace(self.clicks, seen=self.truth.observed), self.truth)
-
-    @cached_property
-    def observation(self) -> Float64:
-        """The share of impressions that was seen at each position, position 1 first: the true propensities."""
-        places = self.clicks.positions - 1
-        shown = np.bincount(places, weights=self.clicks.list_impressions)
-        return np.bincount(places, weights=self.truth.observed) / np.maximum(shown, 1)
+        return merged(self, (), by)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,8 +316,8 @@ class Batch:
 
 def concatenate(parts: Sequence[Clicks]) -> Clicks:
     """The ranked lists of several logs over the same documents, one after the other."""
-    _check(len(parts) > 0, "nothing to concatenate")
-    _check(all(part.lists is parts[0].lists for part in parts), "only clicks on the same documents can be concatenated")
+    check(len(parts) > 0, "nothing to concatenate")
+    check(all(part.lists is parts[0].lists for part in parts), "only clicks on the same documents can be concatenated")
     lengths = np.concatenate([np.diff(part.offsets) for part in parts])
     return Clicks(
         parts[0].lists,
@@ -386,7 +339,7 @@ def _joined_weights(parts: Sequence[Clicks]) -> Float64 | None:
 
 def _joined_seen(parts: Sequence[Clicks]) -> Int64 | None:
     known = [part.seen for part in parts if part.seen is not None]
-    _check(len(known) in (0, len(parts)), "logs that tell what was seen cannot be joined with logs that do not")
+    check(len(known) in (0, len(parts)), "logs that tell what was seen cannot be joined with logs that do not")
     return np.concatenate(known) if known else None
 
 
@@ -405,22 +358,22 @@ def slices(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:
 def _as_indices(chosen: Int64 | Bool | Sequence[int], lists: int) -> Int64:
     array = np.asarray(chosen)
     if array.dtype == np.bool_:
-        _check(len(array) == lists, f"a mask over {lists} lists has {len(array)} entries")
+        check(len(array) == lists, f"a mask over {lists} lists has {len(array)} entries")
         return np.flatnonzero(array).astype(np.int64)
     indices = array.astype(np.int64)
     known = bool(((indices >= 0) & (indices < lists)).all())
-    _check(known, f"lists are numbered from 0 to {lists - 1}")
+    check(known, f"lists are numbered from 0 to {lists - 1}")
     return indices
 
 
-def _merge(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "pattern"]) -> tuple[Clicks, list[Int64]]:
+def merged(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "pattern"]) -> tuple[Clicks, list[Int64]]:
     """Merged clicks, and other counts of each entry merged alike."""
     from clickprism.grouping import add, same_lists
 
-    _check(by in ("list", "pattern"), f"sessions are merged by 'list' or by 'pattern', not by {by!r}")
+    check(by in ("list", "pattern"), f"sessions are merged by 'list' or by 'pattern', not by {by!r}")
     pattern = np.zeros(0, dtype=np.int64)
     if by == "pattern":
-        _check(clicks.are_patterns, "sessions merged by list cannot be split by pattern")
+        check(clicks.are_patterns, "sessions merged by list cannot be split by pattern")
         pattern = (clicks.clicks > 0).astype(np.int64)
     group, first = same_lists(clicks.offsets, clicks.rows, clicks.positions, pattern)
     entries, offsets = slices(clicks.offsets, first)

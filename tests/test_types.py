@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from clickprism import grouping, types
 from clickprism.errors import DataError
-from clickprism.types import Clicks, Int64, JudgedLists, Lists, Simulation, Truth, concatenate
+from clickprism.truth import Simulation, Truth
+from clickprism.types import Clicks, Int64, JudgedLists, Lists, concatenate
 
 
 def lists_of(lengths: list[int]) -> Lists:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clickprism.errors import DataError
-from clickprism.types import Clicks, Lists, Simulation, Truth
+from clickprism.truth import Simulation, Truth
+from clickprism.types import Clicks, Lists
 
 FORMAT: Final = "clickprism clicks"
 VERSION: Final = 1

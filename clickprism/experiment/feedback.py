@@ -34,12 +34,13 @@ from clickprism.experiment.settings import (
     FeedbackSettings,
     resolved,
 )
-from clickprism.experiment.stages import load_data, make_method, train_method, true_trust
+from clickprism.experiment.stages import load_data, make_method, top_grade, train_method, true_trust
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
 from clickprism.training.processes import alone
 from clickprism.training.settings import FitSettings, Fitted
-from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, Simulation
+from clickprism.truth import Simulation
+from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
 from clickprism.users.interventions import Intervention
@@ -299,7 +300,7 @@ class _Loop:
 
     def _log(self, judged: JudgedLists, part: str, label: str, seed: int) -> Simulation:
         settings, made = self.settings, self.settings.simulation
-        made = replace(made, max_grade=made.max_grade or self.world.dataset.train.max_grade)
+        made = replace(made, max_grade=made.max_grade or top_grade(self.world.dataset))
         if made.merge == "list" and make_method(settings, label).needs_patterns:
             made = replace(made, merge="pattern")
         if settings.feedback.exploration > 0:

@@ -25,7 +25,8 @@ from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose, resolve, suggest
 from clickprism.training.settings import Fitted, Validation
-from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Simulation
+from clickprism.truth import Simulation
+from clickprism.types import Clicks, Dataset, Float64, JudgedLists
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
 from clickprism.users.ideal import ideal_clicks
@@ -99,8 +100,7 @@ def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -
     seeds = np.random.SeedSequence(seed).generate_state(settings.simulation.rankers + 2).tolist()
     rankers = [settings.simulation.initial.fit(dataset.train, seed=one) for one in seeds[2:]]
     user = adapted(choose(USERS, settings.user, path="user"), dataset.train, seed=seed)
-    top = max(dataset.train.max_grade, dataset.validation.max_grade)  # few queries may lack the highest grades
-    made = replace(settings.simulation, max_grade=settings.simulation.max_grade or top)
+    made = replace(settings.simulation, max_grade=settings.simulation.max_grade or top_grade(dataset))
     if made.merge == "list" and any(_needs_patterns(settings, label) for label in settings.methods):
         made = replace(made, merge="pattern")
     parts = [
@@ -115,6 +115,11 @@ def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -
         for part, one in ((dataset.train, seeds[0]), (dataset.validation, seeds[1]))
     ]
     return Log(parts[0], parts[1].clicks, rankers[0](dataset.test.lists.features), user)
+
+
+def top_grade(dataset: Dataset) -> int:
+    """The top of the grading scale as users know it: of few queries one part may lack the highest grades."""
+    return max(dataset.train.max_grade, dataset.validation.max_grade)
 
 
 def train_method(

@@ -18,7 +18,8 @@ from clickprism.experiment.stages import Data, load_data, simulate_log, told_nam
 from clickprism.settings import to_toml
 from clickprism.training.processes import place
 from clickprism.training.settings import Fitted
-from clickprism.types import Clicks, Float64, Simulation
+from clickprism.truth import Simulation
+from clickprism.types import Clicks, Float64
 from clickprism.users.base import User
 
 SETTINGS = "settings.toml"

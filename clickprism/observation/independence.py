@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Bool, Float64, Int64, Simulation
+from clickprism.truth import Simulation
+from clickprism.types import Bool, Float64, Int64
 
 By: TypeAlias = Literal["document", "position"]
 

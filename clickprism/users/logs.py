@@ -9,7 +9,8 @@ from typing import Literal, final, get_args
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Clicks, Float64, Int64, JudgedLists, Simulation, Truth, concatenate, slices
+from clickprism.truth import Simulation, Truth
+from clickprism.types import Clicks, Float64, Int64, JudgedLists, concatenate, slices
 from clickprism.users.base import Gain, Shown, User, adapted, attraction, check_probability
 from clickprism.users.initial import InitialRanker, rank
 from clickprism.users.interventions import Intervention

@@ -19,7 +19,8 @@ from clickprism.observation.click_models.pbm import fit_position
 from clickprism.observation.click_models.ubm import BrowsingModel
 from clickprism.observation.counts import count
 from clickprism.settings import resolve
-from clickprism.types import Clicks, Simulation
+from clickprism.truth import Simulation
+from clickprism.types import Clicks
 from clickprism.users.base import Shown, User, attraction
 from clickprism.users.cascade import CascadeUser
 from clickprism.users.ccm import ClickChainUser

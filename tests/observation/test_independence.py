@@ -24,7 +24,8 @@ from clickprism.observation.independence import (
     risks,
     statements,
 )
-from clickprism.types import Clicks, Float64, JudgedLists, Lists, Simulation, Truth
+from clickprism.truth import Simulation, Truth
+from clickprism.types import Clicks, Float64, JudgedLists, Lists
 from clickprism.users.base import User
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.logs import SimulationSettings, simulate

@@ -13,7 +13,8 @@ import pytest
 
 from clickprism.data.clicks import fingerprint, load_clicks, load_simulation, save_clicks
 from clickprism.errors import DataError
-from clickprism.types import Clicks, Lists, Simulation, Truth
+from clickprism.truth import Simulation, Truth
+from clickprism.types import Clicks, Lists
 
 NAMES = ("offsets", "rows", "positions", "clicks", "impressions")
 

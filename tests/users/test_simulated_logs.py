@@ -10,7 +10,8 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import build
-from clickprism.types import Clicks, Int64, JudgedLists, Lists, Simulation
+from clickprism.truth import Simulation
+from clickprism.types import Clicks, Int64, JudgedLists, Lists
 from clickprism.users import logs
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.coupled import CoupledUser, coupled
