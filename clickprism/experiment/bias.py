@@ -147,8 +147,8 @@ def find_items(train: Lists, test: Lists, by: Items) -> Known:
         cost = (train.documents + test.documents) * train.features.shape[1] * (len(train) + len(test))
         if by == "auto" and cost > SMALL:
             return Known(
-                note="Training and test part share no ids of documents, or few, and finding items by clustering the "
-                "features takes a while here, so nothing is said of popularity: --set evaluation.items=features does."
+                note="Training and test part share few document ids or none, and finding items by clustering features "
+                "takes a while here, so nothing is said of popularity; --set evaluation.items=features does it."
             )
     trained, tested = items_across([train, test], by="ids" if by_ids else "features")
     return Known(trained, tested, IDS if by_ids else CLUSTERS)
@@ -183,7 +183,7 @@ def ground_of(dataset: Dataset, clicks: Clicks, initial: Float64, *, length: int
     )
     if not frequency[items.tested].any():
         told = "No item of the test part was shown in the log, so nothing is said of popularity"
-        return replace(ground, note=f"{told}: --set evaluation.items=features takes alike documents for one item.")
+        return replace(ground, note=f"{told}; --set evaluation.items=features takes alike documents for one item.")
     return replace(ground, tested=items.tested, frequency=frequency, popularity=popularity, items=items.name)
 
 

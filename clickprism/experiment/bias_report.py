@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 
 HEADING: Final = "Bias"
 FILES: Final = {"position": "positions"}
-COLUMNS: Final = {
-    "position": "by position before",
-    "frequency": "by item frequency",
-    "exposure": "share of exposure",
-}
 FAIR: Final = (
+    "Mean absolute differences of the curves above, in positions; of exposure, the share that goes to another group. "
     "The labels' own curve is no fair goal for a ranker that knows relevance only in part: labels hold what no feature "
     "tells, so the same ranker trained on labels (the method labels) is the better one to be near to."
 )
@@ -111,12 +107,7 @@ class BiasResults:
 
     def section(self) -> list[Table | str]:
         """What the report says below the figures."""
-        parts: list[Table | str] = [
-            _table("Distance from the labels' own curve, in positions and in share of exposure", self.from_own)
-        ]
-        if self.from_taught:
-            parts.append(_table(f"Distance from the ranker trained on labels ({self.taught})", self.from_taught))
-        parts.append(FAIR)
+        parts: list[Table | str] = [self._distances(), FAIR]
         if self._first.note:
             parts.append(self._first.note)
         if self.delta_ci:
@@ -128,6 +119,20 @@ class BiasResults:
             header = ["method", "Delta-CI", f"standard error over {over}", "largest", "mutual information, nats"]
             parts += [Table("Delta-CI over what the log shows", header, rows), OPINION]
         return parts
+
+    def _distances(self) -> Table:
+        """A column a curve and what it is compared with."""
+        goals = {"own": self.from_own}
+        if self.taught is not None:
+            goals[self.taught] = self.from_taught
+        columns = [(name, goal) for name in self.own.parts for goal in goals]
+        rows = [
+            [label, *(_away(name, goals[goal].get(label, {}).get(name)) for name, goal in columns)]
+            for label in self.biases
+        ]
+        caption = "How far a ranking is from the labels' own curve (own)"
+        caption += "" if self.taught is None else f", and from the ranker trained on them ({self.taught})"
+        return Table(caption, ["method", *(f"{name}, {goal}" for name, goal in columns)], rows)
 
     def lines(self) -> list[str]:
         """Delta-CI for the terminal, a line a method that says it."""
@@ -158,13 +163,10 @@ def _mean_distances(pairs: Sequence[tuple[Moved, Moved]]) -> dict[str, float]:
     return {name: float(np.mean([each[name] for each in several])) for name in common}
 
 
-def _table(caption: str, distances: Mapping[str, Mapping[str, float]]) -> Table:
-    names = list(next(iter(distances.values())))
-    rows = [
-        [label, *(f"{100 * of[name]:.2f}%" if name == "exposure" else f"{of[name]:.3f}" for name in names)]
-        for label, of in distances.items()
-    ]
-    return Table(caption, ["method", *(COLUMNS[name] for name in names)], rows)
+def _away(name: str, distance: float | None) -> str:
+    if distance is None:
+        return ""
+    return f"{100 * distance:.2f}%" if name == "exposure" else f"{distance:.3f}"
 
 
 def _number(value: float) -> str:
