@@ -55,7 +55,7 @@ _HOMES = {
     "MLP": "rankers.mlp",
     "Model": "model",
     "PositionUser": "users.pbm",
-    "Simulation": "types",
+    "Simulation": "truth",
     "SimulationSettings": "users.logs",
     "SyntheticSettings": "data.synthetic",
     "by_position": "evaluation.curves",
