@@ -29,9 +29,11 @@ class Learner(nn.Module, ABC):
 
     Attributes:
         ranker: the network that will rank, features in, scores out; all that is kept for serving.
+        base_odds: what a method of probabilities adds to scores, P(relevant) = s(f(x) + base_odds); 0 for the others.
     """
 
     ranker: nn.Module
+    base_odds: float = 0.0
 
     def __init__(self, ranker: nn.Module) -> None:
         super().__init__()

@@ -28,11 +28,12 @@ class DocumentLearner(Learner):
     """
 
     sample: torch.Tensor
+    bends: bool = True  # whether documents differ in it at all
 
     def __init__(self, ranker: nn.Module, clicks: Clicks) -> None:
         super().__init__(ranker)
         rows = np.unique(clicks.rows)
-        chosen = clicks.lists.features[rows[:: -(-len(rows) // SAMPLE)]]
+        chosen = clicks.lists.features[rows[:: max(1, -(-len(rows) // SAMPLE))]]
         self.register_buffer("sample", torch.from_numpy(np.array(chosen, dtype=np.float32)), persistent=False)
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, final, get_args
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal, final, get_args
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Learner, RestoringMethod
 from clickprism.debias.document import DocumentLearner, at, towered
 from clickprism.debias.inforank import Odds, flat, information, spread
 from clickprism.errors import SettingError
@@ -33,8 +33,8 @@ class Independence:
     and the information takes it out again: with eta = 0 the method with a relevance that knows its observation, with a
     large eta the method itself. The ranker f is what is served, the relevance of what is seen.
 
-    Unbiased where the method is; the information is taken of probabilities s(f), which a listwise method has up to a
-    constant only.
+    Unbiased where the method is. The information is that of the method's own probabilities; a listwise method knows
+    its scores up to a constant only, which is taken as 0.
 
     Attributes:
         of: the method.
@@ -67,23 +67,31 @@ class Independence:
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> IndependentLearner:
         """The learner of the method, around a ranker whose scores change with being seen."""
-        return IndependentLearner(self, ranker, clicks)
+        return IndependentLearner(self, ranker, self.method().learner(ranker, clicks))
+
+    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> IndependentLearner:
+        """The learner of a checkpoint; a method that restores its own learns nothing from the log again."""
+        method = self.method()
+        if not isinstance(method, RestoringMethod):
+            return self.learner(ranker, clicks)
+        own = {key.removeprefix("inner."): each for key, each in weights.items() if key.startswith("inner.")}
+        return IndependentLearner(self, ranker, method.restored(ranker, clicks, own))
 
 
 @final
 class IndependentLearner(Learner):
     """The learner of a method, and how much relevance is less if unseen."""
 
-    def __init__(self, settings: Independence, ranker: nn.Module, clicks: Clicks) -> None:
+    def __init__(self, settings: Independence, ranker: nn.Module, inner: Learner) -> None:
         super().__init__(ranker)
-        self.settings = settings
-        self.inner: Learner = settings.method().learner(ranker, clicks)
+        self.settings, self.inner = settings, inner
         self.own = flat(nn.Sequential(nn.Linear(towered(ranker, settings.name).width, 1)))
 
     def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> Odds:
         """Log odds of relevance, seen and unseen, and of the method's observation, of [documents, features]."""
-        hidden = towered(self.ranker, self.settings.name).trunk()(documents)
-        scores = towered(self.ranker, self.settings.name).last()(hidden)[:, 0]
+        network = towered(self.ranker, self.settings.name)
+        hidden = network.trunk()(documents)
+        scores = network.last()(hidden)[:, 0] + self.inner.base_odds
         return Odds(scores, scores - self.own(hidden)[:, 0], self._observed(documents, positions))
 
     def _observed(self, documents: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

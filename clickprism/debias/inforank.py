@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, final, get_args
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import logsigmoid, pad
@@ -31,11 +32,12 @@ class InfoRank:
 
     both a mean over sessions of a sum over the list. Relevance is f(x), the ranker, and f(x) - d(x) if unseen; that is
     any function of x and of a binary o, and the ranker alone is what is served: no position ever reaches it. Where the
-    log tells what was seen (`Clicks.seen`), observation is learned from that and relevance from what was seen.
+    log tells what was seen (`Clicks.seen`), observation is learned from that, relevance from what was seen, and d, of
+    which such a log says nothing, stays 0: the information has no part then.
 
     The information is 0 as soon as d is 0, whatever stands in the observation: it cannot say which of the two a
     function of the document belongs to, so the defaults rank by what clicks identify, c_1(x) = r(x) o_1(x)
-    (docs/inforank.md). InfoRank as published: `position=True, observation="free", given="hard", towers="shared",
+    (docs/independence.md). InfoRank as published: `position=True, observation="free", given="hard", towers="shared",
     score="relevance"`. InfoRank-, without the information, is `eta=0`.
 
     Unbiased when clicks are a product of relevance and such an observation, the same for all documents at the first
@@ -51,7 +53,7 @@ class InfoRank:
         towers: "separate" networks, or one for both but for the last layer ("shared").
         score: with a free observation, rank by P(R) P(O) at the first position ("first") or by P(R) ("relevance").
         observation_rate: the learning rate of the curve over positions, as a multiple of the ranker's.
-        start: P(seen) at the start, at every position.
+        start: P(seen) at the start, at every position (with a free observation and score "first": where c_1 is 0).
     """
 
     name: ClassVar[str] = "inforank"
@@ -103,14 +105,14 @@ class InfoRankLearner(DocumentLearner):
 
     def __init__(self, settings: InfoRank, ranker: nn.Module, clicks: Clicks) -> None:
         super().__init__(ranker, clicks)
-        self.settings = settings
-        self.odds = start_odds(clicks, settings.start)
+        self.settings, self.told = settings, clicks.seen is not None
+        self.base_odds = start_odds(clicks, settings.start)
         network, places = towered(ranker, settings.name), clicks.max_position
-        self.curve = nn.Parameter(torch.full((places,), math.log(settings.start / (1 - settings.start))))
+        self.curve = nn.Parameter(_seen_odds(clicks, settings.start))
         self.own = flat(nn.Sequential(nn.Linear(network.width, places if settings.position else 1)))
         outputs = {"position": 0, "anchored": places - 1, "free": places}[settings.observation]
-        self.tower = nn.Sequential()
-        if outputs > 0:
+        self.tower, self.bends = nn.Sequential(), outputs > 0
+        if self.bends:
             shared = settings.towers == "shared"
             self.tower = flat(nn.Sequential(nn.Linear(network.width, outputs)) if shared else network.anew(outputs))
 
@@ -125,8 +127,8 @@ class InfoRankLearner(DocumentLearner):
         """Log odds of relevance if seen, [documents]; what else changes them; those of being seen, [documents, k]."""
         settings, network = self.settings, towered(self.ranker, self.settings.name)
         hidden = network.trunk()(documents)
-        scores, observed = network.last()(hidden)[:, 0] + self.odds, self.curve.expand(len(documents), -1)
-        if len(self.tower) > 0:
+        scores, observed = network.last()(hidden)[:, 0] + self.base_odds, self.curve.expand(len(documents), -1)
+        if self.bends:
             change = self.tower(hidden if settings.towers == "shared" else documents)
             observed = observed + (pad(change, (1, 0)) if settings.observation == "anchored" else change)
         if settings.observation == "free" and settings.score == "first":
@@ -138,7 +140,7 @@ class InfoRankLearner(DocumentLearner):
         """The cross entropy of clicks (and of what was seen, where that is known), and the information."""
         odds = self.conditional(batch.features[batch.mask], batch.positions[batch.mask])
         parts = {}
-        if batch.seen is None:
+        if not self.told or batch.seen is None:
             clicked, skipped = (spread(each, batch.mask) for each in self._log_click(odds))
             parts["clicks"] = count_loss(batch, clicked, skipped)
         else:
@@ -170,13 +172,23 @@ class InfoRankLearner(DocumentLearner):
     def click_logits(self, batch: Batch) -> torch.Tensor:
         """Log of the click probability, [lists, places]."""
         odds = self.conditional(batch.features[batch.mask], batch.positions[batch.mask])
-        clicked = self._log_click(odds)[0] if batch.seen is None else logsigmoid(odds.seen) + logsigmoid(odds.observed)
+        clicked = logsigmoid(odds.seen) + logsigmoid(odds.observed) if self.told else self._log_click(odds)[0]
         return spread(clicked, batch.mask)
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The ranker's group with what relevance loses, the tower's, and the curve's: each is clipped for itself."""
         groups = [(1.0, [*self.ranker.parameters(), *self.own.parameters()]), (1.0, list(self.tower.parameters()))]
         return [*(group for group in groups if group[1]), (self.settings.observation_rate, [self.curve])]
+
+
+def _seen_odds(clicks: Clicks, start: float) -> torch.Tensor:
+    """Log odds of being seen at each position: as the log tells, or all at the start, [positions]."""
+    share = np.full(clicks.max_position, start)
+    if clicks.seen is not None:
+        places = clicks.positions - 1
+        seen, shown = (np.bincount(places, weights=each) for each in (clicks.seen, clicks.list_impressions))
+        share = (seen + 0.5) / (shown + 1)  # never 0 or 1
+    return torch.from_numpy(np.log(share / (1 - share))).float()
 
 
 def information(batch: Batch, odds: Odds) -> torch.Tensor:

@@ -64,7 +64,7 @@ class PositionAwareLearner(Learner):
     def __init__(self, settings: PositionAware, ranker: nn.Module, clicks: Clicks) -> None:
         super().__init__(ranker)
         self.settings = settings
-        self.odds = start_odds(clicks, settings.start)
+        self.base_odds = start_odds(clicks, settings.start)
         positions = clicks.max_position
         self.seen = nn.Parameter(torch.full((positions,), math.log(settings.start / (1 - settings.start))))
         self.false: nn.Parameter | None = None
@@ -77,7 +77,7 @@ class PositionAwareLearner(Learner):
         return {"clicks": count_loss(batch, *self._log_click(batch))}
 
     def _log_click(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        scores, places = score(self.ranker, batch) + self.odds, batch.positions - 1
+        scores, places = score(self.ranker, batch) + self.base_odds, batch.positions - 1
         seen, unseen = log_both(self.seen)
         if self.false is None:
             return log_click(scores, seen[places], unseen[places])

@@ -72,7 +72,7 @@ class RegressionLearner(Learner):
     def __init__(self, settings: RegressionEM, ranker: nn.Module, positions: int, odds: float) -> None:
         super().__init__(ranker)
         self.settings = settings
-        self.odds = odds
+        self.base_odds = odds
         self.register_buffer("theta", torch.full((positions,), settings.start))
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
@@ -108,7 +108,7 @@ class RegressionLearner(Learner):
 
     def _at(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         theta = self.theta[batch.positions - 1]
-        return score(self.ranker, batch) + self.odds, theta.log(), torch.log1p(-theta)
+        return score(self.ranker, batch) + self.base_odds, theta.log(), torch.log1p(-theta)
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
         """log(theta_k s(f))."""

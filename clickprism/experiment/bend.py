@@ -74,7 +74,7 @@ def bend_of(learner: Learner | None, clicks: Clicks, user: User | None) -> Bend 
     from clickprism.debias.document import DocumentLearner
     from clickprism.debias.lbd import DecoupledLearner
 
-    if not isinstance(learner, DocumentLearner):
+    if not isinstance(learner, DocumentLearner) or not learner.bends:
         return None
     rows = np.unique(clicks.rows)
     features = clicks.lists.features[rows[:: -(-len(rows) // SAMPLE)]]

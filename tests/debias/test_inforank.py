@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_the_first_slot_is_what_the_ranker_says(clicks: Clicks) -> None:
     with torch.no_grad():
         odds = learner.conditional(documents, torch.ones(50, dtype=torch.int64))
         product = torch.sigmoid(odds.seen) * torch.sigmoid(odds.observed)
-        expected = torch.sigmoid(learner.ranker(documents) + learner.odds)
+        expected = torch.sigmoid(learner.ranker(documents) + learner.base_odds)
     torch.testing.assert_close(product, expected, rtol=1e-5, atol=1e-6)
     assert odds.observed.std() > 0.1
 
@@ -97,15 +98,19 @@ def test_an_anchored_observation_is_one_for_all_at_the_first_position(clicks: Cl
     assert logs[:, 1].std() > 0.1
 
 
-@pytest.mark.parametrize("form", [{}, {"observation": "anchored"}, {"observation": "free"}, PAPER])
-@pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=(6,))])
-def test_scores_do_not_change_with_the_positions_of_the_log(clicks: Clicks, ranker: Any, form: dict[str, Any]) -> None:
-    """The served ranker takes features alone: the same bits, whatever positions a list to be ranked had."""
-    model = fit(clicks, method=InfoRank(**form), ranker=ranker, settings=FIT).model
-    scores = model.score(clicks.lists)
-    moved = replace(clicks, positions=clicks.positions + 7)
-    assert np.array_equal(model.score(moved.lists), scores)
-    assert np.isfinite(scores).all()
+@pytest.mark.parametrize(
+    "form", [{}, {"observation": "anchored"}, {"observation": "free", "score": "relevance"}, PAPER]
+)
+def test_what_is_served_is_relevance_seen_at_the_first_position(clicks: Clicks, form: dict[str, Any]) -> None:
+    """The ranker takes features alone: its order is that of P(R | O = 1, x, k = 1), wherever documents stood."""
+    learner = learner_of(clicks, **form)
+    documents = torch.from_numpy(clicks.lists.features[:50].copy())
+    with torch.no_grad():
+        served = learner.ranker(documents) + learner.base_odds
+        at_first = learner.conditional(documents, torch.ones(50, dtype=torch.int64))
+        below = learner.conditional(documents, torch.full((50,), 5))
+    torch.testing.assert_close(at_first.seen, served)
+    assert torch.equal(at_first.seen, below.seen) is not form.get("position", False)
 
 
 def test_the_information_takes_the_dependence_out() -> None:
@@ -145,6 +150,14 @@ def test_what_was_seen_teaches_the_observation() -> None:
     assert parts["observation"].item() == pytest.approx(by_hand.item(), rel=1e-4)
     by_hand = -(hits * clicked.log() + (counts - hits) * (1 - clicked).log()).sum() / len(batch.mask)
     assert parts["clicks"].item() == pytest.approx(by_hand.item(), rel=1e-4)
+
+
+def test_how_it_was_trained_says_what_held_out_clicks_are_judged_by(clicks: Clicks) -> None:
+    """A log without a beacon trains the model of Eq. 12; held-out clicks with one are judged by the same."""
+    learner, batch = learner_of(clicks), first(clicks)
+    told = replace(batch, seen=batch.impressions[:, None] * batch.mask)
+    assert torch.equal(learner.click_logits(told), learner.click_logits(batch))
+    assert set(learner.loss(told)) == {"clicks", "information"}
 
 
 @pytest.mark.parametrize(
@@ -190,6 +203,32 @@ def test_the_plug_moves_scores_by_what_relevance_loses(clicks: Clicks) -> None:
     at_first = batch.positions[batch.mask] == 1
     assert float(lower[at_first].abs().max()) < 1e-4
     assert float(lower[~at_first].min()) > 0
+
+
+@pytest.mark.parametrize("of", ["pal", "regression_em"])
+def test_the_plug_takes_the_information_of_the_probabilities_of_the_method(clicks: Clicks, of: Any) -> None:
+    """P(click) of the method is s(odds of relevance) times its observation, at d = 0."""
+    torch.manual_seed(0)
+    learner = Independence(of=of).learner(MLP(hidden=(6,)).build(clicks.lists.features.shape[1]), clicks)
+    batch = first(clicks)
+    with torch.no_grad():
+        odds = learner.conditional(batch.features[batch.mask], batch.positions[batch.mask])
+        logs = learner.inner.click_logits(batch)[batch.mask] - torch.nn.functional.logsigmoid(odds.seen)
+    assert learner.inner.base_odds < -0.5
+    for place in range(1, clicks.max_position + 1):
+        here = logs[batch.positions[batch.mask] == place]
+        assert here.numel() == 0 or float(here.max() - here.min()) < 1e-4
+
+
+def test_the_plug_on_lbd_restores_what_was_learned(
+    clicks: Clicks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = Independence(of="lbd", settings={"observation": {"epochs": 2, "companion": [4]}})
+    whole = fit(clicks, method=method, ranker=Linear(), settings=FIT, out=tmp_path / "whole").model
+    fit(clicks, method=method, ranker=Linear(), settings=replace(FIT, epochs=1), out=tmp_path / "half")
+    monkeypatch.setattr("clickprism.debias.lbd.learn_observation", lambda *_: pytest.fail("learned again"))
+    again = fit(clicks, method=method, ranker=Linear(), settings=FIT, out=tmp_path / "half", resume=True).model
+    assert np.array_equal(whole.score(clicks.lists), again.score(clicks.lists))
 
 
 def test_the_plug_names_the_setting_of_the_method_that_is_wrong() -> None:

@@ -40,7 +40,7 @@ def at(form: Form, clicks: Clicks) -> tuple[RegressionLearner, Batch]:
     with torch.no_grad():
         weight, bias = learner.ranker.parameters()
         weight.fill_(1.0)
-        bias.fill_(-learner.odds)
+        bias.fill_(-learner.base_odds)
         learner.theta.copy_(torch.tensor(THETA))
     return learner, pad(clicks, np.arange(1))
 
@@ -119,7 +119,7 @@ def test_pal_has_the_likelihood_of_the_same_model() -> None:
     with torch.no_grad():
         weight, bias = learner.ranker.parameters()
         weight.fill_(1.0)
-        bias.fill_(-learner.odds)
+        bias.fill_(-learner.base_odds)
         learner.seen.copy_(torch.tensor([log_odds(t) for t in THETA]))
     em, batch = at("likelihood", clicks)
     assert learner.loss(batch)["clicks"].item() == pytest.approx(em.loss(batch)["clicks"].item(), rel=1e-5)
@@ -135,7 +135,7 @@ def test_pal_with_trust_by_hand() -> None:
     with torch.no_grad():
         weight, bias = learner.ranker.parameters()
         weight.fill_(1.0)
-        bias.fill_(-learner.odds)
+        bias.fill_(-learner.base_odds)
         learner.seen.copy_(torch.tensor([log_odds(t) for t in THETA]))
         learner.false.copy_(torch.tensor([log_odds(m) for m in ratio]))
     chances = [t * (r + m * (1 - r)) for t, r, m in zip(THETA, RELEVANCE, ratio, strict=True)]
