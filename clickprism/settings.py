@@ -86,7 +86,7 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
     if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
         return build(hint, value, path=name)
     try:
-        return msgspec.convert(value, hint)
+        return msgspec.convert((value,) if isinstance(value, str) and hint == tuple[str, ...] else value, hint)
     except msgspec.ValidationError:
         if options := _options(hint):
             close = suggest(str(value), options)

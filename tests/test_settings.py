@@ -28,6 +28,7 @@ class Outer:
     kind: Literal["a", "b"] = "a"
     merge: Literal["list", "pattern"] | Literal["none"] = "list"
     hidden: tuple[int, ...] = (3, 2)
+    names: tuple[str, ...] = ()
     limit: float | None = None
     inner: Inner = field(default_factory=Inner)
 
@@ -36,6 +37,13 @@ def test_build_and_plain_are_inverse() -> None:
     settings = build(Outer, {"name": "x", "hidden": [4], "limit": 2, "inner": {"depth": 3}})
     assert settings == Outer("x", hidden=(4,), limit=2.0, inner=Inner(3))
     assert build(Outer, plain(settings)) == settings
+
+
+def test_one_text_is_a_list_of_one() -> None:
+    assert build(Outer, {"name": "x", "names": "price"}).names == ("price",)
+    assert build(Outer, {"name": "x", "names": ["price", "age"]}).names == ("price", "age")
+    with pytest.raises(SettingError, match=r"names must be of type tuple\[str, \.\.\.\], got 3"):
+        build(Outer, {"name": "x", "names": 3})
 
 
 @pytest.mark.parametrize(
@@ -53,7 +61,7 @@ def test_build_and_plain_are_inverse() -> None:
         ),
         (
             {"name": "x", "far": 3},
-            r"run\.far must be a known setting \(known: hidden, inner, kind, limit, merge, name\)",
+            r"run\.far must be a known setting \(known: hidden, inner, kind, limit, merge, name, names\)",
         ),
         ({"name": "x", "hidden": ["wide"]}, r"run\.hidden must be of type tuple\[int, \.\.\.\], got \['wide'\]"),
         ({"name": "x", "inner": {"depth": 0}}, r"run\.inner\.depth must be at least 1, got 0"),

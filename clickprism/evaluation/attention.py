@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from clickprism.errors import DataError
+from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.plots import styled
 from clickprism.model import Model
-from clickprism.rankers.attention import attention_map
+from clickprism.rankers.attention import Attention, attention_map
 from clickprism.types import Float64, Lists
 
 if TYPE_CHECKING:
@@ -36,14 +36,15 @@ def model_attention(model: Model, lists: Lists, *, documents: int = DOCUMENTS) -
     """
     import torch
 
-    network = model.network
+    if model.ranker.name != Attention.name:
+        raise SettingError("ranker", model.ranker.name, "be attention to show it")
     if lists.features.shape[1] != model.features:
         raise DataError(f"the model takes {model.features} features, the data has {lists.features.shape[1]}")
     if lists.documents == 0:
         raise DataError("there is no document to look at")
     features = lists.features if model.normaliser is None else model.normaliser(lists).features
     chosen = np.linspace(0, len(features) - 1, min(documents, len(features)), dtype=np.int64)
-    return attention_map(network, torch.from_numpy(np.array(features[chosen], dtype=np.float32))).numpy()
+    return attention_map(model.network, torch.from_numpy(np.array(features[chosen], dtype=np.float32))).numpy()
 
 
 @styled

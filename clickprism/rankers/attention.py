@@ -38,7 +38,8 @@ class Attention:
     what each change gave, and the cost.
 
     Attributes:
-        form: as above.
+        form: "residual", with ways around the attention and weights for each feature, or "paper", the equations as they
+            stand there.
         heads: H; each adds about half of the cost of a step.
         width: of a token; the heads of "residual" share it, those of "paper" have it each.
         units: of the small network that each continuous feature has.

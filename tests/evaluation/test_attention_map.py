@@ -80,7 +80,7 @@ def test_the_command_line_draws_it(tmp_path: Path) -> None:
         (("model", "--attention", str(tmp_path / "map.txt")), "--attention must end in .png, .svg, .pdf"),
         (("model", "--attention", str(tmp_path / "no" / "map.png")), "there is no such folder"),
         (("model", "other", "--attention", str(picture)), "--attention must go with one model"),
-        (("other", "--attention", str(picture)), "ranker must be attention"),
+        (("other", "--attention", str(picture)), "ranker must be attention to show it, got 'mlp'"),
     ):
         code, text = run(*(str(tmp_path / word) if "/" not in word and "-" not in word else word for word in words))
         assert code != 0
