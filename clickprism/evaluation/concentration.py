@@ -8,8 +8,8 @@ from typing import final
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.ranking import check_scores, tie_keys
-from clickprism.types import Float64, Int32, Int64, JudgedLists, Lists
+from clickprism.evaluation.ranking import check_scores, expected_worth, tie_keys
+from clickprism.types import Float64, Int64, JudgedLists, Lists
 
 TOP = 0.2
 
@@ -22,7 +22,8 @@ class Concentration:
     Attributes:
         gini: of the exposure of items, 0 if all have the same, near 1 if one has all.
         top: the share of exposure of the 20% most exposed items.
-        popular: the share of exposure of the 20% items that were clicked most before; NaN where none was clicked.
+        popular: the share of exposure of the 20% items that were clicked most before, its mean over all orders of items
+            that were clicked alike; NaN where none was clicked.
         mean: the mean popularity of what is exposed, each document weighted by its exposure; NaN as above.
         correlation: of exposure with popularity within lists, given the grade (`given_grades`); NaN as above.
     """
@@ -58,13 +59,13 @@ def concentration(
     of_item = np.bincount(items, weights=exposure, minlength=len(popularity))[present].astype(np.float64)
     past = popularity[present]
     count, known = max(1, round(share * len(of_item))), bool((past > 0).any())
-    popular = np.argsort(-past, kind="stable")[:count]
+    popular = expected_worth(np.array([0, len(past)]), past, (np.arange(len(past)) < count).astype(np.float64))
     total = of_item.sum()
     of_document = popularity[items]
     return Concentration(
         gini=gini(of_item),
         top=float(np.sort(of_item)[::-1][:count].sum() / total),
-        popular=float(of_item[popular].sum() / total) if known else float("nan"),
+        popular=float((popular * of_item).sum() / total) if known else float("nan"),
         mean=float((exposure * of_document).sum() / total) if known else float("nan"),
         correlation=given_grades(judged, exposure, of_document) if known else float("nan"),
     )
@@ -107,27 +108,26 @@ def gini(values: Float64) -> float:
 
 
 def given_grades(judged: JudgedLists, exposure: Float64, popularity: Float64) -> float:
-    """The partial correlation of exposure with popularity over documents, given list and grade.
+    """The correlation of exposure with popularity among documents of the same list and grade.
 
-    The mean of the list and the effect of each grade are taken off both by least squares; what is left is correlated. A
-    ranking by the grades themselves, ties at random, has 0. A ranker that knows grades in part only has more, as far as
-    popular items are those it takes to be good: compare it with one that was trained on labels. 0 where nothing is
-    left.
+    Both lose their mean over the documents of the same list and grade; what is left is correlated. Whatever popularity
+    is, a ranking by the grades themselves, ties at random, has 0 in the mean: it puts documents of the same list and
+    grade into any order alike. A ranker that knows grades in part only has more, as far as popular items are those it
+    takes to be good: compare it with one that was trained on labels. 0 where nothing is left.
+
+    >>> lists = Lists(np.zeros((4, 1), np.float32), np.array([0, 4]), np.array(["q"]))
+    >>> judged = JudgedLists(lists, np.array([1, 1, 0, 0], np.int32))
+    >>> round(given_grades(judged, np.array([1.0, 0.5, 0.4, 0.3]), np.array([9.0, 7.0, 1.0, 1.0])), 3)
+    0.981
     """
-    lists = judged.lists
-    grades = np.unique(judged.grades)[1:]
-    effects = np.stack([_within(lists, judged.grades == grade) for grade in grades], axis=1) if len(grades) else None
-    left = []
-    for values in (exposure, popularity):
-        own = _within(lists, values)
-        if effects is not None:
-            own = own - effects @ np.linalg.lstsq(effects, own, rcond=None)[0]
-        left.append(own)
-    spread = float(np.sqrt((left[0] ** 2).sum() * (left[1] ** 2).sum()))
-    return float((left[0] * left[1]).sum() / spread) if spread > 1e-12 * lists.documents else 0.0
+    key = judged.lists.list_of * (judged.max_grade + 1) + judged.grades
+    cell = np.unique(key, return_inverse=True)[1].astype(np.int64)
+    own, past = (_within(cell, values) for values in (exposure, popularity))
+    spread = float(np.sqrt((own**2).sum() * (past**2).sum()))
+    return float((own * past).sum() / spread) if spread > 1e-12 * len(cell) else 0.0
 
 
-def _within(lists: Lists, values: Float64 | Int32) -> Float64:
-    """Values with the mean of their list taken off."""
-    means = np.bincount(lists.list_of, weights=values, minlength=len(lists)) / np.maximum(lists.lengths, 1)
-    return np.asarray(values - means[lists.list_of], dtype=np.float64)
+def _within(cell: Int64, values: Float64) -> Float64:
+    """Values less the mean of their cell, [documents]."""
+    means = np.bincount(cell, weights=values) / np.maximum(np.bincount(cell), 1)
+    return np.asarray(values - means[cell], dtype=np.float64)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -47,15 +49,40 @@ def test_without_a_past_nothing_is_popular() -> None:
     assert np.isnan([found.popular, found.mean, found.correlation]).all()
 
 
-def test_the_partial_correlation_is_that_of_regressions_with_all_dummies() -> None:
+def test_items_that_were_clicked_alike_share_a_place_among_the_popular() -> None:
+    """Two of ten items: the first is popular, and one of the three that follow it, any of them alike."""
+    lists = Lists(np.zeros((10, 1), np.float32), np.array([0, 10]), np.array(["q"]))
+    judged, exposure = JudgedLists(lists, np.zeros(10, np.int32)), np.arange(1.0, 11.0)
+    past = np.array([0.1, 0.5, 0.9, 0.5, 0.2, 0.1, 0.1, 0.0, 0.0, 0.5])
+    for order in (np.arange(10), np.arange(10)[::-1]):
+        found = concentration(judged, exposure[order], items=np.arange(10), popularity=past[order])
+        assert found.popular == pytest.approx((3 + (2 + 4 + 10) / 3) / 55)
+
+
+def test_the_correlation_is_that_of_what_a_regression_on_list_and_grade_together_leaves() -> None:
     rng = np.random.default_rng(0)
     lists = Lists(np.zeros((60, 1), np.float32), np.arange(0, 61, 6), np.array([f"q{i}" for i in range(10)]))
     judged = JudgedLists(lists, rng.integers(0, 4, 60).astype(np.int32))
     exposure = rng.random(60) + judged.grades
     popularity = rng.random(60) + 0.5 * exposure
-    dummies = np.concatenate([np.eye(10)[lists.list_of], np.eye(4)[judged.grades]], axis=1)
+    dummies = np.eye(40)[lists.list_of * 4 + judged.grades]
     left = [v - dummies @ np.linalg.lstsq(dummies, v, rcond=None)[0] for v in (exposure, popularity)]
     assert given_grades(judged, exposure, popularity) == pytest.approx(np.corrcoef(left)[0, 1])
+
+
+def test_over_all_orders_of_ties_a_ranking_by_grades_has_a_correlation_of_0_whatever_is_popular() -> None:
+    """Popular is what is relevant where little is: additive effects of list and grade would leave .19 here."""
+    lists = Lists(np.zeros((8, 1), np.float32), np.array([0, 4, 8]), np.array(["few", "many"]))
+    judged = JudgedLists(lists, np.array([1, 0, 0, 0, 1, 1, 1, 0], np.int32))
+    popularity = np.array([1.0, 0.0, 0.1, 0.2, 0.5, 0.6, 0.4, 0.0])
+    seen = np.array([1.0, 0.6, 0.4, 0.3])
+    found = [
+        given_grades(judged, np.array([seen[0], *few, *many, seen[3]]), popularity)
+        for few in permutations(seen[1:].tolist())
+        for many in permutations(seen[:3].tolist())
+    ]
+    assert np.mean(found) == pytest.approx(0, abs=1e-12)
+    assert max(found) > 0.9
 
 
 def test_a_ranking_by_grades_has_no_correlation_with_popularity_that_grades_do_not_explain() -> None:
