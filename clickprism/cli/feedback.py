@@ -27,7 +27,7 @@ from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
     from clickprism.evaluation.tables import Table
-    from clickprism.experiment.feedback import Chain
+    from clickprism.experiment.chains import Chain
 
 EPILOG = (
     "Examples:\n\nclickprism feedback --methods click,dla,labels --seeds 3 --out runs/feedback\n\n"

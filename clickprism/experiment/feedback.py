@@ -7,11 +7,9 @@ to the past of the items, and trains the next ranker on the log, with the past a
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,24 +21,36 @@ from clickprism.data.items import items_across
 from clickprism.data.synthetic import SyntheticSettings
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.concentration import Concentration, concentration, position_exposure
-from clickprism.evaluation.measures import Evaluation, Measure, evaluate
-from clickprism.evaluation.report import versions, write_whole
-from clickprism.experiment.files import json_text, make_folder
-from clickprism.experiment.pool import side_by_side
-from clickprism.experiment.settings import (
-    DataSettings,
-    EvaluationSettings,
-    ExperimentSettings,
-    FeedbackSettings,
-    resolved,
+from clickprism.evaluation.measures import Evaluation, evaluate
+from clickprism.experiment.chains import (
+    FOLDER,
+    WARM,
+    Chain,
+    mark_of,
+    path_of,
+    read_chain,
+    warm_settings,
+    write_chain,
 )
-from clickprism.experiment.stages import load_data, make_method, top_grade, train_method, true_trust
+from clickprism.experiment.files import make_folder
+from clickprism.experiment.pool import side_by_side
+from clickprism.experiment.settings import DataSettings, EvaluationSettings, ExperimentSettings, FeedbackSettings
+from clickprism.experiment.stages import (
+    Data,
+    graded,
+    load_data,
+    make_method,
+    told_names,
+    top_grade,
+    train_method,
+    true_trust,
+)
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
 from clickprism.training.processes import alone
 from clickprism.training.settings import FitSettings, Fitted
 from clickprism.truth import Simulation
-from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists
+from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, concatenate
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
 from clickprism.users.interventions import Intervention
@@ -48,9 +58,7 @@ from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.popularity import PopularityUser, percentiles
 
-WARM: Final = "click"  # what the first rounds learn by
 PRIOR: Final = 10.0  # impressions at the mean rate that every item's rate begins with
-CHAINS: Final = "chains"
 PARTS: Final = ("train", "validation", "test")
 
 
@@ -71,32 +79,6 @@ def feedback_settings(*, seeds: Sequence[int] = (0, 1, 2)) -> ExperimentSettings
         feedback=FeedbackSettings(),
         seeds=tuple(seeds),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Chain:
-    """What became of one method with one seed, round after round.
-
-    Attributes:
-        label: of the method.
-        seed: of the chain.
-        rounds: what was measured on the test part before anything was learned, after the first round, and so on: the
-            measures of the settings and those of `Concentration`, by name.
-        evaluation: of the last round, query by query; ids begin with the seed where every seed has data of its own.
-        ideal: the concentration of a ranking by the true grades, which needs no past.
-        seconds: it took, without the rounds that all methods share.
-    """
-
-    label: str
-    seed: int
-    rounds: tuple[Mapping[str, float], ...]
-    evaluation: Evaluation
-    ideal: Mapping[str, float]
-    seconds: float
-
-    def curve(self, measure: str) -> Float64:
-        """A measure by round, round 0 being the initial ranking, [rounds + 1]."""
-        return np.array([one[measure] for one in self.rounds])
 
 
 def feedback_loop(
@@ -121,7 +103,7 @@ def feedback_loop(
     if not settings.methods:
         raise SettingError("methods", (), "name at least one method")
     if out is not None:
-        make_folder(out / CHAINS)
+        make_folder(out / FOLDER)
     tasks = [(settings, seed, out) for seed in settings.seeds]
     chains: list[Chain] = []
     several = jobs > 1 and len(tasks) > 1
@@ -149,23 +131,21 @@ def _listed(settings: ExperimentSettings, seed: int, out: Path | None) -> list[C
 
 def _chains(settings: ExperimentSettings, seed: int, out: Path | None) -> Iterator[Chain]:
     """The chains of one seed; the rounds before the methods part are run once."""
-    files = {} if out is None else {label: out / CHAINS / f"{label}-{seed}.json" for label in settings.methods}
-    marks = {label: _mark(settings, label, seed) for label in settings.methods}
-    kept = {label: _read(path, marks[label]) for label, path in files.items()}
     loop: _Loop | None = None
     for label in settings.methods:
-        chain = kept.get(label)
+        mark, path = mark_of(settings, label, seed=seed), None if out is None else path_of(out, label, seed=seed)
+        chain = None if path is None else read_chain(path, mark=mark)
         if chain is None:
             if loop is None:
                 loop = _Loop(settings, seed)
                 for _ in range(settings.feedback.warm):
-                    loop.step(WARM)
+                    loop.step(WARM, warm_settings(loop.settings))
             start, own = time.perf_counter(), loop.fork()
             while len(own.rounds) <= settings.feedback.rounds:
-                own.step(label)
+                own.step(label, loop.settings)
             chain = Chain(label, seed, tuple(own.rounds), own.evaluation, own.world.ideal, time.perf_counter() - start)
-            if label in files:
-                write_whole(files[label], json_text(_plain(chain) | {"mark": marks[label]}) + "\n")
+            if path is not None:
+                write_chain(path, chain, mark=mark)
         yield chain
 
 
@@ -177,11 +157,15 @@ class _World:
     seed: int
 
     @cached_property
-    def dataset(self) -> Dataset:
+    def data(self) -> Data:
         data = self.settings.data
         if data.source == "synthetic" and self.settings.feedback.worlds:
             data = replace(data, synthetic=replace(data.synthetic, seed=data.synthetic.seed + self.seed))
-        loaded = load_data(data).dataset
+        return load_data(data)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        loaded = graded(self.data)
         if len(loaded.test) == 0 or len(loaded.train) == 0:
             raise DataError("the loop needs lists to train on and lists to test on")
         return loaded
@@ -234,6 +218,7 @@ class _Loop:
     """Where a chain stands.
 
     Attributes:
+        settings: of the loop, with the ranker told which features are codes of names.
         clicks: of each item, in all rounds.
         exposure: of each item, in all rounds, as the method of each round takes it.
         scores: by part, what orders the next round.
@@ -253,6 +238,7 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self.world = _World(self.settings, self.seed)
+        self.settings = told_names(self.settings, self.world.data.vocabulary)
         self.clicks, self.exposure = np.zeros(self.world.count), np.zeros(self.world.count)
         initial = self.settings.simulation.initial.fit(self.world.dataset.train, seed=self.seed)
         self.scores = {part: initial(getattr(self.world.dataset, part).lists.features) for part in PARTS}
@@ -265,25 +251,25 @@ class _Loop:
         other.rounds, other.logs = list(self.rounds), list(self.logs)
         return other
 
-    def step(self, label: str) -> None:
-        """Show, log, train by this method, and measure what will be shown next."""
-        settings, world = self.settings, self.world
+    def step(self, label: str, settings: ExperimentSettings) -> None:
+        """Show, log, train by this method of these settings, and measure what will be shown next."""
+        world = self.world
         seeds = np.random.SeedSequence([self.seed, len(self.rounds)]).generate_state(3).tolist()
         column, cold = self._column(), not self.clicks.any()
         parts = {part: world.part(part, column) for part in PARTS}
-        simulation = self._log(parts["train"], "train", label, seeds[0])
+        simulation = self._log(parts["train"], "train", seeds[0])
+        merges = settings.simulation.merge != "none" and not make_method(settings, label).needs_patterns
+        clicks = simulation.clicks.merge() if merges else simulation.clicks
         held_out = None
         if settings.evaluation.validation == "clicks":
-            held_out = self._log(parts["validation"], "validation", label, seeds[1]).clicks
-        clicks = simulation.clicks
-        if settings.feedback.log == "all":
-            self.logs = [replace(log, lists=clicks.lists) for log in self.logs] + [clicks]
-            clicks = _joined(self.logs)
+            held_out = self._log(parts["validation"], "validation", seeds[1]).clicks
+            held_out = held_out.merge() if merges else held_out
+        self.logs = [*self.logs, simulation.clicks] if settings.feedback.log == "all" else []
         fitted = train_method(
             settings,
             Dataset(world.dataset.name, *parts.values()),
             label,
-            clicks=clicks,
+            clicks=_joined(self.logs, same=column is None) if self.logs else clicks,
             truth=simulation.observation,
             trust=true_trust(settings),
             held_out=held_out,
@@ -292,16 +278,17 @@ class _Loop:
         )
         if fitted.stopped == "interrupted":
             raise KeyboardInterrupt
-        self._remember(simulation.clicks, fitted)
+        self._remember(clicks, fitted)
         if not cold:
             column = self._column()
         self.scores = {part: self._boosted(part, fitted.model.score(world.part(part, column).lists)) for part in PARTS}
         self._measure()
 
-    def _log(self, judged: JudgedLists, part: str, label: str, seed: int) -> Simulation:
+    def _log(self, judged: JudgedLists, part: str, seed: int) -> Simulation:
+        """Show a part; sessions stay as apart as any of the methods needs, as all learn from the first rounds."""
         settings, made = self.settings, self.settings.simulation
         made = replace(made, max_grade=made.max_grade or top_grade(self.world.dataset))
-        if made.merge == "list" and make_method(settings, label).needs_patterns:
+        if made.merge == "list" and any(make_method(settings, label).needs_patterns for label in settings.methods):
             made = replace(made, merge="pattern")
         if settings.feedback.exploration > 0:
             shuffle = Intervention("shuffle", share=settings.feedback.exploration, depth=made.length)
@@ -365,46 +352,23 @@ def _standard(lists: Lists, values: Float64) -> Float64:
     return np.asarray(own / deviation if deviation > 0 else np.zeros(len(own)))
 
 
-def _joined(logs: Sequence[Clicks]) -> Clicks:
-    from clickprism.types import concatenate
+def _joined(logs: Sequence[Clicks], *, same: bool) -> Clicks:
+    """The logs of several rounds as one.
 
-    return concatenate(logs)
-
-
-def _mark(settings: ExperimentSettings, label: str, seed: int) -> str:
-    """A digest of all that decides a chain: the settings, and the versions of what runs it."""
-    values = resolved(replace(settings, seeds=(seed,)), methods=[label]) | {"versions": versions()}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def _plain(chain: Chain) -> dict[str, Any]:
-    return {
-        "label": chain.label,
-        "seed": chain.seed,
-        "rounds": [dict(one) for one in chain.rounds],
-        "ideal": dict(chain.ideal),
-        "seconds": chain.seconds,
-        "measures": [str(measure) for measure in chain.evaluation.measures],
-        "values": chain.evaluation.values.tolist(),
-        "query_ids": chain.evaluation.query_ids.tolist(),
-        "empty": chain.evaluation.empty,
-    }
-
-
-def _read(path: Path, mark: str) -> Chain | None:
-    """The chain that a file holds; None if there is none, it is broken, or it is of other settings."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["mark"] != mark:
-            return None
-        values = np.array([[_number(value) for value in row] for row in kept["values"]], dtype=np.float64)
-        measures = tuple(Measure.parse(name) for name in kept["measures"])
-        rounds = tuple({name: _number(value) for name, value in one.items()} for one in kept["rounds"])
-        evaluation = Evaluation(measures, values, np.array(kept["query_ids"]), kept["empty"])
-        return Chain(kept["label"], kept["seed"], rounds, evaluation, kept["ideal"], kept["seconds"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
+    Where features tell the past, the documents of every round stand for themselves, with the past as it was when they
+    were shown; else they are the `same` in all rounds.
+    """
+    if same:
+        return concatenate([replace(log, lists=logs[0].lists) for log in logs])
+    lists = [log.lists for log in logs]
+    ids = [one.document_ids for one in lists if one.document_ids is not None]
+    stacked = Lists(
+        np.concatenate([one.features for one in lists]),
+        np.concatenate([[0], np.cumsum(np.concatenate([one.lengths for one in lists]))]).astype(np.int64),
+        np.concatenate([one.query_ids for one in lists]),
+        np.concatenate(ids) if len(ids) == len(lists) else None,
+    )
+    starts = np.cumsum([0, *(one.documents for one in lists)])
+    return concatenate(
+        [replace(log, lists=stacked, rows=log.rows + start) for log, start in zip(logs, starts[:-1], strict=True)]
+    )

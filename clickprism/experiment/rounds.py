@@ -14,7 +14,7 @@ import numpy as np
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.report import write_report, write_whole
-from clickprism.experiment.feedback import WARM, Chain
+from clickprism.experiment.chains import WARM, Chain
 from clickprism.experiment.files import json_text, make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
 from clickprism.experiment.stages import data_name, is_told

@@ -124,7 +124,7 @@ class FeedbackSettings:
         feature: what the ranker sees of an item's past clicks, as a last feature that is refreshed every round: "count"
             of clicks, "rate" of clicks per exposure, where the method that was last trained says what that is, "none".
         exploration: the share of sessions that see their list shuffled.
-        log: train on the log of the last "round", or of "all" since the first.
+        log: train on the log of the last "round", or of "all" since the first, each with the past as it was then.
         worlds: with embedded data, generate it anew for every seed: data.synthetic.seed plus the seed.
     """
 

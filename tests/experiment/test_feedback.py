@@ -13,9 +13,12 @@ from typer.testing import CliRunner
 from clickprism.cli.app import app
 from clickprism.errors import DataError, SettingError
 from clickprism.experiment import ExperimentSettings, feedback
-from clickprism.experiment.feedback import Chain, feedback_loop, feedback_settings
+from clickprism.experiment.chains import Chain, mark_of
+from clickprism.experiment.feedback import feedback_loop, feedback_settings
 from clickprism.experiment.rounds import FeedbackResults, summary_of, write_feedback
-from clickprism.experiment.settings import FeedbackSettings
+from clickprism.experiment.settings import DataSettings, FeedbackSettings
+from clickprism.experiment.stages import train_method
+from clickprism.types import Clicks, Dataset
 
 TINY = {
     "data.synthetic.train_queries": 80,
@@ -48,6 +51,23 @@ def tiny(**loop: Any) -> ExperimentSettings:
 
 def one(settings: ExperimentSettings, label: str = "click", seed: int = 0) -> Chain:
     return feedback_loop(replace(settings, methods={label: settings.methods.get(label, {})}, seeds=(seed,)))[0]
+
+
+class Spy:
+    """What every call of `train_method` is given, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings: list[ExperimentSettings] = []
+        self.parts: list[Dataset] = []
+        self.clicks: list[Clicks] = []
+        self.train = train_method
+        monkeypatch.setattr(feedback, "train_method", self)
+
+    def __call__(self, settings: ExperimentSettings, dataset: Dataset, label: str, **words: Any) -> Any:
+        self.settings.append(settings)
+        self.parts.append(dataset)
+        self.clicks.append(words["clicks"])
+        return self.train(settings, dataset, label, **words)
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +148,85 @@ def test_users_who_look_for_the_popular_and_methods_that_need_patterns_take_part
     assert values(chain)[0] == values(results.chains[0])[0]
     assert values(chain)[2] != values(one(tiny(boost=0.0)))[2]
     assert len(one(replace(tiny(rounds=2), methods={"click_model": {}}), "click_model").rounds) == 3
+
+
+def test_the_first_rounds_are_raw_clicks_whatever_is_called_click(results: FeedbackResults) -> None:
+    named = replace(results.settings, methods={"click": {"name": "pal"}, "dla": {}}, seeds=(1,))
+    pal, dla = feedback_loop(named)
+    assert values(dla) == values(results.chains[3])
+    assert values(pal)[:2] == values(dla)[:2]
+    assert values(pal)[2] not in (values(dla)[2], values(results.chains[1])[2])
+    assert mark_of(named, "dla", seed=1) == mark_of(results.settings, "dla", seed=1)
+    assert mark_of(named, "click", seed=1) != mark_of(results.settings, "click", seed=1)
+
+
+def test_all_rounds_are_learned_from_with_the_past_as_it_was_when_they_were_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spy = Spy(monkeypatch)
+    one(tiny(log="all"))
+    shown = [parts.train.lists.features for parts in spy.parts]
+    assert not shown[0][:, -1].any()
+    assert (shown[1][:, -1] != shown[2][:, -1]).any()
+    last, size = spy.clicks[-1], len(shown[0])
+    assert np.array_equal(last.lists.features, np.concatenate(shown))
+    round_of = last.rows // size
+    assert np.array_equal(np.unique(round_of), [0, 1, 2])
+    for place, clicks in enumerate(spy.clicks):
+        own = round_of <= place
+        assert np.array_equal(clicks.rows, last.rows[own])
+        assert np.array_equal(clicks.clicks, last.clicks[own])
+        assert clicks.sessions == (place + 1) * 80 * 20
+
+
+def test_without_a_past_among_the_features_all_rounds_are_of_the_same_documents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spy = Spy(monkeypatch)
+    one(tiny(log="all", feature="none"))
+    assert spy.clicks[-1].lists.documents == spy.parts[0].train.lists.documents
+    assert spy.clicks[-1].sessions == 3 * 80 * 20
+
+
+def test_a_method_that_needs_patterns_has_them_of_the_first_rounds_too_and_changes_no_other() -> None:
+    settings = replace(tiny(log="all", rounds=2, feature="rate"), seeds=(0,))
+    settings = replace(settings, evaluation=replace(settings.evaluation, validation="clicks"))
+    alone = one(settings, "dla")
+    beside, model = feedback_loop(replace(settings, methods={"dla": {}, "click_model": {}}))
+    assert values(beside) == values(alone)
+    assert len(model.rounds) == 3
+
+
+def impressions(path: Path, *, graded: bool) -> ExperimentSettings:
+    rng = np.random.default_rng(0)
+    lines = ["request,item,position,clicked,topic,size" + ",relevance" * graded]
+    for request in range(60):
+        for position, item in enumerate(rng.permutation(12)[:5].tolist(), 1):
+            clicked, end = int(rng.random() < 0.3), f",{item % 3}" * graded
+            lines.append(f"r{request},i{item},{position},{clicked},t{item % 4},{item / 10}{end}")
+    path.write_text("\n".join(lines) + "\n")
+    return replace(
+        tiny(rounds=1, warm=0),
+        data=DataSettings(source="impressions", train=str(path)),
+        sessions=3,
+        ranker={"name": "attention", "tokens": 4, "width": 4},
+        fit=replace(tiny().fit, epochs=1),
+    )
+
+
+def test_a_log_needs_grades_for_users_to_click_by(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="have a column of relevance where users are simulated"):
+        one(impressions(tmp_path / "log.csv", graded=False))
+
+
+def test_rankers_are_told_which_features_are_codes_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = Spy(monkeypatch)
+    one(replace(impressions(tmp_path / "log.csv", graded=True), seeds=(0,)))
+    features = spy.clicks[0].lists.features
+    (place,) = spy.settings[0].ranker["categorical"]
+    assert len(np.unique(features[:, place])) == 4
+    assert features.shape[1] == 3  # topic, size and the past, which comes last
+    assert place < 2
 
 
 def test_clicks_can_validate_and_items_can_be_clusters() -> None:
