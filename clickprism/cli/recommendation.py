@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -80,12 +82,36 @@ def impressions(
         quarantine_file.write_text("".join(lines), encoding="utf-8")
     output, found = Output(json, quiet), _facts(log)
     output.result(_text(found), found)
-    if not log.graded:
-        output.note("The log has no grades: measures take clicks for grades, which are biased as clicks are")
+    codes = settings.data.names == "codes"
+    for hint in _hints(log, codes=codes):
+        output.note(hint)
     if out is not None:
         _write(out, settings, log)
-        next_step = command_line("train", "--config", out / "settings.toml", "--method", "dla", "--out", "runs/dla")
-        output.note(f"Written to {out}. Next: {next_step}")
+        ranker = ["--ranker", "attention"] if codes and log.vocabulary.categorical else []
+        words = ["--config", out / "settings.toml", "--method", "dla", *ranker, "--out", "runs/dla"]
+        output.note(f"Written to {out}. Next: {command_line('train', *words)}")
+
+
+def _hints(log: ImpressionParts, *, codes: bool) -> Iterator[str]:
+    """What is not wrong with a log, but worth knowing before training on it."""
+    from clickprism.data.impression_parts import UNGRADED
+    from clickprism.settings import toml_value
+
+    if not log.graded:
+        yield UNGRADED
+    for part, lacks in (("validation", "choose an epoch by"), ("test", "measure by")):
+        if not log.clicks[part].clicks.any():
+            yield (
+                f"The {part} part has no click, so there is nothing to {lacks}: give a longer log, or one log for each "
+                "part (--validation FILE --test FILE)"
+                + (", or train with --set evaluation.validation=none" if part == "validation" else "")
+            )
+    for name in log.once() if codes else ():
+        words = shlex.quote(f"data.impressions.ignore={toml_value([name])}")
+        yield (
+            f"Most names of column {name!r} come in one list only, so there is nothing to learn from them: is it a "
+            f"time or an id? Leave it out by --set {words}"
+        )
 
 
 def _facts(log: ImpressionParts) -> dict[str, Any]:
@@ -157,6 +183,7 @@ def _write(out: Path, settings: ExperimentSettings, log: ImpressionParts) -> Non
     save_clicks(log.clicks["validation"], out / "held_out.npz")
     log.vocabulary.save(out / "vocabulary.json")
     data = {name: value for name, value in plain(settings.data).items() if name not in ("synthetic", "adressa")}
+    data |= {part: str(Path(data[part]).absolute()) for part in log.clicks if data[part] is not None}
     values = {"data": data, "evaluation": {"validation": "clicks"}}
     (out / "settings.toml").write_text(to_toml(values), encoding="utf-8")
 

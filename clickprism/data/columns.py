@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,11 +13,13 @@ import numpy as np
 
 from clickprism.data.vocabulary import Column, Names
 from clickprism.errors import DataError
+from clickprism.settings import toml_value
 from clickprism.types import Float64, Int64
 
 Kind: TypeAlias = Literal["names", "numbers", "either", "none"]
 Values: TypeAlias = Sequence[Any]
 
+SAID = ("categorical", "numeric", "ignore")
 LONGEST = 1000  # characters of a name
 HIGHEST = float(np.finfo(np.float32).max)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|null", re.IGNORECASE | re.ASCII)
@@ -45,16 +48,27 @@ class Builder:
 
     def add(self, values: Values, lines: list[int], faults: dict[int, str]) -> None:
         """Take the values of a chunk; what is wrong with a row goes to `faults`."""
-        told = self.kind != "either"
-        if not told:
-            self.decide(next((value for value in values if not is_missing(value)), None))
+        if self.kind == "none":
+            return None
+        rows = [row for row, value in enumerate(values) if value is not None]
+        held = values if len(rows) == len(values) else [values[row] for row in rows]
+        if self.kind == "either":
+            self.decide(next((value for value in held if not is_missing(value)), None))
             if self.kind == "either":
                 return self.absent(len(values))
             self.absent(self.waiting)
+        found: dict[int, str] = {}
+        at = lines if held is values else [lines[row] for row in rows]
         if self.kind == "numbers":
-            self.taken.append(self.floats(values, lines, faults))
-        elif self.kind == "names":
-            self.codes.append(self._named(values, lines, faults))
+            numbers = np.full(len(values), np.nan)
+            numbers[rows] = self.floats(held, at, found)
+            self.taken.append(numbers)
+        else:
+            codes = np.full(len(values), self.numbers.setdefault("", len(self.numbers)) if held is not values else 0)
+            codes[rows] = self._named(held, at, found)
+            self.codes.append(codes)
+        for row, reason in found.items():
+            faults.setdefault(rows[row], reason)
         return None
 
     def decide(self, value: Any) -> None:
@@ -118,15 +132,21 @@ class Builder:
             if len(value) > LONGEST:
                 where = f"column {self.name!r} has a value of {len(value):,} characters"
                 raise DataError(where, file=self.file, line=line, remedy=f"{LONGEST:,} is the most")
+            if "\0" in value:
+                where = f"column {self.name!r} has {_shown(value)}, with a NUL character"
+                raise DataError(where, file=self.file, line=line, remedy="Names are text without it; export it again")
             if self.inferred and not self.typed and not is_missing(value) and self._is_number(value):
                 self._mixed(value, line, "text before")
 
     def _mixed(self, value: Any, line: int, before: str) -> None:
+        words = {kind: shlex.quote(f"data.impressions.{kind}={toml_value([self.name])}") for kind in SAID}
         raise DataError(
             f"column {self.name!r} has {_shown(value)} and {before}",
             file=self.file,
             line=line,
-            remedy=f"Repair it, or say that {self.name} is categorical, numeric, or to be ignored",
+            remedy="Leave the field empty where a number is missing, or say what the column is: categorical (--set "
+            f"{words['categorical']}), ignored (--set {words['ignore']}), or numeric (--set {words['numeric']}), which "
+            "makes what is no number a broken row",
         )
 
 

@@ -17,6 +17,8 @@ from clickprism.types import Bool, Clicks, Dataset, Int64, JudgedLists, Lists, s
 
 PARTS: Final = ("train", "validation", "test")
 SHARES: Final = (0.8, 0.1, 0.1)
+MOST_ONCE: Final = 0.5  # of documents
+UNGRADED: Final = "The log has no grades: measures take clicks for grades, which are biased as clicks are"
 
 
 @final
@@ -37,6 +39,20 @@ class ImpressionParts:
     vocabulary: Vocabulary
     graded: bool
     accounts: tuple[Account, ...]
+
+    def once(self, *, least: int = 10) -> list[str]:
+        """Columns of names in which most documents of the training part have a name that no other list has.
+
+        Times and ids are such; of fewer lists than `least` nothing can be told. Names must be codes.
+        """
+        lists = self.clicks["train"].lists
+        found = []
+        for name, place in self.vocabulary.places.items() if len(lists) >= least else ():
+            codes = lists.features[:, place].astype(np.int64)
+            counts = np.bincount(np.unique(np.stack([codes, lists.list_of]), axis=1)[0])
+            if np.mean(counts[codes] == 1) > MOST_ONCE:
+                found.append(name)
+        return found
 
     def over(self, dataset: Dataset) -> ImpressionParts:
         """The same clicks on the same lists with other features, such as normalised ones."""
@@ -127,7 +143,7 @@ def _split(log: ImpressionLog, shares: Sequence[float], *, name: str, least_coun
         dict.fromkeys(PARTS, clicks),
         vocabulary,
         log.grades is not None,
-        (log.account,),
+        (replace(log.account, unknown=vocabulary.unknown(judged.lists.features)),),
     )
     numbers = np.arange(size)
     ends = zip(PARTS, bounds[:-1], bounds[1:], strict=True)

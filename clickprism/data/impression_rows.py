@@ -16,6 +16,7 @@ from clickprism.types import Bool, Float64, Int64
 
 DEEPEST = 1_000_000
 HIGHEST_GRADE = 1000
+FROM_0 = "from 0 with --set data.impressions.first_position=0"
 FLAGS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
 
 
@@ -92,7 +93,7 @@ def problems(table: Table, entries: Entries) -> Iterator[Broken]:
             for row in np.flatnonzero(empty).tolist():
                 yield Broken(int(table.lines[row]), f"column {names[role]!r} is empty", row)
     placed = _whole(entries["position"], 1, DEEPEST)
-    rules = {"position": (placed, f"a whole number up to {DEEPEST:,}, from 1 (or from 0, with first_position=0)")}
+    rules = {"position": (placed, f"a whole number up to {DEEPEST:,}, from 1 ({FROM_0})")}
     for role in ("clicked", "seen"):
         if role in entries:
             rules[role] = np.isin(entries[role], (0, 1)), "0 or 1"

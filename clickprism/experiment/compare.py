@@ -15,6 +15,7 @@ from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.bias import Bias, Ground, find_items, ground_of, independence_of
+from clickprism.experiment.codes import warn_of_codes
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.pool import side_by_side
 from clickprism.experiment.settings import ExperimentSettings
@@ -125,6 +126,8 @@ _kept: dict[str, tuple[Any, Any]] = {}
 def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) -> Run:
     data = _keep("data", settings.data, lambda: load_data(settings.data))
     settings = told_names(settings, data.vocabulary)
+    if label == INITIAL and seed == settings.seeds[0]:
+        warn_of_codes(settings, data.vocabulary)
     log = _keep("log", (settings, seed), lambda: simulate_log(settings, graded(data), seed=seed))
     clicks, test, start = log.simulation.clicks, data.dataset.test, time.perf_counter()
     fitted: Fitted | None = None

@@ -12,6 +12,7 @@ from clickprism.errors import DataError
 from clickprism.evaluation.independence import Independence
 from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.bias import independence_of
+from clickprism.experiment.codes import warn_of_codes
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.settings import ExperimentSettings, resolved
 from clickprism.experiment.stages import Data, load_data, simulate_log, told_names, train_method, true_curve, true_trust
@@ -83,6 +84,8 @@ def train_ranker(
         make_folder(out)
     data = load_data(settings.data)
     settings = told_names(settings, data.vocabulary)
+    if first:
+        warn_of_codes(settings, data.vocabulary)
     if not data.dataset.train.lists.features.shape[1]:
         remedy = 'Add columns to the log, or make the item one: data.impressions.categorical=["item_id"]'
         raise DataError("there is nothing to learn from: the documents have no features", remedy=remedy)

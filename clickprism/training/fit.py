@@ -158,7 +158,11 @@ def _check_held_out(held_out: Clicks, clicks: Clicks, ranker: Ranker) -> None:
     if isinstance(ranker, LambdaMART):
         raise SettingError("validation", "clicks", "be a measure for trees, whose scores are no click probabilities")
     if not held_out.clicks.any():
-        raise DataError("the clicks that were held out to validate by have no click")
+        remedy = (
+            "Give a longer log, or one log for each part (clickprism data impressions --validation FILE --test FILE), "
+            "or take the last epoch: --set evaluation.validation=none"
+        )
+        raise DataError("the clicks that were held out to validate by have no click", remedy=remedy)
     if (held_out.weights is None) != (clicks.weights is None):
         one, other = ("held out", "to learn from") if clicks.weights is None else ("to learn from", "held out")
         raise DataError(f"the clicks {one} have weights, those {other} none", remedy="Weigh both alike, or neither")

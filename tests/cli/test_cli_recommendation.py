@@ -77,6 +77,52 @@ def test_names_reach_the_ranker_as_codes_or_indicators(log: Path, tmp_path: Path
     run("simulate", *data, "--out", tmp_path / "no.npz", code=2)
 
 
+def test_what_to_do_next_and_what_to_mind(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, *rows = log.read_text().splitlines()
+    log.write_text("\n".join([f"{first},time", *(f"{row},10:{place // 5}" for place, row in enumerate(rows))]))
+    said = run("data", "impressions", "log.csv", "--out", "shop").stderr
+    assert "measures take clicks for grades" in said
+    assert "--ranker attention --out runs/dla" in said
+    assert "names of column 'time' come in one list only" in said
+    ignore = "data.impressions.ignore=time"
+    assert "--set 'data.impressions.ignore=[\"time\"]'" in said
+    words = ["train", "--config", tmp_path / "shop" / "settings.toml", "--set", ignore, "--method", "click", *QUICK]
+    monkeypatch.chdir(tmp_path / "shop")
+    run(*words, "--out", tmp_path / "run")
+    assert "mlp takes the codes of names (topic) for numbers" in caplog.text
+    assert "--set data.names=indicators" in caplog.text
+    caplog.clear()
+    run(*words, "--set", "data.names=indicators", "--out", tmp_path / "run")
+    run(*words, "--ranker", "attention", "--out", tmp_path / "run")
+    assert not caplog.text
+    indicators = ["--set", ignore, "--set", "data.names=indicators"]
+    assert "--ranker" not in run("data", "impressions", log, *indicators, "--out", tmp_path / "other").stderr
+
+
+def test_a_part_without_clicks(log: Path, tmp_path: Path) -> None:
+    rows = [row.split(",") for row in log.read_text().splitlines()]
+    for row in rows[450:]:
+        row[4] = "0"
+    log.write_text("\n".join(map(",".join, rows)))
+    said = run("data", "impressions", log, "--out", tmp_path / "shop").stderr
+    assert "The validation part has no click, so there is nothing to choose an epoch by" in said
+    words = [
+        "train",
+        "--config",
+        tmp_path / "shop" / "settings.toml",
+        "--method",
+        "click",
+        *QUICK,
+        "--out",
+        tmp_path / "run",
+    ]
+    assert "--set evaluation.validation=none" in run(*words, code=3).output
+    run(*words, "--set", "evaluation.validation=none")
+
+
 def test_a_filter_by_name(log: Path, tmp_path: Path) -> None:
     data = ["--set", "data.source=impressions", "--set", f"data.train={log}", "--set", "data.filter=inforank"]
     run("train", *data, "--set", "evaluation.validation=clicks", "--method", "click", *QUICK, "--out", tmp_path / "run")
@@ -94,6 +140,23 @@ def test_broken_logs_end_with_their_line_or_are_left_out(log: Path, tmp_path: Pa
     found = read("data", "impressions", log, "--on-error", "quarantine", "--quarantine-file", left)
     assert found["files"][0]["quarantined"] == 5
     assert [json.loads(line)["line"] for line in left.read_text().splitlines()] == [37, 38, 39, 40, 41]
+
+
+def test_errors_of_a_log_show_the_setting_that_mends_it(log: Path) -> None:
+    good = log.read_text()
+    log.write_text(good.replace("film,0.1\n", "film,n/a\n", 1))
+    said = " ".join(run("data", "impressions", log, code=3).output.split())
+    assert "column 'age' has 'n/a' and a number before. Leave the field empty" in said
+    for kind in ("categorical", "ignore", "numeric"):
+        assert f"--set 'data.impressions.{kind}=[\"age\"]'" in said
+    run("data", "impressions", log, "--set", "data.impressions.ignore=age")
+    run("data", "impressions", log, "--set", 'data.impressions.categorical=["age"]')
+    run("data", "impressions", log, "--set", "data.impressions.numeric=age", "--on-error", "quarantine")
+    first, *rows = (row.split(",") for row in good.splitlines())
+    log.write_text("\n".join(map(",".join, [first, *([*row[:3], str(int(row[3]) - 1), *row[4:]] for row in rows)])))
+    said = " ".join(run("data", "impressions", log, code=3).output.split())
+    assert "from 1 (from 0 with --set data.impressions.first_position=0), got 0" in said
+    run("data", "impressions", log, "--set", "data.impressions.first_position=0")
 
 
 def test_adressa(tmp_path: Path) -> None:
