@@ -18,12 +18,14 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Annotated, Any, Final, TypeAlias, final
 
 import msgspec
 import numpy as np
 
+from clickprism.data.columns import LONGEST
 from clickprism.data.files import PADDING, expand, read_padded
 from clickprism.data.letor import OnError, PathLike
 from clickprism.data.vocabulary import Column, Names, Vocabulary, take
@@ -106,13 +108,16 @@ class Adressa:
     account: AdressaAccount
 
 
+_Id: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST, pattern=r"\A[^\0]*\Z")]
+
+
 class _Event(msgspec.Struct):
     """What is used of an event; the rest of the line is skipped."""
 
-    userId: str  # noqa: N815
-    time: int
-    id: str | None = None  # noqa: A003, RUF100
-    documentId: str | None = None  # noqa: N815
+    userId: _Id  # noqa: N815
+    time: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+    id: _Id | None = None  # noqa: A003, RUF100
+    documentId: _Id | None = None  # noqa: N815
     eventId: int | str | None = None  # noqa: N815
     activeTime: int | float | None = None  # noqa: N815
     category1: str | None = None
@@ -145,7 +150,7 @@ class _Log:
         self.codes = {name: array("q") for name in self.names}
         self.time, self.active = array("q"), array("d")
         self.articles: list[_Event] = []  # the first event of each article
-        self.known: set[tuple[Any, ...]] = set()
+        self.ids, self.has_id = array("q"), array("b")
         self.counts = dict.fromkeys(("events", "without_article", "without_time", "duplicates", "broken"), 0)
 
     def add(self, event: _Event) -> None:
@@ -157,12 +162,6 @@ class _Log:
         if event.activeTime is None or not 0 <= event.activeTime < 1e9:
             self.counts["without_time"] += 1
             return
-        if event.eventId is not None:
-            mark = (event.eventId, event.userId, article, event.time)
-            if mark in self.known:
-                self.counts["duplicates"] += 1
-                return
-            self.known.add(mark)
         if article not in self.names["article"]:
             self.articles.append(event)
         self._name("user", event.userId)
@@ -171,6 +170,23 @@ class _Log:
             self._name(name, getattr(event, field) or "")
         self.time.append(event.time)
         self.active.append(event.activeTime)
+        mark = blake2b(repr(event.eventId).encode(), digest_size=8).digest()
+        self.ids.append(int.from_bytes(mark, "big", signed=True))
+        self.has_id.append(event.eventId is not None)
+
+    def once(self) -> Int64:
+        """The events that were not there before, with the same id, user, article and time, in their order."""
+        kinds = (self.ids, self.codes["user"], self.codes["article"], self.time)
+        rows = np.flatnonzero(np.frombuffer(self.has_id, np.int8))
+        keys = [np.frombuffer(each, np.int64)[rows] for each in kinds]
+        order = np.lexsort(keys)  # stable: of those alike the first comes first
+        again = np.ones(max(len(order) - 1, 0), dtype=np.bool_)
+        for key in keys:
+            again &= np.diff(key[order]) == 0
+        once = np.ones(len(self.time), dtype=np.bool_)
+        once[rows[order[1:][again]]] = False
+        self.counts["duplicates"] = int((~once).sum())
+        return np.flatnonzero(once)
 
     def _name(self, column: str, value: str) -> None:
         numbers = self.names[column]
@@ -202,15 +218,17 @@ def load_adressa(
     if not log.articles:
         remedy = f"Events need userId, time, id and activeTime. Get them from: {SOURCE}"
         raise DataError("has no event that says how long an article was read", file=folder, remedy=remedy)
+    once = log.once()
     time, active = np.array(log.time, dtype=np.int64), np.array(log.active)
     user, article = log.column("user"), log.column("article")
-    pairs = _Pairs(user.codes, article.codes, time, active, settings)
-    if not len(pairs.first):
+    pairs = _Pairs(user.codes[once], article.codes[once], time[once], active[once], settings)
+    first = once[pairs.first]
+    if not len(first):
         must = f"be at most {int(pairs.readers.max(initial=0))} here, where no article has more readers"
         raise SettingError("adressa.least_readers", settings.least_readers, must)
-    columns = _columns(log, time, pairs.first, settings.identities)
-    cuts = np.quantile(time[pairs.first], np.cumsum(settings.shares)[:-1], method="higher")
-    part = np.searchsorted(cuts, time[pairs.first], side="right")
+    columns = _columns(log, time, first, settings.identities)
+    cuts = np.quantile(time[first], np.cumsum(settings.shares)[:-1], method="higher")
+    part = np.searchsorted(cuts, time[first], side="right")
     rows = [np.flatnonzero(part == place) for place in range(len(PARTS))]
     empty = next((each for each, chosen in zip(PARTS, rows, strict=True) if not len(chosen)), None)
     if empty is not None:
@@ -218,17 +236,17 @@ def load_adressa(
     learned = {key: take(column, rows[0]) for key, column in columns.items()}
     vocabulary = Vocabulary.learn(learned, least_count=settings.least_count)
     features = vocabulary.encode(columns)
-    ids = {"user": np.array(user.values)[user.codes], "article": np.array(article.values)[article.codes]}
-    judged = [
-        _lists(features[chosen], pairs.grades[chosen], *(each[pairs.first[chosen]] for each in ids.values()))
-        for chosen in rows
-    ]
+    try:
+        ids = user.take(first).texts("users"), article.take(first).texts("articles")
+    except DataError as error:
+        raise DataError(str(error), file=folder) from None
+    judged = [_lists(features[chosen], pairs.grades[chosen], *(each[chosen] for each in ids)) for chosen in rows]
     account = AdressaAccount(
         files=len(files),
         **log.counts,
-        users=len(np.unique(user.codes[pairs.first])),
-        articles=len(np.unique(article.codes[pairs.first])),
-        pairs=len(pairs.first),
+        users=len(np.unique(user.codes[first])),
+        articles=len(np.unique(article.codes[first])),
+        pairs=len(first),
         threshold=pairs.threshold,
         relevant=float(pairs.grades.mean()),
     )

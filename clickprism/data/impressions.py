@@ -22,8 +22,6 @@ from clickprism.data.vocabulary import Column, Names, Vocabulary, take
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Clicks, Float32, Int32, Int64, JudgedLists, Lists, Text
 
-LARGEST = 1 << 31  # bytes that the text of one column of ids may take
-
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -120,6 +118,9 @@ def read_impressions(
     table = read_table(path, kinds(settings, vocabulary))
     if not len(table) and not table.broken:
         raise DataError("has no rows", file=table.file, remedy="Below the line that names the columns comes a row each")
+    if not len(table):
+        reason = f"has no sound row; the first: {table.broken[0].reason}"
+        raise DataError(reason, file=table.file, line=table.broken[0].line, remedy="Repair it, or export it again")
     roles = roles_of(table, settings)
     entries = entries_of(table, roles, settings)
     broken = sorted([*table.broken, *problems(table, entries)], key=lambda each: each.line)
@@ -139,7 +140,7 @@ def read_impressions(
     try:
         lists = documents.lists(vocabulary.encode(taken))
         clicks, first = _clicks(lists, entries, rows, documents.of)
-        users = None if entries.user is None else _texts("users", entries.user, entries.user.codes[first])
+        users = None if entries.user is None else entries.user.take(first).texts("users")
     except DataError as error:
         raise DataError(str(error), file=table.file) from None
     return ImpressionLog(
@@ -186,9 +187,9 @@ class _Documents:
 
     def lists(self, features: Float32) -> Lists:
         """The documents with these features."""
-        items = _texts("items", self.items, self.items.codes[self.first])
+        items, owners = self.items.take(self.first), Names(self.codes, self.owners.values)
         features = features if features.shape[1] else np.zeros((len(items), 0), np.float32)
-        return Lists(features, self.offsets, _texts("lists", self.owners, self.codes), items)
+        return Lists(features, self.offsets, owners.texts("lists"), items.texts("items"))
 
     def _check_same(self, table: Table, columns: Mapping[str, Column], rows: Int64) -> None:
         for name, column in columns.items():
@@ -236,17 +237,6 @@ def _dense(codes: Int64) -> tuple[Int64, Int64]:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return rank[new].astype(np.int64), old[order]
-
-
-def _texts(what: str, column: Names, codes: Int64) -> Text:
-    """Names as a vector, in which each takes as much as the longest: one long name among many would fill memory."""
-    values: Text = np.array(column.values, dtype=np.str_)
-    if values.itemsize * len(codes) > LARGEST:
-        longest = values.itemsize // 4
-        problem = f"ids of {what} are too large: {len(codes):,} of them, the longest of {longest:,} characters"
-        raise DataError(problem, remedy="Number them, or shorten them")
-    chosen: Text = values[codes]
-    return chosen
 
 
 def _quarantine(table: Table, entries: Entries, broken: list[Broken]) -> tuple[Quarantined, ...]:

@@ -17,12 +17,13 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Float32, Float64, Int64
+from clickprism.types import Float32, Float64, Int64, Text
 
 FORMAT: Final = "clickprism vocabulary"
 VERSION: Final = 1
 UNKNOWN: Final = 0
 MOST_INDICATORS: Final = 10_000
+LARGEST: Final = 1 << 31  # bytes that the text of one column of ids may take
 MOST: Final = (1 << 24) - 1  # names of a column: float32 holds every whole number up to 2^24
 
 
@@ -44,6 +45,21 @@ class Names:
     def take(self, rows: Any) -> Names:
         """These rows only; names that no longer occur stay known."""
         return Names(self.codes[rows], self.values)
+
+    def texts(self, what: str) -> Text:
+        """The names row by row, as a vector in which each takes as much as the longest of them.
+
+        One long name among many would fill memory, so that is an error, which calls them ids of `what`.
+        """
+        used = np.zeros(len(self.values), dtype=np.bool_)
+        used[self.codes] = True
+        values = [self.values[code] for code in np.flatnonzero(used).tolist()]
+        longest = max(map(len, values), default=0)
+        if 4 * longest * len(self) > LARGEST:
+            problem = f"ids of {what} are too large: {len(self):,} of them, the longest of {longest:,} characters"
+            raise DataError(problem, remedy="Number them, or shorten them")
+        chosen: Text = np.array(values, dtype=np.str_)[np.cumsum(used)[self.codes] - 1]
+        return chosen
 
 
 Column: TypeAlias = Names | Float64

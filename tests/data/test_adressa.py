@@ -144,6 +144,63 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         load_adressa(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"time": 99999999999999999999}, "time"),
+        ({"time": -1}, "time"),
+        ({"time": 2**40 + 1}, "time"),
+        ({"userId": "u" * 1001}, "length <= 1000 .*userId"),
+        ({"userId": "u\0"}, "userId"),
+        ({"id": "a" * 1001}, r"length <= 1000 .*\.id"),
+        ({"id": "a\0"}, r"\.id"),
+    ],
+)
+def test_values_beyond_bounds_are_no_event(more: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    events = [event(user, "a", 5, hour) for hour, user in enumerate("mnopqrstuvwx")]
+    write(tmp_path, {"20170101": [*events, event("u", "a", 5, **more)]})
+    with pytest.raises(DataError, match=rf"20170101:13: is not an event of Adressa .*{problem}"):
+        load_adressa(tmp_path)
+    account = load_adressa(tmp_path, on_error="quarantine").account
+    assert (account.broken, account.pairs) == (1, 12)
+
+
+def test_ids_take_room_for_pairs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 pairs with an id of 900 characters take 4 * 900 * 12 bytes, 300 events 25 times as much."""
+    users = ["x" * 900, *"mnopqrstuvw"]
+    events = [event(user, "a", 5, hour + view / 100) for hour, user in enumerate(users) for view in range(25)]
+    write(tmp_path, {"20170101": events})
+    monkeypatch.setattr("clickprism.data.vocabulary.LARGEST", 4 * 900 * 12)
+    read = load_adressa(tmp_path)
+    assert read.dataset.train.lists.query_ids.tolist()[-1] == "x" * 900
+    monkeypatch.setattr("clickprism.data.vocabulary.LARGEST", 4 * 900 * 12 - 1)
+    with pytest.raises(DataError, match="ids of users are too large: 12 of them, the longest of 900 characters"):
+        load_adressa(tmp_path)
+
+
+def test_duplicates_are_the_same_in_id_user_article_and_time(tmp_path: Path) -> None:
+    """Against a set of all of it; what has no id of its own is never a duplicate."""
+    rng = np.random.default_rng(0)
+    ids = [None, 1, "1", 2**63, -5, "x"]
+    events = [
+        event(f"u{user}", f"a{article}", 2 ** (n % 7), int(10 * user + 5 * article + later), eventId=ids[n % 6])
+        for n, (user, article, later) in enumerate(rng.integers((3, 2, 4), size=(300, 3)).tolist())
+    ]
+    seen: set[tuple[Any, ...]] = set()
+    spent: dict[tuple[str, str], int] = {}
+    for each in events:
+        key = each["eventId"], each["userId"], each["id"], each["time"]
+        if key not in seen or each["eventId"] is None:
+            spent[key[1:3]] = spent.get(key[1:3], 0) + each["activeTime"]
+        seen.add(key)
+    known = sum(each["eventId"] is None for each in events) + sum(key[0] is not None for key in seen)
+    read = load_adressa(write(tmp_path, {"20170101": events}), settings=AdressaSettings(shares=(0.4, 0.3, 0.3)))
+    assert read.account.duplicates == 300 - known > 100
+    mean = {article: np.mean([v for (_, a), v in spent.items() if a == article]) for article in ("a0", "a1")}
+    nv = [value / mean[article] for (_, article), value in spent.items()]
+    assert read.account.threshold == pytest.approx(max(nv))  # 20% of 6 pairs is one
+
+
 @pytest.mark.parametrize("settings", [{"top": 1}, {"shares": (0.5, 0.5)}, {"least_readers": 0}, {"least_count": 0}])
 def test_settings_are_checked(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError):
