@@ -18,15 +18,15 @@ def split_rows(text: Bytes, begin: tuple[int, int, int, bool], starts: Int64, st
     """Find the fields of every line from a place on: how many rows are sound, and how many are not.
 
     Field j of a row is `text[starts[row, j] : stops[row, j]]`. The text ends with a newline. Lines without a byte are
-    skipped. A row with another number of fields is not sound: from the end of `lines` and of the first column of
-    `starts` on, its line and how many it has. Quotes that are not simply around a field: -1 and -1.
+    skipped. A row with another number of fields is not sound: from the end of `lines` on, its line and how many it
+    has. Quotes that are not simply around a field: -1 and -1.
 
     Args:
         text: as bytes.
         begin: what stands between fields, the place, the number of the line there, and whether quotes are quotes.
-        starts: filled, [rows or more, fields].
+        starts: filled, [sound rows + 1 or more, fields].
         stops: filled, as `starts`.
-        lines: filled with the number of the (last) line of each row, [rows or more].
+        lines: filled with the (last) line of each row, and with how many fields it has, [2, rows or more].
     """
     delimiter, at, line, quotes = begin
     refused = np.array([-1, -1])
@@ -56,11 +56,11 @@ def split_rows(text: Bytes, begin: tuple[int, int, int, bool], starts: Int64, st
                 return refused
             at += 1
         if not empty and found == fields:
-            lines[row] = line
+            lines[0, row], lines[1, row] = line, found
             row += 1
         elif not empty:
             broken += 1
-            lines[-broken], starts[-broken, 0] = line, found
+            lines[0, -broken], lines[1, -broken] = line, found
         at += 1
         line += 1
     return np.array([row, broken])

@@ -10,7 +10,8 @@ import codecs
 import csv
 import io
 from array import array
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
@@ -27,6 +28,9 @@ from clickprism.errors import DataError, MissingExtraError
 from clickprism.types import Int64
 
 CHUNK = 1 << 16
+CHUNK_CELLS = 1 << 22  # of JSON, where rows with keys of their own make columns that are hardly ever filled
+MOST_COLUMNS = 10_000
+MOST_CELLS = 1 << 30  # of JSON and Parquet, 8 bytes each, in which what is missing takes nothing in the file
 PARQUET = b"PAR1"
 
 
@@ -80,10 +84,12 @@ def read_table(path: Path | str, kind: Callable[[str], Kind]) -> Table:
     lines = array("q")
     for chunk in chunks:
         faults: dict[int, str] = {}
+        fresh = [name for name in chunk.columns if name not in builders]
+        builders |= {name: Builder(file, name, kind(name), typed=chunk.typed) for name in fresh}
+        _check_size(file, len(lines) + len(chunk.lines), sum(each.kind != "none" for each in builders.values()))
+        for name in fresh:
+            builders[name].absent(len(lines))
         for name, values in chunk.columns.items():
-            if name not in builders:
-                builders[name] = Builder(file, name, kind(name), typed=chunk.typed)
-                builders[name].absent(len(lines))
             builders[name].add(values, chunk.lines, faults)
         for name in builders.keys() - chunk.columns.keys():
             builders[name].absent(len(chunk.lines))
@@ -133,7 +139,7 @@ def _chunks(file: Path, broken: list[Broken]) -> Iterator[_Chunk] | _Delimited:
     if not start:
         raise DataError("is empty", file=file, remedy="The first line names the columns, and a row follows")
     if start.startswith("{"):
-        return _json_lines(raw, broken)
+        return _json_lines(file, raw, broken)
     if start.startswith("["):
         raise DataError("is one JSON array", file=file, line=1, remedy="Write one object a line (JSON lines)")
     tabs = "\t" in text[: text.find("\n") + 1 or None]
@@ -170,14 +176,14 @@ def _fields(file: Path, rows: _Delimited) -> _Fields | None:
     header = first.split(rows.delimiter)
     _check_header(file, header, line)
     most = int(np.count_nonzero(text[end + 1 :] == 10)) + 1
-    starts, stops = np.empty((2, most, len(header)), np.int64)
-    lines = np.empty(most, np.int64)
+    sound = min(most, len(text) // len(header)) + 1  # a sound row has a byte a field at least, what ends it
+    starts, stops = np.empty((2, sound, len(header)), np.int64)
+    lines = np.empty((2, most), np.int64)
     sound, wrong = split_rows(text, (ord(rows.delimiter), end + 1, line + 1, quotes), starts, stops, lines).tolist()
     if sound < 0:
         return None
-    bad = zip(lines[most - wrong :].tolist(), starts[most - wrong :, 0].tolist(), strict=True)
-    broken = [_too_few(number, found, len(header)) for number, found in bad]
-    return _Fields(header, starts[:sound], stops[:sound], lines[:sound].copy(), broken)
+    broken = [_too_few(number, found, len(header)) for number, found in lines[:, most - wrong :].T.tolist()]
+    return _Fields(header, starts[:sound], stops[:sound], lines[0, :sound].copy(), broken)
 
 
 def _read_fields(file: Path, text: Bytes, fields: _Fields, kind: Callable[[str], Kind]) -> Table:
@@ -248,25 +254,57 @@ def _check_header(file: Path, header: list[str], line: int) -> None:
     if len(header) == 1 and split:
         remedy = f"Columns are split by tabs, or by commas as in CSV, not by {split!r}"
         raise DataError("has one column only", file=file, line=line, remedy=remedy)
-    twice = next((name for place, name in enumerate(header) if name in header[:place]), None)
+    _check_width(file, len(header), line)
+    counts = Counter(header)
+    twice = next((name for name in header if counts[name] > 1), None)
     if twice is not None:
         raise DataError(f"names the column {twice!r} twice", file=file, line=line, remedy="Give each its own name")
 
 
-def _json_lines(raw: bytes, broken: list[Broken]) -> Iterator[_Chunk]:
-    decoder = msgspec.json.Decoder(dict[str, Any])
-    pairs = ((number, line) for number, line in enumerate(raw.split(b"\n"), start=1) if line.strip())
-    while rows := list(islice(pairs, CHUNK)):
-        lines, records = [], []
-        for number, line in rows:
-            try:
-                records.append(decoder.decode(line.removeprefix(b"\xef\xbb\xbf")))
-                lines.append(number)
-            except (msgspec.DecodeError, RecursionError) as error:
-                broken.append(Broken(number, f"is not one JSON object ({error})"))
-        names = dict.fromkeys(name for record in records for name in record)
-        columns: dict[str, Values] = {name: [record.get(name) for record in records] for name in names}
-        yield _Chunk(lines, columns, typed=True)
+def _check_width(file: Path, width: int, line: int | None = None) -> None:
+    if width > MOST_COLUMNS:
+        remedy = "Leave columns out; what differs from row to row is a value, not the name of a column"
+        raise DataError(f"has more than {MOST_COLUMNS:,} columns", file=file, line=line, remedy=remedy)
+
+
+def _check_size(file: Path, rows: int, width: int) -> None:
+    if rows * width > MOST_CELLS:
+        problem = f"has {width:,} columns of {rows:,} rows or more, over {MOST_CELLS:,} values with those missing"
+        raise DataError(problem, file=file, remedy="Ignore columns that are seldom filled, or give fewer rows")
+
+
+def _json_lines(file: Path, raw: bytes, broken: list[Broken]) -> Iterator[_Chunk]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    known: set[str] = set()
+    names: dict[str, None] = {}
+    lines: list[int] = []
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = decode(line.removeprefix(b"\xef\xbb\xbf"))
+        except (msgspec.DecodeError, RecursionError) as error:
+            broken.append(Broken(number, f"is not one JSON object ({error})"))
+            continue
+        known.update(record)
+        _check_width(file, len(known), number)
+        names |= dict.fromkeys(record)
+        records.append(record)
+        lines.append(number)
+        if len(records) >= CHUNK or len(records) * len(names) >= CHUNK_CELLS:
+            yield _turned(lines, records, names)
+            lines, records, names = [], [], {}
+    if records:
+        yield _turned(lines, records, names)
+
+
+def _turned(lines: list[int], records: list[dict[str, Any]], names: Iterable[str]) -> _Chunk:
+    columns: dict[str, list[Any]] = {name: [None] * len(records) for name in names}
+    for row, record in enumerate(records):
+        for name, value in record.items():
+            columns[name][row] = value
+    return _Chunk(lines, dict(columns), typed=True)
 
 
 def _parquet(file: Path) -> Iterator[_Chunk]:
@@ -277,7 +315,9 @@ def _parquet(file: Path) -> Iterator[_Chunk]:
     arrow = import_module("pyarrow")
     done = 0
     try:
-        for batch in parquet.ParquetFile(file).iter_batches(batch_size=CHUNK):
+        opened = parquet.ParquetFile(file)
+        _check_width(file, len(opened.schema_arrow.names))
+        for batch in opened.iter_batches(batch_size=CHUNK):
             columns = {name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)}
             lines = list(range(done + 1, done + len(batch) + 1))
             done += len(batch)

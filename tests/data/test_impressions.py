@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +13,12 @@ import numpy as np
 import pytest
 import zstandard
 
-from clickprism.data import tables
+from clickprism.data import tables, vocabulary
 from clickprism.data.impression_parts import load_impressions, on_lists
 from clickprism.data.impressions import ImpressionLog, read_impressions
+from clickprism.data.letor import OnError
 from clickprism.data.roles import ImpressionSettings
-from clickprism.data.vocabulary import Vocabulary
+from clickprism.data.vocabulary import Names, Vocabulary
 from clickprism.errors import DataError, MissingExtraError, SettingError
 
 HEADER = "request_id,user_id,item_id,position,clicked,seen,topic,age"
@@ -380,3 +382,106 @@ def test_indicators_stand_where_codes_stood(tmp_path: Path) -> None:
     many = Vocabulary({"a": tuple(map(str, range(10_001)))})
     with pytest.raises(DataError, match="10,001 features, more than 10,000"):
         many.indicators(np.zeros((1, 1), np.float32))
+
+
+@pytest.mark.parametrize("quoted", [False, True], ids=["compiled", "csv module"])
+def test_a_wide_header(quoted: bool, tmp_path: Path) -> None:
+    """10,000 columns are read in no time, one more is an error; short lines take no room of a row."""
+    names = [f"c{number}" for number in range(10_000)]
+    header = ",".join([f'"{names[0]}"' if quoted else names[0], *names[1:]])
+    file = write(tmp_path, f"{header}\na,b\n{'1,' * 9_999}1\n" + "a\n" * 20_000)
+    tracemalloc.start()
+    table = tables.read_table(file, lambda name: "numbers" if name == "c9999" else "none")
+    assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    tracemalloc.stop()
+    np.testing.assert_array_equal(table.columns["c9999"], [1])
+    assert (table.lines.tolist(), len(table.broken)) == ([3], 20_001)
+    assert [(each.line, each.reason[:8]) for each in table.broken[:2]] == [(2, "2 fields"), (4, "1 fields")]
+    file = write(tmp_path, f"{header},more\n")
+    with pytest.raises(DataError, match=r"log.csv:1: has more than 10,000 columns. Leave columns out"):
+        tables.read_table(file, lambda _: "none")
+
+
+def test_rows_with_keys_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing costs little in chunks of few rows, and reads the same; too much of it is an error."""
+    lines = [json.dumps({f"k{row}": row, f"n{row}": "x", "all": row}) for row in range(40)]
+    file = write(tmp_path, "\n".join(lines))
+    whole = tables.read_table(file, lambda _: "either")
+    monkeypatch.setattr(tables, "CHUNK_CELLS", 100)
+    table = tables.read_table(file, lambda _: "either")
+    assert table.header == whole.header
+    assert table.lines.tolist() == list(range(1, 41))
+    for name, column in table.columns.items():
+        if isinstance(column, Names):
+            other = whole.columns[name]
+            assert isinstance(other, Names)
+            assert column.texts("rows").tolist() == other.texts("rows").tolist()
+            assert column.texts("rows").tolist() == ["x" if name == f"n{row}" else "" for row in range(40)]
+        else:
+            wanted = [row if name in ("all", f"k{row}") else np.nan for row in range(40)]
+            np.testing.assert_array_equal(column, wanted)
+            np.testing.assert_array_equal(whole.columns[name], wanted)
+    monkeypatch.setattr(tables, "MOST_COLUMNS", 50)
+    with pytest.raises(DataError, match=r"log.csv:25: has more than 50 columns. .* is a value, not the name"):
+        tables.read_table(file, lambda _: "either")
+    monkeypatch.setattr(tables, "MOST_COLUMNS", 81)
+    monkeypatch.setattr(tables, "MOST_CELLS", 40 * 80)
+    with pytest.raises(DataError, match=r"log.csv: has 81 columns of 40 rows or more, over 3,200 values"):
+        tables.read_table(file, lambda _: "either")
+    assert len(tables.read_table(file, lambda name: "none" if name == "k0" else "either")) == 40
+
+
+def test_faults_beside_missing_values_are_of_their_own_row(tmp_path: Path) -> None:
+    rows = [{"a": 1}, {}, {"a": None}, {"a": "x"}, {"a": 2, "t": []}, {"t": "y"}]
+    file = write(tmp_path, "\n".join(map(json.dumps, rows)))
+    table = tables.read_table(file, lambda name: "numbers" if name == "a" else "names")
+    assert [(each.line, each.row, each.reason[:10]) for each in table.broken] == [
+        (4, 3, "column 'a'"),
+        (5, 4, "column 't'"),
+    ]
+    np.testing.assert_array_equal(table.columns["a"], [1, np.nan, np.nan, np.nan, 2, np.nan])
+
+
+def test_long_ids_are_refused_before_they_take_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "LARGEST", 1 << 20)
+    column = Names(np.arange(100), ["x" * 100_000, *map(str, range(1, 101))])
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"ids of users are too large: 100 of them, the longest of 100,000 characters"):
+        column.texts("users")
+    assert tracemalloc.get_traced_memory()[1] < 1 << 18
+    tracemalloc.stop()
+    assert column.take(slice(1, None)).texts("users").tolist() == list(map(str, range(1, 100)))
+
+
+@pytest.mark.parametrize("on_error", ["raise", "quarantine"])
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"request": 1\n{"item"\n', r"log.csv:1: has no sound row; the first: is not one JSON object"),
+        (
+            '"request","item","position","clicked"\n\n"r","a""b"\n',
+            r"log.csv:3: has no sound row; the first: 2 fields where the first line has 4",
+        ),
+        ("request,item,position,clicked\nr,a\n", r"log.csv:2: has no sound row; the first: 2 fields where"),
+    ],
+)
+def test_a_file_of_broken_rows_alone(text: str, problem: str, on_error: OnError, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=problem):
+        read_impressions(write(tmp_path, text), on_error=on_error)
+
+
+def test_names_that_a_part_does_not_know_are_counted_in_a_split_log(tmp_path: Path) -> None:
+    parts = load_impressions(write(tmp_path, log_text(range(10))))
+    unknown = [int((getattr(parts.dataset, part).lists.features[:, 0] == 0).sum()) for part in parts.clicks]
+    assert unknown == [0, 1, 1]
+    assert [account.unknown for account in parts.accounts] == [{"topic": 2}]
+
+
+@pytest.mark.parametrize("column", ["item_id", "topic", "request_id"])
+def test_names_have_no_nul(column: str, tmp_path: Path) -> None:
+    """A vector of text loses what ends in NUL: two items would be one."""
+    records = [json.loads(line) for line in json_lines().splitlines()]
+    records[1][column] += "\0"
+    file = write(tmp_path, "\n".join(map(json.dumps, records)))
+    with pytest.raises(DataError, match=rf"log.csv:2: column '{column}' has '.*x00', with a NUL character"):
+        read_impressions(file)
