@@ -89,6 +89,8 @@ class Attention:
 
     def build(self, features: int) -> nn.Module:
         """A new network that maps [..., features] to scores [...]."""
+        if features < 1:
+            raise SettingError("features", features, "be at least 1: attention compares features")
         if max(self.categorical, default=0) >= features:
             raise SettingError(
                 "categorical", self.categorical, f"name columns of the data, which has 0 to {features - 1}"

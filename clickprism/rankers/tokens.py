@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from clickprism.errors import SettingError
+
 MOST_TOKENS: Final = 64
 
 
@@ -20,6 +22,20 @@ def grouped(columns: Sequence[int], size: int) -> list[tuple[int, ...]]:
     [(0, 1), (3, 4), (6,)]
     """
     return [tuple(columns[start : start + size]) for start in range(0, len(columns), size)]
+
+
+def sharing(numbers: int, codes: int, tokens: int) -> int:
+    """How many features share a token: the fewest with which both kinds fit into so many tokens.
+
+    >>> sharing(700, 0, 64), sharing(127, 1, 64), sharing(63, 1, 64)
+    (11, 3, 1)
+    """
+    if tokens < (numbers > 0) + (codes > 0):
+        raise SettingError("tokens", tokens, "be at least 2 where some columns are categorical and some are not")
+    size = max(1, math.ceil((numbers + codes) / tokens))
+    while math.ceil(numbers / size) + math.ceil(codes / size) > tokens:
+        size += 1
+    return size
 
 
 @final
@@ -39,16 +55,16 @@ class Tokens(nn.Module):
         self, features: int, *, width: int, units: int, tokens: int | None, categories: dict[int, int]
     ) -> None:
         super().__init__()
-        size = math.ceil(features / min(tokens or MOST_TOKENS, features))
+        size = sharing(features - len(categories), len(categories), tokens or MOST_TOKENS)
         self._continuous = [column for column in range(features) if column not in categories]
         self._codes, self._sizes = list(categories), list(categories.values())
-        together = grouped(self._continuous, size)
-        self.groups = together + grouped(self._codes, size)
-        self._size, self._together = size, len(together)
+        numbers = grouped(self._continuous, size)
+        self.groups = numbers + grouped(self._codes, size)
+        self._size, self._together = size, len(numbers)
         self.own = nn.Parameter(torch.randn(len(self.groups), 1, width) * 0.1)
-        self.slope = nn.Parameter(torch.randn(len(together), 1, size, units))
-        self.bias = nn.Parameter(torch.rand(len(together), 1, size, units) * 2 - 1)
-        self.mix = nn.Parameter(torch.randn(len(together), size * units, width) / math.sqrt(size * units))
+        self.slope = nn.Parameter(torch.randn(len(numbers), 1, size, units))
+        self.bias = nn.Parameter(torch.rand(len(numbers), 1, size, units) * 2 - 1)
+        self.mix = nn.Parameter(torch.randn(len(numbers), size * units, width) / math.sqrt(size * units))
         self.table = nn.Parameter(torch.randn(sum(self._sizes) + len(self._sizes), width) / math.sqrt(size))
 
     def continuous(self, features: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from clickprism.rankers.attention import CHUNK, Attention, AttentionNetwork, att
 from clickprism.rankers.base import Chained, Towered
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
+from clickprism.rankers.tokens import grouped, sharing
 from clickprism.types import Lists
 
 TINY: dict[str, Any] = {"heads": 2, "width": 4, "units": 3, "pooled": 5, "hidden": (6, 4)}
@@ -233,6 +234,32 @@ def test_many_features_share_tokens() -> None:
     assert len(groups) == 64
     assert {len(group) for group in groups} == {11, 7}
     assert len(network_of(46).body.tokens.groups) == 46
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 5, 64])
+@pytest.mark.parametrize("codes", [0, 1, 2, 7, 9])
+def test_there_are_never_more_tokens_than_asked_for_nor_fewer_than_fit(tokens: int, codes: int) -> None:
+    for features in (max(codes, 1), 9, 64, 65, 128, 129):
+        size = sharing(features - codes, codes, tokens)
+
+        def count(size: int, kinds: tuple[int, int] = (features - codes, codes)) -> int:
+            return sum(len(grouped(range(kind), size)) for kind in kinds)
+
+        assert count(size) <= tokens
+        assert size == 1 or count(size - 1) > tokens
+        if not codes:
+            assert size == math.ceil(features / tokens)
+
+
+def test_codes_count_among_the_tokens() -> None:
+    network = network_of(128, categorical=(5,), categories=(3,))
+    assert len(network.body.tokens.groups) == 44  # 127 numbers by 3, and the codes; by 2 they would be 65
+    assert network(documents(2, 128, {5: 3})).shape == (2,)
+    with pytest.raises(SettingError, match="tokens must be at least 2 where some columns are categorical"):
+        network_of(4, tokens=1, categorical=(1,), categories=(3,))
+    assert network_of(2, tokens=1, categorical=(0, 1), categories=(3, 2)).body.tokens.groups == [(0, 1)]
+    with pytest.raises(SettingError, match="features must be at least 1: attention compares features, got 0"):
+        Attention().build(0)
 
 
 @pytest.mark.parametrize(
