@@ -34,7 +34,7 @@ def mutual_information(r1: ArrayLike, r0: ArrayLike, o: ArrayLike, *, logits: bo
         r1: P(R = 1 | O = 1, x), any shape; the three are broadcast.
         r0: P(R = 1 | O = 0, x).
         o: P(O = 1 | x).
-        logits: all three are log odds; exact for saturated ones too.
+        logits: all three are log odds; exact for saturated ones too, infinite ones among them.
 
     >>> mutual_information([0.5, 1.0, 0.9], [0.5, 0.0, 0.1], [0.3, 0.5, 1.0]).round(6).tolist()  # the second is log 2
     [0.0, 0.693147, 0.0]
@@ -43,6 +43,7 @@ def mutual_information(r1: ArrayLike, r0: ArrayLike, o: ArrayLike, *, logits: bo
     """
     first, second, seen = (np.asarray(value, dtype=np.float64) for value in (r1, r0, o))
     if logits:
+        _check_odds(r1=first, r0=second, o=seen)
         gap, unseen, seen = _gap(first, second), _expit(-seen), _expit(seen)
         yes, no = (_expit(first), _expit(second)), (_expit(-first), _expit(-second))
     else:
@@ -65,6 +66,7 @@ def delta_ci(r1: ArrayLike, r0: ArrayLike, *, logits: bool = False) -> Float64:
     """
     first, second = np.asarray(r1, dtype=np.float64), np.asarray(r0, dtype=np.float64)
     if logits:
+        _check_odds(r1=first, r0=second)
         return np.abs(_gap(first, second))
     _check_probability("r1", first)
     _check_probability("r0", second)
@@ -79,11 +81,13 @@ def largest_delta_ci(information: ArrayLike, o: ArrayLike) -> Float64:
     >>> largest_delta_ci([0.02, 0.02, 0.0], [0.5, 0.99, 1.0]).round(3).tolist()
     [0.2, 1.0, 1.0]
     """
-    seen = np.asarray(o, dtype=np.float64)
+    nats, seen = np.broadcast_arrays(np.asarray(information, dtype=np.float64), np.asarray(o, dtype=np.float64))
     _check_probability("o", seen)
+    if not (nats >= 0).all():
+        raise DataError(f"information must be at least 0, got {nats[~(nats >= 0)].flat[0]:g}")
     doubt = 2 * seen * (1 - seen)
-    ratio = np.divide(np.asarray(information, dtype=np.float64), doubt, out=np.ones_like(doubt), where=doubt > 0)
-    return np.minimum(np.sqrt(ratio), 1.0)
+    share: Float64 = np.divide(nats, doubt, out=np.ones_like(doubt), where=nats < doubt)
+    return np.sqrt(share)
 
 
 class Statements(NamedTuple):
@@ -307,13 +311,24 @@ def _excess(given: Float64, marginal: Float64, change: Float64) -> Float64:
 
 def _gap(first: Float64, second: Float64) -> Float64:
     """The difference of the probabilities of two log odds, without loss where both are near 0 or 1."""
+    first, second = np.broadcast_arrays(first, second)
     wide = np.where(first >= second, _expit(first) * _expit(-second), -_expit(second) * _expit(-first))
-    return np.asarray(wide * -np.expm1(-np.abs(first - second)), dtype=np.float64)
+    apart = np.subtract(first, second, out=np.zeros(first.shape), where=first != second)  # equal ones may be infinite
+    return np.asarray(wide * -np.expm1(-np.abs(apart)), dtype=np.float64)
 
 
 def _expit(logits: Float64) -> Float64:
     small = np.exp(-np.abs(logits))
     return np.asarray(np.where(logits >= 0, 1.0, small) / (1 + small), dtype=np.float64)
+
+
+def _check_odds(**odds: Float64) -> None:
+    for name, values in odds.items():
+        if np.isnan(values).any():
+            raise DataError(
+                f"{int(np.isnan(values).sum())} of {values.size} log odds {name} are not a number",
+                remedy="A model that diverged gives such log odds: lower its learning rate",
+            )
 
 
 def _check_probability(name: str, values: Float64) -> None:

@@ -92,6 +92,40 @@ def test_shapes_are_broadcast_and_what_is_no_probability_is_refused() -> None:
         mutual_information(0.5, 0.5, np.nan)
 
 
+def test_log_odds_may_be_infinite() -> None:
+    """-inf and inf are the probabilities 0 and 1, exactly, without a warning."""
+    odds = np.array([-np.inf, -2.0, 0.0, 1.0, np.inf])
+    r1, r0, o = np.meshgrid(odds, odds, odds)
+    p1, p0, p = np.meshgrid(*[np.array([0, 1 / (1 + np.exp(2)), 0.5, np.e / (1 + np.e), 1])] * 3)
+    found = mutual_information(r1, r0, o, logits=True)
+    np.testing.assert_allclose(found, mutual_information(p1, p0, p), atol=1e-15)
+    assert ((found > 0) == ((r1 != r0) & np.isfinite(o))).all()
+    np.testing.assert_allclose(delta_ci(r1, r0, logits=True), delta_ci(p1, p0), atol=1e-15)
+    assert delta_ci(np.inf, np.inf, logits=True) == 0
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_log_odds_that_are_no_number_are_refused(place: int) -> None:
+    """A model that diverged is not one whose relevance is independent of observation."""
+    given = [np.zeros(3), np.zeros(3), np.zeros(3)]
+    given[place][1] = np.nan
+    wrong = rf"1 of 3 log odds {('r1', 'r0', 'o')[place]} are not a number. A model that diverged"
+    with pytest.raises(DataError, match=wrong):
+        mutual_information(*given, logits=True)
+    if place < 2:
+        with pytest.raises(DataError, match=wrong):
+            delta_ci(*given[:2], logits=True)
+
+
+def test_the_largest_gap_is_broadcast_and_checked() -> None:
+    np.testing.assert_allclose(largest_delta_ci([0.02, 0.01], 0.5), np.sqrt([0.04, 0.02]))
+    np.testing.assert_allclose(largest_delta_ci(0.02, [[0.5], [1e-320]]), [[0.2], [1.0]])
+    assert largest_delta_ci(0.0, 0.5) == 0
+    for wrong in (-1e-3, np.nan):
+        with pytest.raises(DataError, match="information must be at least 0, got"):
+            largest_delta_ci([0.02, wrong], 0.5)
+
+
 @settings(deadline=None)
 @given(probability, probability, probability)
 def test_proposition_1_holds_where_observation_is_uncertain(r1: float, r0: float, o: float) -> None:
