@@ -203,36 +203,6 @@ def training_curve(
 
 
 @styled
-def position_curve(
-    shifts: Mapping[str, Float64],
-    *,
-    ideal: Float64 | None = None,
-    looks: Mapping[str, Look] | None = None,
-) -> Figure:
-    """The mean position after re-ranking of what stood at each position before (see `ranking.position_shift`).
-
-    Args:
-        shifts: mean new position by method, [positions].
-        ideal: the same for a ranking by the true grades.
-        looks: by method; see `looks_of`.
-    """
-    figure, axes = new_figure(height=3.8)
-    drawn = looks or looks_of(shifts)
-    deepest = max([len(curve) for curve in shifts.values()] + ([] if ideal is None else [len(ideal)]), default=1)
-    ends = [1, deepest]
-    axes.plot(ends, ends, color=GRID, linewidth=1.2, linestyle=(0, (2, 2)), label="unchanged", zorder=1)
-    if ideal is not None:
-        axes.plot(_positions(ideal), ideal, color=INK, linewidth=2.6, alpha=0.85, label="ideal, by grades", zorder=2)
-    for name, curve in shifts.items():
-        _line(axes, curve, drawn[name], name)
-    position_axis(axes, deepest, "position before")
-    axes.set_ylabel("mean position after")
-    axes.invert_yaxis()
-    add_legend(axes)
-    return figure
-
-
-@styled
 def slope_curve(
     truth: Float64 | None, slopes: Mapping[str, Float64], *, looks: Mapping[str, Look] | None = None
 ) -> Figure:

@@ -86,34 +86,6 @@ def check_scores(scores: Float64 | Float32 | Int32, documents: int) -> Float64:
     return values
 
 
-def position_shift(offsets: Int64, rows: Int64, scores: Float64, *, weights: Int64 | None = None) -> Float64:
-    """The mean new position of what stood at each position, when the shown lists are ranked anew by score.
-
-    Documents of equal score share the mean of their positions, so the order shown has no say.
-
-    Args:
-        offsets: ranked list i owns the entries `offsets[i]` to `offsets[i + 1]`, best first, [ranked lists + 1].
-        rows: the document row of each entry.
-        scores: one a document; for the ideal, the grades.
-        weights: how often each ranked list counts, such as its impressions, [ranked lists]; once by default.
-
-    Returns:
-        One value a position, position 1 first.
-
-    >>> offsets, rows = np.array([0, 3, 5]), np.array([0, 1, 2, 2, 3])
-    >>> position_shift(offsets, rows, np.array([0.1, 0.9, 0.5, 0.7])).tolist()
-    [2.5, 1.0, 2.0]
-    """
-    lengths = np.diff(offsets)
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    place = np.arange(len(rows)) - offsets[:-1][owner]
-    values = check_scores(scores, len(scores))[rows]
-    position = expected_worth(offsets, values, np.arange(1.0, int(lengths.max(initial=0)) + 1))
-    weight = np.ones(len(lengths)) if weights is None else np.asarray(weights, dtype=np.float64)
-    shown = np.bincount(place, weights=weight[owner])
-    return np.bincount(place, weights=weight[owner] * position) / np.where(shown > 0, shown, np.nan)
-
-
 def expected_worth(offsets: Int64, scores: Float64, worth: Float64) -> Float64:
     """What the new place of each entry is worth, when lists are ranked by score and ties fall at random, [entries].
 

@@ -22,7 +22,6 @@ from clickprism.evaluation.plots import (
     looks_of,
     method_dots,
     observation_curve,
-    position_curve,
     slope_curve,
     svg,
     training_curve,
@@ -44,7 +43,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         TRUTH, {"dla": TRUTH * 0.5}, intervals={"dla": (TRUTH * 0.4, TRUTH * 0.6)}
     ),
     "training": lambda: training_curve({"dla": ([0, 10, 20], [0.5, 0.7, 0.6])}, measure="nDCG@10"),
-    "position": lambda: position_curve({"dla": np.array([1.5, 2.0, 2.5])}, ideal=np.array([2.0, 2.0, 2.0])),
     "slopes": lambda: slope_curve(np.array([0.0, 0.2]), {"lbd": np.array([0.0, 0.1])}),
     "dots": dots,
 }

@@ -1,4 +1,4 @@
-"""Blocks cover every list once; the mean new position is arithmetic."""
+"""Blocks cover every list once; ties share what their places are worth."""
 
 from __future__ import annotations
 
@@ -28,20 +28,12 @@ def test_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(block.lists) for block in found] == [2, 2, 2, 2, 2]
 
 
-def test_position_shift_by_hand() -> None:
-    offsets, rows = np.array([0, 3, 5]), np.array([0, 1, 2, 3, 4])
-    scores = np.array([1.0, 3.0, 2.0, 0.0, 5.0])
-    assert ranking.position_shift(offsets, rows, scores).tolist() == [(3 + 2) / 2, (1 + 1) / 2, 2.0]
-    weighted = ranking.position_shift(offsets, rows, scores, weights=np.array([3, 1]))
-    assert weighted.tolist() == [(3 * 3 + 2) / 4, 1.0, 2.0]
-
-
 def test_ties_share_their_positions() -> None:
-    shift = ranking.position_shift(np.array([0, 4]), np.array([0, 1, 2, 3]), np.array([1.0, 2.0, 1.0, 1.0]))
-    assert shift.tolist() == [3.0, 1.0, 3.0, 3.0]
+    worth = ranking.expected_worth(np.array([0, 4]), np.array([1.0, 2.0, 1.0, 1.0]), np.arange(1.0, 5))
+    assert worth.tolist() == [3.0, 1.0, 3.0, 3.0]
+    assert ranking.expected_worth(np.array([0]), np.array([]), np.array([])).tolist() == []
 
 
-def test_position_shift_without_lists_and_with_nan() -> None:
-    assert ranking.position_shift(np.array([0]), np.array([], dtype=np.int64), np.array([])).tolist() == []
-    with pytest.raises(DataError, match="not a number"):
-        ranking.position_shift(np.array([0, 1]), np.array([0]), np.array([np.nan]))
+def test_scores_that_are_no_number_are_refused() -> None:
+    with pytest.raises(DataError, match="1 of 2 scores are not a number, the first at row 1"):
+        ranking.check_scores(np.array([0.5, np.nan]), 2)
