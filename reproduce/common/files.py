@@ -7,9 +7,11 @@ import json
 import os
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from clickprism.evaluation.report import write_whole
+
+WHOLE: Final = {"run", "seconds", "cpu_seconds"}  # what every result has: the settings, and what it took
 
 
 class Run(Protocol):
@@ -56,16 +58,16 @@ def finished(out: Path) -> set[str]:
 
 
 def read(run: Run, out: Path) -> dict[str, Any] | None:
-    """The result of a run, if there is one; a broken file is none."""
+    """The result of a run, if there is one; a broken file is none, nor is one that lacks what every result has."""
     try:
         result = json.loads(path_of(run, out).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return result if isinstance(result, dict) else None
+    return result if isinstance(result, dict) and result.keys() >= WHOLE else None
 
 
 def done(run: Run, out: Path) -> bool:
-    """Whether a run has its file, and it can be read."""
+    """Whether a run has its file, and it is a result."""
     return path_of(run, out).exists() and read(run, out) is not None
 
 

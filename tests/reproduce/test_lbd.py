@@ -93,18 +93,24 @@ def test_every_run_stands_once_and_in_the_order_of_its_log() -> None:
 
 def test_a_result_is_made_once_and_a_broken_file_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Run] = []
+    result = {"run": {}, "seconds": 2.0, "cpu_seconds": 1.0}
 
     def make(run: Run, _: Path | None) -> dict[str, Any]:
         made.append(run)
-        return {"seconds": 2.0}
+        return result
 
     monkeypatch.setattr(runs, "make", make)
     run = Run(WORLD, {"name": "linear"}, "click")
-    assert files.perform(run, tmp_path, None) == files.perform(run, tmp_path, None) == {"seconds": 2.0}
+    assert files.perform(run, tmp_path, None) == files.perform(run, tmp_path, None) == result
     assert len(made) == 1
-    files.path_of(run, tmp_path).write_text('{"seconds": 2')
-    files.perform(run, tmp_path, None)
-    assert len(made) == 2
+    for broken in ('{"seconds": 2', "{}", "[]", '{"run": {}}', '{"run": {}, "seconds": 2.0}'):
+        files.path_of(run, tmp_path).write_text(broken)
+        assert not files.done(run, tmp_path)
+        assert pool.Clock([run], tmp_path).seconds(run) == run.guess()
+        made.clear()
+        pool.perform_all([run], out=tmp_path, folder=None, jobs=1, what="again")
+        assert made == [run]
+        assert files.done(run, tmp_path)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [f"{run.key}.json"]
 
 
@@ -114,7 +120,7 @@ def test_the_time_left_is_that_of_runs_alike(tmp_path: Path) -> None:
     other = Run(world, {"name": "linear"}, "dla")
     path = files.path_of(known, tmp_path)
     path.parent.mkdir()
-    path.write_text(json.dumps({"seconds": 10.0}))
+    path.write_text(json.dumps({"run": {}, "seconds": 10.0, "cpu_seconds": 10.0}))
     clock = pool.Clock([known], tmp_path)
     assert clock.seconds(alike) == 10.0
     assert clock.seconds(other) == other.guess() == pytest.approx(3.6)
@@ -169,6 +175,9 @@ def _made_up(gains: dict[str, float], out: Path, made: Plan) -> None:
                         **dict.fromkeys(RULES, means),
                         "queries": dict.fromkeys(RULES, queries),
                         "curve": [0.1, 0.2, 0.3, 0.3, 0.3],
+                        "run": {},
+                        "seconds": 1.0,
+                        "cpu_seconds": 1.0,
                     }
                 )
             )
@@ -349,7 +358,7 @@ def test_tuning_that_breaks_off_is_quiet_and_goes_on(
             raise failure
         made.append(run)
         drop = run.settings["drop"]
-        return {"seconds": 1.0, "likelihood": -1 - drop, "validation": {"clicks": drop}}
+        return {"run": {}, "seconds": 1.0, "cpu_seconds": 1.0, "likelihood": -1 - drop, "validation": {"clicks": drop}}
 
     monkeypatch.setattr(runs, "make", make)
     monkeypatch.setattr(entry, "plan_of", lambda _: plan)
@@ -371,7 +380,8 @@ def test_there_is_one_estimate_of_the_time(tmp_path: Path, monkeypatch: pytest.M
     """That of tuning is part of that in all, before, half-way and after; the rest is that of the other runs."""
 
     def make(run: Run, _: Path | None) -> dict[str, Any]:
-        return {"seconds": 50.0, "likelihood": -1.0, "validation": {"clicks": run.settings["drop"]}}
+        clicks = {"clicks": run.settings["drop"]}
+        return {"run": {}, "seconds": 50.0, "cpu_seconds": 50.0, "likelihood": -1.0, "validation": clicks}
 
     monkeypatch.setattr(runs, "make", make)
     plan = Plan("embedded", TINY)
