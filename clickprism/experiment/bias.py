@@ -90,6 +90,7 @@ class Ground:
         popularity: how often it clicks each.
         items: what items are.
         note: why they are not known.
+        top: see `exposure_shares`.
     """
 
     shown: Clicks
@@ -100,6 +101,7 @@ class Ground:
     popularity: Float64 | None = None
     items: str = ""
     note: str = ""
+    top: int | None = None
 
     def moved(self, scores: Float64 | Float32 | Int32) -> Moved:
         """What a ranking by these scores of the test part's documents does."""
@@ -109,7 +111,7 @@ class Ground:
         return Moved(
             position,
             by_frequency(self.shown, scores, self.tested, self.frequency, bins=BINS),
-            exposure_shares(self.every, scores, self.tested, self.popularity, groups=GROUPS, top=None),
+            exposure_shares(self.every, scores, self.tested, self.popularity, groups=GROUPS, top=self.top),
         )
 
     def bias(self, scores: Float64 | Float32) -> Bias:
@@ -161,7 +163,9 @@ def _shared(train: Lists, test: Lists) -> float:
     return float(np.isin(test.document_ids, train.document_ids).mean())
 
 
-def ground_of(dataset: Dataset, clicks: Clicks, initial: Float64, *, length: int, items: Known) -> Ground:
+def ground_of(
+    dataset: Dataset, clicks: Clicks, initial: Float64, *, length: int, items: Known, top: int | None = None
+) -> Ground:
     """What rankings of the test part are measured on.
 
     Args:
@@ -170,11 +174,11 @@ def ground_of(dataset: Dataset, clicks: Clicks, initial: Float64, *, length: int
         initial: scores of the test part's documents by the initial ranker.
         length: how many documents users are shown.
         items: see `find_items`.
+        top: how many places are exposed; None for all, each as `exposure_shares` weighs it.
     """
     test = dataset.test.lists
-    ground = Ground(
-        initial_order(test, initial, length=length), initial_order(test, initial), dataset.test.grades, note=items.note
-    )
+    shown, every = initial_order(test, initial, length=length), initial_order(test, initial)
+    ground = Ground(shown, every, dataset.test.grades, note=items.note, top=top)
     if items.trained is None or items.tested is None:
         return ground
     count = 1 + max(int(part.max(initial=-1)) for part in (items.trained, items.tested))

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from clickprism.evaluation.measures import Measure
 from clickprism.evaluation.significance import paired_t
 from clickprism.types import Float64
 from reproduce.common.results import Store, common, mark_of, mean_of, over_draws, t_interval
@@ -143,7 +142,6 @@ def table(results: Results, part: Part, name: str, epoch: Epoch) -> Iterator[Row
         for measure in measures(results.plan.data):
             found = {one: results.values(one, measure, epoch)[:draws] for one in mine}
             baselines = [one for one in mine if CANDIDATES[one.label].role == "baseline"]
-            higher = Measure.parse(measure).higher_is_better
             best = max(baselines, key=lambda one: float(found[one].mean())) if baselines else None
             for one, values in found.items():
                 row = results.row(name, one, measure, values)
@@ -152,7 +150,7 @@ def table(results: Results, part: Part, name: str, epoch: Epoch) -> Iterator[Row
                 elif best is not None and CANDIDATES[one.label].role == "ours":
                     both = (results.queries(each, measure, epoch)[:draws] for each in (one, best))
                     test = paired_t(*both)
-                    mark = mark_of(test.difference, test.p_value, higher_is_better=higher)
+                    mark = mark_of(test.difference, test.p_value)
                     row = replace(row, mark=mark, p_value=test.p_value)
                 yield row
 
@@ -169,10 +167,13 @@ def exposure(results: Results) -> Iterator[Row]:
 
 
 def _drawn(results: Results, part: Part, name: str, axis: str, measure: str) -> Iterator[Row]:
-    """Each curve, the labels' own once a log, and the distances."""
+    """Each curve, the labels' own once a log, and the distances; nothing where a log says nothing of items."""
     seen = set()
     for one in results.cases(part):
-        found = [result["moved"][axis] for result in results.results(one)]
+        moved = [result["moved"] for result in results.results(one)]
+        if not all(axis in each for each in moved):
+            continue
+        found = [each[axis] for each in moved]
         yield results.row(name, one, DISTANCE, results.store.fold_means([each["distance"] for each in found]))
         at = found[0]["at"]
         methods = {"value": one.label}

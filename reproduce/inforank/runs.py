@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import clickprism as cp
+from clickprism.evaluation.independence import ConditionalLearner, learner_independence
 from clickprism.rankers import RANKERS
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.settings import choose
 from clickprism.users.ideal import ideal_clicks
 from reproduce.common.files import key_of
 from reproduce.common.recorder import RULES, Recorder, by_query
-from reproduce.inforank.bias import dependence, moved
+from reproduce.inforank.bias import moved
 from reproduce.inforank.config import LEADING, Source, measures
 from reproduce.inforank.worlds import World, learned_from, made_world, propensities
 
 VERSION = 1  # of the results: a change of it makes every run anew
+CLUSTERED = 2  # of those with curves by item on LETOR: their items were document ids once
 POINTS = 15  # of a training curve
 PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
 PER_WEIGHT = 3e-10
@@ -51,7 +53,8 @@ class Run:
         >>> Run(world, {"name": "mlp"}, "click").key == Run(world, {"name": "mlp"}, "click").key
         True
         """
-        return key_of(asdict(self), version=VERSION)
+        clustered = self.world.usual and self.world.data in {"mq2007", "mq2008"}
+        return key_of(asdict(self), version=CLUSTERED if clustered else VERSION)
 
     @property
     def log(self) -> World:
@@ -106,8 +109,8 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
 
     def watch(epoch: int, learner: Any) -> None:
         recorder.watch(epoch, learner)
-        if hasattr(learner, "conditional"):
-            gaps.append(dependence(learner, held_out).mean)
+        if isinstance(learner, ConditionalLearner):
+            gaps.append(learner_independence(learner, held_out).mean)
 
     fitted = cp.fit(
         clicks,

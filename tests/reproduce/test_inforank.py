@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
-from clickprism.users.ideal import ideal_clicks
+from clickprism.experiment.bias import CLUSTERS, IDS
+from clickprism.types import Dataset, JudgedLists
 from clickprism.users.pbm import EYE_TRACKING
 from reproduce.common import files
 from reproduce.common.cli import How
 from reproduce.inforank import runs
 from reproduce.inforank.__main__ import main, parser, plan_of
-from reproduce.inforank.bias import dependence
+from reproduce.inforank.bias import found_items, moved
 from reproduce.inforank.config import CANDIDATES, LEADING, MAX_GRADES, RANKERS, SIZES, Size, Trained, measures
 from reproduce.inforank.expected import EXPECTED
 from reproduce.inforank.plan import PARTS, Plan, case, eta_of
@@ -59,6 +60,37 @@ def test_the_key_is_that_of_the_settings_alone() -> None:
     ]
     assert len({run.key, *[other.key for other in others]}) == len(others) + 1
     assert replace(run, world=replace(WORLD, share=0.5)).log == run.log
+
+
+def test_runs_of_letor_with_items_by_id_are_made_anew_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = [replace(WORLD, data=data, bias=bias) for data in MAX_GRADES for bias in (1.0, 2.0)]
+    now = [Run(world, MLP, "click").key for world in worlds]
+    monkeypatch.setattr(runs, "CLUSTERED", runs.VERSION)
+    before = [Run(world, MLP, "click").key for world in worlds]
+    anew = [(world.data, world.bias) for world, one, other in zip(worlds, now, before, strict=True) if one != other]
+    assert sorted(anew) == [("mq2007", 1.0), ("mq2008", 1.0)]
+
+
+def test_items_are_the_articles_of_adressa_and_clusters_elsewhere() -> None:
+    """MQ2008 has document ids, but of 4 % of its test documents alone does the training part know the id."""
+    dataset, log = made_world(WORLD, None)
+    parts = {}
+    for name in ("train", "validation", "test"):
+        judged = getattr(dataset, name)
+        ids = np.array([f"{name} {row}" for row in range(judged.lists.documents)])
+        parts[name] = JudgedLists(replace(judged.lists, document_ids=ids), judged.grades)
+    named = Dataset("named", **parts)
+    letor, news = (replace(WORLD, data=data) for data in ("mq2008", "adressa"))
+    assert found_items(letor, None, named).name == CLUSTERS
+    assert found_items(news, None, named).name == IDS
+    scores = dataset.test.lists.features[:, 0].astype(np.float64)
+    by_cluster, by_id, plain = (
+        moved(world, None, dataset=data, log=log, scores=scores)
+        for world, data in ((letor, named), (news, named), (WORLD, dataset))
+    )
+    assert by_cluster == plain
+    assert len(by_cluster["frequency"]["at"]) > 5
+    assert by_id == {"position": plain["position"]}  # the log shows none of them
 
 
 def test_what_is_the_same_run_is_shared_and_what_is_claimed_comes_first() -> None:
@@ -126,19 +158,6 @@ def test_other_rankers(ranker: dict[str, Any], method: str) -> None:
     json.dumps(result, allow_nan=False)
 
 
-def test_delta_ci_by_hand() -> None:
-    import torch
-
-    class Learner:
-        def conditional(self, documents: Any, positions: Any) -> Any:
-            from clickprism.debias.inforank import Odds
-
-            return Odds(torch.log(torch.tensor([3.0])).expand(len(documents)), 0.0 * positions, 0.0 * positions)
-
-    dataset, _ = made_world(WORLD, None)
-    assert dependence(Learner(), ideal_clicks(dataset.validation)).mean == pytest.approx(0.25)  # 3/4 - 1/2
-
-
 def test_rows_by_hand(tmp_path: Path) -> None:
     made = Plan("embedded", replace(TINY, users=("ubm",)), parts=("table 2",))
     gains = {"pal": 0.02, "inforank": 0.05, "labels": 0.2}
@@ -155,6 +174,9 @@ def test_rows_by_hand(tmp_path: Path) -> None:
                 "queries": dict.fromkeys(rules, queries),
                 "curve": [0.1, 0.2, 0.3, 0.3, 0.3],
                 "delta_ci": None if gap is None else {"clicks": gap},
+                "run": {},
+                "seconds": 1.0,
+                "cpu_seconds": 1.0,
             }
             if one.label.startswith("inforank_paper"):
                 found["delta_ci"] = {"clicks": 0.0}
