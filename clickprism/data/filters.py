@@ -94,12 +94,20 @@ def filtered(judged: JudgedLists, name: str) -> JudgedLists:
 
 def filter_dataset(dataset: Dataset, name: str) -> Dataset:
     """Every part with only the lists that a named filter keeps; an error names a part of which it keeps none."""
+    choose_parts(dataset, name)
+    return dataset.map(lambda part: filtered(part, name) if len(part) else part)
+
+
+def choose_parts(dataset: Dataset, name: str) -> dict[str, Bool]:
+    """Whether a named filter keeps each list, by part; an error names a part of which it keeps none."""
+    keep = {}
     for part in ("train", "validation", "test"):
         judged: JudgedLists = getattr(dataset, part)
         chosen = choose_lists(judged, name)
         if len(judged) and not chosen.keep.any():
             raise _nothing(name, str(chosen), f" of the {part} part of {dataset.name}")
-    return dataset.map(lambda part: filtered(part, name) if len(part) else part)
+        keep[part] = chosen.keep
+    return keep
 
 
 def _nothing(name: str, account: str, where: str) -> DataError:

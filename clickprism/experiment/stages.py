@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from clickprism.data.adressa import load_adressa
-from clickprism.data.filters import choose_lists, filter_dataset
+from clickprism.data.filters import choose_parts, filter_dataset
 from clickprism.data.impression_parts import ImpressionParts, load_impressions
 from clickprism.data.normalise import Kind, Normaliser, normalised
 from clickprism.data.recipes import RECIPES, load, load_parts
@@ -293,6 +293,10 @@ def _read(settings: DataSettings) -> _Read:
         return _Read(load_parts(train, validation, test, missing="nan", on_error=settings.on_error), kind)
     if settings.source == "impressions":
         log = load_impressions(*paths, settings=settings.impressions, on_error=settings.on_error)
+        for name, off in (("filter", "none"), ("drop_without_relevant", False)):
+            if not log.graded and getattr(settings, name) != off:
+                must = f"be {str(off).lower()} for a log without a column of relevance: it would choose lists by clicks"
+                raise SettingError(f"data.{name}", getattr(settings, name), must)
         return _named(settings, log.dataset, log.vocabulary, log)
     if settings.source == "adressa":
         events = load_adressa(settings.folder or "", settings=settings.adressa, on_error=settings.on_error)
@@ -327,13 +331,10 @@ def _kept(settings: DataSettings, dataset: Dataset) -> Dataset:
 
 def _kept_log(settings: DataSettings, log: ImpressionParts) -> ImpressionParts:
     """The lists that stay, and the clicks on them."""
-    _kept(settings, log.dataset)  # says what is wrong if nothing stays
-    keep = {}
-    for part in log.clicks:
+    keep = choose_parts(log.dataset, settings.filter)
+    for part in keep if settings.drop_without_relevant else ():
         judged: JudgedLists = getattr(log.dataset, part)
-        keep[part] = choose_lists(judged, settings.filter).keep
-        if settings.drop_without_relevant:
-            keep[part] &= np.bincount(judged.lists.list_of, weights=judged.grades, minlength=len(judged)) > 0
+        keep[part] &= np.bincount(judged.lists.list_of, weights=judged.grades, minlength=len(judged)) > 0
     return log if all(mask.all() for mask in keep.values()) else log.take(keep)
 
 

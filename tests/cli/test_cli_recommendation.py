@@ -124,7 +124,19 @@ def test_a_part_without_clicks(log: Path, tmp_path: Path) -> None:
 
 
 def test_a_filter_by_name(log: Path, tmp_path: Path) -> None:
-    data = ["--set", "data.source=impressions", "--set", f"data.train={log}", "--set", "data.filter=inforank"]
+    """Lists without a relevant document: only grades say which they are, clicks would choose the lists clicked on."""
+    for name, value, off in (("drop_without_relevant", "true", "false"), ("filter", "inforank", "none")):
+        words = ["--set", f"data.{name}={value}"]
+        problem = f"data.{name} must be {off} for a log without a column of relevance"
+        assert problem in run("data", "impressions", log, *words, code=2).output
+    header, *rows = log.read_text().splitlines()
+    graded = [f"{row},{int(row.split(',')[2] == 'i1')}" for row in rows]
+    log.write_text("\n".join([f"{header},relevance", *graded]))
+    relevant = [{row.split(",")[0] for row in graded[at : at + 60] if row.endswith(",1")} for at in (480, 540)]
+    for more in (words, ["--set", "data.drop_without_relevant=true"]):
+        found = read("data", "impressions", log, *more)["parts"]
+        assert [found[part]["requests"] for part in ("validation", "test")] == list(map(len, relevant))
+    data = ["--set", "data.source=impressions", "--set", f"data.train={log}", *words]
     run("train", *data, "--set", "evaluation.validation=clicks", "--method", "click", *QUICK, "--out", tmp_path / "run")
     (tmp_path / "letor.txt").write_text("1 qid:a 1:2\n0 qid:b 1:2\n")
     facts = read("data", "info", tmp_path / "letor.txt", "--filter", "inforank")["files"][0]
