@@ -32,6 +32,7 @@ from clickprism.experiment.chains import (
     warm_settings,
     write_chain,
 )
+from clickprism.experiment.codes import warn_of_codes
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.pool import side_by_side
 from clickprism.experiment.settings import DataSettings, EvaluationSettings, ExperimentSettings, FeedbackSettings
@@ -239,6 +240,8 @@ class _Loop:
     def __post_init__(self) -> None:
         self.world = _World(self.settings, self.seed)
         self.settings = told_names(self.settings, self.world.data.vocabulary)
+        if self.seed == self.settings.seeds[0]:
+            warn_of_codes(self.settings, self.world.data.vocabulary)
         self.clicks, self.exposure = np.zeros(self.world.count), np.zeros(self.world.count)
         initial = self.settings.simulation.initial.fit(self.world.dataset.train, seed=self.seed)
         self.scores = {part: initial(getattr(self.world.dataset, part).lists.features) for part in PARTS}

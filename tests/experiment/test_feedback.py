@@ -229,6 +229,14 @@ def test_rankers_are_told_which_features_are_codes_of_names(tmp_path: Path, monk
     assert place < 2
 
 
+def test_a_ranker_that_takes_codes_for_numbers_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    feedback_loop(replace(impressions(tmp_path / "log.csv", graded=True), ranker={"name": "linear"}))
+    assert [record.getMessage() for record in caplog.records if "codes" in record.getMessage()] == [
+        "linear takes the codes of names (topic) for numbers, which mean nothing: --set data.names=indicators makes a "
+        "feature of each name, and --ranker attention embeds them"
+    ]
+
+
 def test_clicks_can_validate_and_items_can_be_clusters() -> None:
     settings = tiny(rounds=1, warm=0)
     made = replace(settings.data.synthetic, items=0)
