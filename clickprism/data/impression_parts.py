@@ -49,7 +49,7 @@ class ImpressionParts:
         found = []
         for name, place in self.vocabulary.places.items() if len(lists) >= least else ():
             codes = lists.features[:, place].astype(np.int64)
-            counts = np.bincount(np.unique(np.stack([codes, lists.list_of]), axis=1)[0])
+            counts = np.bincount(np.unique(codes * len(lists) + lists.list_of) // len(lists))
             if np.mean(counts[codes] == 1) > MOST_ONCE:
                 found.append(name)
         return found

@@ -78,7 +78,7 @@ def exposure_bars(
         away: by method, its distance from the labels, where the shares are means over runs; else that of the shares.
         looks: by method; see `plots.looks_of`.
     """
-    figure, axes = new_figure(height=3.8)
+    figure, axes = new_figure(height=3.8 + 0.09 * (len(shares) + 2))
     drawn, far = looks or looks_of(shares), _away(shares, labels) if away is None else away
     places = np.arange(len(labels.value), dtype=np.float64)
     axes.bar(places, labels.value, width=0.86, color=GRID, alpha=0.35, label=OWN, zorder=1)
@@ -104,7 +104,8 @@ def exposure_bars(
     axes.set_ylabel("share of exposure")
     axes.set_ylim(bottom=0)
     axes.grid(visible=False, axis="x")
-    add_legend(axes)
+    below = (0.5, -0.17)  # marks may stand anywhere above
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper center", bbox_to_anchor=below, ncols=2)
     return figure
 
 

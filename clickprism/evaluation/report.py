@@ -9,12 +9,13 @@ from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison
 from clickprism.evaluation.tables import Table, as_html
 
+Part: TypeAlias = Table | str | Mapping[str, str]
 PACKAGES = ("clickprism", "numpy", "scipy", "scikit-learn", "numba", "torch", "lightgbm", "matplotlib")
 
 
@@ -26,7 +27,7 @@ def write_report(
     comparison: Comparison,
     figures: Mapping[str, str],
     settings: Mapping[str, Any],
-    more: Mapping[str, Sequence[Table | str]] = MappingProxyType({}),
+    more: Mapping[str, Sequence[Part]] = MappingProxyType({}),
     notes: Sequence[str] = (),
     next_commands: Sequence[str] = (),
 ) -> Path:
@@ -41,7 +42,7 @@ def write_report(
         comparison: the numbers.
         figures: SVG elements from `plots.svg`, by caption.
         settings: everything needed to run it again; may be nested.
-        more: further tables and paragraphs, by the heading they stand under.
+        more: further tables, paragraphs and figures (by caption), by the heading they stand under.
         notes: what else the reader should know.
         next_commands: commands to try next.
 
@@ -80,18 +81,20 @@ def render_report(
     comparison: Comparison,
     figures: Mapping[str, str],
     settings: Mapping[str, Any],
-    more: Mapping[str, Sequence[Table | str]] = MappingProxyType({}),
+    more: Mapping[str, Sequence[Part]] = MappingProxyType({}),
     notes: Sequence[str] = (),
     next_commands: Sequence[str] = (),
 ) -> str:
     """The page that `write_report` writes."""
     from jinja2 import Environment, StrictUndefined
 
-    for caption, figure in figures.items():
-        if not figure.startswith("<svg"):
-            raise DataError(
-                f"the figure {caption!r} is not an SVG element", remedy="Make it with clickprism's plots.svg"
-            )
+    parts = [part for several in more.values() for part in several]
+    for drawn in (figures, *(part for part in parts if isinstance(part, Mapping))):
+        for caption, figure in drawn.items():
+            if not figure.startswith("<svg"):
+                raise DataError(
+                    f"the figure {caption!r} is not an SVG element", remedy="Make it with clickprism's plots.svg"
+                )
     source = resources.files("clickprism.evaluation").joinpath("templates/report.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(source).render(
@@ -107,7 +110,10 @@ def render_report(
     )
 
 
-def _html(part: Table | str) -> str:
+def _html(part: Part) -> str:
+    if isinstance(part, Mapping):
+        captions = (f"<figcaption>{escape(caption)}</figcaption>\n{figure}" for caption, figure in part.items())
+        return '<div class="figures">\n' + "".join(f"<figure>\n{each}</figure>\n" for each in captions) + "</div>"
     return f'<p class="quiet">{escape(part)}</p>' if isinstance(part, str) else part.html()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 
 from clickprism.evaluation.independence import Independence
+from clickprism.evaluation.report import Part
 from clickprism.evaluation.tables import Table
 from clickprism.experiment.bias import Bias, Moved, independence_text, mean_independence, mean_moved
 
@@ -25,6 +26,12 @@ FAIR: Final = (
     "The labels' own curve is no fair goal for a ranker that knows relevance only in part: labels hold what no feature "
     "tells, so the same ranker trained on labels (the method labels) is the better one to be near to."
 )
+READ: Final = (
+    "How to read them: a line as flat as the thick one (labels' own) keeps no more of the old order, or of what was "
+    "frequent, than relevance explains. A steeper one remembers it: that is bias."
+)
+READ_BARS: Final = " A mark of exposure at the top of its bar gives the group what the labels would."
+UNTAUGHT: Final = "Add labels to --methods to see how far from that one each is."
 OPINION: Final = (
     "Delta-CI is how far a model's relevance depends on whether a document is seen. It describes the model, not the "
     "data, and a small one alone does not make a good ranking (docs/independence.md)."
@@ -105,9 +112,10 @@ class BiasResults:
             "delta_ci": {label: found.plain() for label, found in self.delta_ci.items()},
         }
 
-    def section(self) -> list[Table | str]:
-        """What the report says below the figures."""
-        parts: list[Table | str] = [self._distances(), FAIR]
+    def section(self, figures: Mapping[str, str]) -> list[Part]:
+        """What the report says: the figures (SVG by caption), how to read them, and the numbers."""
+        read = READ + READ_BARS * ("exposure" in self.own.parts)
+        parts: list[Part] = [figures, read, self._distances(), FAIR if self.taught else f"{FAIR} {UNTAUGHT}"]
         if self._first.note:
             parts.append(self._first.note)
         if self.delta_ci:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -141,8 +141,8 @@ def write_results(
         "results.json": json_text(results.as_dict()) + "\n",
         SETTINGS: to_toml(values),
     }
-    drawn = figures(results)
-    forms |= {f"{name}.svg": picture for name, (_, picture) in drawn.items()}
+    drawn, biased = figures(results), bias_figures(results)
+    forms |= {f"{name}.svg": picture for name, (_, picture) in {**drawn, **biased}.items()}
     for name, text in forms.items():
         (out / name).write_text(text, encoding="utf-8")
     return write_report(
@@ -152,7 +152,8 @@ def write_results(
         comparison=results.comparison,
         figures=dict(drawn.values()),
         settings=values,
-        more={HEADING: results.bias.section()} | ({BENT: bend_tables(results.bends)} if results.bends else {}),
+        more={HEADING: results.bias.section(dict(biased.values()))}
+        | ({BENT: bend_tables(results.bends)} if results.bends else {}),
         notes=[*(_note(results, label) for label in results.settings.methods), *_doubts(results)],
         next_commands=next_commands,
     )
@@ -219,14 +220,15 @@ def _sessions(settings: ExperimentSettings) -> str:
 
 
 def figures(results: Results) -> dict[str, tuple[str, str]]:
-    """Caption and SVG of each figure that the runs have data for, by file name."""
-    looks = plots.looks_of([*results.settings.methods, INITIAL])
+    """Caption and SVG of each figure that the runs have data for, by file name, but for those of bias."""
+    looks = _looks(results)
     drawn: dict[str, tuple[str, Figure]] = {}
     learned = {label: several for label, several in results.observation.items() if not _is(several, results.truth)}
     if learned:
         curves = {label: _mean(several) for label, several in learned.items()}
         bands = {label: _range(several) for label, several in learned.items() if len(several) > 1}
-        caption = "Observation by position, true and estimated" + ("; bands over seeds" if bands else "")
+        caption = f"Observation by position, true and estimated{_epochs(results, learned)}"
+        caption += "; bands over seeds" if bands else ""
         figure = plots.observation_curve(results.truth, curves, intervals=bands, looks=looks)
         drawn["observation"] = caption, figure
     if results.bends:
@@ -246,12 +248,33 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
             f"{validation} over training on the validation part, seed {first}; a dot at the best",
             figure,
         )
-    drawn |= results.bias.figures(looks)
     drawn["methods"] = (
         f"Methods with {results.comparison.confidence:.0%} intervals",
         plots.method_dots(results.comparison, looks=looks),
     )
+    return _pictures(drawn)
+
+
+def bias_figures(results: Results) -> dict[str, tuple[str, str]]:
+    """Caption and SVG of each figure of bias, by file name."""
+    return _pictures(results.bias.figures(_looks(results)))
+
+
+def _looks(results: Results) -> dict[str, plots.Look]:
+    return plots.looks_of([*results.settings.methods, INITIAL])
+
+
+def _pictures(drawn: Mapping[str, tuple[str, Figure]]) -> dict[str, tuple[str, str]]:
     return {name: (caption, plots.svg(figure, title=caption)) for name, (caption, figure) in drawn.items()}
+
+
+def _epochs(results: Results, labels: Iterable[str]) -> str:
+    """Which epoch the observation of each method is of, one a seed; trees take theirs from another network."""
+    if results.settings.ranker["name"] == "lambdamart":
+        return ""
+    taken = {label: ", ".join(str(run.best) for run in results.of(label)) for label in labels}
+    epochs = "; ".join(f"{label} {best}" for label, best in taken.items())
+    return f", at the best epoch of at most {results.settings.fit.epochs} ({epochs})"
 
 
 def _lists(validated: Mapping[str, tuple[Float64, Float64]]) -> dict[str, tuple[list[float], list[float]]]:

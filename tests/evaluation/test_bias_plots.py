@@ -59,6 +59,15 @@ def test_the_legend_names_the_nearest_first_and_its_distance() -> None:
     assert legend(made["exposure"])[-2:] == ["dla: 40.0% from labels' own", "labels' own"]
 
 
+def test_the_legend_of_exposure_is_below_the_marks() -> None:
+    figure = figures()["exposure"]
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    shown = axes.get_legend()
+    assert shown is not None
+    assert 0 <= shown.get_window_extent().y0 < shown.get_window_extent().y1 < axes.get_window_extent().y0
+
+
 def test_the_top_is_up_and_wide_frequencies_are_on_a_log_scale() -> None:
     made = figures()
     low, high = made["position"].axes[0].get_ylim()

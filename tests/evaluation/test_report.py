@@ -36,7 +36,12 @@ def page(**more: object) -> str:
         "comparison": comparison(),
         "figures": {"Training <1>": figure},
         "settings": {"fit": {"epochs": 3, "name": "<i>"}, "seed": None},
-        "more": {"More & more": [Table("A <caption>", ["name", "<value>"], [["<row>", "1 < 2"]])]},
+        "more": {
+            "More & more": [
+                {"Below <2>": "<svg></svg>"},
+                Table("A <caption>", ["name", "<value>"], [["<row>", "1 < 2"]]),
+            ]
+        },
         "notes": ["a note"],
         "next_commands": ["clickprism demo --out 'x' && echo <done>"],
     }
@@ -82,6 +87,7 @@ def test_everything_from_outside_is_escaped() -> None:
     assert "&amp;&amp; echo &lt;done&gt;" in text
     assert "Training &lt;1&gt;" in text
     assert "More &amp; more</h2>" in text
+    assert "<figcaption>Below &lt;2&gt;</figcaption>" in text
     assert '<th scope="row">&lt;row&gt;</th><td>1 &lt; 2</td>' in text
     assert "A &lt;caption&gt;</caption>" in text
 
@@ -115,6 +121,8 @@ def test_what_is_not_given_is_not_there() -> None:
 def test_a_figure_must_be_svg() -> None:
     with pytest.raises(DataError, match="not an SVG"):
         page(figures={"x": "<p>no</p>"})
+    with pytest.raises(DataError, match="'y' is not an SVG"):
+        page(more={"More": [{"y": "<p>no</p>"}]})
 
 
 def test_writing_makes_the_folder_and_leaves_only_the_report(tmp_path: Path) -> None:

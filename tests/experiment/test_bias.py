@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,17 +147,22 @@ def test_distances_are_means_over_seeds_not_of_means() -> None:
     results = BiasResults(biases, {}, "best")
     assert results.from_own["click"] == pytest.approx({"position": 0.5, "exposure": 0.2})
     assert results.from_taught == {"click": pytest.approx({"position": 0.5, "exposure": 0.2})}
-    table, fair = results.section()
+    figures, read, table, fair = results.section({"caption": "<svg>"})
+    assert figures == {"caption": "<svg>"}
+    assert "as flat as the thick one" in str(read)
     assert isinstance(table, Table)
     header = ["position, own", "position, best", "exposure, own", "exposure, best"]
     assert table.header == ["method", *header]
     assert table.rows == [["click", "0.500", "0.500", "20.00%", "20.00%"], ["best", "0.500", "", "0.00%", ""]]
     assert isinstance(fair, str)
     assert "no fair goal" in fair
+    assert "--methods" not in fair
     alone = BiasResults(biases, {})
     assert alone.from_taught == {}
-    assert isinstance(alone.section()[0], Table)
-    assert alone.section()[0][1] == ["method", "position, own", "exposure, own"]
+    _, _, table, fair = alone.section({})
+    assert "Add labels to --methods" in str(fair)
+    assert isinstance(table, Table)
+    assert table.header == ["method", "position, own", "exposure, own"]
 
 
 def test_only_some_learners_say_delta_ci() -> None:
@@ -218,6 +224,9 @@ def test_compare_shows_bias(tmp_path: Path) -> None:
     assert f"{bias['distance_from_labels_method']['click']['position']:.3f}</td>" in page
     assert f"click: {bias['distance_from_labels_own']['click']['position']:.2f} from labels" in page
     assert "no fair goal for a ranker" in page
+    assert page.index(">Bias</h2>") < page.index("<figcaption>Position bias") < page.index("no fair goal for a ranker")
+    epochs = ", ".join(str(details["inforank", seed]["best"]) for seed in (0, 1))
+    assert re.search(rf"true and estimated, at the best epoch of at most \d+ \(inforank {epochs}\)", page)
     assert f"{np.mean(gaps):.4f}</td>" in page
 
 
