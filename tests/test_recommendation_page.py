@@ -1,0 +1,45 @@
+"""What docs/recommendation.md says runs as it stands, from a log to the scores of a new request."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from clickprism.cli.app import app
+
+PAGE = (Path(__file__).parents[1] / "docs" / "recommendation.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_from_a_log_to_the_scores_of_a_new_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made, _, scored = blocks("python")
+    (commands,) = blocks("bash")
+    exec(made, {})  # noqa: S102 - the page's own code
+    for line in commands.splitlines():
+        words = shlex.split(line)[1:]
+        words += ["--epochs", "3", "--set", "fit.threads=1"] if words[0] == "train" else []
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        if words[0] == "data":
+            following = "Next: clickprism train --config data/shop/settings.toml --method dla --ranker attention"
+            assert following in " ".join(result.stderr.split())
+    exec(scored, {})  # noqa: S102
+    assert set(re.findall(r"i\d", capsys.readouterr().out)) == {"i3", "i4", "i9"}
+    indicators = scored.replace(
+        "= vocabulary.encode(columns)  #", "= vocabulary.indicators(vocabulary.encode(columns))  #"
+    )
+    assert indicators != scored
+    words = ["train", "--config", "data/shop/settings.toml", "--set", "data.names=indicators", "--epochs", "2"]
+    result = CliRunner().invoke(app, [*words, "--set", "fit.threads=1", "--out", "runs/dla"])
+    assert result.exit_code == 0, result.output
+    exec(indicators, {})  # noqa: S102
