@@ -134,6 +134,7 @@ def _facts(log: ImpressionParts) -> dict[str, Any]:
                 "rows": account.rows,
                 "duplicates": account.duplicates,
                 "gaps": account.gaps,
+                "unknown": dict(account.unknown),
                 "quarantined": len(account.quarantined),
             }
             for account in log.accounts
@@ -151,12 +152,14 @@ def _text(found: dict[str, Any]) -> str:
     tables = []
     for file in found["files"]:
         roles = ", ".join(role if role == name else f"{role} ({name})" for role, name in file["columns"].items())
+        unknown = ", ".join(f"{count:,} ({name})" for name, count in file["unknown"].items() if count)
         rows = [
             ["rows", f"{file['rows']:,}"],
             ["columns", roles],
             ["rows said twice, counted once", f"{file['duplicates']:,}"],
             ["requests that skip a position", f"{file['gaps']:,}"],
             ["rows left out", f"{file['quarantined']:,}"],
+            ["documents with an unknown name", unknown or "0"],
         ]
         tables.append(columns([file["file"], ""], rows))
     header = ["part", "lists", "documents", "requests", "clicks", "seen", "positions"]

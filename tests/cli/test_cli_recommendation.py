@@ -171,6 +171,16 @@ def test_errors_of_a_log_show_the_setting_that_mends_it(log: Path) -> None:
     run("data", "impressions", log, "--set", "data.impressions.first_position=0")
 
 
+def test_names_that_only_held_out_requests_have_are_counted(log: Path) -> None:
+    head, tail = log.read_text().split("r110,", 1)
+    log.write_text(f"{head}r110,{tail.replace(',war,', ',opera,')}")
+    operas = log.read_text().count(",opera,")
+    assert read("data", "impressions", log)["files"][0]["unknown"] == {"topic": operas}
+    assert f"documents with an unknown name {operas} (topic)" in " ".join(
+        run("data", "impressions", log).stdout.split()
+    )
+
+
 def test_adressa(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     events = [
