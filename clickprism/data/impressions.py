@@ -124,10 +124,11 @@ def read_impressions(
     roles = roles_of(table, settings)
     entries = entries_of(table, roles, settings)
     broken = sorted([*table.broken, *problems(table, entries)], key=lambda each: each.line)
+    rows = np.flatnonzero(sound_rows(entries, broken))
     if broken and on_error == "raise":
         remedy = 'Repair it, or leave such requests out: --on-error quarantine, in Python on_error="quarantine"'
+        remedy = remedy if len(rows) else "No request of the log is sound"
         raise DataError(broken[0].reason, file=table.file, line=broken[0].line, remedy=remedy)
-    rows = np.flatnonzero(sound_rows(entries, broken))
     if not len(rows):
         reason = f"has no sound row; the first: {broken[0].reason}"
         remedy = f"Its columns are {', '.join(table.header)}"

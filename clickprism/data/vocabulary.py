@@ -180,6 +180,15 @@ class Vocabulary:
         sizes = [(1, False) if values is None else (len(values), True) for values in self.columns.values()]
         return tuple(np.flatnonzero([named for size, named in sizes for _ in range(size)]).tolist())
 
+    @property
+    def indicator_names(self) -> tuple[str, ...]:
+        """What each column of `indicators` is: a column of numbers, or "topic=war"."""
+        several = [
+            [name] if values is None else [f"{name}={value}" for value in values]
+            for name, values in self.columns.items()
+        ]
+        return tuple(each for names in several for each in names)
+
     def unknown(self, matrix: Float32) -> dict[str, int]:
         """In how many rows of a matrix the name is not known, by column of names."""
         return {name: int((matrix[:, place] == UNKNOWN).sum()) for name, place in self.places.items()}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOCUMENTS: Final = 10_000
+LONGEST: Final = 24  # characters of a name along an axis
 NAMED: Final = 50  # features; of more, so many at most are named along an axis
 
 
@@ -71,7 +72,7 @@ def attention_heat_map(attention: Float64, *, names: Sequence[str] | None = None
         times, cmap="RdBu_r", norm=TwoSlopeNorm(1.0, vmin=0.0, vmax=most), interpolation="nearest", aspect="equal"
     )
     places = list(range(0, count, -(-count // NAMED)))
-    labels = [names[place] if names is not None else str(place + 1) for place in places]
+    labels = [shorten(names[place]) if names is not None else str(place + 1) for place in places]
     size = 6 if len(places) > 25 else 8
     axes.set_xticks(places, labels, rotation=90, fontsize=size)
     axes.set_yticks(places, labels, fontsize=size)
@@ -80,6 +81,15 @@ def attention_heat_map(attention: Float64, *, names: Sequence[str] | None = None
     bar = figure.colorbar(image, ax=axes, shrink=0.85, extend="max" if times.max() > most else "neither")
     bar.set_label("attention, times that of even attention")
     return figure
+
+
+def shorten(name: str) -> str:
+    """A name as an axis shows it: not too long, and a dollar is no formula.
+
+    >>> shorten("section=" + "x" * 40)
+    'section=xxxxxxxxxxxxxxx…'
+    """
+    return (name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…").replace("$", r"\$")
 
 
 @styled

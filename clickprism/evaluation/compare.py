@@ -73,6 +73,7 @@ class Comparison:
         test: which paired test.
         resamples: of the bootstrap.
         seed: of the bootstrap and of the randomisation test.
+        remark: what else one must know of the numbers, a sentence without its full stop; empty for nothing.
     """
 
     rows: tuple[Row, ...]
@@ -88,6 +89,7 @@ class Comparison:
     test: Test
     resamples: int
     seed: int
+    remark: str = ""
 
     def __str__(self) -> str:
         """The table as plain text."""
@@ -136,6 +138,8 @@ class Comparison:
         if self.reference:
             told = "told the grades or the true observation"
             notes.append(f"Shown for reference, out of competition ({told}): {', '.join(self.reference)}.")
+        if self.remark:
+            notes.append(f"{self.remark}.")
         return tuple(notes)
 
 
@@ -151,6 +155,7 @@ def compare(
     seed: int = 0,
     data: str = "not stated",
     seeds: Sequence[int] = (),
+    remark: str = "",
 ) -> Comparison:
     """Compare methods on the same queries.
 
@@ -169,6 +174,7 @@ def compare(
         seed: of bootstrap and randomisation.
         data: the name of the data, for the reader.
         seeds: the seeds of the runs, for the reader.
+        remark: what else the reader must know of the numbers.
     """
     runs = {
         name: [several] if isinstance(several, Evaluation) else list(several) for name, several in evaluations.items()
@@ -208,6 +214,7 @@ def compare(
         test=test,
         resamples=resamples,
         seed=seed,
+        remark=remark,
     )
 
 

@@ -166,6 +166,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
         "correction": "holm",
         "unit": "query",
         "seed": comparison.seed,
+        "note": comparison.remark or None,
         "others": others,
     }
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from clickprism.errors import DataError, SettingError
 from clickprism.experiment.settings import ExperimentSettings
-from clickprism.experiment.stages import Part, load_raw
+from clickprism.experiment.stages import Part, load_named
 from clickprism.model import Model
 from clickprism.types import JudgedLists
 
@@ -26,8 +26,9 @@ def draw_attention(settings: ExperimentSettings, model: Path, file: Path, *, par
     """Write the heat map of what a saved model of the attention ranker looks at, on the data of the settings."""
     from clickprism.evaluation.attention import attention_heat_map, model_attention, save_picture
 
-    judged: JudgedLists = getattr(load_raw(settings.data), part)
-    figure = attention_heat_map(model_attention(Model.load(model), judged.lists))
+    dataset, names = load_named(settings.data)
+    judged: JudgedLists = getattr(dataset, part)
+    figure = attention_heat_map(model_attention(Model.load(model), judged.lists), names=names)
     try:
         save_picture(figure, file)
     except OSError as error:

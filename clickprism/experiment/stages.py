@@ -11,7 +11,7 @@ import numpy as np
 
 from clickprism.data.adressa import load_adressa
 from clickprism.data.filters import choose_parts, filter_dataset
-from clickprism.data.impression_parts import ImpressionParts, load_impressions
+from clickprism.data.impression_parts import UNGRADED, ImpressionParts, load_impressions
 from clickprism.data.normalise import Kind, Normaliser, normalised
 from clickprism.data.recipes import RECIPES, load, load_parts
 from clickprism.data.synthetic import synthetic
@@ -84,7 +84,13 @@ def load_data(settings: DataSettings) -> Data:
 
 def load_raw(settings: DataSettings) -> Dataset:
     """Load or generate the judged lists with the features as they are: what a model that normalises takes."""
-    return _kept(settings, _read(settings).dataset)
+    return load_named(settings)[0]
+
+
+def load_named(settings: DataSettings) -> tuple[Dataset, tuple[str, ...] | None]:
+    """The same, and what the features are called; None where they have numbers only."""
+    read = _read(settings)
+    return _kept(settings, read.dataset), read.names
 
 
 def graded(data: Data) -> Dataset:
@@ -243,7 +249,8 @@ def evaluate_models(
 
     With several models, the others are compared with the first; `seeds` are those of the models, for the reader.
     """
-    judged: JudgedLists = getattr(load_raw(settings.data), part)
+    read = _read(settings.data)
+    judged: JudgedLists = getattr(_kept(settings.data, read.dataset), part)
     measures, empty = settings.evaluation.measures, settings.evaluation.empty
     evaluations = {
         label: evaluate(judged, Model.load(folder).score(judged.lists), measures, empty=empty)
@@ -251,7 +258,8 @@ def evaluate_models(
     }
     baseline = next(iter(models)) if len(models) > 1 else None
     name = f"{data_name(settings.data)}, {part} part"
-    return compare(evaluations, baseline=baseline, confidence=confidence, data=name, seeds=seeds)
+    remark = UNGRADED if read.log is not None and not read.log.graded else ""
+    return compare(evaluations, baseline=baseline, confidence=confidence, data=name, seeds=seeds, remark=remark)
 
 
 def data_name(settings: DataSettings) -> str:
@@ -274,13 +282,14 @@ def data_name(settings: DataSettings) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """The data as it is, what is to be done to its features and to which not, what they are, and clicks of a log."""
+    """The data as it is, what to do to its features and to which not, what they are and are called, clicks of a log."""
 
     dataset: Dataset
     kind: Kind
     keep: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
     log: ImpressionParts | None = None
+    names: tuple[str, ...] | None = None
 
 
 def _read(settings: DataSettings) -> _Read:
@@ -311,9 +320,9 @@ def _named(settings: DataSettings, dataset: Dataset, vocabulary: Vocabulary, log
     """Data with names among its features, as codes or as indicators."""
     kind: Kind = "standard" if settings.normalise == "recipe" else settings.normalise
     if settings.names == "codes":
-        return _Read(dataset, kind, vocabulary.categorical, vocabulary, log)
+        return _Read(dataset, kind, vocabulary.categorical, vocabulary, log, tuple(vocabulary.columns))
     dataset = dataset.map(lambda part: part.with_features(vocabulary.indicators(part.lists.features)))
-    return _Read(dataset, kind, vocabulary.indicator_places, None, log)
+    return _Read(dataset, kind, vocabulary.indicator_places, None, log, vocabulary.indicator_names)
 
 
 def told_names(settings: ExperimentSettings, vocabulary: Vocabulary | None) -> ExperimentSettings:

@@ -77,6 +77,23 @@ def test_names_reach_the_ranker_as_codes_or_indicators(log: Path, tmp_path: Path
     run("simulate", *data, "--out", tmp_path / "no.npz", code=2)
 
 
+def test_measures_by_clicks_and_pictures_by_name(log: Path, tmp_path: Path) -> None:
+    log.write_text(log.read_text().replace("topic,age", "topic,$age$"))
+    for names, shown in (("codes", ["topic", "$age$"]), ("indicators", ["topic=film", "topic=war", "$age$"])):
+        out, picture = tmp_path / names, tmp_path / f"{names}.svg"
+        data = ["--set", "data.source=impressions", "--set", f"data.train={log}", "--set", f"data.names={names}"]
+        words = ["train", *data, "--set", "evaluation.validation=clicks", "--method", "click", "--ranker", "attention"]
+        run(*words, *QUICK, "--out", out)
+        note = "The log has no grades: measures take clicks for grades, which are biased as clicks are"
+        assert f"{note}." in run("evaluate", out, "--attention", picture).stdout.splitlines()
+        assert read("evaluate", out)["note"] == note
+        assert all(f">{name}</text>" in picture.read_text() for name in shown)
+    graded = ["request,item,position,clicked,relevance,age", *(f"r{n},i,1,1,{n % 2},3" for n in range(10))]
+    log.write_text("\n".join(graded))
+    run(*words[:3], "--set", f"data.train={log}", *words[5:], *QUICK, "--out", tmp_path / "graded")
+    assert read("evaluate", tmp_path / "graded", "--set", "evaluation.empty=zero")["note"] is None
+
+
 def test_what_to_do_next_and_what_to_mind(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -167,7 +184,7 @@ def test_errors_of_a_log_show_the_setting_that_mends_it(log: Path) -> None:
     first, *rows = (row.split(",") for row in good.splitlines())
     log.write_text("\n".join(map(",".join, [first, *([*row[:3], str(int(row[3]) - 1), *row[4:]] for row in rows)])))
     said = " ".join(run("data", "impressions", log, code=3).output.split())
-    assert "from 1 (from 0 with --set data.impressions.first_position=0), got 0" in said
+    assert "from 1 (from 0 with --set data.impressions.first_position=0), got 0. No request of the log is sound" in said
     run("data", "impressions", log, "--set", "data.impressions.first_position=0")
 
 
