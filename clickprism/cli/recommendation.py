@@ -88,7 +88,8 @@ def impressions(
     if out is not None:
         _write(out, settings, log)
         ranker = ["--ranker", "attention"] if codes and log.vocabulary.categorical else []
-        words = ["--config", out / "settings.toml", "--method", "dla", *ranker, "--out", "runs/dla"]
+        last = [] if log.clicks["validation"].clicks.any() else ["--set", "evaluation.validation=none"]
+        words = ["--config", out / "settings.toml", "--method", "dla", *ranker, *last, "--out", "runs/dla"]
         output.note(f"Written to {out}. Next: {command_line('train', *words)}")
 
 

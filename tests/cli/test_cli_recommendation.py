@@ -126,6 +126,7 @@ def test_a_part_without_clicks(log: Path, tmp_path: Path) -> None:
     log.write_text("\n".join(map(",".join, rows)))
     said = run("data", "impressions", log, "--out", tmp_path / "shop").stderr
     assert "The validation part has no click, so there is nothing to choose an epoch by" in said
+    assert "--ranker attention --set evaluation.validation=none --out runs/dla" in said
     words = [
         "train",
         "--config",
