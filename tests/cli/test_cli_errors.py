@@ -109,8 +109,12 @@ def test_what_is_missing_is_named(packages: str, words: list[str], extra: str, t
 
 
 def interrupted(*words: str, sign: Path) -> tuple[int, str]:
-    """Start a command, wait for a file to appear, press Ctrl-C; its exit code and standard error."""
-    command = [sys.executable, "-c", MAIN, *words]
+    """Start a command, wait for a file to appear, press Ctrl-C; its exit code and standard error.
+
+    A test run in the background of a shell would hand down that interrupts are ignored.
+    """
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heard}; {MAIN}", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         limit = time.monotonic() + 90
         while not sign.exists() and process.poll() is None and time.monotonic() < limit:
