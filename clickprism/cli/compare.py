@@ -21,6 +21,7 @@ from clickprism.cli.options import (
     Sessions,
     Set,
     User,
+    names_from,
     seeds_from,
     settings_of,
 )
@@ -98,7 +99,7 @@ def command(
         config,
         sets,
         seeds=seeds_from(seeds, seed),
-        methods=None if methods is None else [name.strip() for name in methods.split(",")],
+        methods=names_from(methods),
         user__name=user,
         sessions=sessions,
         ranker__name=ranker,

@@ -20,6 +20,7 @@ from clickprism.cli.options import (
     Sessions,
     Set,
     User,
+    names_from,
     seeds_from,
     settings_of,
 )
@@ -88,7 +89,7 @@ def command(
         sets,
         base=feedback_settings(),
         seeds=seeds_from(seeds, seed),
-        methods=None if methods is None else [name.strip() for name in methods.split(",")],
+        methods=names_from(methods),
         feedback__rounds=rounds,
         user__name=user,
         sessions=sessions,

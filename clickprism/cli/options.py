@@ -91,6 +91,15 @@ def settings_of(
     return read_settings(config, assignments or (), base=base, flags=named | {"seeds": seeds}, methods=methods)
 
 
+def names_from(text: str | None) -> list[str] | None:
+    """The names that an option parts by commas; None if it is not given.
+
+    >>> names_from("click, dla")
+    ['click', 'dla']
+    """
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
 def seeds_from(count: str | None, first: int | None) -> list[int] | None:
     """The seeds that `--seeds` and `--seed` ask for; None if neither is given.
 
