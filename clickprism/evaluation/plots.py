@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_INSIDE = 7  # names of a legend
 INK = "#24292f"
 INK_ON_DARK = "#e6edf3"
 GRID = "#8c959f"
@@ -299,8 +300,10 @@ def _line(axes: Axes, curve: Float64, look: Look, name: str) -> None:
 
 
 def add_legend(axes: Axes) -> None:
-    """A legend without a frame."""
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    """A legend without a frame; one of many names stands beside the axes, where it covers nothing."""
+    legend = axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    if len(legend.get_texts()) > MOST_INSIDE:
+        axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def position_axis(axes: Axes, deepest: int, label: str) -> None:

@@ -82,3 +82,15 @@ def test_a_method_may_be_missing_but_not_all() -> None:
     assert drawn == {"inforank": 1, "eta 0": 2}
     with pytest.raises(DataError, match="no Delta-CI"):
         independence_dots({"pbm": {}})
+
+
+def test_a_legend_of_many_names_covers_no_curve() -> None:
+    at = np.arange(1.0, 5.0)
+    flat = Curve("position", at, at, np.ones(4))
+    for count, outside in ((3, False), (9, True)):
+        figure = moved_curve({f"method-{each}": flat for each in range(count)}, flat)
+        figure.draw_without_rendering()
+        axes = figure.axes[0]
+        legend = axes.get_legend()
+        assert legend is not None
+        assert (legend.get_window_extent().x0 >= axes.get_window_extent().x1) is outside
