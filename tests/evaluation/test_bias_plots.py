@@ -93,4 +93,4 @@ def test_a_legend_of_many_names_covers_no_curve() -> None:
         axes = figure.axes[0]
         legend = axes.get_legend()
         assert legend is not None
-        assert (legend.get_window_extent().x0 >= axes.get_window_extent().x1) is outside
+        assert bool(legend.get_window_extent().x0 >= axes.get_window_extent().x1) is outside
