@@ -72,6 +72,11 @@ EXTRAS = {
     "torch": "neural",
     "safetensors": "neural",
     "lightgbm": "trees",
+    "ibis": "log",
+    "duckdb": "log",
+    "deltalake": "log",
+    "pyarrow": "log",
+    "pyspark": "spark",
 }
 
 

@@ -1,0 +1,1 @@
+"""Real click logs: from raw events to click features, on DuckDB and on Spark."""

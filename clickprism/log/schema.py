@@ -1,0 +1,150 @@
+"""The columns of every table of a click log, each in one place; `conform` enforces them.
+
+All that is summed is an integer: milliseconds, counts, and examination in units of 2^-20 (`EXAMINATION_UNIT`).
+Integer sums do not depend on their order, so the same log gives the same values on any engine, in any order of
+arrival. Times are UTC microseconds without a zone. See docs/datamodel.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from clickprism.errors import DataError
+
+EXAMINATION_UNIT: Final = 2**20
+KINDS: Final = ("impression", "ranking", "interaction")
+TIME: Final = pa.timestamp("us")
+
+ROW: Final = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("event_id", pa.string()),
+        pa.field("time", TIME, nullable=False),
+        pa.field("search_id", pa.string(), nullable=False),
+        pa.field("query_id", pa.string()),
+        pa.field("query", pa.string()),
+        pa.field("document_id", pa.string()),
+        pa.field("position", pa.int32()),
+        pa.field("documents", pa.list_(pa.string())),
+        pa.field("clicked", pa.list_(pa.string())),
+        pa.field("action", pa.string()),
+        pa.field("click", pa.bool_()),
+        pa.field("display_ms", pa.int64()),
+        pa.field("dwell_ms", pa.int64()),
+        pa.field("page_skipped", pa.bool_()),
+        pa.field("user_id", pa.string()),
+        pa.field("agent", pa.string()),
+        pa.field("ranker", pa.string()),
+        pa.field("randomised", pa.bool_()),
+        pa.field("features", pa.string()),
+        pa.field("line", pa.int64(), nullable=False),
+    ]
+)
+"""One good input row, of any source: what the readers give. `line` counts from 1 (in Parquet: the row)."""
+
+BAD: Final = pa.schema(
+    [
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("field", pa.string()),
+        pa.field("raw", pa.large_binary(), nullable=False),
+    ]
+)
+"""One broken input row: what the readers give."""
+
+EVENTS: Final = pa.schema(
+    [
+        *ROW,
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("content", pa.binary(), nullable=False),
+        pa.field("file_id", pa.string(), nullable=False),
+        pa.field("day", pa.date32(), nullable=False),
+    ]
+)
+"""The table `events`, partitioned by `day` (of `time`). `key` is the identity of an event (16 bytes: of its
+event id if it has one, else of its content), `content` that of all its fields but `line`."""
+
+QUARANTINE: Final = pa.schema(
+    [
+        pa.field("file_id", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        *BAD,
+    ]
+)
+"""The table `quarantine`."""
+
+FILES: Final = pa.schema(
+    [
+        pa.field("file_id", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("rows_in", pa.int64(), nullable=False),
+        pa.field("stored", pa.int64(), nullable=False),
+        pa.field("duplicate", pa.int64(), nullable=False),
+        pa.field("quarantined", pa.int64(), nullable=False),
+        pa.field("ingested_at", TIME, nullable=False),
+    ]
+)
+"""The table `files`: a row for each input file, by the SHA-256 of its bytes.
+`rows_in = stored + duplicate + quarantined`."""
+
+SESSIONS: Final = pa.schema(
+    [
+        pa.field("search_id", pa.string(), nullable=False),
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("position", pa.int32(), nullable=False),
+        pa.field("time", TIME, nullable=False),
+        pa.field("clicks", pa.int32(), nullable=False),
+        pa.field("last_click", TIME),
+        pa.field("display_ms", pa.int64()),
+        pa.field("dwell_ms", pa.int64()),
+        pa.field("page_skipped", pa.bool_(), nullable=False),
+        pa.field("user_id", pa.string()),
+        pa.field("ranker", pa.string()),
+        pa.field("randomised", pa.bool_(), nullable=False),
+        pa.field("filter", pa.string()),
+        pa.field("clicked", pa.bool_(), nullable=False),
+        pa.field("clicks_before", pa.int32(), nullable=False),
+        pa.field("click_distance", pa.int32(), nullable=False),
+        pa.field("click_below", pa.bool_(), nullable=False),
+        pa.field("page", pa.int32(), nullable=False),
+        pa.field("query_bucket", pa.int32(), nullable=False),
+        pa.field("day", pa.date32(), nullable=False),
+    ]
+)
+"""The table `sessions`, partitioned by `day` (of the search): a row for each document shown. `filter` names the robot
+rule that leaves the row out, null for a row that counts. From `clicked` on: the features of the examination model."""
+
+BEHAVIOUR: Final = ("position", "clicked", "clicks_before", "click_distance", "click_below", "page", "query_bucket")
+"""What the examination model sees (§6.1.1): all discrete, so a log of any size has few distinct rows of them."""
+
+TABLES: Final = {"events": EVENTS, "quarantine": QUARANTINE, "files": FILES, "sessions": SESSIONS}
+PARTITIONED: Final = {"events": ["day"], "quarantine": [], "files": [], "sessions": ["day"]}
+
+
+def conform(table: pa.Table, schema: pa.Schema, *, what: str) -> pa.Table:
+    """The same rows with just these columns, in this order and of these types.
+
+    Args:
+        table: that has at least the columns of `schema`.
+        schema: one of this module.
+        what: how an error names the table.
+
+    >>> conform(pa.table({"b": [1], "a": ["x"]}), pa.schema([("a", pa.string())]), what="t").column_names
+    ['a']
+    """
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise DataError(f"the table {what} has no column {missing[0]!r}", remedy="Write it again with this version")
+    try:
+        cast = table.select(schema.names).cast(pa.schema([field.with_nullable(True) for field in schema]))
+    except pa.ArrowInvalid as error:
+        raise DataError(f"the table {what} has a value that does not fit: {error}", remedy="Write it again") from None
+    for field in schema:
+        if not field.nullable and cast[field.name].null_count:
+            raise DataError(f"the table {what} has a row without {field.name}", remedy="Write it again")
+    return cast.cast(schema)
