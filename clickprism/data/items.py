@@ -24,6 +24,7 @@ WORK: Final = 1e11  # multiplications that its rounds may cost, within the least
 ROUNDS: Final = (3, 30)
 TURNS: Final = 10
 TINY: Final = 1e-12
+SHARED: Final = 0.25  # of the documents of a part whose id the first part must have for ids to tell of popularity
 
 
 def items_of(lists: Lists, *, by: By = "auto", classes: int | None = None, seed: int = 0) -> Int64:
@@ -49,7 +50,7 @@ def items_across(
 
     Args:
         parts: such as training and test.
-        by: "ids" by `document_ids`, "features" by clusters, "auto" by ids where every part has them.
+        by: "ids" by `document_ids`, "features" by clusters, "auto" by ids where they tell (`ids_tell`).
         classes: how many clusters; by default as many as there are queries, as in the paper.
         seed: of K-means.
     """
@@ -60,7 +61,7 @@ def items_across(
     named = [part.document_ids for part in parts if part.document_ids is not None]
     if by == "ids" and len(named) < len(parts):
         raise DataError("these lists have no document ids", remedy="Find items with by='features'")
-    if by != "features" and len(named) == len(parts):
+    if by == "ids" or (by == "auto" and ids_tell(parts)):
         owner = np.unique(np.concatenate(named), return_inverse=True)[1].astype(np.int64)
     else:
         wanted = sum(map(len, parts)) if classes is None else classes
@@ -69,6 +70,20 @@ def items_across(
         owner = _clustered(standardised(np.concatenate([part.features for part in parts])), wanted, seed)
     ends = np.cumsum([part.documents for part in parts])[:-1]
     return tuple(np.split(_renumbered(owner), ends))
+
+
+def ids_tell(parts: Sequence[Lists]) -> bool:
+    """Whether the parts have document ids, and share enough of them with the first (MQ2008: 7%, too few).
+
+    >>> one = Lists(np.eye(2, dtype=np.float32), np.array([0, 2]), np.array(["a"]), np.array(["x", "y"]))
+    >>> other = Lists(np.eye(2, dtype=np.float32), np.array([0, 2]), np.array(["b"]), np.array(["v", "w"]))
+    >>> ids_tell([one, one]), ids_tell([one, other])
+    (True, False)
+    """
+    named = [part.document_ids for part in parts if part.document_ids is not None]
+    if not named or len(named) < len(parts):
+        return False
+    return all(not len(ids) or float(np.isin(ids, named[0]).mean()) >= SHARED for ids in named)
 
 
 def item_frequency(clicks: Clicks, items: Int64, *, of: Count = "impressions", count: int | None = None) -> Float64:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import numpy as np
 
-from clickprism.data.items import item_frequency, items_across
+from clickprism.data.items import ids_tell, item_frequency, items_across
 from clickprism.errors import SettingError
 from clickprism.evaluation.curves import Curve, Shares, by_frequency, by_position, exposure_shares, initial_order
 from clickprism.evaluation.independence import ConditionalLearner, Independence, learner_independence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 C = TypeVar("C", Curve, Shares)
 
 SMALL: Final = 5e8  # documents x features x classes that are clustered unasked: less than a second
-SHARED: Final = 0.25  # of the test documents whose id the training part must have for ids to tell of popularity
 BINS: Final = 10
 GROUPS: Final = 5
 IDS, CLUSTERS = "document ids", "clusters of features"
@@ -144,7 +143,7 @@ def find_items(train: Lists, test: Lists, by: Items) -> Known:
         raise SettingError("evaluation.items", by, "be 'features', 'auto' or 'none' where documents have no ids")
     if by == "none":
         return Known(note="Items were not asked for (evaluation.items), so nothing is said of popularity.")
-    by_ids = by == "ids" or (by == "auto" and _shared(train, test) >= SHARED)
+    by_ids = by == "ids" or (by == "auto" and ids_tell([train, test]))
     if not by_ids:
         cost = (train.documents + test.documents) * train.features.shape[1] * (len(train) + len(test))
         if by == "auto" and cost > SMALL:
@@ -154,13 +153,6 @@ def find_items(train: Lists, test: Lists, by: Items) -> Known:
             )
     trained, tested = items_across([train, test], by="ids" if by_ids else "features")
     return Known(trained, tested, IDS if by_ids else CLUSTERS)
-
-
-def _shared(train: Lists, test: Lists) -> float:
-    """The share of the test documents whose id the training part has too; 0 without ids."""
-    if train.document_ids is None or test.document_ids is None or not test.documents:
-        return 0.0
-    return float(np.isin(test.document_ids, train.document_ids).mean())
 
 
 def ground_of(

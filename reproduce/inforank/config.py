@@ -169,7 +169,7 @@ SIZES = {
     ),
     "standard": Size(
         rankers={
-            "attention": Trained({"name": "attention", "tokens": 16}, passes=1 / 3),
+            "attention": Trained({"name": "attention", "tokens": 16}, passes=0.8),
             "lambdamart": Trained(TREES),
             "mlp": Trained(SMALL),
         },

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import zstandard
 
@@ -16,7 +18,7 @@ from clickprism.data.impression_parts import load_impressions, on_lists
 from clickprism.data.impressions import ImpressionLog, read_impressions
 from clickprism.data.roles import ImpressionSettings
 from clickprism.data.vocabulary import Vocabulary
-from clickprism.errors import DataError, MissingExtraError, SettingError
+from clickprism.errors import DataError, SettingError
 
 HEADER = "request_id,user_id,item_id,position,clicked,seen,topic,age"
 ROWS = [
@@ -163,14 +165,7 @@ def test_what_is_said_again_counts_once(tmp_path: Path) -> None:
     assert log.clicks.clicks.tolist() == [0, 1, 0, 1, 0]
 
 
-def test_parquet_says_what_it_needs_or_reads_the_same(tmp_path: Path) -> None:
-    try:
-        import pyarrow  # type: ignore[import-not-found,unused-ignore]
-        import pyarrow.parquet  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        with pytest.raises(MissingExtraError, match=r"reading Parquet needs .* .clickprism\[log\]."):
-            read_impressions(write(tmp_path, b"PAR1...."))
-        return
+def test_parquet_reads_the_same(tmp_path: Path) -> None:
     records = [json.loads(line) for line in json_lines().splitlines()]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "log.parquet")
     check(read_impressions(tmp_path / "log.parquet"))
