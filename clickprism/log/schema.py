@@ -16,6 +16,8 @@ from clickprism.errors import DataError
 EXAMINATION_UNIT: Final = 2**20
 KINDS: Final = ("impression", "ranking", "interaction")
 TIME: Final = pa.timestamp("us")
+HISTOGRAMS: Final = ("dwell_hist", "display_hist")
+EDGES: Final = 7
 
 ROW: Final = pa.schema(
     [
@@ -59,12 +61,14 @@ EVENTS: Final = pa.schema(
         *ROW,
         pa.field("key", pa.binary(), nullable=False),
         pa.field("content", pa.binary(), nullable=False),
+        pa.field("variant", pa.bool_(), nullable=False),
         pa.field("file_id", pa.string(), nullable=False),
         pa.field("day", pa.date32(), nullable=False),
     ]
 )
 """The table `events`, partitioned by `day` (of `time`). `key` is the identity of an event (16 bytes: of its
-event id if it has one, else of its content), `content` that of all its fields but `line`."""
+event id if it has one, else of its content), `content` that of all its fields but `line`. `variant`: its key was
+stored before with other content, so the row is counted as a duplicate; in a day without variants keys are unique."""
 
 QUARANTINE: Final = pa.schema(
     [
@@ -85,11 +89,12 @@ FILES: Final = pa.schema(
         pa.field("stored", pa.int64(), nullable=False),
         pa.field("duplicate", pa.int64(), nullable=False),
         pa.field("quarantined", pa.int64(), nullable=False),
+        pa.field("ignored", pa.int64(), nullable=False),
         pa.field("ingested_at", TIME, nullable=False),
     ]
 )
 """The table `files`: a row for each input file, by the SHA-256 of its bytes.
-`rows_in = stored + duplicate + quarantined`."""
+`rows_in = stored + duplicate + quarantined + ignored`; variants are duplicates here, ignored rows are of no kind."""
 
 SESSIONS: Final = pa.schema(
     [
@@ -122,8 +127,71 @@ rule that leaves the row out, null for a row that counts. From `clicked` on: the
 BEHAVIOUR: Final = ("position", "clicked", "clicks_before", "click_distance", "click_below", "page", "query_bucket")
 """What the examination model sees (§6.1.1): all discrete, so a log of any size has few distinct rows of them."""
 
-TABLES: Final = {"events": EVENTS, "quarantine": QUARANTINE, "files": FILES, "sessions": SESSIONS}
-PARTITIONED: Final = {"events": ["day"], "quarantine": [], "files": [], "sessions": ["day"]}
+PARTIALS: Final = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("position", pa.int32(), nullable=False),
+        pa.field("impressions", pa.int64(), nullable=False),
+        pa.field("clicks", pa.int64(), nullable=False),
+        pa.field("clicked", pa.int64(), nullable=False),
+        pa.field("examination", pa.int64()),
+        pa.field("dwell_ms", pa.int64(), nullable=False),
+        pa.field("dwells", pa.int64(), nullable=False),
+        pa.field("display_ms", pa.int64(), nullable=False),
+        pa.field("displays", pa.int64(), nullable=False),
+        pa.field("skips", pa.int64(), nullable=False),
+        pa.field("last_click", TIME),
+        *(pa.field(f"{name}_{bin}", pa.int64(), nullable=False) for name in HISTOGRAMS for bin in range(EDGES + 1)),
+        pa.field("day", pa.date32(), nullable=False),
+    ]
+)
+"""The table `partials`, partitioned by `day`: sums over the session rows that count. `examination` is null without a
+model. A sum of partials is a partial; so is the greatest `last_click`."""
+
+DICTIONARY: Final = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("users", pa.int64(), nullable=False),
+        pa.field("x", pa.list_(pa.float64()), nullable=False),
+        pa.field("day", pa.date32(), nullable=False),
+    ]
+)
+"""The tables `week` and `month`: the fields of one window for each pair with enough users. `day`: where it ends."""
+
+SNAPSHOT: Final = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("x", pa.list_(pa.float64()), nullable=False),
+        pa.field("users", pa.int64(), nullable=False),
+        pa.field("as_of", TIME, nullable=False),
+    ]
+)
+"""The table `snapshots`, a version for each time: the click vector x of each pair (see `fields`). `users`: the most
+that any of its windows has."""
+
+TABLES: Final = {
+    "events": EVENTS,
+    "quarantine": QUARANTINE,
+    "files": FILES,
+    "sessions": SESSIONS,
+    "partials": PARTIALS,
+    "week": DICTIONARY,
+    "month": DICTIONARY,
+    "snapshots": SNAPSHOT,
+}
+PARTITIONED: Final = {
+    "events": ["day"],
+    "quarantine": [],
+    "files": [],
+    "sessions": ["day"],
+    "partials": ["day"],
+    "week": ["day"],
+    "month": ["day"],
+    "snapshots": [],
+}
 
 
 def conform(table: pa.Table, schema: pa.Schema, *, what: str) -> pa.Table:

@@ -1,0 +1,87 @@
+"""The settings of a log, kept in its `log.toml`: a table for each part, read by the settings class of that part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from clickprism.errors import SettingError
+from clickprism.settings import build, plain, read_toml, resolve, suggest, to_toml
+
+if TYPE_CHECKING:
+    from clickprism.log.readers import SourceSettings
+    from clickprism.log.robots import RobotSettings
+    from clickprism.log.sessions import SessionSettings
+    from clickprism.log.windows import WindowSettings
+
+PARTS: Final = {
+    "source": "clickprism.log.readers:SourceSettings",
+    "robots": "clickprism.log.robots:RobotSettings",
+    "sessions": "clickprism.log.sessions:SessionSettings",
+    "windows": "clickprism.log.windows:WindowSettings",
+    "examination": "clickprism.observation.examination:ExaminationSettings",
+}
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """What `log.toml` says: plain values by part; each part becomes an object of its class when it is asked for.
+
+    >>> LogSettings({"robot": {}})
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: log.toml robot must be a known part (did you mean 'robots'?), got {}
+    """
+
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in self.values.items():
+            if name not in PARTS:
+                raise SettingError(f"log.toml {name}", value, f"be a known part ({suggest(name, PARTS)})")
+
+    def part(self, name: str) -> Any:
+        """The settings object of a part; what is not said has its default."""
+        return build(resolve(PARTS, name, path="log.toml"), self.values.get(name, {}), path=name)
+
+    def with_part(self, name: str, settings: Any) -> LogSettings:
+        """The same with another settings object for one part."""
+        return replace(self, values={**self.values, name: plain(settings)})
+
+    @property
+    def source(self) -> SourceSettings:
+        """How input files are read."""
+        made: SourceSettings = self.part("source")
+        return made
+
+    @property
+    def robots(self) -> RobotSettings:
+        """Which rows the robot rules leave out."""
+        made: RobotSettings = self.part("robots")
+        return made
+
+    @property
+    def sessions(self) -> SessionSettings:
+        """How events become lists with clicks."""
+        made: SessionSettings = self.part("sessions")
+        return made
+
+    @property
+    def windows(self) -> WindowSettings:
+        """How lists become click features."""
+        made: WindowSettings = self.part("windows")
+        return made
+
+
+def read_log_settings(path: Path) -> LogSettings:
+    """The settings in a `log.toml`; the defaults if there is none."""
+    return LogSettings(read_toml(path)) if path.exists() else LogSettings()
+
+
+def write_log_settings(settings: LogSettings, path: Path) -> None:
+    """Write a `log.toml`, whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(to_toml(settings.values), encoding="utf-8")
+    os.replace(partial, path)

@@ -1,0 +1,150 @@
+"""The tables of a log: files join and leave by one commit, keys commit once, the lock excludes."""
+
+from __future__ import annotations
+
+import threading
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clickprism.errors import DataError, SettingError
+from clickprism.log.settings import LogSettings
+from clickprism.log.store import LogStore, LogTable
+
+SCHEMA = pa.schema([pa.field("value", pa.int64()), pa.field("day", pa.date32(), nullable=False)])
+MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
+
+
+def file_of(path: Path, *values: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"value": pa.array(values, pa.int64())}), path)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LogStore:
+    return LogStore.open(tmp_path / "a log, 100% odd", create=True)
+
+
+@pytest.fixture
+def table(store: LogStore) -> LogTable:
+    return store.table("values", schema=SCHEMA, by_day=True)
+
+
+def values_of(table: LogTable, *days: date) -> list[int]:
+    return sorted(value for file in table.files(days or None) for value in pq.read_table(file)["value"].to_pylist())
+
+
+def test_files_join_and_leave_by_one_commit(store: LogStore, table: LogTable, tmp_path: Path) -> None:
+    assert table.version is None
+    assert (table.files(), table.days(), table.names(MONDAY), table.rows()) == ([], [], [], 0)
+    outside = file_of(store.folder / "staging" / "x.parquet", 1, 2)
+    inside = file_of(table.day_folder(TUESDAY) / "y.parquet", 3)
+    version = table.commit_files({MONDAY: [outside], TUESDAY: [inside]}, metadata={"why": "first"})
+    assert not outside.exists()
+    assert table.days() == [MONDAY, TUESDAY]
+    assert table.names(MONDAY) == ["x.parquet"]
+    assert values_of(table) == [1, 2, 3]
+    assert table.rows() == 3
+    assert table.rows([TUESDAY]) == 1
+    assert table.history()[0]["why"] == "first"
+    assert table.replace(MONDAY, [file_of(tmp_path / "z.parquet", 9)]) == version + 1
+    assert values_of(table, MONDAY) == [9]
+    assert values_of(table, TUESDAY) == [3]
+    table.commit_files({}, remove=table.files([TUESDAY]))
+    assert table.days() == [MONDAY]
+    assert LogTable(table.folder, schema=SCHEMA, by_day=True).names(MONDAY) == ["z.parquet"]
+
+
+def test_a_reader_keeps_its_files_until_vacuum(table: LogTable, tmp_path: Path) -> None:
+    table.replace(MONDAY, [file_of(tmp_path / "a.parquet", 1)])
+    seen = table.files()
+    table.replace(MONDAY, [file_of(tmp_path / "b.parquet", 2)])
+    assert Path(seen[0]).exists()
+    table.vacuum(hours=0)
+    assert not Path(seen[0]).exists()
+    assert values_of(table) == [2]
+
+
+def test_a_key_commits_once(table: LogTable, tmp_path: Path) -> None:
+    assert table.committed("file") is None
+    table.commit_files({MONDAY: [file_of(tmp_path / "a.parquet", 1)]}, keys={"file": 7, "other": 0})
+    assert (table.committed("file"), table.committed("other")) == (7, 0)
+    again = LogTable(table.folder, schema=SCHEMA, by_day=True)
+    with pytest.raises(DataError, match="committed by another run"):
+        again.commit_files({MONDAY: [file_of(tmp_path / "b.parquet", 2)]}, keys={"file": 7})
+    assert values_of(table) == [1]
+
+
+def test_two_tables_at_once_lose_nothing(table: LogTable, tmp_path: Path) -> None:
+    def many(name: str) -> None:
+        mine = LogTable(table.folder, schema=SCHEMA, by_day=True)
+        for i in range(5):
+            mine.commit_files({MONDAY: [file_of(tmp_path / f"{name}{i}.parquet", i)]})
+
+    threads = [threading.Thread(target=many, args=[name]) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert values_of(table) == sorted([*range(5)] * 3)
+
+
+def test_rows_of_a_small_table(store: LogStore) -> None:
+    rows = pa.table(
+        {"file_id": ["f"], "file": ["log.csv"], "line": [3], "reason": ["x"], "field": [None], "raw": [b"\0\xff"]}
+    )
+    store.table("quarantine").append(rows)
+    assert store.table("quarantine").read(["line", "raw"]).to_pylist() == [{"line": 3, "raw": b"\0\xff"}]
+    with pytest.raises(DataError, match="has no column 'file'"):
+        store.table("quarantine").append(rows.drop_columns(["file"]))
+
+
+def test_the_lock_excludes_and_nests(store: LogStore) -> None:
+    order: list[str] = []
+    other, asked = LogStore(store.folder), threading.Event()
+
+    def wait() -> None:
+        with other.lock(waiting=asked.set):
+            order.append("second")
+
+    thread = threading.Thread(target=wait)
+    with store.lock(), store.lock():
+        thread.start()
+        assert asked.wait(timeout=30)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def test_staging_is_private_and_dead_ones_are_cleared(store: LogStore) -> None:
+    dead = store.folder / "staging" / "1-dead"
+    dead.mkdir(parents=True)
+    (dead / ".alive").touch()
+    with store.staging() as first, LogStore(store.folder).staging() as second:
+        assert first.is_dir()
+        assert second.is_dir()
+        assert not dead.exists()
+    assert not first.exists()
+    assert not second.exists()
+
+
+def test_folders_that_are_no_log(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a click log"):
+        LogStore.open(tmp_path)
+    (tmp_path / "holiday.jpg").touch()
+    with pytest.raises(DataError, match=r"holds 'holiday\.jpg'"):
+        LogStore.open(tmp_path, create=True)
+    with pytest.raises(DataError, match="cannot be written"):
+        LogStore.open(tmp_path / "holiday.jpg" / "log", create=True)
+
+
+def test_settings_are_read_back(store: LogStore) -> None:
+    store.write_settings(LogSettings({"source": {"schema": "ubi"}}))
+    assert store.settings.values == {"source": {"schema": "ubi"}}
+    (store.folder / "log.toml").write_text("[robot]\n", encoding="utf-8")
+    with pytest.raises(SettingError, match="robots"):
+        _ = store.settings
