@@ -3,7 +3,8 @@
 
 PYTHON ?= python3.11
 BIN := .venv/bin
-READY := .venv/.ready
+READY := .venv/.ready# what a demo needs
+WHOLE := .venv/.whole# and what tests, benchmarks and clusters need
 export OMP_WAIT_POLICY := PASSIVE
 export MPLBACKEND := Agg
 
@@ -13,24 +14,24 @@ export MPLBACKEND := Agg
 demo: $(READY) ## embedded data, biased users, every method, a table and an HTML report (a minute)
 	@$(BIN)/clickprism demo --out runs/demo
 
-test: $(READY) lint ## everything that must hold: lint, types, imports, tests, doctests, README commands
+test: $(WHOLE) lint ## everything that must hold: lint, types, imports, tests, doctests, README commands
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
-lint: $(READY) ## ruff, mypy --strict, import-linter
+lint: $(WHOLE) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## every benchmark: our figure, the peer's or the limit's, ratio, bar, ok or short
+bench: $(WHOLE) ## every benchmark: our figure, the peer's or the limit's, ratio, bar, ok or short
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
-reproduce: $(READY) ## the tables and figures of LBD and InfoRank, in small (twenty minutes): out/report.html, out/inforank/report.html
+reproduce: $(WHOLE) ## the tables and figures of LBD and InfoRank, in small (twenty minutes): out/report.html, out/inforank/report.html
 	@$(BIN)/python -m reproduce.lbd --quick --out out
 	@$(BIN)/python -m reproduce.inforank --quick --out out/inforank
 
-docs: $(READY) ## write docs/cli.md anew from the code
+docs: $(WHOLE) ## write docs/cli.md anew from the code
 	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 
 help: ## this text
@@ -41,5 +42,9 @@ clean: ## remove the environment and all that was made
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees]'
+	@touch $@
+
+$(WHOLE): $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees,log,spark,dev]'
 	@touch $@
