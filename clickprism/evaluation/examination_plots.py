@@ -1,0 +1,90 @@
+"""Pictures of an examination model: by position, below a click (Figure 4 of the doubly robust paper), calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from clickprism.evaluation.plots import COLOURS, GRID, INK, MARKERS, add_legend, new_figure, position_axis, styled
+from clickprism.observation.examination.curves import Point
+from clickprism.observation.examination.examine import Examination
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEAST_ROWS = 20  # of a point below an anchor: means of fewer say little
+
+
+@styled
+def examination_curve(examination: Examination) -> Figure:
+    """The mean estimate at each position, Figure 4 (a), beside the share of positive labels and the truth if known.
+
+    Labels are of the rows with a long or a short display time only, so their share may lie elsewhere.
+    """
+    figure, axes = new_figure(height=3.6)
+    if examination.truth is not None:
+        x, y = _xy(examination.truth.by_position)
+        axes.plot(x, y, color=INK, linewidth=2.6, alpha=0.85, label="truly observed (held out)", zorder=2)
+    x, y = _xy(examination.labels)
+    axes.plot(x, y, color=GRID, linestyle="--", linewidth=1.4, label="long on the screen, of labelled rows", zorder=2)
+    x, y = _xy(examination.by_position)
+    axes.plot(x, y, color=COLOURS[0], marker=MARKERS[0], markersize=5, linewidth=1.6, label="mean estimate", zorder=3)
+    position_axis(axes, max(map(int, x), default=1), "position")
+    axes.set_ylabel("examination")
+    axes.set_ylim(0, 1.02)
+    add_legend(axes)
+    return figure
+
+
+@styled
+def anchor_curves(examination: Examination) -> Figure:
+    """The mean estimate at the click and at the positions below it, Figure 4 (b), a line a position of the click.
+
+    The truth, where it is known, is a thin line in ink. Points of fewer than 20 rows are left out.
+    """
+    figure, axes = new_figure(height=3.8)
+    true = {} if examination.truth is None else examination.truth.below_anchor
+    deepest = 1
+    for place, (anchor, curve) in enumerate(examination.below_anchor.items()):
+        x, y = _xy([point for point in curve if point.rows >= LEAST_ROWS])
+        deepest = max([deepest, *map(int, x)])
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        axes.plot(x, y, color=colour, marker=marker, markersize=4.5, linewidth=1.6, label=f"click at {anchor}", zorder=3)
+        if anchor in true:
+            x, y = _xy([point for point in true[anchor] if point.rows >= LEAST_ROWS])
+            label = "truly observed (held out)" if place == 0 else None
+            axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.6, label=label, zorder=2)
+    position_axis(axes, deepest, "position")
+    axes.set_ylabel("examination")
+    axes.set_ylim(0, 1.02)
+    add_legend(axes)
+    return figure
+
+
+@styled
+def calibration_curve(examination: Examination) -> Figure:
+    """The share of positives among rows with about the same estimate, on searches held out; the truth if known.
+
+    The area of a marker grows with the share of the rows that it stands for.
+    """
+    figure, axes = new_figure(height=4.2)
+    axes.plot([0, 1], [0, 1], color=GRID, linestyle="--", linewidth=1.2, label="calibrated", zorder=1)
+    drawn = [(examination.quality, COLOURS[0], "o", "labels by display time")]
+    if examination.truth is not None:
+        drawn.append((examination.truth.quality, INK, "D", "true observation"))
+    for quality, colour, marker, name in drawn:
+        x, y = [one.estimate for one in quality.bins], [one.share for one in quality.bins]
+        sizes = [12 + 160 * one.rows / quality.rows for one in quality.bins]
+        label = f"{name}: {quality.calibration_error:.3f} off on average"
+        axes.plot(x, y, color=colour, linewidth=1.2, alpha=0.7, zorder=2)
+        axes.scatter(x, y, s=sizes, color=colour, marker=marker, alpha=0.85, linewidths=0, label=label, zorder=3)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel("mean estimate")
+    axes.set_ylabel("share that is positive")
+    add_legend(axes)
+    return figure
+
+
+def _xy(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    return [float(point.position) for point in points], [point.value for point in points]

@@ -1,0 +1,226 @@
+"""From the sessions of a log to an examination model, and what it is worth."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from clickprism.errors import DataError
+from clickprism.log.schema import EXAMINATION_UNIT, SESSIONS
+from clickprism.observation.examination import curves
+from clickprism.observation.examination.cells import (
+    CELLS,
+    NEGATIVE,
+    POSITIVE,
+    TRUTH_CELLS,
+    cells,
+    collected,
+    column,
+    truth_cells,
+)
+from clickprism.observation.examination.curves import Point
+from clickprism.observation.examination.measures import Quality, quality
+from clickprism.observation.examination.model import ExaminationModel
+from clickprism.observation.examination.settings import ExaminationSettings
+from clickprism.observation.examination.train import check_enough, counts, grow
+from clickprism.settings import plain
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
+    from clickprism.log.store import LogStore
+
+ANCHORS: Final = 5
+SHOWN: Final = 20  # positions of a curve
+TRUTH: Final = pa.schema(
+    [
+        pa.field("search_id", pa.string()),
+        pa.field("document_id", pa.string()),
+        pa.field("position", pa.int32()),
+        pa.field("observed", pa.bool_()),
+    ]
+)
+"""What is read of the truth of a simulated log."""
+
+
+@dataclass(frozen=True)
+class AgainstTruth:
+    """Estimates against what simulated users truly observed, on the searches held out: all rows, labelled or not.
+
+    Attributes:
+        quality: as if the truth were the label.
+        by_position: the share observed at each position.
+        below_anchor: the share observed below a click, by the position of the click.
+        farthest: the greatest distance of the mean estimate from the share observed, over positions.
+    """
+
+    quality: Quality
+    by_position: tuple[Point, ...]
+    below_anchor: Mapping[int, tuple[Point, ...]]
+    farthest: float
+
+
+@dataclass(frozen=True)
+class Examination:
+    """A trained examination model and what it is worth.
+
+    Attributes:
+        model: the trees.
+        counts: rows that count, and of them positive, negative, between the thresholds, missing a display time.
+        cells: how many distinct rows of features and labels they are.
+        learned: rows that were learned from.
+        quality: on the labelled rows of the searches held out.
+        importance: the share of each feature in what the splits gained.
+        by_position: the mean estimate at each position, of all rows (Figure 4 (a)).
+        labels: the share of positives among the labelled rows at each position.
+        below_anchor: the mean estimate below a click, by the position of the click (Figure 4 (b)).
+        truth: where it is known.
+    """
+
+    model: ExaminationModel
+    counts: Mapping[str, int]
+    cells: int
+    learned: int
+    quality: Quality
+    importance: Mapping[str, float]
+    by_position: tuple[Point, ...]
+    labels: tuple[Point, ...]
+    below_anchor: Mapping[int, tuple[Point, ...]]
+    truth: AgainstTruth | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As values that JSON can hold."""
+        return {
+            "fingerprint": self.model.fingerprint,
+            "days": list(self.model.sessions),
+            "settings": plain(self.model.settings),
+            "rows": dict(self.counts),
+            "cells": self.cells,
+            "learned": self.learned,
+            "held_out": _quality(self.quality),
+            "importance": dict(self.importance),
+            "by_position": _points(self.by_position),
+            "labels": _points(self.labels),
+            "below_anchor": {str(anchor): _points(curve) for anchor, curve in self.below_anchor.items()},
+            "truth": None
+            if self.truth is None
+            else {
+                **_quality(self.truth.quality),
+                "farthest": self.truth.farthest,
+                "by_position": _points(self.truth.by_position),
+                "below_anchor": {str(anchor): _points(curve) for anchor, curve in self.truth.below_anchor.items()},
+            },
+        }
+
+
+def examine(
+    store: LogStore,
+    engine: Engine,
+    *,
+    settings: ExaminationSettings | None = None,
+    days: tuple[date, date] | None = None,
+    truth: Path | None = None,
+) -> Examination:
+    """Train the examination model on the sessions of a log, and measure it on searches held out.
+
+    The engine reads the sessions once, to count cells; all else is work on the cells.
+
+    Args:
+        store: with sessions that are up to date.
+        engine: that reads them.
+        settings: by default those of the log.
+        days: the first and the last; by default all.
+        truth: a folder of Parquet files with the columns of `TRUTH`.
+    """
+    chosen: ExaminationSettings = store.settings.part("examination") if settings is None else settings
+    table = store.table("sessions")
+    found = [day for day in table.days() if days is None or days[0] <= day <= days[1]]
+    if not found:
+        within = "" if days is None else f" from {days[0]} to {days[1]}"
+        raise DataError(f"has no sessions{within}", file=store.folder, remedy="Run clickprism sessions first")
+    names = f"{found[0]} to {found[-1]}" if len(found) > 1 else str(found[0])
+    sessions = engine.read(table.files(found), SESSIONS)
+    counted = collected(engine, cells(sessions, chosen), CELLS)
+    check_enough(counted, chosen, days=names)
+    read = {day.isoformat(): _fingerprint(table.names(day)) for day in found}
+    model = ExaminationModel(grow(counted, chosen), chosen, read)
+    against = None
+    if truth is not None:
+        known = engine.read(truth_files(truth), TRUTH)
+        against = _against_truth(model, collected(engine, truth_cells(sessions, known, chosen), TRUTH_CELLS))
+        if not against.quality.rows:
+            raise DataError(
+                "knows none of the rows that are held out", file=truth, remedy="Give the truth of the same log"
+            )
+    return assess(model, counted, truth=against)
+
+
+def assess(model: ExaminationModel, counted: pa.Table, *, truth: AgainstTruth | None = None) -> Examination:
+    """What a model is worth on cells.
+
+    Args:
+        model: any.
+        counted: with the columns of `CELLS`.
+        truth: what else is known.
+    """
+    units, label, rows = model.units(counted), column(counted, "label"), column(counted, "rows")
+    held_out, labelled = column(counted, "held_out") == 1, label >= NEGATIVE
+    measured = held_out & labelled
+    worth = quality(units[measured], label[measured] == POSITIVE, rows[measured])
+    found = {"auc": worth.auc, "log_loss": worth.log_loss, "calibration_error": worth.calibration_error}
+    return Examination(
+        model=replace(model, quality=found),
+        counts=counts(counted),
+        cells=counted.num_rows,
+        learned=int(rows[labelled & ~held_out].sum()),
+        quality=worth,
+        importance=model.importance(),
+        by_position=curves.estimates(counted, units, deepest=SHOWN),
+        labels=curves.shares(counted, label == POSITIVE, labelled, deepest=SHOWN),
+        below_anchor=curves.below_anchor(counted, units, anchors=ANCHORS, deepest=SHOWN),
+        truth=truth,
+    )
+
+
+def truth_files(folder: Path) -> list[str]:
+    """The Parquet files of the truth of a log, in the order of their names."""
+    files = sorted(str(path) for path in folder.glob("**/*.parquet"))
+    if not files:
+        raise DataError("has no Parquet files", file=folder, remedy="Give the folder truth/ of a simulated log")
+    return files
+
+
+def _against_truth(model: ExaminationModel, counted: pa.Table) -> AgainstTruth:
+    measured = counted.filter(counted["held_out"])
+    units, rows = model.units(measured), column(measured, "rows")
+    observed = column(measured, "observed") == 1
+    everywhere = np.ones(len(rows), dtype=np.bool_)
+    true = curves.shares(measured, observed, everywhere, deepest=SHOWN)
+    estimated = curves.estimates(measured, units, deepest=SHOWN)
+    away = [abs(one.value - other.value) for one, other in zip(true, estimated, strict=True)]
+    return AgainstTruth(
+        quality=quality(units, observed, rows),
+        by_position=true,
+        below_anchor=curves.below_anchor(
+            measured, observed.astype(np.int64) * EXAMINATION_UNIT, anchors=ANCHORS, deepest=SHOWN
+        ),
+        farthest=max(away, default=0.0),
+    )
+
+
+def _fingerprint(names: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:32]
+
+
+def _quality(found: Quality) -> dict[str, Any]:
+    return {**asdict(found), "bins": [one._asdict() for one in found.bins]}
+
+
+def _points(points: Sequence[Point]) -> list[dict[str, Any]]:
+    return [point._asdict() for point in points]

@@ -1,0 +1,123 @@
+"""Examination models as files: LightGBM's text and a JSON that says what it is; the newest of a folder is in force.
+
+Reading runs no code: the text is checked against its SHA-256 and read by LightGBM as data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from clickprism.errors import DataError, SettingError
+from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT
+from clickprism.observation.examination.model import AGAIN, FORMAT, VERSION, ExaminationModel
+from clickprism.observation.examination.settings import ExaminationSettings
+from clickprism.settings import build, plain
+
+KEPT: Final = 10
+NAME: Final = "examination-"
+
+
+def save_model(model: ExaminationModel, folder: Path) -> Path:
+    """Put a model in force: as the newest of a folder, unless it is that already; the last ten are kept.
+
+    The JSON appears last and whole, so a model is there whole or not at all. Two at once must hold the log's lock.
+
+    Returns:
+        The path of the JSON; the trees are beside it, with the suffix .txt.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    about = json.dumps(_about(model), indent=1, sort_keys=True) + "\n"
+    before = model_files(folder)
+    if before and before[-1].read_text(encoding="utf-8") == about and before[-1].with_suffix(".txt").exists():
+        return before[-1]
+    number = 1 + (_number(before[-1]) if before else 0)
+    path = folder / f"{NAME}{number:06d}.json"
+    _write(path.with_suffix(".txt"), model.text)
+    _write(path, about)
+    for old in before[: -(KEPT - 1)]:
+        old.unlink(missing_ok=True)
+        old.with_suffix(".txt").unlink(missing_ok=True)
+    return path
+
+
+def newest_model(folder: Path) -> ExaminationModel | None:
+    """The model in force of a folder; None if there is none."""
+    files = model_files(folder)
+    return load_model(files[-1]) if files else None
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The JSON files of the models of a folder, the newest last."""
+    return sorted((path for path in folder.glob(f"{NAME}*.json") if path.stem[len(NAME) :].isdecimal()), key=_number)
+
+
+def load_model(path: Path) -> ExaminationModel:
+    """Read a model from its JSON and the trees beside it; every part is checked."""
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        text = path.with_suffix(".txt").read_bytes().decode("utf-8")
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"is not an examination model ({error})", file=path, remedy=AGAIN) from None
+    except FileNotFoundError as error:
+        raise DataError("is not there", file=error.filename, remedy=AGAIN) from None
+    expected = {"format": FORMAT, "version": VERSION, "features": list(BEHAVIOUR), "unit": EXAMINATION_UNIT}
+    if not isinstance(about, dict):
+        raise DataError("is not an examination model", file=path, remedy=AGAIN)
+    for name, value in expected.items():
+        if about.get(name) != value:
+            raise DataError(f"has {name} {about.get(name)!r}, not {value!r}", file=path, remedy=AGAIN)
+    if about.get("sha256") != hashlib.sha256(text.encode()).hexdigest():
+        raise DataError(
+            "is not the file that its JSON names (another SHA-256)", file=path.with_suffix(".txt"), remedy=AGAIN
+        )
+    try:
+        settings = build(ExaminationSettings, about.get("settings", {}), path="settings")
+    except SettingError as error:
+        raise DataError(str(error), file=path, remedy=AGAIN) from None
+    sessions: Any = about.get("sessions")
+    quality: Any = about.get("quality")
+    if not _is_table(sessions, str) or not _is_table(quality, (int, float)):
+        raise DataError("does not say what it was trained on", file=path, remedy=AGAIN)
+    model = ExaminationModel(text, settings, sessions, quality)
+    if about.get("fingerprint") != model.fingerprint:
+        raise DataError("has another fingerprint than its parts", file=path, remedy=AGAIN)
+    _ = model.booster
+    return model
+
+
+def _about(model: ExaminationModel) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "features": list(BEHAVIOUR),
+        "unit": EXAMINATION_UNIT,
+        "sha256": hashlib.sha256(model.text.encode()).hexdigest(),
+        "fingerprint": model.fingerprint,
+        "settings": plain(model.settings),
+        "sessions": dict(model.sessions),
+        "quality": dict(model.quality),
+    }
+
+
+def _is_table(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, kind) for one in value.values())
+
+
+def _number(path: Path) -> int:
+    return int(path.stem[len(NAME) :])
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
