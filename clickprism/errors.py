@@ -68,6 +68,12 @@ class MissingExtraError(ClickprismError):
         self.extra = extra
 
 
+class EngineError(ClickprismError):
+    """DuckDB or Spark cannot start, or could not do what it was asked."""
+
+    exit_code: ClassVar[int] = 6
+
+
 EXTRAS = {
     "torch": "neural",
     "safetensors": "neural",

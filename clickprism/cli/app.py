@@ -21,6 +21,7 @@ EXIT_CODES = {
     3: "data is broken or missing",
     4: "training cannot go on",
     5: "an optional part is not installed",
+    6: "DuckDB or Spark failed",
     INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far",
 }
 ORDER = ["data", "simulate", "observe", "train", "evaluate", "compare", "feedback", "demo"]

@@ -1,0 +1,135 @@
+"""DuckDB, in this process: the engine by default."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import uuid4
+
+import duckdb
+import ibis
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clickprism.errors import EngineError
+from clickprism.log.engine import BatchFunction
+
+if TYPE_CHECKING:
+    from ibis.expr.types import Table
+
+_BATCH: Final = 100_000
+
+
+class DuckEngine:
+    """An engine in this process; see `connect`.
+
+    >>> with DuckEngine() as engine:
+    ...     engine.collect(engine.memory(pa.table({"a": [1]}))).to_pylist()
+    [{'a': 1}]
+    """
+
+    name = "duckdb"
+
+    def __init__(self, *, threads: int | None = None, memory: str = "2GB", temp: Path | None = None) -> None:
+        self._own = Path(tempfile.mkdtemp(prefix="clickprism-", dir=temp))
+        config: dict[str, Any] = {"memory_limit": memory, "temp_directory": str(self._own / "spill")}
+        config |= {} if threads is None else {"threads": threads}
+        with _errors():
+            self._connection = ibis.duckdb.connect(preserve_insertion_order=False, **config)
+
+    def read(self, files: Sequence[str | Path], schema: pa.Schema) -> Table:
+        """Parquet files with these columns as one table; see `Engine`."""
+        if not files:
+            return self.memory(schema.empty_table())
+        paths = [str(file) for file in files]
+        day = len(str(Path(paths[0]).parent.parent)) + len("/day=") + 1
+        columns = [
+            f"CAST(substr(filename, {day}, 10) AS DATE) AS day" if name == "day" else _name(name)
+            for name in schema.names
+        ]
+        listed = ", ".join(_text(path) for path in paths)
+        source = f"read_parquet([{listed}], hive_partitioning = false, filename = true)"
+        return self._view(f"SELECT {', '.join(columns)} FROM {source}")  # noqa: S608
+
+    def memory(self, table: pa.Table) -> Table:
+        """A small table in memory as a table of the engine."""
+        with _errors():
+            name = f"memory_{uuid4().hex}"
+            self._connection.con.register(name, table)
+            return self._connection.table(name)
+
+    def collect(self, expression: Table) -> pa.Table:
+        """The rows of a small result."""
+        with _errors():
+            return self._connection.to_pyarrow(expression)
+
+    def write(self, expression: Table, folder: Path, *, stem: str) -> list[Path]:
+        """Write the rows to one new Parquet file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{stem}-{uuid4().hex}.parquet"
+        with _errors():
+            query = self._connection.compile(expression)
+            self._connection.raw_sql(f"COPY ({query}) TO {_text(str(path))} (FORMAT parquet, COMPRESSION zstd)")
+        return [path]
+
+    def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
+        """The rows that a function gives for those of the expression; they pass through a file, so few are held."""
+        path = self._own / f"{uuid4().hex}.parquet"
+        with _errors(), pq.ParquetWriter(path, schema) as writer:
+            query = self._connection.compile(expression)
+            for batch in self._connection.con.sql(query).to_arrow_reader(_BATCH):
+                writer.write_batch(function(batch).select(schema.names).cast(schema))
+        return self.read([path], schema)
+
+    def close(self) -> None:
+        """Close the connection and delete what it put on disk."""
+        self._connection.disconnect()
+        shutil.rmtree(self._own, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _view(self, query: str) -> Table:
+        name = f"view_{uuid4().hex}"
+        with _errors():
+            self._connection.raw_sql(f"CREATE TEMP VIEW {name} AS {query}")
+            return self._connection.table(name)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Errors of DuckDB in a line, with a remedy where one is known; ibis calls what DuckDB deprecates."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    except duckdb.OutOfMemoryException as error:
+        raise EngineError(f"DuckDB has too little memory ({_first(error)}). Give it more by --memory 4GB") from None
+    except duckdb.InterruptException:
+        raise KeyboardInterrupt from None
+    except duckdb.Error as error:
+        raise EngineError(f"DuckDB failed: {_first(error)}") from None
+
+
+def _first(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _name(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
