@@ -49,10 +49,12 @@ def anchor_curves(examination: Examination) -> Figure:
         x, y = _xy([point for point in curve if point.rows >= LEAST_ROWS])
         deepest = max([deepest, *map(int, x)])
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-        axes.plot(x, y, color=colour, marker=marker, markersize=4.5, linewidth=1.6, label=f"click at {anchor}", zorder=3)
+        axes.plot(
+            x, y, color=colour, marker=marker, markersize=4.5, linewidth=1.6, label=f"click at {anchor}", zorder=3
+        )
         if anchor in true:
             x, y = _xy([point for point in true[anchor] if point.rows >= LEAST_ROWS])
-            label = "truly observed (held out)" if place == 0 else None
+            label = "truly observed (held out)" if anchor == max(true) else None
             axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.6, label=label, zorder=2)
     position_axis(axes, deepest, "position")
     axes.set_ylabel("examination")

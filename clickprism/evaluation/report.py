@@ -24,7 +24,7 @@ def write_report(
     *,
     title: str,
     summary: str,
-    comparison: Comparison,
+    comparison: Comparison | Sequence[Table],
     figures: Mapping[str, str],
     settings: Mapping[str, Any],
     more: Mapping[str, Sequence[Part]] = MappingProxyType({}),
@@ -39,7 +39,7 @@ def write_report(
         path: where to; its folder is made.
         title: of the page.
         summary: what was done and what came out, in paragraphs parted by empty lines.
-        comparison: the numbers.
+        comparison: the numbers, or any tables in their place.
         figures: SVG elements from `plots.svg`, by caption.
         settings: everything needed to run it again; may be nested.
         more: further tables, paragraphs and figures (by caption), by the heading they stand under.
@@ -78,7 +78,7 @@ def render_report(
     *,
     title: str,
     summary: str,
-    comparison: Comparison,
+    comparison: Comparison | Sequence[Table],
     figures: Mapping[str, str],
     settings: Mapping[str, Any],
     more: Mapping[str, Sequence[Part]] = MappingProxyType({}),
@@ -100,7 +100,9 @@ def render_report(
     return environment.from_string(source).render(
         title=title,
         summary=[paragraph for paragraph in summary.split("\n\n") if paragraph.strip()],
-        tables=as_html(comparison),
+        tables=as_html(comparison)
+        if isinstance(comparison, Comparison)
+        else "\n".join(table.html() for table in comparison),
         figures=figures,
         settings=list(flat(settings)),
         more={heading: "\n".join(map(_html, several)) for heading, several in more.items()},
