@@ -95,6 +95,19 @@ class Output:
 
             yield done
 
+    @contextmanager
+    def days(self, total: int) -> Iterator[Callable[[int, int], None]]:
+        """Show the days of a simulation as they are done: a bar on a terminal, else nothing."""
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda _done, _total: None
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("days", total=total)
+            yield lambda done, _total: progress.update(task, completed=done)
+
 
 def run_text(run: Run, measure: str) -> str:
     """One run in a line."""

@@ -1,24 +1,31 @@
-"""`clickprism simulate`: a click log of simulated users, with the truth beside it."""
+"""`clickprism simulate`: a click log of simulated users, or a raw log of a search engine, with the truth beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from clickprism.cli.options import OUTPUT, Config, Json, Quiet, Seed, Sessions, Set, User, settings_of
 from clickprism.cli.output import Output, columns, command_line
+from clickprism.errors import DataError, SettingError
 
 EPILOG = (
     "Examples:\n\nclickprism simulate --out clicks.npz\n\n"
-    "clickprism simulate --user trust --sessions 50 --set simulation.length=20 --out clicks.npz"
+    "clickprism simulate --user trust --sessions 50 --set simulation.length=20 --out clicks.npz\n\n"
+    "clickprism simulate --as-log raw --searches 100000 --seed 1\n\n"
+    "clickprism simulate --as-log raw --searches 1000 --days 7 --schema ubi --set robots=0"
 )
+LOG = "A raw log"
 
 
 def command(
     *,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .npz file to write.", rich_help_panel=OUTPUT)],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The .npz file to write.", rich_help_panel=OUTPUT)
+    ] = None,
     held_out: Annotated[
         Path | None,
         typer.Option(
@@ -26,6 +33,31 @@ def command(
             help="Write clicks on the validation part too, for evaluation.validation=clicks.",
             rich_help_panel=OUTPUT,
         ),
+    ] = None,
+    as_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--as-log",
+            metavar="DIR",
+            help="Instead: the folder for a raw log, day by day, for clickprism ingest. --set and --config then take "
+            "the settings of such a log (docs/operations.md).",
+            rich_help_panel=LOG,
+        ),
+    ] = None,
+    searches: Annotated[
+        int | None, typer.Option(metavar="N", help="How many people make, in all days.", rich_help_panel=LOG)
+    ] = None,
+    days: Annotated[int | None, typer.Option(metavar="N", help="How many; 30 by default.", rich_help_panel=LOG)] = None,
+    start: Annotated[str | None, typer.Option(metavar="DATE", help="The first day.", rich_help_panel=LOG)] = None,
+    schema: Annotated[
+        str | None, typer.Option(metavar="NAME", help="clickprism, ubi or metarank.", rich_help_panel=LOG)
+    ] = None,
+    file_format: Annotated[
+        str | None, typer.Option("--format", metavar="NAME", help="jsonl, csv or parquet.", rich_help_panel=LOG)
+    ] = None,
+    compress: Annotated[str | None, typer.Option(metavar="NAME", help="zst, gz or none.", rich_help_panel=LOG)] = None,
+    files_per_day: Annotated[
+        int | None, typer.Option(metavar="N", help="At least so many.", rich_help_panel=LOG)
     ] = None,
     config: Config = None,
     sets: Set = None,
@@ -35,11 +67,20 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let simulated users click on the training part; save clicks and truth, print how they behaved."""
+    """Let simulated users click; save clicks and truth, print how they behaved; or write a raw log to ingest."""
+    named = {"searches": searches, "days": days, "start": start, "schema": schema, "format": file_format}
+    named |= {"compress": compress, "files_per_day": files_per_day}
+    if as_log is not None:
+        _refuse("with --as-log", {"out": out, "held_out": held_out, "sessions": sessions})
+        flags = named | {"seed": seed, "user": None if user is None else {"name": user}}
+        _raw_log(as_log, config, sets, flags, Output(json, quiet))
+        return
+    _refuse("without --as-log", named)
+    if out is None:
+        raise SettingError("--out", out, "be given, or --as-log")
     import numpy as np
 
     from clickprism.data.clicks import save_clicks
-    from clickprism.errors import DataError
     from clickprism.experiment import load_data, simulate_log
     from clickprism.experiment.files import make_folder
     from clickprism.experiment.stages import graded
@@ -84,3 +125,31 @@ def command(
     for assignment in sets or []:
         words += ["--set", assignment]
     output.note(f"Written to {out}. Next: {command_line(*words, '--method', 'dla', '--out', 'runs/dla')}")
+
+
+def _refuse(where: str, options: Mapping[str, object]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise SettingError(f"--{name.replace('_', '-')}", value, f"not be given {where}")
+
+
+def _raw_log(
+    folder: Path, config: Path | None, sets: list[str] | None, flags: Mapping[str, Any], output: Output
+) -> None:
+    """Write a raw log, and say what an ingest must find in it."""
+    from clickprism.experiment.raw_log import write_raw_log
+    from clickprism.experiment.raw_settings import read_raw_settings
+
+    settings = read_raw_settings(config, sets or (), flags=flags)
+    with output.days(settings.days) as progress:
+        summary = write_raw_log(folder, settings, progress=progress).summary
+    account, robots = summary["account"], sum(summary["robots"].values())
+    output.result(
+        f"{summary['searches']:,} searches of {settings.days} days, {robots:,} of them by robots: "
+        f"{summary['impressions']:,} documents shown, {summary['clicks']:,} clicks, {summary['files']:,} files\n\n"
+        + columns(["rows", "count"], [[name, f"{count:,}"] for name, count in account.items()]),
+        {"folder": str(folder), **summary},
+    )
+    words: list[object] = ["ingest", folder / "events", "--into", folder / "store"]
+    words += ["--schema", "ubi", "--ordinal-base", settings.ordinal_base] if settings.schema == "ubi" else []
+    output.note(f"Written to {folder}; the truth is in {folder / 'truth'}. Next: {command_line(*words)}")
