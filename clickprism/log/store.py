@@ -27,6 +27,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from clickprism.errors import DataError
+from clickprism.log.faults import fault
 from clickprism.log.schema import PARTITIONED, TABLES, conform
 from clickprism.log.settings import LogSettings, read_log_settings, write_log_settings
 
@@ -275,6 +276,7 @@ class LogTable:
         with writing(self.folder):
             self._create()
             actions = [self._add(day, Path(path)) for day, paths in added.items() for path in paths]
+        fault(f"{self.name}-moved")
         properties = CommitProperties(
             custom_metadata=dict(metadata) if metadata else None,
             app_transactions=[Transaction(key, number) for key, number in keys.items()],
@@ -294,6 +296,7 @@ class LogTable:
                         ["day"] if self.by_day else None,
                         commit_properties=properties,
                     )
+                fault(f"{self.name}-committed")
                 break
             except CommitFailedError as error:
                 self._delta = None
@@ -311,7 +314,9 @@ class LogTable:
         if delta is None:
             return []
         with writing(self.folder):
-            gone: list[str] = delta.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
+            gone: list[str] = delta.vacuum(
+                retention_hours=hours, enforce_retention_duration=False, dry_run=False, full=True
+            )
         return gone
 
     def _create(self) -> None:

@@ -1,0 +1,84 @@
+"""The account of an ingest: where every input row went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Final
+
+from clickprism.errors import DataError
+
+IGNORED: Final = "not a click event"
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where every row of the new files of an ingest went; `rows_in = accepted + duplicate + filtered + quarantined`.
+
+    Attributes:
+        rows_in: rows of the files that were not known before.
+        accepted: rows that count.
+        duplicate: rows of an event that was there before, by event id, else by content.
+        filtered: rows that a rule leaves out, by rule.
+        quarantined: broken rows, by reason.
+        days: the days that got rows.
+        files: how many files were new.
+        known: how many files were known before, and so not read again.
+        seconds: that it took.
+        dry_run: nothing was written.
+
+    >>> Account(rows_in=9, accepted=5, duplicate=1, filtered={"agent": 2}, quarantined={"not-json": 1}).check().left_out
+    4
+    """
+
+    rows_in: int = 0
+    accepted: int = 0
+    duplicate: int = 0
+    filtered: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    days: tuple[date, ...] = ()
+    files: int = 0
+    known: int = 0
+    seconds: float = 0.0
+    dry_run: bool = False
+
+    @property
+    def left_out(self) -> int:
+        """Rows that do not count: all but the accepted ones."""
+        return self.duplicate + sum(self.filtered.values()) + sum(self.quarantined.values())
+
+    @property
+    def rows_per_second(self) -> float:
+        """Over the whole run."""
+        return self.rows_in / self.seconds if self.seconds else 0.0
+
+    def check(self) -> Account:
+        """Itself, if the sum holds and nothing is negative."""
+        counts = [self.accepted, self.duplicate, *self.filtered.values(), *self.quarantined.values()]
+        if self.rows_in != self.accepted + self.left_out or min(counts) < 0:
+            raise DataError(
+                f"the account does not hold: {self.rows_in:,} rows in, but {self.accepted:,} accepted, "
+                f"{self.duplicate:,} duplicate, {sum(self.filtered.values()):,} filtered and "
+                f"{sum(self.quarantined.values()):,} quarantined",
+                remedy="This is an error of clickprism: please report it",
+            )
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "in": self.rows_in,
+            "accepted": self.accepted,
+            "duplicate": self.duplicate,
+            "filtered": sum(self.filtered.values()),
+            "quarantined": sum(self.quarantined.values()),
+            "filtered_by_rule": dict(self.filtered),
+            "quarantined_by_reason": dict(self.quarantined),
+            "days": [day.isoformat() for day in self.days],
+            "files": self.files,
+            "known_files": self.known,
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows_per_second),
+            "dry_run": self.dry_run,
+        }

@@ -1,0 +1,28 @@
+"""Named points at which a test may end the process, as a crash would."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+VARIABLE: Final = "CLICKPRISM_FAULT"
+POINTS: Final = (
+    "settings-written",
+    "file-staged",
+    "lock-held",
+    "rows-written",
+    "quarantine-moved",
+    "quarantine-committed",
+    "events-moved",
+    "events-committed",
+    "files-moved",
+    "files-committed",
+)
+"""The commit points of an ingest, in their order."""
+
+
+def fault(point: str) -> None:
+    """Kill this process if the environment variable CLICKPRISM_FAULT names the point; else do nothing."""
+    if os.environ.get(VARIABLE) == point:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,261 @@
+"""Input files into a log: every row is accounted for, every event counts once, every file goes in whole or not at all.
+
+    files ─ read ─▶ staging, by day ─ lock ─ tell duplicates ─▶ quarantine ─▶ events ─▶ files
+
+Each of the three commits carries the SHA-256 of each input file as idempotency key, so that it is done at most once;
+the row in `files` comes last and says that all is done. After a crash at any point the same command does what is
+left. Small files go in together, by one commit for each table.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
+from clickprism.log.account import IGNORED, Account
+from clickprism.log.engine import connect
+from clickprism.log.faults import fault
+from clickprism.log.filtered import filtered_rows
+from clickprism.log.group import Group, InputFile
+from clickprism.log.inputs import ahead, read_pieces
+from clickprism.log.readers import SourceSettings, find_inputs, read_chunks
+from clickprism.log.settings import PARTS, LogSettings
+from clickprism.log.staging import Stage
+from clickprism.log.store import SETTINGS_FILE, LogStore, writing
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an ingest is: rows so far, bytes so far and in all, and what it does."""
+
+    rows: int
+    bytes_read: int
+    bytes_all: int
+    doing: str
+
+
+def ingest(
+    paths: Sequence[Path | str],
+    into: Path | str,
+    *,
+    source: SourceSettings | None = None,
+    settings: LogSettings | None = None,
+    dry_run: bool = False,
+    max_bad_ratio: float = 0.01,
+    progress: Callable[[Progress], None] | None = None,
+    engine: str = "duckdb",
+    threads: int = 2,
+    memory: str = "2GB",
+) -> Account:
+    """Read files into a log, and account for every row of them.
+
+    Args:
+        paths: files, folders, patterns.
+        into: the folder of the log; it is made if missing.
+        source: how files are read; None: as the log has it. A log keeps the settings of its first ingest.
+        settings: of a new log; an old one keeps its own.
+        dry_run: do everything but write.
+        max_bad_ratio: a file after which more than this share of all rows so far is broken is not ingested: an error.
+            1: never.
+        progress: called now and then.
+        engine: on which the robot rules run.
+        threads: to use.
+        memory: what DuckDB may hold at a time.
+    """
+    if not 0 <= max_bad_ratio <= 1:
+        raise SettingError("max_bad_ratio", max_bad_ratio, "be from 0 to 1")
+    if threads < 1:
+        raise SettingError("threads", threads, "be at least 1")
+    started, inputs = time.monotonic(), find_inputs(paths)
+    with _opened(into, dry_run=dry_run) as store:
+        merged = _settings(store, source, settings)
+        if not dry_run and not (store.folder / SETTINGS_FILE).exists():
+            store.write_settings(merged)
+        fault("settings-written")
+        with store.staging() as staging, connect(engine, threads=threads, memory=memory, temp=staging) as connected:
+            run = _Run(store, merged, staging, connected, dry_run, max_bad_ratio, progress, threads, memory)
+            run.read(inputs)
+            return run.account(started).check()
+
+
+@contextmanager
+def _opened(into: Path | str, *, dry_run: bool) -> Iterator[LogStore]:
+    """The log; for a dry run into a folder that is none yet, an empty one that is gone at the end."""
+    if dry_run and not (Path(into) / SETTINGS_FILE).exists():
+        with tempfile.TemporaryDirectory(prefix="clickprism-") as folder:
+            yield LogStore.open(folder, create=True)
+    else:
+        yield LogStore.open(into, create=not dry_run)
+
+
+def _settings(store: LogStore, source: SourceSettings | None, settings: LogSettings | None) -> LogSettings:
+    """What is in force: of an old log its own, which nothing may contradict; of a new one all values, written out."""
+    given = settings or LogSettings()
+    given = given if source is None else given.with_part("source", source)
+    path = store.folder / SETTINGS_FILE
+    if not path.exists():
+        for name in PARTS:
+            if name != "examination" or name in given.values:
+                given = given.with_part(name, given.part(name))
+        return given
+    kept = store.settings
+    for name in given.values:
+        old, new = kept.part(name), given.part(name)
+        for each in fields(new):
+            has, wanted = getattr(old, each.name), getattr(new, each.name)
+            if has != wanted:
+                words = f"be {has!r}, as {path} has it (leave it out, or ingest into another folder)"
+                raise SettingError(f"{name}.{each.name}", wanted, words)
+    return kept
+
+
+@dataclass
+class _Run:
+    """One run of `ingest`."""
+
+    store: LogStore
+    settings: LogSettings
+    staging: Path
+    engine: Engine
+    dry_run: bool
+    max_bad_ratio: float
+    progress: Callable[[Progress], None] | None
+    threads: int
+    memory: str
+    files: list[InputFile] = field(default_factory=list)
+    known: int = 0
+    rows: int = 0
+    bytes_read: int = 0
+    bytes_all: int = 0
+    days: set[date] = field(default_factory=set)
+    written: dict[date, list[Path]] = field(default_factory=dict)
+
+    def read(self, inputs: Sequence[Path]) -> None:
+        """All files, group by group; what is whole is committed before an error of a file goes on."""
+        self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
+        ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
+        source = self.settings.source
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "threads": self.threads,
+            "memory_limit": self.memory,
+            "temp_directory": str(self.staging / "spill"),
+        }
+        with _failing(self.store.folder), duckdb.connect(config=config) as connection:
+            group = Group(Stage(self.staging, connection))
+            for piece in ahead(read_pieces(inputs, ledger.__contains__, lambda path: read_chunks(path, source))):
+                if piece.known:
+                    self.known += 1
+                    self.bytes_read += piece.size
+                    continue
+                problem = piece.error
+                if problem is None:
+                    file = group.last(piece)
+                    group.add(piece, file)
+                    if piece.chunk is not None:
+                        self.rows += piece.chunk.rows
+                        self.bytes_read += piece.chunk.bytes_read
+                        self._say(f"reading {piece.path.name}")
+                        continue
+                    fault("file-staged")
+                    problem = self._too_bad(group, file)
+                if problem is not None:
+                    if group.files and group.files[-1].path == piece.path:
+                        group.files[-1].dropped = True
+                    self._commit(group)
+                    raise problem
+                if group.full and not self.dry_run:
+                    self._commit(group)
+                    group = Group(Stage(self.staging, connection))
+            self._commit(group)
+
+    def _commit(self, group: Group) -> None:
+        self._say("writing")
+        dropped = sum(file.dropped for file in group.files)
+        group.commit(
+            self.store,
+            threads=self.threads,
+            waiting=lambda: self._say("waiting for another ingest"),
+            dry_run=self.dry_run,
+        )
+        self.known += sum(file.dropped for file in group.files) - dropped
+        self.files += [file for file in group.files if not file.dropped]
+        self.days |= group.days
+        self.written |= group.written
+
+    def _say(self, doing: str) -> None:
+        if self.progress is not None:
+            self.progress(Progress(self.rows, self.bytes_read, self.bytes_all, doing))
+
+    def _too_bad(self, group: Group, last: InputFile) -> ClickprismError | None:
+        """The error to end with if too many rows are broken, up to and with this file."""
+        files = [file for file in (*self.files, *group.files) if not file.dropped]
+        bad, rows = sum(file.bad.total() for file in files), sum(file.rows for file in files)
+        if bad <= self.max_bad_ratio * rows:
+            return None
+        return DataError(
+            f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; nothing of this "
+            f"file was ingested. {'; '.join(last.examples)}",
+            file=last.path,
+            remedy="Mend them, or check --schema and --mapping; --max-bad-ratio 1 puts them into quarantine",
+        )
+
+    def account(self, started: float) -> Account:
+        """Where every row went."""
+        filtered: Counter[str] = Counter()
+        ids = [file.file_id for file in self.files if file.stored]
+        for day in sorted(self.days) if ids else []:
+            self._say(f"robot rules, {day}")
+            filtered += filtered_rows(self.engine, self._events(day), ids, self.settings.robots)
+        stored, ignored = sum(file.stored for file in self.files), sum(file.ignored for file in self.files)
+        reasons = sum((file.bad for file in self.files), Counter())
+        return Account(
+            rows_in=sum(file.rows for file in self.files),
+            accepted=stored - filtered.total(),
+            duplicate=sum(file.duplicate for file in self.files),
+            filtered=dict(sorted(filtered.items())) | ({IGNORED: ignored} if ignored else {}),
+            quarantined=dict(sorted(reasons.items())),
+            days=tuple(sorted(self.days)),
+            files=len(self.files),
+            known=self.known,
+            seconds=time.monotonic() - started,
+            dry_run=self.dry_run,
+        )
+
+    def _events(self, day: date) -> list[str]:
+        """All files of a day; in a dry run those that would be, seen from one folder."""
+        stored = self.store.table("events").files([day])
+        if not self.dry_run:
+            return stored
+        folder = self.written[day][0].parent
+        for path in map(Path, stored):
+            (folder / path.name).symlink_to(path)
+        return [str(path) for path in sorted(folder.iterdir())]
+
+
+@contextmanager
+def _failing(folder: Path) -> Iterator[None]:
+    """A full disk, or too little memory, in words and with a remedy."""
+    try:
+        with writing(folder):
+            yield
+    except duckdb.OutOfMemoryException as error:
+        raise EngineError(f"DuckDB has too little memory ({error}). Give it more by --memory 4GB") from None
+    except duckdb.InterruptException:
+        raise KeyboardInterrupt from None
+    except (duckdb.Error, pa.ArrowException) as error:
+        with writing(folder):
+            raise OSError(str(error).splitlines()[0]) from None

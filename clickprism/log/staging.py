@@ -1,0 +1,247 @@
+"""Rows on their way into a log: identified, sorted into days on disk, told from duplicates, written as Parquet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from clickprism.log.identity import identify
+from clickprism.log.schema import BAD, EVENTS, QUARANTINE, ROW
+from clickprism.types import Bool, Int64
+
+_FLUSH_BYTES: Final = 16 << 20
+_OPEN_FILES: Final = 128
+_GROUP_ROWS: Final = 100_000
+_UNIQUE: Final = ("event_id", "line", "key", "content")
+_STAGED: Final = pa.schema(
+    [*ROW, EVENTS.field("key"), EVENTS.field("content"), ("file", pa.int32()), ("row", pa.int64())]
+)
+_WRITTEN: Final = pa.schema([each for each in EVENTS if each.name != "day"])
+_AGAIN: Final = """
+WITH new AS (SELECT key, content, file, row FROM staged WHERE NOT list_contains($skip, file)),
+  stored AS (SELECT key, content FROM {stored}),
+  repeated AS (
+    SELECT key FROM (SELECT key FROM new UNION ALL SELECT key FROM stored) GROUP BY key HAVING count(*) > 1),
+  old AS (SELECT DISTINCT key, content FROM stored SEMI JOIN repeated USING (key)),
+  ours AS (SELECT new.* FROM new SEMI JOIN repeated USING (key)),
+  judged AS (
+    SELECT ours.file, ours.row,
+      same.key IS NOT NULL OR row_number() OVER (PARTITION BY ours.key, ours.content ORDER BY ours.row) > 1 AS same,
+      seen.key IS NOT NULL OR row_number() OVER (PARTITION BY ours.key ORDER BY ours.row) > 1 AS seen
+    FROM ours
+    LEFT JOIN old AS same ON same.key = ours.key AND same.content = ours.content
+    LEFT JOIN (SELECT DISTINCT key FROM old) AS seen ON seen.key = ours.key)
+SELECT file, row, same FROM judged WHERE seen ORDER BY row"""
+
+
+@dataclass(frozen=True, eq=False)
+class Again:
+    """The rows of a day whose key was there before: `same` with the same content, else a variant."""
+
+    file: Int64
+    row: Int64
+    same: Bool
+
+
+@dataclass
+class Stage:
+    """The rows of some input files, in a private folder.
+
+    Attributes:
+        folder: on the disk of the log.
+        connection: of DuckDB; it keeps the order of rows.
+        rows: how many are staged, by day.
+        bad: how many broken rows are staged.
+    """
+
+    folder: Path
+    connection: duckdb.DuckDBPyConnection
+    rows: Counter[date] = field(default_factory=Counter)
+    bad: int = 0
+    _pending: list[pa.Table] = field(default_factory=list)
+    _bytes: int = 0
+    _files: dict[date, list[Path]] = field(default_factory=dict)
+    _writers: dict[date, pa.ipc.RecordBatchFileWriter] = field(default_factory=dict)
+    _broken: tuple[Path, pa.ipc.RecordBatchFileWriter] | None = None
+
+    def add(self, number: int, good: pa.Table) -> None:
+        """Stage good rows of the file with this number; those of a file come in order, as do files."""
+        if len(good):
+            self._pending.append(good.append_column("file", pa.repeat(pa.scalar(number, pa.int32()), len(good))))
+            self._bytes += good.nbytes
+            if self._bytes >= _FLUSH_BYTES:
+                self.flush()
+
+    def add_bad(self, number: int, bad: pa.Table) -> None:
+        """Stage broken rows."""
+        if not len(bad):
+            return
+        staged = bad.append_column("file", pa.repeat(pa.scalar(number, pa.int32()), len(bad)))
+        if self._broken is None:
+            path = self.folder / f"bad-{uuid4().hex}.arrow"
+            self._broken = path, pa.ipc.new_file(path, staged.schema)
+        self._broken[1].write_table(staged)
+        self.bad += len(bad)
+
+    def flush(self) -> None:
+        """Identify what was added and put it on disk, each day into a file of its own."""
+        if not self._pending:
+            return
+        rows = pa.concat_tables(self._pending)
+        self._pending, self._bytes = [], 0
+        names = identify(rows, self.connection)
+        rows = rows.append_column("key", names["key"]).append_column("content", names["content"])
+        days = rows["time"].cast(pa.date32())
+        low, high = (value.as_py() for value in pc.min_max(days).values())
+        if low == high:
+            self._write(low, rows)
+            return
+        order = pc.sort_indices(days, sort_keys=[("", "ascending")])
+        rows, days = rows.take(order), days.take(order).cast(pa.int32()).to_numpy()
+        starts = np.flatnonzero(np.diff(days, prepend=days[0] - 1))
+        for start, end in zip(starts, [*starts[1:], len(days)], strict=True):
+            self._write(date.fromordinal(int(days[start]) + _EPOCH), rows.slice(start, end - start))
+
+    def _write(self, day: date, rows: pa.Table) -> None:
+        first = self.rows[day]
+        rows = rows.append_column("row", pa.array(np.arange(first, first + len(rows))))
+        if day not in self._writers:
+            if len(self._writers) == _OPEN_FILES:
+                self._close()
+            path = self.folder / f"{day.isoformat()}-{uuid4().hex}.arrow"
+            self._files.setdefault(day, []).append(path)
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            self._writers[day] = pa.ipc.new_file(path, _STAGED, options=options)
+        self._writers[day].write_table(rows.select(_STAGED.names).cast(_STAGED))
+        self.rows[day] += len(rows)
+
+    def _close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+    def finish(self) -> None:
+        """All rows are on disk."""
+        self.flush()
+        self._close()
+        if self._broken is not None:
+            self._broken[1].close()
+
+    def again(self, day: date, stored: Sequence[str], *, skip: Collection[int]) -> Again:
+        """Which staged rows of a day repeat a key, of the stored files of that day or of staged rows before them.
+
+        Args:
+            day: that has staged rows.
+            stored: the files of that day in the log.
+            skip: numbers of files to pass over.
+        """
+        self.connection.register("staged", ds.dataset(self._files[day], format="ipc"))
+        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in stored)
+        source = f"read_parquet([{listed}], hive_partitioning = false)" if stored else "staged WHERE false"
+        try:
+            found = self.connection.execute(_AGAIN.format(stored=source), {"skip": [-1, *skip]}).fetchnumpy()
+        finally:
+            self.connection.unregister("staged")
+        return Again(found["file"], found["row"], found["same"].astype(bool))
+
+    def write(
+        self, again: dict[date, Again], folder: Path, *, ids: Sequence[str], skip: Collection[int], threads: int
+    ) -> dict[date, list[Path]]:
+        """Write the rows of the days to Parquet files, as `events` has them; days without rows get none.
+
+        Args:
+            again: what repeats, by day.
+            folder: on the disk of the log; files go to `day=YYYY-MM-DD/` in it.
+            ids: the file ids by number.
+            skip: numbers of files to pass over.
+            threads: how many days are written at a time.
+        """
+        names = pa.array(ids, pa.string())
+
+        def write(day: date) -> Path | None:
+            return self._write_day(day, again[day], folder, names=names, skip=np.array([*skip], np.int32))
+
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            written = zip(again, pool.map(write, again), strict=True)
+            return {day: [path] for day, path in written if path is not None}
+
+    def _write_day(self, day: date, again: Again, folder: Path, *, names: pa.Array, skip: Int64) -> Path | None:
+        if self.rows[day] == int(again.same.sum()):
+            return None
+        path = folder / f"day={day.isoformat()}" / f"{uuid4().hex}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        dropped, variants, rows = again.row[again.same], again.row[~again.same], 0
+        plain = [name for name in _WRITTEN.names if name not in _UNIQUE]
+        with pq.ParquetWriter(path, _WRITTEN, compression="zstd", use_dictionary=plain, store_schema=False) as writer:
+            for table in self._groups(day):
+                kept = _written(table, dropped=dropped, variants=variants, names=names, skip=skip)
+                rows += len(kept)
+                if len(kept):
+                    writer.write_table(kept)
+        if not rows:
+            path.unlink()
+            return None
+        return path
+
+    def _groups(self, day: date) -> Iterator[pa.Table]:
+        """The staged rows of a day, some at a time."""
+        held: list[pa.RecordBatch] = []
+        count = 0
+        for path in self._files[day]:
+            with pa.ipc.open_file(path) as reader:
+                for i in range(reader.num_record_batches):
+                    held.append(reader.get_batch(i))
+                    count += held[-1].num_rows
+                    if count >= _GROUP_ROWS:
+                        yield pa.Table.from_batches(held)
+                        held, count = [], 0
+        if held:
+            yield pa.Table.from_batches(held)
+
+    def broken(self, files: Sequence[Path], *, ids: Sequence[str], skip: Collection[int]) -> Iterator[pa.Table]:
+        """The broken rows as `quarantine` has them, some at a time."""
+        if self._broken is None:
+            return
+        names, paths = pa.array(ids, pa.string()), pa.array([str(path) for path in files], pa.string())
+        without = pa.array([*skip], pa.int32())
+        with pa.ipc.open_file(self._broken[0]) as reader:
+            for i in range(reader.num_record_batches):
+                batch = pa.Table.from_batches([reader.get_batch(i)])
+                batch = batch.filter(pc.invert(pc.is_in(batch["file"], without)))
+                columns = [names.take(batch["file"].combine_chunks()), paths.take(batch["file"].combine_chunks())]
+                yield pa.Table.from_arrays([*columns, *batch.select(BAD.names).columns], schema=QUARANTINE)
+
+
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+
+
+def _written(table: pa.Table, *, dropped: Int64, variants: Int64, names: pa.Array, skip: Int64) -> pa.Table:
+    row, file = table["row"].to_numpy(), table["file"].to_numpy()
+    keep = ~np.isin(file, skip)
+    keep[_among(dropped, row)] = False
+    variant = np.zeros(len(row), bool)
+    variant[_among(variants, row)] = True
+    ids = pa.DictionaryArray.from_arrays(table["file"].combine_chunks(), names).cast(pa.string())
+    table = table.append_column("variant", pa.array(variant)).append_column("file_id", ids)
+    table = table.select(_WRITTEN.names)
+    return (table if keep.all() else table.filter(pa.array(keep))).cast(_WRITTEN)
+
+
+def _among(numbers: Int64, row: Int64) -> Int64:
+    """Where sorted row numbers stand in a group of rows, whose numbers go up by one."""
+    low, high = np.searchsorted(numbers, [row[0], row[-1] + 1])
+    found: Int64 = numbers[low:high] - row[0]
+    return found
