@@ -1,0 +1,72 @@
+"""Ingest of a raw log, end to end by the command line: rows a second, peak memory, and what DuckDB alone would need.
+
+The log is simulated (`clickprism simulate --as-log`): JSON lines with robots, duplicates, late and broken rows;
+`CLICKPRISM_BENCH_IMPRESSIONS` sets its size. Each figure is measured in a process of its own, so that the peak of
+memory is its own. The limit is DuckDB: the same files parsed by `read_json` and written as Parquet by day, with no
+check, no duplicates told, no account.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.base import Result
+
+IMPRESSIONS = int(os.environ.get("CLICKPRISM_BENCH_IMPRESSIONS", "10_000_000"))
+ROWS_PER_SEARCH = 9.4
+BAR = 300_000.0  # rows a second
+MEMORY = 4096.0  # MB
+LIMIT = """
+import sys, duckdb
+files, into = sys.argv[1:]
+connection = duckdb.connect(config={"threads": 2, "memory_limit": "2GB", "preserve_insertion_order": False})
+connection.execute(
+    f"COPY (SELECT *, time::DATE AS day FROM read_json('{files}', format='newline_delimited', ignore_errors=true, "
+    "columns={event_id: 'VARCHAR', time: 'TIMESTAMP', search_id: 'VARCHAR', query_id: 'VARCHAR', query: 'VARCHAR', "
+    "document_id: 'VARCHAR', position: 'INTEGER', click: 'BOOLEAN', display_ms: 'BIGINT', dwell_ms: 'BIGINT', "
+    "page_skipped: 'BOOLEAN', user_id: 'VARCHAR', agent: 'VARCHAR', ranker: 'VARCHAR', randomised: 'BOOLEAN'}) "
+    f"WHERE time < TIMESTAMP '2030-01-01') TO '{into}' (FORMAT parquet, PARTITION_BY (day), COMPRESSION zstd)"
+)
+"""
+
+
+def run() -> list[Result]:
+    """Rows a second of both, and the peak of memory of ours."""
+    with tempfile.TemporaryDirectory(prefix="clickprism-bench-") as scratch:
+        folder = Path(scratch)
+        searches = max(1, int(IMPRESSIONS / ROWS_PER_SEARCH))
+        log = ["--as-log", str(folder / "raw"), "--searches", str(searches), "--compress", "none", "--json"]
+        account = json.loads(_measured(["-m", "clickprism", "simulate", *log])[2])["account"]
+        rows = account["in"]
+        words = ["-m", "clickprism", "ingest", str(folder / "raw" / "events"), "--into", str(folder / "log"), "--json"]
+        seconds, megabytes, said = _measured(words)
+        found = json.loads(said)
+        if any(found[name] != count for name, count in account.items()):
+            raise RuntimeError(f"the account is {found}, and {account} was written")
+        limit, _, _ = _measured(["-c", LIMIT, str(folder / "raw" / "events" / "*.jsonl"), str(folder / "parquet")])
+    size = f"{rows / 1e6:.1f} M rows"
+    ours = rows / seconds
+    return [
+        Result(f"ingest {size} of JSON lines", ours, BAR, 1, "rows/s; limit: the bar of the issue"),
+        Result("the same against DuckDB's parse and write", ours, rows / limit, 0.25, "rows/s"),
+        Result("peak memory of ingest", megabytes, MEMORY, 1, "MB", higher_is_better=False),
+    ]
+
+
+def _measured(words: list[str]) -> tuple[float, float, str]:
+    """Run a process of Python: its wall time in seconds, its peak memory in MB, and what it printed."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+    said = process.stdout.read() if process.stdout is not None else ""
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{words[:3]} ended with {process.returncode}")
+    return seconds, usage.ru_maxrss / 1024, said
