@@ -222,7 +222,7 @@ def _report(found: Examination, log: Path, out: Path) -> list[Path]:
     make_folder(out.parent)
     plots: dict[str, tuple[str, Any]] = {
         "position": ("Examination by position", examination_curve(found)),
-        "anchor": ("Examination below a click, by the position of the click", anchor_curves(found)),
+        "anchor": ("Examination below a click", anchor_curves(found)),
         "calibration": ("Calibration on the searches held out", calibration_curve(found)),
     }
     written = [out]
@@ -231,17 +231,19 @@ def _report(found: Examination, log: Path, out: Path) -> list[Path]:
         figure.savefig(path, dpi=150)
         written.append(path)
     days, model = list(found.model.sessions), found.model
+    tables, span = _tables(found), days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     truth = "" if found.truth is None else f" Against true observation: AUC {found.truth.quality.auc:.4f}."
     write_report(
         out,
         title="The examination model",
         summary=(
-            f"Learned from {found.learned:,} rows of the searches of {days[0]} to {days[-1]}, merged into "
+            f"Learned from {found.learned:,} rows of the searches of {span}, merged into "
             f"{found.cells:,} cells. AUC {found.quality.auc:.4f} on the labels of searches held out.{truth}"
         ),
-        comparison=_tables(found),
+        comparison=tables[:2],
         figures={caption: svg(figure, title=caption) for caption, figure in plots.values()},
         settings={"log": str(log), "fingerprint": model.fingerprint, "examination": plain(model.settings)},
+        more={"In detail": tables[2:]},
         notes=[
             "Estimates are calibrated to the labels, which leave out display times between the thresholds.",
             "Below a click: rows whose nearest click above is at that position; the first point is the click itself.",
