@@ -1,0 +1,86 @@
+"""Readers: files of any known source become chunks of good rows, and bad rows with their reasons.
+
+Text is cut into lines in numpy and read by DuckDB, Parquet by Arrow; no good row is a Python object. A broken row never
+stops a reading and never takes a good one with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from clickprism.errors import SettingError
+from clickprism.log.readers.chunk import REASONS, Chunk
+from clickprism.log.readers.detect import Detected, detect
+from clickprism.log.readers.inputs import find_inputs
+from clickprism.log.readers.lines import Lines, split
+from clickprism.log.readers.parquet import as_json, read_groups
+from clickprism.log.readers.places import ColumnPlaces, JsonPlaces
+from clickprism.log.readers.plan import Reading
+from clickprism.log.readers.records import read_records
+from clickprism.log.readers.rows import rows
+from clickprism.log.readers.settings import SourceSettings
+from clickprism.log.readers.sources import SOURCES
+from clickprism.log.readers.stream import blocks
+
+__all__ = ["REASONS", "Chunk", "Detected", "SourceSettings", "detect", "find_inputs", "read_chunks"]
+
+
+def read_chunks(path: Path, source: SourceSettings, *, chunk_bytes: int = 32 << 20) -> Iterator[Chunk]:
+    r"""The rows of a file in chunks.
+
+    Args:
+        path: a file of JSON lines, CSV or Parquet, plain, gzip or zstd.
+        source: how it is read.
+        chunk_bytes: how much text is held at a time; the rows are the same whatever it is.
+
+    >>> import tempfile
+    >>> row = b'{"search_id": "s", "time": "2024-05-01T12:00:00Z", "query": "q", "document_id": "d", "position": 1}'
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "log.jsonl")
+    ...     _ = path.write_bytes(row + b"\n" + row[:50])
+    ...     (chunk,) = read_chunks(path, SourceSettings())
+    >>> chunk.good["position"].to_pylist(), chunk.bad["reason"].to_pylist()
+    ([1], ['not-json: the line is not JSON'])
+    """
+    if not 1 <= chunk_bytes <= 1 << 30:
+        raise SettingError("chunk_bytes", chunk_bytes, "be from 1 to 1073741824")
+    path = Path(path)
+    found = detect(path, source)
+    if found.format == "parquet":
+        yield from _parquet(path, source, found, chunk_bytes)
+        return
+    lines = split(blocks(path, chunk_bytes), max_line=source.max_line_bytes, blank=found.format == "csv")
+    if found.format == "json":
+        for part in lines:
+            yield _json(path, source, found, part)
+        return
+    for table, names, part in read_records(lines, found.dialect, max_line=source.max_line_bytes, file=path):
+        places = ColumnPlaces(names, [pa.string()] * len(names))
+        plan = SOURCES[found.schema](Reading(places, source, path))
+        yield rows(
+            table.append_column("line", pa.array(part.numbers)), plan, raw=_raw(part), bad=part.bad, read=part.read
+        )
+
+
+def _json(path: Path, source: SourceSettings, found: Detected, part: Lines) -> Chunk:
+    plan = SOURCES[found.schema](Reading(JsonPlaces(part.data), source, path))
+    table = pa.table({"text": part.text(), "line": pa.array(part.numbers)})
+    return rows(table, plan, raw=_raw(part), bad=part.bad, read=part.read, nul=b"\\u0000" in part.data)
+
+
+def _parquet(path: Path, source: SourceSettings, found: Detected, chunk_bytes: int) -> Iterator[Chunk]:
+    for table, bad, read in read_groups(path, chunk_bytes=chunk_bytes):
+        columns = table.drop_columns(["line"])
+        places = ColumnPlaces(columns.column_names, columns.schema.types)
+        plan = SOURCES[found.schema](Reading(places, source, path))
+        named = columns.rename_columns([f"c{place}" for place in range(columns.num_columns)])
+        numbered = named.append_column("line", table["line"])
+        yield rows(numbered, plan, raw=partial(as_json, columns), bad=bad, read=read, nul=True)
+
+
+def _raw(part: Lines) -> Callable[[Sequence[int]], list[bytes]]:
+    return lambda indices: [part.raw(index) for index in indices]

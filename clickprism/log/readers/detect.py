@@ -1,0 +1,98 @@
+"""What a file holds: its format by its first bytes and its name, its schema by the names of its fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from clickprism.errors import DataError
+from clickprism.log.readers.inputs import FORMATS, extension
+from clickprism.log.readers.lines import BOM
+from clickprism.log.readers.parquet import MAGIC, column_names
+from clickprism.log.readers.records import Dialect, split_fields
+from clickprism.log.readers.settings import SourceSettings
+from clickprism.log.readers.stream import blocks
+
+PEEK: Final = 1 << 18
+LOOKED_AT: Final = 100
+COMMAS: Final = Dialect()
+METARANK: Final = ("item", "user", "ranking", "interaction")
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What a file holds, and why that is thought."""
+
+    format: str
+    schema: str
+    why: str
+    dialect: Dialect = COMMAS
+
+
+def detect(path: Path, source: SourceSettings) -> Detected:
+    """Tell format and schema of a file; what the settings say is taken as it is.
+
+    An error if its rows can be read but have none of the fields that a known schema has.
+    """
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy="Check the file") from None
+    if source.format == "parquet" or (source.format == "auto" and (magic == MAGIC or _named(path) == "parquet")):
+        return _settled(path, source, "parquet", column_names(path), COMMAS)
+    start = next(iter(blocks(path, PEEK))).data.removeprefix(BOM)
+    lines = [line.decode("utf-8", "replace") for line in start.splitlines()[:LOOKED_AT] if line.strip()]
+    known = source.format if source.format != "auto" else _named(path)
+    if known == "json" or (not known and (not lines or lines[0].lstrip().startswith(("{", "[")))):
+        return _settled(path, source, "json", [name for line in lines for name in _keys(line)], COMMAS)
+    tab = extension(path) in (".tsv", ".tab") or (not known and bool(lines) and "\t" in lines[0])
+    yandex = source.schema == "yandex"
+    dialect = Dialect(
+        source.delimiter or ("\t" if tab or yandex else ","), bool(source.quote) and not yandex, source.mapping.header
+    )
+    names = dialect.names or (split_fields(lines[0], dialect) if lines else ())
+    return _settled(path, source, "csv", names, dialect)
+
+
+def _settled(path: Path, source: SourceSettings, form: str, names: Iterable[str], dialect: Dialect) -> Detected:
+    if source.schema != "auto":
+        return Detected(form, source.schema, "the settings say so", dialect)
+    if source.mapping:
+        return Detected(form, "mapping", "a mapping is given", dialect)
+    has = {name.strip() for name in names}
+    marks: dict[str, list[str]] = {
+        "ubi": [name for name in ("action_name", "query_response_hit_ids") if name in has],
+        "metarank": [name for name in has if name.startswith("event=")] if form == "json" else [],
+        "clickprism": [name for name in ("search_id",) if name in has],
+        "yandex": ["query", "documents", "clicks"] if has >= {"query", "documents", "clicks"} else [],
+    }
+    if not marks["ubi"] and {"user_query", "client_id"} <= has:
+        marks["ubi"] = ["user_query", "client_id"]
+    for schema, found in marks.items():
+        if found:
+            quote = Dialect(dialect.delimiter, quote=False) if schema == "yandex" else dialect
+            return Detected(form, schema, f"there is {', '.join(sorted(found))}", quote)
+    if has:
+        shown = ", ".join(sorted(name for name in has if "=" not in name)[:12])
+        remedy = f"It has {shown}. Say --schema, or write a mapping for --mapping (docs/datamodel.md)"
+        raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
+    return Detected(form, "clickprism", "no row could be read to tell", dialect)
+
+
+def _keys(line: str) -> list[str]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(row, dict):
+        return []
+    metarank = row.get("event") in METARANK if isinstance(row.get("event"), str) else False
+    return [*row, *([f"event={row['event']}"] if metarank else [])]
+
+
+def _named(path: Path) -> str:
+    return FORMATS.get(extension(path), "")

@@ -1,0 +1,159 @@
+"""Text in lines, found by their ends in a block of bytes; no line is a Python object unless it is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from clickprism.log.readers.chunk import Bad
+from clickprism.log.readers.stream import Block
+from clickprism.types import Bool, Int64
+
+BOM: Final = b"\xef\xbb\xbf"
+KEPT: Final = 4096  # bytes that are kept of a line that is too long
+LF, CR = 10, 13
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Lines of a text.
+
+    Attributes:
+        data: the text.
+        starts: where each line starts.
+        ends: where its content ends.
+        stops: where its line end (LF or CRLF) ends.
+        numbers: of the lines in the file, from 1.
+        bad: lines that are none of these.
+        read: bytes of the file read for these lines.
+    """
+
+    data: bytes
+    starts: Int64
+    ends: Int64
+    stops: Int64
+    numbers: Int64
+    bad: list[Bad] = field(default_factory=list)
+    read: int = 0
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def raw(self, index: int) -> bytes:
+        """The content of one line."""
+        return self.data[self.starts[index] : self.ends[index]]
+
+    def take(self, chosen: Int64 | Bool) -> Lines:
+        """These lines only."""
+        starts, ends, stops, numbers = (each[chosen] for each in (self.starts, self.ends, self.stops, self.numbers))
+        return replace(self, starts=starts, ends=ends, stops=stops, numbers=numbers)
+
+    def without(self, chosen: Bool, code: str) -> Lines:
+        """The same with some lines among the bad ones."""
+        if not chosen.any():
+            return self
+        bad = [Bad(int(self.numbers[each]), code, None, self.raw(each)) for each in np.flatnonzero(chosen).tolist()]
+        return replace(self.take(~chosen), bad=[*self.bad, *bad])
+
+    def text(self) -> pa.StringArray:
+        """The lines with their line ends as an Arrow array, without a copy where they follow each other."""
+        if not len(self):
+            return pa.array([], pa.string())
+        buffer = pa.py_buffer(self.data)
+        if (self.stops[:-1] == self.starts[1:]).all():
+            offsets = np.append(self.starts, self.stops[-1]).astype(np.int32)
+            return pa.StringArray.from_buffers(len(self), pa.py_buffer(offsets), buffer)
+        offsets = np.stack([self.starts, self.stops], 1).ravel().astype(np.int32)
+        gaps = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), buffer)
+        return gaps.take(pa.array(np.arange(0, len(offsets), 2)))
+
+
+def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Iterator[Lines]:
+    """Cut blocks into lines; lines that are too long, not UTF-8 or hold a NUL, and a cut last line, are bad.
+
+    A line that is too long is never held whole. Without `blank`, empty lines are left out.
+    """
+    pending, number, read, skipped = bytearray(), 1, 0, b""
+    for block in blocks:
+        data, bad = block.data, []
+        if skipped:
+            end = data.find(b"\n") + 1
+            data = data[end:] if end else b""
+            if end:
+                bad = [Bad(number, "too-long", None, skipped)]
+                number, skipped = number + 1, b""
+        cut = data.rfind(b"\n") + 1
+        whole = b""
+        if cut:
+            whole = bytes(pending) + data[:cut]
+            pending = bytearray()
+        pending += data[cut:]
+        if len(pending) > max_line + 1 + len(BOM):
+            head = bytes(pending).removeprefix(BOM) if number + whole.count(b"\n") == 1 else pending
+            skipped, pending = bytes(head[: min(KEPT, max_line)]), bytearray()
+        lines = _lines(whole, number, max_line=max_line, blank=blank)
+        number += whole.count(b"\n")
+        lines = replace(lines, bad=[*bad, *lines.bad], read=block.read - read)
+        read = block.read
+        if block.problem:
+            lines.bad.append(Bad(number, block.problem, None, skipped or bytes(pending)))
+            pending, skipped = bytearray(), b""
+        if len(lines) or lines.bad or lines.read:
+            yield lines
+    if skipped:
+        lines = _lines(b"", number, max_line=max_line, blank=blank)
+        yield replace(lines, bad=[Bad(number, "too-long", None, skipped)])
+    elif pending:
+        yield _lines(bytes(pending), number, max_line=max_line, blank=blank)
+
+
+def _lines(data: bytes, number: int, *, max_line: int, blank: bool) -> Lines:
+    view = np.frombuffer(data, np.uint8)
+    stops = np.flatnonzero(view == LF) + 1
+    ends = stops - 1
+    if data and view[-1] != LF:
+        stops, ends = np.append(stops, len(data)), np.append(ends, len(data))
+    starts = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1]])
+    if number == 1 and data.startswith(BOM):
+        starts[0] = len(BOM)
+    if len(ends):
+        ends = ends - ((ends > starts) & (view[np.maximum(ends, 1) - 1] == CR))
+    lines = Lines(data, starts, ends, stops, number + np.arange(len(stops)))
+    if not blank:
+        lines = lines.take(lines.ends > lines.starts)
+    long = lines.ends - lines.starts > max_line
+    if long.any():
+        heads = [(int(lines.numbers[each]), lines.raw(each)) for each in np.flatnonzero(long).tolist()]
+        bad = [Bad(line, "too-long", None, raw[: min(KEPT, max_line)]) for line, raw in heads]
+        lines = replace(lines.take(~long), bad=bad)
+    if b"\0" in data:
+        zeros = np.flatnonzero(view == 0)
+        lines = lines.without(np.searchsorted(zeros, lines.stops) > np.searchsorted(zeros, lines.starts), "nul-byte")
+    return lines.without(broken_text(lines.data, lines.starts, lines.stops), "not-utf8")
+
+
+def broken_text(data: bytes | memoryview, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Bool:
+    r"""Which of the values between `starts` and `stops`, in rising order, are not UTF-8, found by halving.
+
+    >>> broken_text(b"ab\xffc", np.array([0, 1, 2, 3]), np.array([1, 2, 3, 4])).tolist()
+    [False, False, True, False]
+    """
+    broken = np.zeros(len(starts), bool)
+    view = memoryview(data)
+    parts = [(0, len(starts))] if len(starts) else []
+    while parts:
+        first, last = parts.pop()
+        try:
+            str(view[starts[first] : stops[last - 1]], "utf-8")
+        except UnicodeDecodeError:
+            middle = (first + last) // 2
+            if last - first == 1:
+                broken[first] = True
+            else:
+                parts += [(first, middle), (middle, last)]
+    return broken

@@ -1,0 +1,180 @@
+"""Where a field of a source is found, as SQL: in a JSON text, or in columns. Every value is given as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+NOTHING: Final = "cast(null as varchar)"
+
+
+class Places(Protocol):
+    """What a source asks for its fields; paths go into objects by dots."""
+
+    def text(self, path: str) -> str | None:
+        """The SQL of a field as text; None if no row of this chunk has it."""
+
+    def list(self, path: str) -> tuple[str, str] | None:
+        """The SQL of a field as a list of texts, and as text (to see whether there was something else)."""
+
+    def nested(self, path: str) -> str:
+        """The SQL of whether the field is an object or a list where it should be a text or a number."""
+
+    def features(self) -> str | None:
+        """The SQL of all fields that start with feature_, as the text of one JSON object."""
+
+    def table(self) -> str:
+        """The SQL of the table that all of these are columns of; it has `line` and `fault` too."""
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it.
+
+    >>> print(quoted('a"b'))
+    "a""b"
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text as SQL has it.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def select(columns: Sequence[str], source: str) -> str:
+    """A query.
+
+    >>> select(["a", "b c"], "d")
+    'select a, b c from d'
+    """
+    return " ".join(["select", ", ".join(columns), "from", source])
+
+
+def list_of(text: str) -> str:
+    """The SQL of a list from the text of a JSON list; null from any other text."""
+    valid = f"starts_with({text}, '[') and json_valid({text})"
+    return f"case when {valid} then from_json({text}, '[\"VARCHAR\"]') end"
+
+
+class JsonPlaces:
+    """Fields of JSON lines: all that are asked for are taken out of each line at once."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._escaped = b"\\u00" in data
+        self._shape: dict[str, Any] = {}
+        self._texts: dict[str, str | None] = {}
+
+    def text(self, path: str) -> str | None:
+        """See `Places`."""
+        if path not in self._texts:
+            ways = [way for way in dict.fromkeys([tuple(path.split(".")), (path,)]) if all(map(self._seen, way))]
+            found = [self._add(way) for way in ways]
+            self._texts[path] = f"coalesce({', '.join(found)})" if len(found) > 1 else found[0] if found else None
+        return self._texts[path]
+
+    def list(self, path: str) -> tuple[str, str] | None:
+        """See `Places`."""
+        text = self.text(path)
+        return None if text is None else (list_of(text), text)
+
+    def nested(self, path: str) -> str:
+        """See `Places`."""
+        text, pointer = self.text(path), "/" + path.replace("~", "~0").replace("/", "~1").replace(".", "/")
+        looks = f"starts_with({text}, '{{') or starts_with({text}, '[')"
+        return f"case when {looks} then json_type(text, {literal(pointer)}) in ('OBJECT', 'ARRAY') else false end"
+
+    def features(self) -> str | None:
+        """See `Places`."""
+        if not self._seen("feature_", end=b""):
+            return None
+        names = "list_sort(list_filter(json_keys(text), lambda k: starts_with(k, 'feature_')))"
+        pointer = "'/' || replace(replace(k, '~', '~0'), '/', '~1')"
+        pairs = f"list_transform({names}, lambda k: to_json(k[9:]) || ':' || json_extract(text, {pointer}))"
+        valid = "j is not null and starts_with(ltrim(text), '{')"
+        return f"case when {valid} then nullif('{{' || array_to_string({pairs}, ',') || '}}', '{{}}') end"
+
+    def table(self) -> str:
+        """See `Places`."""
+        shape = literal(json.dumps(self._shape or {"search_id": "VARCHAR"}))
+        fault = (
+            "case when j is not null and starts_with(ltrim(text, ' \t'), '{') then null"
+            " when j is not null then 'not-object|' when trim(text, ' \t\r\n') = '' then 'blank|' else 'not-json|' end"
+        )
+        parsed = select(
+            ["line", "text", f"case when json_valid(text) then json_transform(text, {shape}) end j"], "input"
+        )
+        return f"({select(['*', f'{fault} fault'], f'({parsed})')})"
+
+    def _seen(self, name: str, *, end: bytes = b'"') -> bool:
+        return self._escaped or b'"' + json.dumps(name, ensure_ascii=False)[1:-1].encode() + end in self._data
+
+    def _add(self, way: Sequence[str]) -> str:
+        inner = self._shape
+        for part in way[:-1]:
+            inner = inner.setdefault(part, {})
+        inner[way[-1]] = "VARCHAR"
+        return "j." + ".".join(map(quoted, way))
+
+
+class ColumnPlaces:
+    """Fields of CSV and Parquet: columns, or JSON texts in them. The table's columns are c0, c1, ... in their order."""
+
+    def __init__(self, names: Sequence[str], types: Sequence[pa.DataType]) -> None:
+        self._columns = {name: (f"c{place}", kind) for place, (name, kind) in enumerate(zip(names, types, strict=True))}
+
+    def text(self, path: str) -> str | None:
+        """See `Places`."""
+        if path in self._columns:
+            column, kind = self._columns[path]
+            if pa.types.is_nested(kind):
+                return f"cast(to_json({column}) as varchar)"
+            return column if pa.types.is_string(kind) else f"cast({column} as varchar)"
+        before = path
+        while "." in before:
+            before = before.rpartition(".")[0]
+            if before in self._columns and pa.types.is_string(self._columns[before][1]):
+                column, pointer = self._columns[before][0], literal("/" + path[len(before) + 1 :].replace(".", "/"))
+                return f"case when json_valid({column}) then json_extract_string({column}, {pointer}) end"
+        return None
+
+    def list(self, path: str) -> tuple[str, str] | None:
+        """See `Places`."""
+        column, kind = self._columns.get(path, ("", pa.null()))
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            plain = not pa.types.is_nested(kind.value_type)
+            listed = (
+                f"cast({column} as varchar[])" if plain else f"list_transform({column}, lambda x: to_json(x)::varchar)"
+            )
+            return listed, f"case when {column} is not null then '[' end"
+        text = self.text(path)
+        return None if text is None else (list_of(text), text)
+
+    def nested(self, path: str) -> str:
+        """See `Places`."""
+        kind = self._columns.get(path, ("", pa.string()))[1]
+        return "true" if pa.types.is_nested(kind) else "false"
+
+    def features(self) -> str | None:
+        """See `Places`."""
+        pairs = [self._pair(name) for name in sorted(self._columns) if name.startswith("feature_")]
+        return f"nullif('{{' || array_to_string([{', '.join(pairs)}], ',') || '}}', '{{}}')" if pairs else None
+
+    def table(self) -> str:
+        """See `Places`."""
+        return "(select *, cast(null as varchar) fault from input)"
+
+    def _pair(self, name: str) -> str:
+        column, kind = self._columns[name]
+        value = f"to_json({column})"
+        if pa.types.is_string(kind):
+            number = f"try_cast({column} as double)"
+            value = f"case when isfinite({number}) then to_json({number}) else to_json(nullif({column}, '')) end"
+        return f"{literal(json.dumps(name[len('feature_') :]) + ':')} || cast({value} as varchar)"

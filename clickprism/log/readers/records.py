@@ -1,0 +1,214 @@
+"""Records of CSV text: a record is a line, or several where a quoted field goes on over lines.
+
+A stray quote must not swallow the good rows behind it. So a line with an odd number of quotes opens a record that goes
+on only to the next such line, and only if all of it is a record as it should be; else the line alone is broken.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from clickprism.errors import DataError
+from clickprism.log.readers.chunk import Bad
+from clickprism.log.readers.lines import CR, Lines
+from clickprism.types import Int64
+
+QUOTE: Final = 34
+OK, COUNT, STRAY, RETURN = range(4)
+CODES: Final = ("", "field-count", "stray-quote", "stray-return")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How fields are parted and quoted, and their names if the file has no header."""
+
+    delimiter: str = ","
+    quote: bool = True
+    names: tuple[str, ...] = ()
+
+
+def read_records(
+    parts: Iterator[Lines], dialect: Dialect, *, max_line: int, file: Path
+) -> Iterator[tuple[pa.Table, tuple[str, ...], Lines]]:
+    """The records of each part: their fields as text (columns c0, c1, ...), the header, and the lines they are."""
+    names = dialect.names
+    held: Lines | None = None
+    for part, last in _with_last(parts):
+        lines = part if held is None else _joined(held, part)
+        held = None
+        if not names and len(lines):
+            lines, names = _header(lines, dialect, file)
+        if names:
+            lines, held = _records(lines, dialect, len(names), max_line=max_line, last=last)
+        yield _parsed(lines, dialect, len(names)), names, lines
+
+
+def split_fields(text: str, dialect: Dialect) -> list[str]:
+    """The fields of one line.
+
+    >>> split_fields('a,"b,c"', Dialect())
+    ['a', 'b,c']
+    """
+    if not dialect.quote:
+        return text.split(dialect.delimiter)
+    try:
+        return next(csv.reader([text], delimiter=dialect.delimiter), [])
+    except csv.Error:
+        return text.split(dialect.delimiter)
+
+
+def _with_last(parts: Iterator[Lines]) -> Iterator[tuple[Lines, bool]]:
+    before: Lines | None = None
+    for part in parts:
+        if before is not None:
+            yield before, False
+        before = part
+    if before is not None:
+        yield before, True
+
+
+def _header(lines: Lines, dialect: Dialect, file: Path) -> tuple[Lines, tuple[str, ...]]:
+    filled = np.flatnonzero(lines.ends > lines.starts)
+    if not len(filled):
+        return lines.take(filled), ()
+    number = int(lines.numbers[filled[0]])
+    remedy = "The first line names the columns; a mapping can name them with header = [...]"
+    if any(bad.line < number for bad in lines.bad):
+        raise DataError("the header cannot be read", file=file, line=lines.bad[0].line, remedy=remedy)
+    names = tuple(name.strip() for name in split_fields(lines.raw(int(filled[0])).decode(), dialect))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"the header has {twice!r} more than once", file=file, line=number, remedy=remedy)
+    return lines.take(np.arange(filled[0] + 1, len(lines))), names
+
+
+def _joined(first: Lines, second: Lines) -> Lines:
+    shift = len(first.data)
+    pairs = ((first.starts, second.starts), (first.ends, second.ends), (first.stops, second.stops))
+    starts, ends, stops = (np.concatenate([a, b + shift]) for a, b in pairs)
+    numbers = np.concatenate([first.numbers, second.numbers])
+    return Lines(first.data + second.data, starts, ends, stops, numbers, second.bad, second.read)
+
+
+def _records(lines: Lines, dialect: Dialect, fields: int, *, max_line: int, last: bool) -> tuple[Lines, Lines | None]:
+    """Good records as lines, of which some are several; what may go on in the next part is held back."""
+    held = None
+    if dialect.quote and b'"' in lines.data:
+        lines, held = _paired(lines, dialect, fields, max_line=max_line, last=last)
+    lines = lines.take(lines.ends > lines.starts)
+    codes = _faults(lines.data, lines.starts, lines.ends, dialect, fields)
+    for code in (COUNT, STRAY, RETURN):
+        chosen = codes == code
+        lines, codes = lines.without(chosen, CODES[code]), codes[~chosen]
+    return lines, held
+
+
+def _paired(lines: Lines, dialect: Dialect, fields: int, *, max_line: int, last: bool) -> tuple[Lines, Lines | None]:
+    quotes = np.flatnonzero(np.frombuffer(lines.data, np.uint8) == QUOTE)
+    counts = np.searchsorted(quotes, lines.stops) - np.searchsorted(quotes, lines.starts)
+    odd = np.flatnonzero(counts % 2)
+    if not len(odd):
+        return lines, None
+    opens, closes = odd[:-1], odd[1:]
+    whole = (lines.numbers[closes] - lines.numbers[opens] == closes - opens) & (
+        lines.ends[closes] - lines.starts[opens] <= max_line
+    )
+    for every in (slice(0, None, 2), slice(1, None, 2)):  # spans of every second pair do not overlap
+        spans = lines.starts[opens[every]], lines.ends[closes[every]]
+        whole[every] &= _faults(lines.data, *spans, dialect, fields) == OK
+    merged: list[int] = []
+    stray: list[int] = []
+    place = 0
+    good = whole.tolist()
+    while place < len(odd) - 1:
+        (merged if good[place] else stray).append(place)
+        place += 2 if good[place] else 1
+    held = None
+    keep = np.ones(len(lines), bool)
+    if place == len(odd) - 1:
+        opener = int(odd[-1])
+        if last or lines.ends[-1] - lines.starts[opener] > max_line:
+            stray.append(place)
+        else:
+            rest = np.arange(len(lines)) >= opener
+            held, keep = replace(lines.take(rest), data=lines.data[lines.starts[opener] :], bad=[]), ~rest
+            shift = lines.starts[opener]
+            held = replace(held, starts=held.starts - shift, ends=held.ends - shift, stops=held.stops - shift)
+    bad = [Bad(int(lines.numbers[odd[each]]), "stray-quote", None, lines.raw(int(odd[each]))) for each in stray]
+    keep[odd[stray]] = False
+    ends, stops = lines.ends.copy(), lines.stops.copy()
+    for each in merged:
+        ends[opens[each]], stops[opens[each]] = lines.ends[closes[each]], lines.stops[closes[each]]
+        keep[opens[each] + 1 : closes[each] + 1] = False
+    return replace(lines, ends=ends, stops=stops, bad=[*lines.bad, *bad]).take(keep), held
+
+
+def _faults(data: bytes, starts: Int64, ends: Int64, dialect: Dialect, fields: int) -> Int64:
+    """What is wrong with each of these records, which do not overlap: one of OK, COUNT, STRAY, RETURN."""
+    view = np.frombuffer(data, np.uint8)
+    codes = np.zeros(len(starts), np.int64)
+    if not len(starts):
+        return codes
+    delimiter = ord(dialect.delimiter)
+    quotes = np.flatnonzero(view == QUOTE) if dialect.quote else np.empty(0, np.int64)
+
+    def within(places: Int64) -> tuple[Int64, Int64]:
+        """Of these places, those in a record, and the record of each."""
+        record = np.searchsorted(starts, places, side="right") - 1
+        inside = (record >= 0) & (places < ends[record])
+        return places[inside], record[inside]
+
+    def outside_quotes(places: Int64) -> Int64:
+        """The records of those of these places that no quoted field holds."""
+        places, record = within(places)
+        return record[(np.searchsorted(quotes, places) - first[record]) % 2 == 0] if len(quotes) else record
+
+    first = np.searchsorted(quotes, starts)
+    separators = np.bincount(outside_quotes(np.flatnonzero(view == delimiter)), minlength=len(starts))
+    codes[separators != fields - 1] = COUNT
+    if b"\r" in data:
+        codes[outside_quotes(np.flatnonzero(view == CR))] = RETURN
+    if len(quotes):
+        places, record = within(quotes)
+        opening = (np.searchsorted(quotes, places) - first[record]) % 2 == 0
+        before = np.where(places == starts[record], delimiter, view[np.maximum(places, 1) - 1])
+        after = np.where(places + 1 == ends[record], delimiter, view[np.minimum(places + 1, len(view) - 1)])
+        beside = np.where(opening, before, after)
+        codes[record[(beside != delimiter) & (beside != QUOTE)]] = STRAY
+        codes[np.bincount(record, minlength=len(starts)) % 2 == 1] = STRAY
+    return codes
+
+
+def _parsed(lines: Lines, dialect: Dialect, fields: int) -> pa.Table:
+    names = [f"c{column}" for column in range(fields)]
+    if not len(lines):
+        return pa.table({name: pa.array([], pa.string()) for name in names})
+    breaks = np.flatnonzero(lines.stops[:-1] != lines.starts[1:]) + 1
+    firsts, lasts = np.append(0, breaks), np.append(breaks, len(lines)) - 1
+    spans = zip(lines.starts[firsts].tolist(), lines.stops[lasts].tolist(), strict=True)
+    data = b"".join(lines.data[start:stop] for start, stop in spans)
+    longest = int((lines.stops - lines.starts).max())
+    table = pacsv.read_csv(
+        pa.py_buffer(data),
+        read_options=pacsv.ReadOptions(column_names=names, block_size=max(1 << 20, 2 * longest)),
+        parse_options=pacsv.ParseOptions(
+            delimiter=dialect.delimiter,
+            quote_char='"' if dialect.quote else False,
+            newlines_in_values=dialect.quote and b'"' in data,
+            ignore_empty_lines=False,
+        ),
+        convert_options=pacsv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), null_values=[], strings_can_be_null=False
+        ),
+    )
+    if len(table) != len(lines):
+        raise DataError(f"{len(lines)} CSV records were read as {len(table)}", remedy="Please report it with the file")
+    return table

@@ -1,0 +1,81 @@
+"""How input files are read: their schema, and what is too much to be true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from clickprism.errors import SettingError
+from clickprism.log.mapping import ColumnMapping, TimeUnit
+
+SchemaName: TypeAlias = Literal["auto", "clickprism", "ubi", "metarank", "yandex", "mapping"]
+FormatName: TypeAlias = Literal["auto", "json", "csv", "parquet"]
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """How input files are read.
+
+    Attributes:
+        schema: whose fields the rows have; `auto` tells it from the first rows.
+        format: `auto` tells it from the first bytes and the name.
+        ordinal_base: what the first position of a list is called (0 or 1); UBI and mappings only.
+        mapping: where a foreign log keeps our fields (see `clickprism.log.mapping`).
+        time_unit: how times are written; `auto` reads ISO 8601, and numbers by their size.
+        delimiter: of CSV; by default a tab in .tsv and .tab files, else a comma.
+        quote: of CSV; empty if quotes are ordinary characters.
+        start: the time of every session of a source without times (yandex).
+        max_position: positions beyond are quarantined.
+        earliest: times before are quarantined.
+        future_hours: times further ahead of the clock are quarantined.
+        max_line_bytes: longer lines are quarantined, with their first bytes.
+
+    >>> SourceSettings(ordinal_base=2)
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: ordinal_base must be 0 or 1, got 2
+    """
+
+    schema: SchemaName = "auto"
+    format: FormatName = "auto"
+    ordinal_base: int | None = None
+    mapping: ColumnMapping = field(default_factory=ColumnMapping)
+    time_unit: TimeUnit = "auto"
+    delimiter: str = ""
+    quote: str = '"'
+    start: str = "2000-01-02"
+    max_position: int = 10_000
+    earliest: str = "2000-01-01"
+    future_hours: float = 24.0
+    max_line_bytes: int = 16 << 20
+
+    def __post_init__(self) -> None:
+        if self.ordinal_base not in (None, 0, 1):
+            raise SettingError("ordinal_base", self.ordinal_base, "be 0 or 1")
+        if self.schema == "mapping" and not self.mapping:
+            raise SettingError("mapping", self.mapping, "be given with the schema 'mapping'")
+        if self.mapping and self.schema not in ("auto", "mapping"):
+            raise SettingError("schema", self.schema, "be 'mapping' or 'auto' where a mapping is given")
+        if len(self.delimiter.encode()) > 1 or self.delimiter in ("\n", "\r", '"'):
+            raise SettingError("delimiter", self.delimiter, "be one ASCII character, no quote and no line end")
+        if self.quote not in ("", '"'):
+            raise SettingError("quote", self.quote, "be '\"', or empty for none")
+        for name in ("start", "earliest"):
+            try:
+                zone = datetime.fromisoformat(getattr(self, name)).tzinfo
+            except ValueError:
+                zone = None
+                raise SettingError(name, getattr(self, name), "be a date or a time, such as 2000-01-02") from None
+            if zone is not None:
+                raise SettingError(name, getattr(self, name), "be UTC, without a zone")
+        if not 1 <= self.max_position < 2**31:
+            raise SettingError("max_position", self.max_position, "be from 1 to 2147483647")
+        if not 0 <= self.future_hours < 1e6:
+            raise SettingError("future_hours", self.future_hours, "be from 0 to a million")
+        if not 1 <= self.max_line_bytes <= 1 << 28:
+            raise SettingError("max_line_bytes", self.max_line_bytes, "be from 1 to 268435456")
+
+    @property
+    def unit(self) -> TimeUnit:
+        """How times are written: what the mapping says, else the setting."""
+        return self.mapping.times.unit if self.mapping.times.unit != "auto" else self.time_unit
