@@ -78,6 +78,20 @@ class DuckEngine:
             self._connection.raw_sql(f"COPY ({query}) TO {_text(str(path))} (FORMAT parquet, COMPRESSION zstd)")
         return [path]
 
+    @contextmanager
+    def held(self, expression: Table) -> Iterator[Table]:
+        """The rows of an expression, worked out once."""
+        name = f"held_{uuid4().hex}"
+        with _errors():
+            query = self._connection.compile(expression)
+            self._connection.raw_sql(f"CREATE TEMP TABLE {name} AS {query}")
+            table = self._connection.table(name)
+        try:
+            yield table
+        finally:
+            with _errors():
+                self._connection.raw_sql(f"DROP TABLE {name}")
+
     def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
         """The rows that a function gives for those of the expression; they pass through a file, so few are held."""
         path = self._own / f"{uuid4().hex}.parquet"

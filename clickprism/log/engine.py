@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
@@ -40,6 +41,9 @@ class Engine(Protocol):
 
     def write(self, expression: Table, folder: Path, *, stem: str) -> list[Path]:
         """Write the rows to new Parquet files `<stem>-<unique>.parquet` in a folder; at least one, if without rows."""
+
+    def held(self, expression: Table) -> AbstractContextManager[Table]:
+        """The rows of an expression that is used several times, worked out once; they may lie on disk."""
 
     def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
         """The rows that a function gives for those of the expression, one Arrow batch after another.

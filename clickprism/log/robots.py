@@ -1,0 +1,191 @@
+"""Robot and click-spam rules: each names the events of a day that it leaves out.
+
+A verdict is a pure function of the events of one day and of the settings, so that rules can be changed and undone;
+nothing stored is deleted. Rules on users do not apply to events without a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from string import ascii_lowercase, ascii_uppercase
+from typing import TYPE_CHECKING, Any, Final
+
+from clickprism.errors import SettingError
+from clickprism.log.schema import KINDS
+
+if TYPE_CHECKING:
+    from ibis.expr.types import Table
+
+RULES: Final = ("rate", "click_through", "repeat_clicks", "agent")
+AGENTS: Final = (
+    "bot/",
+    "bot;",
+    "googlebot",
+    "bingbot",
+    "crawler",
+    "spider",
+    "slurp",
+    "headless",
+    "phantomjs",
+    "selenium",
+    "scrapy",
+    "python-requests",
+    "python-urllib",
+    "aiohttp",
+    "go-http-client",
+    "libwww-perl",
+    "curl/",
+    "wget/",
+)
+_SHARE: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class RobotSettings:
+    """Which events of a day are left out, by rule.
+
+    Args:
+        searches_per_day: `rate`: all events of a user with more searches in the day; 0: any number will do.
+        searches_per_minute: `rate`: all events of a user with more searches in a minute of the clock; 0: as above.
+        click_through: `click_through`: all events of a user who clicked more than this share of the documents shown;
+            1: any share will do.
+        click_through_impressions: how many documents must have been shown to the user for that.
+        repeat_clicks: `repeat_clicks`: the events of a user that click one document of one query, if they are more;
+            0: any number will do.
+        agents: `agent`: the events whose agent has one of these words in it, in lower case; none: all agents will do.
+
+    >>> RobotSettings(click_through=1.5)
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: robots.click_through must be above 0 and at most 1, got 1.5
+    """
+
+    searches_per_day: int = 1000
+    searches_per_minute: int = 30
+    click_through: float = 0.8
+    click_through_impressions: int = 100
+    repeat_clicks: int = 20
+    agents: tuple[str, ...] = AGENTS
+
+    def __post_init__(self) -> None:
+        for name in ("searches_per_day", "searches_per_minute", "repeat_clicks"):
+            if getattr(self, name) < 0:
+                raise SettingError(f"robots.{name}", getattr(self, name), "be at least 1, or 0 to turn the rule off")
+        if not 0 < self.click_through <= 1:
+            raise SettingError("robots.click_through", self.click_through, "be above 0 and at most 1")
+        if self.click_through_impressions < 1:
+            raise SettingError("robots.click_through_impressions", self.click_through_impressions, "be at least 1")
+        for word in self.agents:
+            if not word or word != word.lower() or not word.isascii():
+                raise SettingError("robots.agents", word, "hold words in lower case ASCII letters")
+
+
+def verdicts(events: Table, settings: RobotSettings, *, kinds: Collection[str] = KINDS) -> Table:
+    """The same events with `filter`: the first of `RULES` that leaves the event out, null if none does.
+
+    Args:
+        events: all events of one day, each key once.
+        settings: of the rules.
+        kinds: those that the events have; fewer make the query faster, not different.
+
+    >>> import pyarrow as pa
+    >>> from clickprism.log.engine import connect
+    >>> from clickprism.log.schema import EVENTS
+    >>> row = {"kind": "ranking", "search_id": "s", "documents": ["a"], "agent": "Googlebot/2.1"}
+    >>> with connect() as engine:
+    ...     events = engine.memory(pa.Table.from_pylist([row], pa.schema([f.with_nullable(True) for f in EVENTS])))
+    ...     engine.collect(verdicts(events, RobotSettings()))["filter"].to_pylist()
+    ['agent']
+    """
+    import ibis
+
+    clicks = _clicks(events.filter(events.user_id.notnull()), kinds)
+    users = _users(events, clicks, settings)
+    repeats = _repeats(clicks, settings)
+    found = events.left_join(users, events.user_id == users.robot).drop("robot")
+    found = found.left_join(repeats, found.key == repeats.repeat)
+    agent = found.agent.translate(ascii_uppercase, ascii_lowercase)
+    named = ibis.or_(False, *[agent.contains(word) for word in settings.agents])
+    name = ibis.cases(
+        (found.rule.notnull(), found.rule),
+        (found.repeat.notnull(), "repeat_clicks"),
+        (named, "agent"),
+        else_=ibis.null("string"),
+    )
+    return found.select(*events.columns, filter=name)
+
+
+def unique(events: Table) -> Table:
+    """Each key of a day once: of the variants of an event id, that with the least `content`, whichever came first."""
+    import ibis
+
+    twice = events.filter(events.variant).select("key").distinct()
+    least = events.semi_join(twice, "key").group_by("key").aggregate(least=ibis._.content.min())
+    least = least.rename(twice="key")
+    found = events.left_join(least, events.key == least.twice)
+    return found.filter(found.least.isnull() | (found.content == found.least)).select(*events.columns)
+
+
+def query_of(events: Table) -> Any:
+    """What tells queries apart: the id, else the SHA-256 of the text; no text is the empty query."""
+    return events.query_id.fill_null(events.query.fill_null("").hexdigest("sha256"))
+
+
+def _clicks(events: Table, kinds: Collection[str]) -> Table:
+    """A row for each click that an event tells of: key, user, search, document and query."""
+    import ibis
+
+    columns = ("key", "user_id", "search_id", "document_id", "query")
+    parts: list[Table] = []
+    whole = events.mutate(query=query_of(events))
+    if "impression" in kinds:
+        parts.append(whole.filter((whole.kind == "impression") & whole.click.fill_null(False)).select(*columns))
+    if "ranking" in kinds:
+        lists = whole.filter(whole.kind == "ranking").drop("document_id").unnest("clicked")
+        parts.append(lists.rename(document_id="clicked").select(*columns))
+    if "interaction" in kinds:
+        searches = whole.filter(whole.kind != "interaction")
+        asked = searches.group_by("search_id").aggregate(asked=searches.query.min()).rename(search="search_id")
+        done = events.filter((events.kind == "interaction") & (events.action == "click"))
+        found = done.left_join(asked, done.search_id == asked.search)
+        query = ibis.coalesce(found.query_id, found.asked, found.search_id)
+        parts.append(found.mutate(query=query).select(*columns))
+    return ibis.union(*parts) if len(parts) > 1 else parts[0]
+
+
+def _users(events: Table, clicks: Table, settings: RobotSettings) -> Table:
+    """The users that a rule leaves out: `robot` and `rule`."""
+    import ibis
+
+    shown = events.filter(events.user_id.notnull() & (events.kind != "interaction"))
+    length = ibis.ifelse(shown.kind == "ranking", shown.documents.length(), 1)
+    searches = shown.group_by("user_id", "search_id").aggregate(start=shown.time.min(), shown=length.sum())
+    searches = searches.mutate(minute=searches.start.hour() * 60 + searches.start.minute())
+    minutes = searches.group_by("user_id", "minute").aggregate(searches=ibis._.count(), shown=ibis._.shown.sum())
+    users = minutes.group_by("user_id").aggregate(
+        searches=ibis._.searches.sum(), most=ibis._.searches.max(), shown=ibis._.shown.sum()
+    )
+    once = clicks.select("user_id", "search_id", "document_id").distinct()
+    clicked = once.group_by("user_id").aggregate(clicked=ibis._.count()).rename(clicker="user_id")
+    found = users.left_join(clicked, users.user_id == clicked.clicker)
+    share = round(settings.click_through * _SHARE)
+    fast = ibis.or_(
+        found.searches > settings.searches_per_day if settings.searches_per_day else False,
+        found.most > settings.searches_per_minute if settings.searches_per_minute else False,
+    )
+    eager = found.clicked.fill_null(0) * _SHARE > found.shown * share
+    eager &= found.shown >= settings.click_through_impressions
+    rule = ibis.cases((fast, "rate"), (eager, "click_through"), else_=ibis.null("string"))
+    return found.select(robot=found.user_id, rule=rule).filter(ibis._.rule.notnull())
+
+
+def _repeats(clicks: Table, settings: RobotSettings) -> Table:
+    """The keys of events with a click that was repeated too often: `repeat`."""
+    import ibis
+
+    if not settings.repeat_clicks:
+        return clicks.filter(False).select(repeat="key")
+    pair = ("user_id", "query", "document_id")
+    often = clicks.group_by(*pair).aggregate(times=ibis._.count())
+    often = often.filter(often.times > settings.repeat_clicks)
+    return clicks.semi_join(often, list(pair)).select(repeat="key").distinct()

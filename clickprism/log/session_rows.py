@@ -1,0 +1,247 @@
+"""Session rows: the events of a day as ranked lists with clicks, a row for each document shown, with its features.
+
+A document of a search is shown by an impression row, or by the list of a ranking row; where a search has interactions
+`impression`, only the documents they name count as shown. Clicks stand in the rows themselves or come as interactions
+with the same search and document, on the same day or the next. Rows that a robot rule leaves out are made into sessions
+of their own, so the rows that count are just what they would be if the others had never been logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final
+
+from clickprism.log.robots import query_of
+from clickprism.log.schema import KINDS, SESSIONS
+
+if TYPE_CHECKING:
+    from ibis.expr.types import Table
+
+    from clickprism.log.sessions import SessionSettings
+
+BUCKETS: Final = (2, 10, 100, 1000)
+"""How many searches of its query in the day put a row in the next `query_bucket`."""
+USED: Final = (
+    "kind",
+    "time",
+    "search_id",
+    "query_id",
+    "query",
+    "document_id",
+    "position",
+    "documents",
+    "clicked",
+    "action",
+    "click",
+    "display_ms",
+    "dwell_ms",
+    "page_skipped",
+    "user_id",
+    "ranker",
+    "randomised",
+    "filter",
+)
+"""The columns of events, with their verdict, that sessions are made of."""
+_SHOWN: Final = (
+    "search_id",
+    "document_id",
+    "kept",
+    "position",
+    "time",
+    "inline",
+    "display_ms",
+    "dwell_ms",
+    "page_skipped",
+    "user_id",
+    "ranker",
+    "randomised",
+    "query_id",
+    "filter",
+)
+_DONE: Final = ("search_id", "document_id", "kept", "time", "click", "display_ms", "dwell_ms", "page_skipped")
+_PAIR: Final = ("search_id", "document_id", "kept")
+
+
+def session_rows(
+    events: Table,
+    later: Table | None,
+    settings: SessionSettings,
+    *,
+    kinds: Collection[str] = KINDS,
+) -> Table:
+    """The rows of the table `sessions` of one day.
+
+    A document that a search shows several times (in one list, on several pages, in several impression rows) is one
+    row, with the first position and time, a click if any of them has one, and the longest display and dwell times.
+
+    Args:
+        events: all events of the day, each key once, with the verdict `filter`.
+        later: the interactions of the next day, with theirs; None if there are none.
+        settings: of sessions.
+        kinds: those that the events have; fewer make the query faster, not different.
+    """
+    interactions = _interactions(events, later, kinds)
+    shown = _merged(_shown(events, interactions, settings, kinds))
+    done = _done(events, interactions, kinds)
+    return _features(_clicked(shown, done, settings), settings)
+
+
+def clicks_of(events: Table, *, kinds: Collection[str] = KINDS) -> Table | None:
+    """The clicks that stand apart from what was shown and count: search, document and time; None if none can."""
+    done = _done(events, _interactions(events, None, kinds), kinds)
+    return None if done is None else done.filter(done.click & done.kept).select("search_id", "document_id", "time")
+
+
+def _interactions(events: Table, later: Table | None, kinds: Collection[str]) -> Table | None:
+    parts = [events.filter(events.kind == "interaction").select(*USED)] if "interaction" in kinds else []
+    parts += [] if later is None else [later.select(*USED)]
+    if not parts:
+        return None
+    rows = parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+    return rows.mutate(kept=rows["filter"].isnull())
+
+
+def _shown(events: Table, interactions: Table | None, settings: SessionSettings, kinds: Collection[str]) -> list[Table]:
+    """All that was shown, by source; a document may come several times."""
+    import ibis
+
+    rows = events.mutate(query_id=query_of(events), kept=events["filter"].isnull())
+    parts = []
+    if "impression" in kinds:
+        own = rows.filter((rows.kind == "impression") & rows.document_id.notnull() & rows.position.notnull())
+        parts.append(own.mutate(inline=own.click.fill_null(False)).select(*_SHOWN))
+    if "ranking" in kinds:
+        rankings = rows.filter(rows.kind == "ranking").mutate(inline=ibis.literal(False))
+        listed = rankings.drop("document_id").unnest("documents", offset="offset").rename(document_id="documents")
+        listed = listed.mutate(position=(listed.offset + listed.position.fill_null(1)).cast("int32"))
+        listed = listed.filter(listed.document_id.notnull()).select(*_SHOWN)
+        if interactions is None:
+            parts.append(listed)
+        else:
+            parts += _tracked(rankings, listed, interactions, settings)
+    return parts
+
+
+def _tracked(rankings: Table, listed: Table, interactions: Table, settings: SessionSettings) -> list[Table]:
+    """Lists of which interactions say what was shown, and lists that count whole."""
+    import ibis
+
+    seen = interactions.filter((interactions.action == "impression") & interactions.document_id.notnull())
+    seen = seen.select(
+        seen_search="search_id", seen_document="document_id", seen_kept="kept", at="time", ordinal="position"
+    )
+    search = [name for name in _SHOWN if name not in ("document_id", "position")]
+    once = rankings.group_by("search_id", "kept").aggregate(
+        **{name: rankings[name].min() for name in search if name not in ("search_id", "kept")}
+    )
+    found = once.inner_join(seen, [once.search_id == seen.seen_search, once.kept == seen.seen_kept])
+    found = found.filter(found["at"] <= found.time + ibis.interval(hours=settings.click_window_hours))
+    found = found.rename(document_id="seen_document").drop("seen_search", "seen_kept", "at")
+    place = listed.group_by(*_PAIR).aggregate(place=listed.position.min())
+    placed = found.left_join(place, list(_PAIR))
+    placed = placed.mutate(position=ibis.coalesce(placed.ordinal, placed.place))
+    whole = listed.anti_join(found, ["search_id", "kept"])
+    return [whole, placed.filter(placed.position.notnull()).select(*_SHOWN)]
+
+
+def _merged(parts: list[Table]) -> Table:
+    """One row for each document that a search shows."""
+    import ibis
+
+    rows = ibis.union(*parts) if len(parts) > 1 else parts[0]
+    return rows.group_by(*_PAIR).aggregate(
+        position=rows.position.min(),
+        time=rows.time.min(),
+        inline=rows.inline.any(),
+        display_ms=rows.display_ms.max(),
+        dwell_ms=rows.dwell_ms.max(),
+        page_skipped=rows.page_skipped.any(),
+        user_id=rows.user_id.min(),
+        ranker=rows.ranker.min(),
+        randomised=rows.randomised.any(),
+        query_id=rows.query_id.min(),
+        filter=rows["filter"].min(),
+    )
+
+
+def _done(events: Table, interactions: Table | None, kinds: Collection[str]) -> Table | None:
+    """All that was done to documents and stands apart from what was shown."""
+    import ibis
+
+    parts = []
+    if interactions is not None:
+        acted = interactions.filter(interactions.document_id.notnull())
+        parts.append(acted.mutate(click=acted.action == "click").select(*_DONE))
+    if "ranking" in kinds:
+        rows = events.filter(events.kind == "ranking").drop("document_id", "click")
+        rows = rows.unnest("clicked").rename(document_id="clicked").mutate(click=ibis.literal(True))
+        rows = rows.filter(rows.document_id.notnull())
+        parts.append(rows.mutate(kept=rows["filter"].isnull()).select(*_DONE))
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+
+
+def _clicked(shown: Table, done: Table | None, settings: SessionSettings) -> Table:
+    """What was shown, with clicks and times of what was done to it."""
+    import ibis
+
+    if done is None:
+        last = ibis.ifelse(shown.inline, shown.time, ibis.null(shown.time.type()))
+        return shown.mutate(clicks=shown.inline.cast("int32"), last_click=last)
+    keys = shown.select(*_PAIR, shown_at="time")
+    near = done.inner_join(keys, list(_PAIR))
+    near = near.filter(near.time <= near.shown_at + ibis.interval(hours=settings.click_window_hours))
+    effects = near.group_by(*_PAIR).aggregate(
+        done_clicks=near.click.cast("int32").sum(),
+        done_at=near.time.max(where=near.click),
+        done_display=near.display_ms.max(),
+        done_dwell=near.dwell_ms.max(),
+        done_skip=near.page_skipped.any(),
+    )
+    rows = shown.left_join(effects, list(_PAIR))
+    own = ibis.ifelse(rows.inline, rows.time, ibis.null(rows.time.type()))
+    return rows.mutate(
+        clicks=rows.inline.cast("int32") + rows.done_clicks.fill_null(0),
+        last_click=_later(own, rows.done_at),
+        display_ms=_later(rows.display_ms, rows.done_display),
+        dwell_ms=_later(rows.dwell_ms, rows.done_dwell),
+        page_skipped=rows.page_skipped.fill_null(False) | rows.done_skip.fill_null(False),
+    )
+
+
+def _later(one: Any, other: Any) -> Any:
+    """The greater of two, or that which is there."""
+    import ibis
+
+    return ibis.greatest(ibis.coalesce(one, other), ibis.coalesce(other, one))
+
+
+def _features(rows: Table, settings: SessionSettings) -> Table:
+    """The features of the examination model (§6.1.1)."""
+    import ibis
+
+    asked = rows.select("query_id", "kept", "search_id").distinct()
+    searches = asked.group_by("query_id", "kept").aggregate(searches=ibis._.count())
+    found = rows.inner_join(searches, ["query_id", "kept"])
+    bucket = sum((found.searches >= least).cast("int32") for least in BUCKETS)
+    place = ibis.ifelse(found.clicks > 0, found.position, ibis.null("int32"))
+    above = ibis.range_window(group_by=[found.search_id, found.kept], order_by=found.position, preceding=(None, 1))
+    search = ibis.window(group_by=[found.search_id, found.kept])
+    behaviour = found.mutate(
+        query_bucket=bucket,
+        clicked=found.clicks > 0,
+        clicks_before=place.count().over(above),
+        nearest=place.max().over(above),
+        lowest=place.max().over(search),
+        page=(found.position - 1) // settings.page_size + 1,
+        day=found.time.date(),
+    )
+    done = behaviour.mutate(
+        click_distance=(behaviour.position - behaviour.nearest).fill_null(0),
+        click_below=(behaviour.lowest > behaviour.position).fill_null(False),
+        page_skipped=behaviour.page_skipped.fill_null(False),
+        randomised=behaviour.randomised.fill_null(False),
+    )
+    kinds = ibis.Schema.from_pyarrow(SESSIONS)
+    return done.select(**{name: done[name].cast(kinds[name].copy(nullable=True)) for name in SESSIONS.names})
