@@ -112,7 +112,7 @@ def command(
     output.note(f"In force: {saved}")
     if out is not None:
         output.note(f"Written: {', '.join(map(str, _report(found, log, out)))}")
-    output.note(f"Next: {command_line('windows', log, '--as-of', 'now')}")
+    output.note(f"Next: {command_line('windows', log)}")
 
 
 def _span(text: str | None) -> tuple[date, date] | None:
@@ -248,6 +248,6 @@ def _report(found: Examination, log: Path, out: Path) -> list[Path]:
             "Estimates are calibrated to the labels, which leave out display times between the thresholds.",
             "Below a click: rows whose nearest click above is at that position; the first point is the click itself.",
         ],
-        next_commands=[command_line("windows", log, "--as-of", "now")],
+        next_commands=[command_line("windows", log)],
     )
     return written

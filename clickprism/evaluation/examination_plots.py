@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from clickprism.observation.examination.curves import Point
 from clickprism.observation.examination.examine import Examination
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LEAST_ROWS = 20  # of a point below an anchor: means of fewer say little
@@ -19,47 +21,53 @@ LEAST_ROWS = 20  # of a point below an anchor: means of fewer say little
 def examination_curve(examination: Examination) -> Figure:
     """The mean estimate at each position, Figure 4 (a), beside the share of positive labels and the truth if known.
 
-    Labels are of the rows with a long or a short display time only, so their share may lie elsewhere.
+    Labels are of the rows with a long or a short display time only, so their share may lie elsewhere. Each page has a
+    line of its own: only who turned to it is counted there.
     """
-    figure, axes = new_figure(height=3.6)
+    figure, axes = new_figure(height=3.8)
     if examination.truth is not None:
         x, y = _xy(examination.truth.by_position)
         axes.plot(x, y, color=INK, linewidth=2.6, alpha=0.85, label="truly observed (held out)", zorder=2)
     x, y = _xy(examination.labels)
-    axes.plot(x, y, color=GRID, linestyle="--", linewidth=1.4, label="long on the screen, of labelled rows", zorder=2)
+    axes.plot(x, y, color=GRID, linestyle="--", linewidth=1.4, label="share of positive labels", zorder=2)
     x, y = _xy(examination.by_position)
     axes.plot(x, y, color=COLOURS[0], marker=MARKERS[0], markersize=5, linewidth=1.6, label="mean estimate", zorder=3)
-    position_axis(axes, max(map(int, x), default=1), "position")
+    position_axis(axes, max([point.position for point in examination.by_position], default=1), "position")
     axes.set_ylabel("examination")
-    axes.set_ylim(0, 1.02)
-    add_legend(axes)
+    axes.set_ylim(0, 1.03)
+    _legend(axes)
     return figure
 
 
 @styled
 def anchor_curves(examination: Examination) -> Figure:
-    """The mean estimate at the click and at the positions below it, Figure 4 (b), a line a position of the click.
+    """The mean estimate at the click and below it on its page, Figure 4 (b), a line a position of the click.
 
     The truth, where it is known, is a thin line in ink. Points of fewer than 20 rows are left out.
     """
-    figure, axes = new_figure(height=3.8)
+    figure, axes = new_figure(height=4.0)
     true = {} if examination.truth is None else examination.truth.below_anchor
     deepest = 1
     for place, (anchor, curve) in enumerate(examination.below_anchor.items()):
-        x, y = _xy([point for point in curve if point.rows >= LEAST_ROWS])
-        deepest = max([deepest, *map(int, x)])
+        points = _on_its_page(curve)
+        deepest = max([deepest, *(point.position for point in points)])
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         axes.plot(
-            x, y, color=colour, marker=marker, markersize=4.5, linewidth=1.6, label=f"click at {anchor}", zorder=3
+            *_xy(points),
+            color=colour,
+            marker=marker,
+            markersize=4.5,
+            linewidth=1.6,
+            label=f"click at {anchor}",
+            zorder=3,
         )
-        if anchor in true:
-            x, y = _xy([point for point in true[anchor] if point.rows >= LEAST_ROWS])
-            label = "truly observed (held out)" if anchor == max(true) else None
-            axes.plot(x, y, color=INK, linewidth=1.0, alpha=0.6, label=label, zorder=2)
+    for anchor, curve in true.items():
+        label = "truly observed (held out)" if anchor == max(true) else None
+        axes.plot(*_xy(_on_its_page(curve)), color=INK, linewidth=1.0, alpha=0.6, label=label, zorder=2)
     position_axis(axes, deepest, "position")
     axes.set_ylabel("examination")
-    axes.set_ylim(0, 1.02)
-    add_legend(axes)
+    axes.set_ylim(0, 1.03)
+    _legend(axes)
     return figure
 
 
@@ -88,5 +96,30 @@ def calibration_curve(examination: Examination) -> Figure:
     return figure
 
 
+def _on_its_page(curve: Sequence[Point]) -> list[Point]:
+    """The points on the page of the first one that have rows enough to tell."""
+    return [point for point in curve if point.page == curve[0].page and point.rows >= LEAST_ROWS]
+
+
 def _xy(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    return [float(point.position) for point in points], [point.value for point in points]
+    """Positions and values, with a gap where a page ends."""
+    x: list[float] = []
+    y: list[float] = []
+    for before, point in zip([None, *points], points, strict=False):
+        if before is not None and before.page != point.page:
+            x, y = [*x, point.position - 0.5], [*y, math.nan]
+        x, y = [*x, float(point.position)], [*y, point.value]
+    return x, y
+
+
+def _legend(axes: Axes) -> None:
+    """Above the axes, where no line is."""
+    axes.legend(
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=3,
+        columnspacing=1.4,
+    )

@@ -13,9 +13,10 @@ from clickprism.types import Bool, Int64
 
 
 class Point(NamedTuple):
-    """The mean of something over the rows at a position."""
+    """The mean of something over the rows at a position, which is on a page of the results."""
 
     position: int
+    page: int
     rows: int
     value: float
 
@@ -62,11 +63,12 @@ def below_anchor(cells: pa.Table, units: Int64, *, anchors: int, deepest: int) -
 
 def _means(cells: pa.Table, units: Int64, of: Bool, *, deepest: int) -> tuple[Point, ...]:
     position, rows = column(cells, "position"), column(cells, "rows")
-    sums, totals = np.zeros(deepest + 1, dtype=np.int64), np.zeros(deepest + 1, dtype=np.int64)
+    sums, totals, pages = (np.zeros(deepest + 1, dtype=np.int64) for _ in range(3))
     here = of & (position >= 1) & (position <= deepest)
     np.add.at(sums, position[here], units[here] * rows[here])
     np.add.at(totals, position[here], rows[here])
+    np.maximum.at(pages, position[here], column(cells, "page")[here])
     return tuple(
-        Point(place, int(totals[place]), int(sums[place]) / (EXAMINATION_UNIT * int(totals[place])))
+        Point(place, int(pages[place]), int(totals[place]), int(sums[place]) / (EXAMINATION_UNIT * int(totals[place])))
         for place in np.flatnonzero(totals).tolist()
     )
