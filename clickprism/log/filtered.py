@@ -4,36 +4,49 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import Final
 
+import duckdb
 import pyarrow as pa
 
 from clickprism.log.robots import RobotSettings, unique, verdicts
 from clickprism.log.schema import EVENTS
 
-if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
+_EVENTS: Final = pa.schema([each for each in EVENTS if each.name != "day"])
 
 
 def filtered_rows(
-    engine: Engine, files: Sequence[str], file_ids: Collection[str], settings: RobotSettings
+    connection: duckdb.DuckDBPyConnection, files: Sequence[str], file_ids: Collection[str], settings: RobotSettings
 ) -> Counter[str]:
     """The rows of these input files that a rule leaves out, by rule; rows counted as duplicates are not among them.
 
     Args:
-        engine: that runs the rules.
+        connection: that runs the rules.
         files: all files of one day of `events`.
         file_ids: of the input files.
         settings: of the rules.
     """
+    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
+    source = f"read_parquet([{listed}], hive_partitioning = false)"
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW events_of_day AS SELECT * FROM {source}")  # noqa: S608
+    kinds = connection.execute("SELECT DISTINCT kind FROM events_of_day").fetchall()
+    connection.register("file_ids", pa.table({"file_id": pa.array(sorted(file_ids), pa.string())}))
+    try:
+        query = _query(settings, tuple(sorted(kind for (kind,) in kinds)))
+        return Counter(dict(connection.execute(query).fetchall()))
+    finally:
+        connection.unregister("file_ids")
+
+
+@cache
+def _query(settings: RobotSettings, kinds: tuple[str, ...]) -> str:
+    """The rules as SQL of DuckDB, over `events_of_day`."""
     import ibis
 
-    events = engine.read(files, EVENTS)
-    kinds = engine.collect(events.select("kind").distinct())["kind"].to_pylist()
+    events = ibis.table(ibis.Schema.from_pyarrow(_EVENTS), name="events_of_day")
     judged = verdicts(unique(events), settings, kinds=kinds)
-    left_out = judged.filter(judged["filter"].notnull()).select("key", "filter")
-    ids = engine.memory(pa.table({"file_id": pa.array(sorted(file_ids), pa.string())}))
-    ours = events.filter(~events.variant).semi_join(ids, "file_id").select("key")
-    found = ours.inner_join(left_out, "key").group_by("filter").aggregate(rows=ibis._.count())
-    counts = engine.collect(found).to_pydict()
-    return Counter(dict(zip(counts["filter"], counts["rows"], strict=True)))
+    left_out = ibis.to_sql(judged.filter(judged["filter"].notnull()).select("key", "filter"), dialect="duckdb")
+    return f"""SELECT "filter", count(*) FROM ({left_out}) SEMI JOIN (
+        SELECT key FROM events_of_day SEMI JOIN file_ids USING (file_id) WHERE NOT variant) USING (key)
+        GROUP BY "filter" """  # noqa: S608

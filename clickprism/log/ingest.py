@@ -17,14 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log.account import IGNORED, Account
-from clickprism.log.engine import connect
 from clickprism.log.faults import fault
 from clickprism.log.filtered import filtered_rows
 from clickprism.log.group import Group, InputFile
@@ -33,9 +31,6 @@ from clickprism.log.readers import SourceSettings, find_inputs, read_chunks
 from clickprism.log.settings import PARTS, LogSettings
 from clickprism.log.staging import Stage
 from clickprism.log.store import SETTINGS_FILE, LogStore, writing
-
-if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,6 @@ def ingest(
     dry_run: bool = False,
     max_bad_ratio: float = 0.01,
     progress: Callable[[Progress], None] | None = None,
-    engine: str = "duckdb",
     threads: int = 2,
     memory: str = "2GB",
 ) -> Account:
@@ -72,7 +66,6 @@ def ingest(
         max_bad_ratio: a file after which more than this share of all rows so far is broken is not ingested: an error.
             1: never.
         progress: called now and then.
-        engine: on which the robot rules run.
         threads: to use.
         memory: what DuckDB may hold at a time.
     """
@@ -86,10 +79,13 @@ def ingest(
         if not dry_run and not (store.folder / SETTINGS_FILE).exists():
             store.write_settings(merged)
         fault("settings-written")
-        with store.staging() as staging, connect(engine, threads=threads, memory=memory, temp=staging) as connected:
-            run = _Run(store, merged, staging, connected, dry_run, max_bad_ratio, progress, threads, memory)
-            run.read(inputs)
-            return run.account(started).check()
+        with _failing(store.folder), store.staging() as staging:
+            config: dict[str, str | bool | int | float | list[str]]
+            config = {"threads": threads, "memory_limit": memory, "temp_directory": str(staging / "spill")}
+            with duckdb.connect(config=config) as connection:
+                run = _Run(store, merged, staging, connection, dry_run, max_bad_ratio, progress, threads)
+                run.read(inputs)
+                return run.account(started).check()
 
 
 @contextmanager
@@ -130,12 +126,11 @@ class _Run:
     store: LogStore
     settings: LogSettings
     staging: Path
-    engine: Engine
+    connection: duckdb.DuckDBPyConnection
     dry_run: bool
     max_bad_ratio: float
     progress: Callable[[Progress], None] | None
     threads: int
-    memory: str
     files: list[InputFile] = field(default_factory=list)
     known: int = 0
     rows: int = 0
@@ -149,38 +144,32 @@ class _Run:
         self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
         ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
         source = self.settings.source
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "threads": self.threads,
-            "memory_limit": self.memory,
-            "temp_directory": str(self.staging / "spill"),
-        }
-        with _failing(self.store.folder), duckdb.connect(config=config) as connection:
-            group = Group(Stage(self.staging, connection))
-            for piece in ahead(read_pieces(inputs, ledger.__contains__, lambda path: read_chunks(path, source))):
-                if piece.known:
-                    self.known += 1
-                    self.bytes_read += piece.size
+        group = Group(Stage(self.staging, self.connection))
+        for piece in ahead(read_pieces(inputs, ledger.__contains__, lambda path: read_chunks(path, source))):
+            if piece.known:
+                self.known += 1
+                self.bytes_read += piece.size
+                continue
+            problem = piece.error
+            if problem is None:
+                file = group.last(piece)
+                group.add(piece, file)
+                if piece.chunk is not None:
+                    self.rows += piece.chunk.rows
+                    self.bytes_read += piece.chunk.bytes_read
+                    self._say(f"reading {piece.path.name}")
                     continue
-                problem = piece.error
-                if problem is None:
-                    file = group.last(piece)
-                    group.add(piece, file)
-                    if piece.chunk is not None:
-                        self.rows += piece.chunk.rows
-                        self.bytes_read += piece.chunk.bytes_read
-                        self._say(f"reading {piece.path.name}")
-                        continue
-                    fault("file-staged")
-                    problem = self._too_bad(group, file)
-                if problem is not None:
-                    if group.files and group.files[-1].path == piece.path:
-                        group.files[-1].dropped = True
-                    self._commit(group)
-                    raise problem
-                if group.full and not self.dry_run:
-                    self._commit(group)
-                    group = Group(Stage(self.staging, connection))
-            self._commit(group)
+                fault("file-staged")
+                problem = self._too_bad(group, file)
+            if problem is not None:
+                if group.files and group.files[-1].path == piece.path:
+                    group.files[-1].dropped = True
+                self._commit(group)
+                raise problem
+            if group.full and not self.dry_run:
+                self._commit(group)
+                group = Group(Stage(self.staging, self.connection))
+        self._commit(group)
 
     def _commit(self, group: Group) -> None:
         self._say("writing")
@@ -219,7 +208,7 @@ class _Run:
         ids = [file.file_id for file in self.files if file.stored]
         for day in sorted(self.days) if ids else []:
             self._say(f"robot rules, {day}")
-            filtered += filtered_rows(self.engine, self._events(day), ids, self.settings.robots)
+            filtered += filtered_rows(self.connection, self._events(day), ids, self.settings.robots)
         stored, ignored = sum(file.stored for file in self.files), sum(file.ignored for file in self.files)
         reasons = sum((file.bad for file in self.files), Counter())
         return Account(
