@@ -12,12 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from clickprism.cli.app import app
 from clickprism.errors import DataError, SettingError
 from clickprism.experiment.raw_log import RawLog, write_raw_log
 from clickprism.experiment.raw_searches import _times_before
 from clickprism.experiment.raw_settings import RawLogSettings, read_raw_settings
 from clickprism.experiment.raw_world import World
+from clickprism.log.engine import connect
+from clickprism.log.ingest import ingest
+from clickprism.log.readers import SourceSettings
+from clickprism.log.sessions import update_sessions
+from clickprism.log.store import LogStore
 from clickprism.users.pbm import PositionUser
 
 CLEAN: dict[str, Any] = {"robots": 0.0, "duplicate": 0.0, "late": 0.0, "broken": 0.0}
@@ -229,3 +236,62 @@ def test_wrong_settings_and_folders_are_refused(tmp_path: Path, log: RawLog) -> 
         write_raw_log(tmp_path, read_raw_settings(flags={"user": {"name": "cmc"}}))
     with pytest.raises(DataError, match="is not empty"):
         write_raw_log(log.folder)
+
+
+@pytest.mark.parametrize(
+    ("schema", "file_format"),
+    [
+        ("clickprism", "jsonl"),
+        ("clickprism", "csv"),
+        ("clickprism", "parquet"),
+        ("ubi", "jsonl"),
+        ("metarank", "jsonl"),
+    ],
+)
+def test_an_ingest_finds_the_account_that_was_written(tmp_path: Path, schema: Any, file_format: Any) -> None:
+    settings = RawLogSettings(searches=1200, days=2, schema=schema, format=file_format, broken=0.005, seed=5)
+    log = write_raw_log(tmp_path / "raw", settings)
+    source = SourceSettings(schema=schema, ordinal_base=settings.ordinal_base if schema == "ubi" else None)
+    found = ingest([log.folder / "events"], tmp_path / "log", source=source).plain()
+    assert {name: found[name] for name in log.summary["account"]} == log.summary["account"]
+    again = ingest([log.folder / "events"], tmp_path / "log")
+    assert (again.rows_in, again.known) == (0, log.summary["files"])
+
+
+@pytest.mark.parametrize("schema", ["clickprism", "ubi"])
+def test_sessions_are_what_happened(tmp_path: Path, schema: Any) -> None:
+    settings = RawLogSettings(searches=600, days=2, schema=schema, seed=6)
+    log = write_raw_log(tmp_path / "raw", settings)
+    source = SourceSettings(schema=schema, ordinal_base=1 if schema == "ubi" else None)
+    ingest([log.folder / "events"], tmp_path / "log", source=source)
+    store = LogStore.open(tmp_path / "log")
+    with connect() as engine:
+        update_sessions(store, engine)
+    names = ["search_id", "document_id", "position", "clicked", "user_id", "ranker", "filtered"]
+    names = names if schema == "ubi" else ["randomised", *names]
+    sessions = store.table("sessions").read([*names[:-1], "filter"])
+    sessions = sessions.append_column("filtered", sessions["filter"].is_valid())
+    keys = [("search_id", "ascending"), ("position", "ascending")]
+    truth = truth_of(log).sort_by(keys).select([*names, "robot"]).to_pylist()
+    for row in truth:
+        if row.pop("robot") == "repeat" and schema == "ubi":  # the click is filtered, what was shown stays
+            row |= {"clicked": False, "filtered": False}
+    assert sessions.select(names).sort_by(keys).to_pylist() == truth
+
+
+def test_the_command_line_writes_a_log_and_refuses_what_does_not_fit(tmp_path: Path) -> None:
+    words = ["simulate", "--as-log", str(tmp_path), "--searches", "60", "--days", "2", "--set", "robots=0", "--json"]
+    done = CliRunner().invoke(app, [*words, "--user", "ubm", "--seed", "4"])
+    assert done.exit_code == 0, done.output
+    summary = json.loads(done.stdout)
+    assert summary["searches"] == 60
+    assert summary["settings"]["user"] == {"name": "ubm"}
+    assert summary["settings"]["seed"] == 4
+    assert f"ingest {tmp_path / 'events'} --into" in done.stderr
+    for wrong, message in (
+        (["simulate"], "--out must be given, or --as-log"),
+        (["simulate", "--out", "x.npz", "--days", "3"], "--days must not be given without --as-log"),
+        (["simulate", "--as-log", "x", "--out", "x.npz"], "--out must not be given with --as-log"),
+    ):
+        refused = CliRunner().invoke(app, wrong)
+        assert (refused.exit_code, message in refused.stderr) == (2, True), refused.output
