@@ -1,0 +1,34 @@
+"""Real search sessions through the same door: positions and clicks only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clickprism.data.sessions import read_sessions
+from clickprism.log.engine import connect
+from clickprism.log.ingest import ingest
+from clickprism.log.readers import SourceSettings
+from clickprism.log.sessions import update_sessions
+from clickprism.log.store import LogStore
+
+REAL = Path(__file__).parents[3] / "shared/data/yandex-clicks/sessions.tsv.gz"
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="needs ../shared/data/yandex-clicks")
+def test_real_sessions_are_the_same_as_by_the_other_reader(tmp_path: Path) -> None:
+    known = read_sessions(REAL)
+    account = ingest([REAL], tmp_path / "log", source=SourceSettings(schema="yandex"))
+    assert (account.rows_in, account.accepted, account.duplicate) == (len(known), len(known), 0)
+    store = LogStore.open(tmp_path / "log")
+    with connect() as engine:
+        days = update_sessions(store, engine)
+    assert [str(day) for day in days] == ["2000-01-02"]
+    sessions = store.table("sessions").read(["search_id", "position", "clicked"])
+    positions, clicked = sessions["position"].to_numpy(), sessions["clicked"].to_numpy()
+    assert len(sessions["search_id"].unique()) == len(known)
+    assert np.bincount(positions).tolist() == np.bincount(known.clicks.positions).tolist()
+    by_position = np.bincount(known.clicks.positions, weights=known.clicks.clicks)
+    assert np.bincount(positions, weights=clicked).tolist() == by_position.tolist()
