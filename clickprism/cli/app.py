@@ -8,7 +8,19 @@ import typer
 from typer.core import TyperGroup
 
 from clickprism import __version__
-from clickprism.cli import compare, data, demo, evaluate, examine, feedback, observe, simulate, train
+from clickprism.cli import (
+    compare,
+    data,
+    demo,
+    evaluate,
+    examine,
+    feedback,
+    ingest,
+    observe,
+    quarantine,
+    simulate,
+    train,
+)
 from clickprism.cli.output import fail
 from clickprism.errors import ClickprismError, DataError, missing_extra
 from clickprism.training.processes import alone
@@ -24,7 +36,19 @@ EXIT_CODES = {
     6: "DuckDB or Spark failed",
     INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far",
 }
-ORDER = ["data", "simulate", "examine", "observe", "train", "evaluate", "compare", "feedback", "demo"]
+ORDER = [
+    "data",
+    "simulate",
+    "ingest",
+    "quarantine",
+    "examine",
+    "observe",
+    "train",
+    "evaluate",
+    "compare",
+    "feedback",
+    "demo",
+]
 
 
 class Commands(TyperGroup):
@@ -64,7 +88,7 @@ app = typer.Typer(
     epilog="Example:\n\nclickprism demo",
 )
 app.add_typer(data.app, name="data")
-for module in (simulate, examine, observe, train, evaluate, compare, feedback, demo):
+for module in (simulate, ingest, quarantine, examine, observe, train, evaluate, compare, feedback, demo):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
 
 
