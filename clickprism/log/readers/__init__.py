@@ -29,7 +29,7 @@ from clickprism.log.readers.stream import blocks
 __all__ = ["REASONS", "Chunk", "Detected", "SourceSettings", "detect", "find_inputs", "read_chunks"]
 
 
-def read_chunks(path: Path, source: SourceSettings, *, chunk_bytes: int = 32 << 20) -> Iterator[Chunk]:
+def read_chunks(path: Path, source: SourceSettings, *, chunk_bytes: int = 24 << 20) -> Iterator[Chunk]:
     r"""The rows of a file in chunks.
 
     Args:

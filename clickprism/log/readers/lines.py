@@ -90,9 +90,11 @@ def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Ite
         cut = data.rfind(b"\n") + 1
         whole = b""
         if cut:
-            whole = bytes(pending) + data[:cut]
+            whole = bytes(pending) + data[:cut] if pending else data[:cut]
             pending = bytearray()
         pending += data[cut:]
+        if block.last and not block.problem and not skipped:
+            whole, pending = whole + pending, bytearray()
         if len(pending) > max_line + 1 + len(BOM):
             head = bytes(pending).removeprefix(BOM) if number + whole.count(b"\n") == 1 else pending
             skipped, pending = bytes(head[: min(KEPT, max_line)]), bytearray()
@@ -100,16 +102,10 @@ def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Ite
         number += whole.count(b"\n")
         lines = replace(lines, bad=[*bad, *lines.bad], read=block.read - read)
         read = block.read
-        if block.problem:
-            lines.bad.append(Bad(number, block.problem, None, skipped or bytes(pending)))
-            pending, skipped = bytearray(), b""
+        if block.problem or (block.last and skipped):
+            lines.bad.append(Bad(number, block.problem or "too-long", None, skipped or bytes(pending)))
         if len(lines) or lines.bad or lines.read:
             yield lines
-    if skipped:
-        lines = _lines(b"", number, max_line=max_line, blank=blank)
-        yield replace(lines, bad=[Bad(number, "too-long", None, skipped)])
-    elif pending:
-        yield _lines(bytes(pending), number, max_line=max_line, blank=blank)
 
 
 def _lines(data: bytes, number: int, *, max_line: int, blank: bool) -> Lines:
@@ -148,12 +144,19 @@ def broken_text(data: bytes | memoryview, starts: NDArray[np.int64], stops: NDAr
     parts = [(0, len(starts))] if len(starts) else []
     while parts:
         first, last = parts.pop()
-        try:
-            str(view[starts[first] : stops[last - 1]], "utf-8")
-        except UnicodeDecodeError:
+        if not _is_text(view[starts[first] : stops[last - 1]]):
             middle = (first + last) // 2
             if last - first == 1:
                 broken[first] = True
             else:
                 parts += [(first, middle), (middle, last)]
     return broken
+
+
+def _is_text(data: memoryview) -> bool:
+    ends = pa.py_buffer(np.array([0, len(data)], np.int64))
+    try:
+        pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(data)).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

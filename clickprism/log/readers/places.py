@@ -9,6 +9,9 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 NOTHING: Final = "cast(null as varchar)"
+SCANNED: Final = (
+    1 << 21
+)  # in a text up to this size, looking for a name costs less than reading a field that is not there
 
 
 class Places(Protocol):
@@ -68,7 +71,7 @@ class JsonPlaces:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._escaped = b"\\u00" in data
+        self._all = len(data) > SCANNED or b"\\u00" in data
         self._shape: dict[str, Any] = {}
         self._texts: dict[str, str | None] = {}
 
@@ -93,7 +96,7 @@ class JsonPlaces:
 
     def features(self) -> str | None:
         """See `Places`."""
-        if not self._seen("feature_", end=b""):
+        if b'"feature_' not in self._data and b"\\u00" not in self._data:
             return None
         names = "list_sort(list_filter(json_keys(text), lambda k: starts_with(k, 'feature_')))"
         pointer = "'/' || replace(replace(k, '~', '~0'), '/', '~1')"
@@ -113,8 +116,8 @@ class JsonPlaces:
         )
         return f"({select(['*', f'{fault} fault'], f'({parsed})')})"
 
-    def _seen(self, name: str, *, end: bytes = b'"') -> bool:
-        return self._escaped or b'"' + json.dumps(name, ensure_ascii=False)[1:-1].encode() + end in self._data
+    def _seen(self, name: str) -> bool:
+        return self._all or json.dumps(name, ensure_ascii=False).encode() in self._data
 
     def _add(self, way: Sequence[str]) -> str:
         inner = self._shape

@@ -10,6 +10,7 @@ from typing import Final
 from clickprism.log.readers.places import NOTHING, Places, literal
 from clickprism.log.readers.settings import SourceSettings
 
+TEXTS: Final = ("event_id", "search_id", "query_id", "query", "document_id", "action", "user_id", "agent", "ranker")
 LISTS: Final = ("documents", "clicked")
 IGNORED: Final = "ignored"
 """The kind of a row that a click log has no use for."""
@@ -79,7 +80,7 @@ def find(places: Places, paths: Mapping[str, str | tuple[str, ...]]) -> dict[str
                     found[name] = Field(path, pair[1], listed=pair[0])
             elif (sql := places.text(path)) is not None:
                 kept = found.get(name)
-                nested = "false" if name == "features" else places.nested(path)
+                nested = places.nested(path) if name in TEXTS else "false"
                 found[name] = Field(path, sql, nested) if kept is None else _either(kept, sql, nested)
     return found
 

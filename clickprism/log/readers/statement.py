@@ -9,13 +9,12 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from clickprism.log.readers.places import literal, select
-from clickprism.log.readers.plan import IGNORED, LISTS, Plan
+from clickprism.log.readers.plan import IGNORED, LISTS, TEXTS, Plan
 from clickprism.log.schema import ROW
 
 Case: TypeAlias = tuple[str, str, str]
 """When it is so (SQL), the row is bad for this reason (a code), in this field (ours)."""
 
-TEXTS: Final = ("event_id", "search_id", "query_id", "query", "document_id", "action", "user_id", "agent", "ranker")
 FLAGS: Final = ("click", "page_skipped", "randomised")
 DURATIONS: Final = ("display_ms", "dwell_ms")
 UNITS: Final = {"s": ("1e11", "* 1000000"), "ms": ("1e14", "* 1000"), "us": ("1e17", ""), "ns": ("1e20", "/ 1000")}

@@ -23,16 +23,18 @@ ZSTD_STEP: Final = 1 << 12  # zstd may give 32 kB for each byte: a step of 4 kB 
 
 @dataclass(frozen=True)
 class Block:
-    """Some text, how many bytes of the file have been read so far, and why there is no more, if that is a fault."""
+    """Some text, how many bytes of the file have been read so far, and why there is no more, if there is a fault."""
 
     data: bytes
     read: int
     problem: str | None = None
+    last: bool = False
 
 
 def blocks(path: Path, size: int) -> Iterator[Block]:
     """The text of a file in blocks of `size` bytes; a fault ends it, with the last block."""
-    kept, held, read = [b""], 0, 0
+    kept: list[bytes] = []
+    held, read = 0, 0
     try:
         with path.open("rb", buffering=0) as file:
             for block in _expanded(file, size):
@@ -42,14 +44,15 @@ def blocks(path: Path, size: int) -> Iterator[Block]:
                     end = at + size - held
                     yield Block(b"".join([*kept, view[at:end]]), read)
                     kept, held, at = [], 0, end
-                kept.append(view[at:])
-                held += len(view) - at
+                if at < len(view):
+                    kept.append(view[at:])
+                    held += len(view) - at
                 if block.problem:
-                    yield Block(b"".join(kept), read, block.problem)
+                    yield Block(b"".join(kept), read, block.problem, last=True)
                     return
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy="Check the file") from None
-    yield Block(b"".join(kept), read)
+    yield Block(b"".join(kept), read, last=True)
 
 
 def _expanded(file: IO[bytes], size: int) -> Iterator[Block]:
@@ -63,7 +66,7 @@ def _expanded(file: IO[bytes], size: int) -> Iterator[Block]:
 
 
 def _plain(file: IO[bytes], size: int) -> Iterator[Block]:
-    while data := file.read(max(size, STEP)):
+    while data := file.read(size):
         yield Block(data, file.tell())
 
 
