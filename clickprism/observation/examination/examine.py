@@ -139,6 +139,7 @@ def examine(
         truth: a folder of Parquet files with the columns of `TRUTH`.
     """
     chosen: ExaminationSettings = store.settings.part("examination") if settings is None else settings
+    sides = [] if truth is None else truth_files(truth)
     table = store.table("sessions")
     found = [day for day in table.days() if days is None or days[0] <= day <= days[1]]
     if not found:
@@ -152,7 +153,7 @@ def examine(
     model = ExaminationModel(grow(counted, chosen), chosen, read)
     against = None
     if truth is not None:
-        known = engine.read(truth_files(truth), TRUTH)
+        known = engine.read(sides, TRUTH)
         against = _against_truth(model, collected(engine, truth_cells(sessions, known, chosen), TRUTH_CELLS))
         if not against.quality.rows:
             raise DataError(
