@@ -15,11 +15,13 @@ from clickprism.cli import (
     evaluate,
     examine,
     feedback,
+    forget,
     ingest,
     observe,
     quarantine,
     simulate,
     train,
+    windows,
 )
 from clickprism.cli.output import fail
 from clickprism.errors import ClickprismError, DataError, missing_extra
@@ -42,6 +44,8 @@ ORDER = [
     "ingest",
     "quarantine",
     "examine",
+    "windows",
+    "forget",
     "observe",
     "train",
     "evaluate",
@@ -88,7 +92,20 @@ app = typer.Typer(
     epilog="Example:\n\nclickprism demo",
 )
 app.add_typer(data.app, name="data")
-for module in (simulate, ingest, quarantine, examine, observe, train, evaluate, compare, feedback, demo):
+for module in (
+    simulate,
+    ingest,
+    quarantine,
+    examine,
+    windows,
+    forget,
+    observe,
+    train,
+    evaluate,
+    compare,
+    feedback,
+    demo,
+):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
 
 

@@ -142,7 +142,7 @@ PARTIALS: Final = pa.schema(
         pa.field("displays", pa.int64(), nullable=False),
         pa.field("skips", pa.int64(), nullable=False),
         pa.field("last_click", TIME),
-        *(pa.field(f"{name}_{bin}", pa.int64(), nullable=False) for name in HISTOGRAMS for bin in range(EDGES + 1)),
+        *(pa.field(f"{name}_{index}", pa.int64(), nullable=False) for name in HISTOGRAMS for index in range(EDGES + 1)),
         pa.field("day", pa.date32(), nullable=False),
     ]
 )

@@ -1,0 +1,219 @@
+"""Erasure: afterwards the log is as if it had never seen the user.
+
+The user's rows leave `events` (only files that hold them are written anew) and `quarantine`, in one commit each. What
+was derived of them goes too: sessions of the days they touch are made anew, partials, windows, snapshots and the
+examination models that learned of those days are dropped, and every file that no table holds any more is deleted at
+once, so that earlier versions cannot be read. A run that was cut short is finished by the next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from clickprism.errors import SettingError
+from clickprism.log.schema import EVENTS, QUARANTINE
+from clickprism.log.sessions import by_day, update_sessions
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
+    from clickprism.log.store import LogStore, LogTable
+
+PENDING: Final = "forget.pending"
+DROPPED: Final = ("week", "month", "snapshots")
+_WORD: Final = rb"[A-Za-z0-9_-]"
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What `forget` did, or would do.
+
+    Args:
+        rows: that left `events`.
+        files: of `events` that were written anew.
+        quarantined: rows that left `quarantine`.
+        days: whose sessions were made anew.
+        snapshots: whether the snapshots were dropped.
+        models: examination models that were dropped, by name.
+    """
+
+    rows: int
+    files: int
+    quarantined: int
+    days: tuple[date, ...]
+    snapshots: bool
+    models: tuple[str, ...]
+
+
+def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bool = False) -> Forgotten:
+    """Erase users: their rows, and the rows without a user of searches that are theirs.
+
+    Args:
+        store: the log.
+        engine: where the queries run.
+        users: their ids, as logged.
+        dry_run: only say what would be done.
+    """
+    if not users or not all(users):
+        raise SettingError("--user", list(users), "be the id of a user")
+    events, quarantine = store.table("events"), store.table("quarantine")
+    with store.lock():
+        found = _holding(events, engine, users)
+        broken = {file: count for file in quarantine.files() if (count := _mentions(file, users))}
+        pending = store.folder / PENDING
+        days = {date.fromisoformat(day) for day in json.loads(pending.read_text())} if pending.exists() else set()
+        touched = days | {day - back for day in found for back in (timedelta(), timedelta(days=1))}
+        models = [model for model in (store.folder / "models").glob("*.json") if _learned(model, touched)]
+        result = Forgotten(
+            rows=sum(count for files in found.values() for count in files.values()),
+            files=sum(len(files) for files in found.values()),
+            quarantined=sum(broken.values()),
+            days=tuple(sorted(touched & {*events.days(), *store.table("sessions").days()})),
+            snapshots=bool(touched) and bool(store.table("snapshots").files()),
+            models=tuple(sorted(model.stem for model in models)),
+        )
+        if dry_run or not (touched or broken):
+            return result
+        pending.write_text(json.dumps(sorted(day.isoformat() for day in touched)), encoding="utf-8")
+        _erase(events, engine, users, found)
+        for file in broken:
+            _rewrite(quarantine, file, users)
+        for model in models:
+            model.unlink(missing_ok=True)
+            model.with_suffix(".txt").unlink(missing_ok=True)
+        _drop(store, touched)
+        update_sessions(store, engine, sorted(touched & {*events.days(), *store.table("sessions").days()}))
+        for name in ("events", "quarantine", "sessions", "partials", *DROPPED):
+            sweep(store.table(name))
+        with store.staging():
+            pending.unlink()
+    return result
+
+
+def sweep(table: LogTable) -> int:
+    """Delete the files of a table's folder that the table does not hold now; returns how many."""
+    live = set(table.files())
+    gone = [
+        file for file in table.folder.rglob("*.parquet") if "_delta_log" not in file.parts and str(file) not in live
+    ]
+    for file in gone:
+        file.unlink(missing_ok=True)
+    return len(gone)
+
+
+def _theirs(rows: Any, users: Sequence[str], searches: Any) -> Any:
+    """The rows that are the users'."""
+    named = rows.filter(rows.user_id.isin(users))
+    return named.union(rows.filter(rows.user_id.isnull()).semi_join(searches, ["search_id"]))
+
+
+def _others(rows: Any, users: Sequence[str], searches: Any) -> Any:
+    """The rows that are not the users'."""
+    named = rows.filter(rows.user_id.notnull() & ~rows.user_id.isin(users))
+    return named.union(rows.filter(rows.user_id.isnull()).anti_join(searches, ["search_id"]))
+
+
+def _searches(events: LogTable, engine: Engine, users: Sequence[str]) -> Any:
+    rows = engine.read(events.files(), EVENTS)
+    return rows.filter(rows.user_id.isin(users)).select("search_id").distinct()
+
+
+def _holding(events: LogTable, engine: Engine, users: Sequence[str]) -> dict[date, dict[str, int]]:
+    """The files of `events` that hold the users' rows, with how many, by day."""
+    searches = _searches(events, engine, users)
+    theirs = _theirs(engine.read(events.files(), EVENTS), users, searches)
+    days = engine.collect(theirs.select("day").distinct())["day"].to_pylist()
+    files, found = by_day(events.files()), {}
+    for day in sorted(days):
+        counts = {}
+        for file in files[day]:
+            rows = _theirs(engine.read([file], EVENTS), users, searches)
+            if count := engine.collect(rows.aggregate(count=rows.count()))["count"][0].as_py():
+                counts[file] = int(count)
+        found[day] = counts
+    return found
+
+
+def _erase(events: LogTable, engine: Engine, users: Sequence[str], found: dict[date, dict[str, int]]) -> None:
+    """Write the files without the users' rows, and put them in their place in one commit."""
+    searches = _searches(events, engine, users)
+    columns = [name for name in EVENTS.names if name != "day"]
+    added: dict[date, list[Path]] = {}
+    for day, counts in found.items():
+        for file, count in counts.items():
+            if count < pq.read_metadata(file).num_rows:
+                rows = _others(engine.read([file], EVENTS), users, searches).select(*columns)
+                added.setdefault(day, []).extend(engine.write(rows, events.day_folder(day), stem="kept"))
+    if found:
+        events.commit_files(added, remove=[file for counts in found.values() for file in counts])
+
+
+def _drop(store: LogStore, touched: Iterable[date]) -> None:
+    """Let go of what was derived of these days."""
+    for name in ("sessions", "partials"):
+        table = store.table(name)
+        if days := sorted({*touched} & {*table.days()}):
+            table.commit_files({}, remove_days=days)
+    for name in DROPPED if touched else ():
+        table = store.table(name)
+        if files := table.files():
+            table.commit_files({}, remove=files)
+
+
+def _learned(model: Path, days: set[date]) -> bool:
+    """Whether an examination model learned of one of these days; one that does not say so did."""
+    try:
+        sessions = json.loads(model.read_text(encoding="utf-8"))["sessions"]
+        return not {day.isoformat() for day in days}.isdisjoint(sessions)
+    except (OSError, ValueError, KeyError, TypeError):
+        return bool(days)
+
+
+def _mentions(file: str, users: Sequence[str]) -> int:
+    """How many rows of a quarantine file name one of the users."""
+    patterns = _patterns(users)
+    with pq.ParquetFile(file) as opened:
+        return sum(int(_named(batch, patterns).sum()) for batch in opened.iter_batches(_BATCH, _TEXT))
+
+
+def _rewrite(quarantine: LogTable, file: str, users: Sequence[str]) -> None:
+    """Put a file of quarantine without the rows that name the users in its place."""
+    patterns, path = _patterns(users), quarantine.folder / f"kept-{uuid4().hex}.parquet"
+    with pq.ParquetFile(file) as opened, pq.ParquetWriter(path, QUARANTINE, compression="zstd") as writer:
+        for batch in opened.iter_batches(_BATCH):
+            kept = batch.filter(pa.array(~_named(batch, patterns)))
+            writer.write_table(pa.Table.from_batches([kept]).select(QUARANTINE.names).cast(QUARANTINE))
+    quarantine.commit_files({None: [path]}, remove=[file])
+
+
+_BATCH: Final = 10_000
+_TEXT: Final = ["raw", "reason"]
+
+
+def _patterns(users: Sequence[str]) -> list[tuple[bytes, Callable[[bytes], Any]]]:
+    """The bytes by which a raw row may name a user, and a test that they stand there as a word of their own."""
+    spelled = {form for user in users for form in (user, json.dumps(user)[1:-1])}
+    words = [form.encode() for form in sorted(spelled)]
+    return [(word, re.compile(rb"(?<!%b)%b(?!%b)" % (_WORD, re.escape(word), _WORD)).search) for word in words]
+
+
+def _named(batch: pa.RecordBatch, patterns: Sequence[tuple[bytes, Callable[[bytes], Any]]]) -> Any:
+    """Which rows name a user, [rows]."""
+    named = np.zeros(batch.num_rows, dtype=bool)
+    for column in _TEXT:
+        values = batch.column(column).cast(pa.large_binary())
+        for word, found in patterns:
+            for row in np.flatnonzero(pc.match_substring(values, word).to_numpy(zero_copy_only=False)):
+                named[row] |= found(values[int(row)].as_py()) is not None
+    return named

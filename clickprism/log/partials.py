@@ -1,0 +1,192 @@
+"""Daily partials: all that the windows need of a day's sessions, as integer sums that can be added up.
+
+A partial holds a row for each (query, document, position) of a day. Sums over days are sums of partials, so a week or
+a month never reads a row of the log; only the day window, which is cut at hours, is made of session rows by the same
+function. Session rows that a robot rule leaves out do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import ibis
+import pyarrow as pa
+from ibis.expr import datatypes, operations
+
+from clickprism.errors import SettingError
+from clickprism.log.schedule import WEEKDAYS, Weekday
+from clickprism.log.schema import BEHAVIOUR, EDGES, PARTIALS, SESSIONS
+from clickprism.log.sessions import by_day
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
+    from clickprism.log.store import LogStore
+
+PAIR: Final = ("query_id", "document_id")
+SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
+COMMIT: Final = 16
+"""How many days are written between two commits."""
+LAYOUT: Final = 1
+"""Raised when what a partial or a window holds changes, so that old ones are made anew."""
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    """How session rows become click features.
+
+    Args:
+        k: a pair is left out of a window in which it has fewer distinct users; a row without a user is nobody's.
+            0 leaves nothing out.
+        week_start: the day at whose beginning the month is updated.
+        dwell_edges_ms: where a bin of the dwell histogram ends and the next begins, 7 of them.
+        display_edges_ms: the same of the display histogram.
+        keep_hours: how long an earlier snapshot stays readable after it was replaced.
+    """
+
+    k: int = 5
+    week_start: Weekday = "monday"
+    dwell_edges_ms: tuple[int, ...] = SECONDS
+    display_edges_ms: tuple[int, ...] = SECONDS
+    keep_hours: int = 168
+
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise SettingError("windows.k", self.k, "be 0 or more")
+        if self.week_start not in WEEKDAYS:
+            raise SettingError("windows.week_start", self.week_start, f"be one of {', '.join(WEEKDAYS)}")
+        for name in ("dwell_edges_ms", "display_edges_ms"):
+            edges = getattr(self, name)
+            if len(edges) != EDGES or sorted({*edges}) != list(edges) or edges[0] <= 0:
+                raise SettingError(f"windows.{name}", edges, f"be {EDGES} numbers above 0, each above the one before")
+        if self.keep_hours < 0:
+            raise SettingError("windows.keep_hours", self.keep_hours, "be 0 or more")
+
+
+class Examiner(Protocol):
+    """What estimates examination: a model of `clickprism.observation.examination`, or anything like it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever an estimate may."""
+
+    def estimate(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows (the columns `BEHAVIOUR`) with `examination`, an int64 in units of 2^-20."""
+
+
+def total(column: Any) -> Any:
+    """A sum that is an int64 on every engine; nothing sums to 0."""
+    return operations.Cast(column.sum().fill_null(0), to=datatypes.int64).to_expr()
+
+
+def partial_rows(sessions: Any, *, settings: WindowSettings, cells: Any = None) -> Any:
+    """Sums of session rows by query, document and position: the columns `PARTIALS` but `day`.
+
+    Args:
+        sessions: an ibis table with the columns `SESSIONS`.
+        settings: the edges of the histograms.
+        cells: the estimates of examination, from `examined_cells`; None leaves `examination` null.
+    """
+    rows = counting(sessions)
+    if cells is not None:
+        rows = rows.inner_join(cells, list(BEHAVIOUR))
+    sums = {
+        "impressions": rows.count(),
+        "clicks": total(rows.clicks),
+        "clicked": rows.count(where=rows.clicked),
+        "examination": ibis.null("int64") if cells is None else total(rows.examination),
+        "dwell_ms": total(rows.dwell_ms),
+        "dwells": rows.dwell_ms.count(),
+        "display_ms": total(rows.display_ms),
+        "displays": rows.display_ms.count(),
+        "skips": rows.count(where=rows.page_skipped),
+        "last_click": rows.last_click.max(),
+    }
+    for name, edges in (("dwell", settings.dwell_edges_ms), ("display", settings.display_edges_ms)):
+        for index, inside in enumerate(_bins(rows[f"{name}_ms"], edges)):
+            sums[f"{name}_hist_{index}"] = rows.count(where=inside.fill_null(False))
+    return rows.group_by([*PAIR, "position"]).aggregate(**sums)
+
+
+def _bins(column: Any, edges: Sequence[int]) -> list[Any]:
+    """Whether a value is in each bin: below the first edge, from each edge on and before the next, from the last on."""
+    between = [(column >= low) & (column < high) for low, high in pairwise(edges)]
+    return [column < edges[0], *between, column >= edges[-1]]
+
+
+def counting(sessions: Any) -> Any:
+    """The session rows that no robot rule leaves out."""
+    return sessions.filter(sessions["filter"].isnull())
+
+
+def examined_cells(sessions: Any, *, engine: Engine, examiner: Examiner) -> Any:
+    """Estimates for the distinct rows of features: (*BEHAVIOUR, examination). There are few, in a log of any size."""
+    columns = [SESSIONS.field(name) for name in BEHAVIOUR]
+    schema = pa.schema([*columns, pa.field("examination", pa.int64())])
+    return engine.map_batches(counting(sessions).select(*BEHAVIOUR).distinct(), examiner.estimate, schema)
+
+
+def update_partials(
+    store: LogStore,
+    engine: Engine,
+    *,
+    days: Iterable[date],
+    settings: WindowSettings | None = None,
+    examiner: Examiner | None = None,
+) -> list[date]:
+    """Make the partials of these days anew where the sessions, the model or the edges have changed.
+
+    Returns:
+        The days that were made anew. Days without sessions lose their partials.
+    """
+    settings = store.settings.windows if settings is None else settings
+    sessions, partials = store.table("sessions"), store.table("partials")
+    files, present = by_day(sessions.files()), by_day(partials.files())
+    stems = {day: partial_fingerprint(files.get(day, ()), settings=settings, examiner=examiner) for day in days}
+    gone = [day for day in stems if day in present and day not in files]
+    stale = sorted(day for day in stems if day in files and not fresh(present.get(day, ()), stems[day]))
+    cells = None
+    if stale and examiner is not None:
+        rows = engine.read([file for day in stale for file in files[day]], SESSIONS)
+        cells = examined_cells(rows, engine=engine, examiner=examiner)
+    for first in range(0, len(stale), COMMIT):
+        added = {}
+        for day in stale[first : first + COMMIT]:
+            made = partial_rows(engine.read(files[day], SESSIONS), settings=settings, cells=cells)
+            ordered = made.select(*[name for name in PARTIALS.names if name != "day"])
+            added[day] = engine.write(ordered, partials.day_folder(day), stem=stems[day])
+        partials.commit_files(added, remove_days=added)
+    if gone:
+        partials.commit_files({}, remove_days=gone)
+    return sorted({*stale, *gone})
+
+
+def fresh(files: Iterable[str], stem: str) -> bool:
+    """Whether there are files, made of what this fingerprint names."""
+    names = [Path(file).name for file in files]
+    return bool(names) and all(name.startswith(f"{stem}-") for name in names)
+
+
+def partial_fingerprint(files: Sequence[str], *, settings: WindowSettings, examiner: Examiner | None) -> str:
+    """What the partials of a day are a function of, as a name: the sessions of the day, the model, the edges."""
+    return fingerprint(
+        sorted(Path(file).name for file in files),
+        None if examiner is None else examiner.fingerprint,
+        settings.dwell_edges_ms,
+        settings.display_edges_ms,
+    )
+
+
+def fingerprint(*inputs: object) -> str:
+    """The same name for the same inputs, 16 letters.
+
+    >>> fingerprint(["a"], 1) == fingerprint(["a"], 1), fingerprint(["a"]) == fingerprint(["b"])
+    (True, False)
+    """
+    return hashlib.sha256(json.dumps([LAYOUT, *inputs], sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,96 @@
+"""When each window begins and ends: pure functions of a time T, in UTC.
+
+The schedules of the approximated doubly robust paper (§6.1.2): the daily dictionary is updated every hour and holds
+the last 24 hours, the weekly one every day and holds the last 7 days, the monthly one every weekend and holds the
+last 4 weeks. Each ends at the last boundary of its schedule at or before T, and holds what was shown from `start` on
+and before `end`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, Literal, get_args
+
+from clickprism.errors import SettingError
+
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+WEEKDAYS: Final[tuple[str, ...]] = get_args(Weekday)
+HOUR: Final = timedelta(hours=1)
+DAY: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of time: from `start` on, before `end`; whole hours of UTC, without a zone."""
+
+    name: str
+    start: datetime
+    end: datetime
+
+    @property
+    def hours(self) -> int:
+        """How long it is."""
+        return (self.end - self.start) // HOUR
+
+    @property
+    def days(self) -> list[date]:
+        """The days it touches, in order."""
+        last = (self.end - timedelta(microseconds=1)).date()
+        return [self.start.date() + n * DAY for n in range((last - self.start.date()).days + 1)]
+
+
+def last_hour(as_of: datetime) -> datetime:
+    """The last full hour at or before a time.
+
+    >>> last_hour(datetime(2026, 3, 4, 15, 59, 59))
+    datetime.datetime(2026, 3, 4, 15, 0)
+    """
+    return as_of.replace(minute=0, second=0, microsecond=0)
+
+
+def schedule(as_of: datetime, *, week_start: Weekday = "monday") -> tuple[Window, Window, Window]:
+    """The day, the week and the month as of a time.
+
+    Args:
+        as_of: UTC, without a zone.
+        week_start: the day at whose beginning the month is updated.
+
+    >>> for window in schedule(datetime(2026, 3, 4, 15, 59)):
+    ...     print(window.name, window.start, window.end)
+    day 2026-03-03 15:00:00 2026-03-04 15:00:00
+    week 2026-02-25 00:00:00 2026-03-04 00:00:00
+    month 2026-02-02 00:00:00 2026-03-02 00:00:00
+    """
+    hour = last_hour(as_of)
+    midnight = hour.replace(hour=0)
+    boundary = midnight - ((midnight.weekday() - WEEKDAYS.index(week_start)) % 7) * DAY
+    try:
+        return (
+            Window("day", hour - DAY, hour),
+            Window("week", midnight - 7 * DAY, midnight),
+            Window("month", boundary - 28 * DAY, boundary),
+        )
+    except OverflowError:
+        raise SettingError("--as-of", str(as_of), "be later than the first month of the calendar") from None
+
+
+def parse_time(text: str, *, field: str = "--as-of") -> datetime:
+    """A time in UTC from ISO 8601: a day, or a day with a time, with or without a zone (none means UTC).
+
+    >>> parse_time("2026-03-04"), parse_time("2026-03-04T15:30:00+01:00")
+    (datetime.datetime(2026, 3, 4, 0, 0), datetime.datetime(2026, 3, 4, 14, 30))
+    >>> parse_time("soon")
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: --as-of must be a time such as 2026-03-04T15:00 (UTC), got 'soon'
+    """
+    try:
+        read = datetime.fromisoformat(text)
+        return read if read.tzinfo is None else read.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        raise SettingError(field, text, "be a time such as 2026-03-04T15:00 (UTC)") from None
+
+
+def midnight_after(day: date) -> datetime:
+    """The end of a day."""
+    return datetime.combine(day, time()) + DAY

@@ -1,0 +1,288 @@
+"""Windows: what happened to each (query, document) in the last day, week and month, as of a time.
+
+The snapshot as of T is a pure function of the log and T. A window holds what was *shown* in it, and all that the log
+knows to have come of it: a click belongs to its impression, also if it came after the window's end. Week and month are
+kept (the tables `week` and `month`) and made anew only when their end moves on or a day they hold has changed, so an
+hourly update reads the session rows of two days.
+
+A pair with fewer than k distinct users in a window is left out of that window (k-anonymity), as if it had not been
+shown in it, and counted. Users are counted exactly, as the size of the union of the days' sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import ibis
+
+from clickprism.log.fields import PLACES, POSITIONS, click_fields, no_clicks, window_fields
+from clickprism.log.partials import (
+    PAIR,
+    Examiner,
+    WindowSettings,
+    counting,
+    examined_cells,
+    fingerprint,
+    fresh,
+    partial_fingerprint,
+    partial_rows,
+    total,
+    update_partials,
+)
+from clickprism.log.schedule import Window, midnight_after, schedule
+from clickprism.log.schema import DICTIONARY, EXAMINATION_UNIT, PARTIALS, SESSIONS
+from clickprism.log.sessions import by_day, update_sessions
+from clickprism.log.snapshots import Snapshot, commit_snapshot, find_snapshots
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
+    from clickprism.log.store import LogStore, LogTable
+
+__all__ = ["WindowSettings", "Windows", "end_of_log", "windows"]
+
+HOUR_US: Final = 3_600_000_000
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What `windows` did.
+
+    Args:
+        snapshot: the snapshot as of the time.
+        changed: whether it was made now; False if it was there.
+        sessions: days whose sessions were made anew.
+        partials: days whose partials were made anew.
+        dictionaries: which of week and month were made anew.
+    """
+
+    snapshot: Snapshot
+    changed: bool
+    sessions: tuple[date, ...]
+    partials: tuple[date, ...]
+    dictionaries: tuple[str, ...]
+
+
+def windows(
+    store: LogStore,
+    engine: Engine,
+    as_of: datetime,
+    *,
+    examiner: Examiner | None = None,
+    settings: WindowSettings | None = None,
+    refresh: bool = True,
+) -> Windows:
+    """The snapshot of the log as of a time; what it needs is brought up to date first. Again, it is a no-op.
+
+    Args:
+        store: the log.
+        engine: where the queries run.
+        as_of: UTC, without a zone.
+        examiner: the examination model; without one, x has no fields of examination.
+        settings: the log's own by default.
+        refresh: bring the sessions up to date with the events first; False takes them as they are.
+    """
+    settings = store.settings.windows if settings is None else settings
+    spans = schedule(as_of, week_start=settings.week_start)
+    with store.lock(), store.staging() as staging:
+        sessions, events = store.table("sessions"), store.table("events")
+        needed = {day for span in spans for day in span.days}
+        known = {*events.days(), *sessions.days()}
+        rebuilt = update_sessions(store, engine, sorted(needed & known)) if refresh else []
+        summed = {day for span in spans[1:] for day in span.days} & {*known, *store.table("partials").days()}
+        partials = update_partials(store, engine, days=summed, settings=settings, examiner=examiner)
+        work = _Work(store, engine, staging, settings, examiner, by_day(sessions.files()))
+        print_ = work.fingerprint_of(as_of, spans)
+        for found in find_snapshots(store):
+            if found.fingerprint == print_ and found.kept:
+                return Windows(found, False, tuple(rebuilt), tuple(partials), ())
+        kept = [work.update(span) for span in spans[1:]]
+        day, day_counts = work.day(spans[0])
+        tables = (day, *(engine.read(each.files, DICTIONARY) for each in kept))
+        rows = merged(tables, spans, as_of=as_of, examination=examiner is not None)
+        snapshot = commit_snapshot(
+            store,
+            engine.write(rows, store.table("snapshots").folder, stem=print_),
+            as_of=as_of,
+            fields=click_fields(examination=examiner is not None),
+            fingerprint=print_,
+            pairs=dict(zip(("day", "week", "month"), (day_counts[0], *(each.pairs for each in kept)), strict=True)),
+            suppressed=dict(
+                zip(("day", "week", "month"), (day_counts[1], *(each.suppressed for each in kept)), strict=True)
+            ),
+            settings=settings,
+            examination=None if examiner is None else examiner.fingerprint,
+        )
+    made = tuple(span.name for span, each in zip(spans[1:], kept, strict=True) if each.made)
+    return Windows(snapshot, True, tuple(rebuilt), tuple(partials), made)
+
+
+def end_of_log(store: LogStore) -> datetime | None:
+    """The midnight after the last day that has events; None if there are none."""
+    days = store.table("events").days() or store.table("sessions").days()
+    return midnight_after(days[-1]) if days else None
+
+
+def pair_users(sessions: Any) -> Any:
+    """The distinct users of each pair, over session rows that count; a row without a user is nobody's."""
+    rows = counting(sessions)
+    return rows.group_by(PAIR).aggregate(users=rows.user_id.nunique())
+
+
+def window_rows(partials: Any, pairs: Any, *, window: Window, examination: bool) -> Any:
+    """The fields of one window: (query_id, document_id, users, x), for the pairs that are given.
+
+    Args:
+        partials: rows of `PARTIALS`, of any days: they are added up.
+        pairs: (query_id, document_id, users) of the pairs to keep.
+        window: for the age of the last click.
+        examination: whether x has the fields of examination.
+    """
+    rows = partials.inner_join(pairs, list(PAIR))
+    names = window_fields(examination=examination)
+    sums: dict[str, Any] = {"users": rows.users.max(), "last_click": rows.last_click.max()}
+    for name in names:
+        if "@" in name:
+            column, _, place = name.partition("@")
+            here = rows.position > POSITIONS if place == PLACES[-1] else rows.position == int(place)
+            sums[name] = total(ibis.ifelse(here, rows[column], 0))
+        elif name in ("dwell", "display"):
+            sums[name] = total(rows[f"{name}_ms"])
+        elif name not in ("users", "last_click_age"):
+            sums[name] = total(rows[name])
+    wide = rows.group_by(PAIR).aggregate(**sums)
+    x = ibis.array([_value(wide, name, window) for name in names])
+    return wide.select(*PAIR, users=wide.users, x=x)
+
+
+def _value(wide: Any, name: str, window: Window) -> Any:
+    """A field as a double, each by one exact or one correctly rounded operation, so that engines agree."""
+    if name == "last_click_age":
+        end = ibis.literal(window.end, type="timestamp(6)")
+        age = end.delta(wide.last_click, unit="microsecond").cast("int64")
+        hours = ibis.ifelse(age > 0, age, 0).cast("float64") / float(HOUR_US)
+        return ibis.ifelse(wide.last_click.isnull(), float(window.hours), hours)
+    value = wide[name].cast("float64")
+    if name.startswith("examination"):
+        return value / float(EXAMINATION_UNIT)
+    return value / 1000.0 if name in ("dwell", "display") else value
+
+
+def merged(tables: Sequence[Any], spans: Sequence[Window], *, as_of: datetime, examination: bool) -> Any:
+    """The rows of a snapshot: x of day, week and month in a row, for each pair that is in any of them."""
+    first, *others = [
+        table.select(*PAIR, **{f"x_{span.name}": table.x, f"users_{span.name}": table.users})
+        for table, span in zip(tables, spans, strict=True)
+    ]
+    joined = first
+    for table in others:
+        both = joined.outer_join(table, list(PAIR), rname="{name}_right")
+        keys = {name: ibis.coalesce(both[name], both[f"{name}_right"]) for name in PAIR}
+        joined = both.mutate(**keys).drop(*[f"{name}_right" for name in PAIR])
+    parts = [
+        ibis.coalesce(
+            joined[f"x_{span.name}"],
+            ibis.array([ibis.literal(value, "float64") for value in no_clicks(span.hours, examination=examination)]),
+        )
+        for span in spans
+    ]
+    users = ibis.greatest(*[joined[f"users_{span.name}"].fill_null(0) for span in spans])
+    return joined.select(
+        *PAIR,
+        x=parts[0].concat(*parts[1:]),
+        users=users.cast("int64"),
+        as_of=ibis.literal(as_of, type="timestamp(6)"),
+    )
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A window that is kept: its files, its pairs with enough users, and how many had too few."""
+
+    files: list[str]
+    pairs: int
+    suppressed: int
+    made: bool
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One run of `windows`."""
+
+    store: LogStore
+    engine: Engine
+    staging: Path
+    settings: WindowSettings
+    examiner: Examiner | None
+    files: Mapping[date, list[str]]
+
+    def fingerprint_of(self, as_of: datetime, spans: Sequence[Window]) -> str:
+        """What the snapshot is a function of."""
+        return fingerprint(as_of.isoformat(), [self._stem(span) for span in spans])
+
+    def _stem(self, window: Window) -> str:
+        """What a window is a function of: the sessions of its days, the model, the edges, k."""
+        days = {
+            day.isoformat(): partial_fingerprint(self.files[day], settings=self.settings, examiner=self.examiner)
+            for day in window.days
+            if day in self.files
+        }
+        return fingerprint(window.start.isoformat(), window.end.isoformat(), self.settings.k, days)
+
+    def day(self, window: Window) -> tuple[Any, tuple[int, int]]:
+        """The day window, made of session rows, since it is cut at hours."""
+        rows = self._sessions(window)
+        rows = rows.filter((rows.time >= _time(window.start)) & (rows.time < _time(window.end)))
+        cells = None
+        if self.examiner is not None:
+            cells = examined_cells(rows, engine=self.engine, examiner=self.examiner)
+        partials = partial_rows(rows, settings=self.settings, cells=cells)
+        pairs, counts = self._pairs(rows, window)
+        return window_rows(partials, pairs, window=window, examination=self.examiner is not None), counts
+
+    def update(self, window: Window) -> _Kept:
+        """The week or the month: as it is kept, or made anew."""
+        table, stem, end = self.store.table(window.name), self._stem(window), window.end.date()
+        files = table.files([end])
+        if fresh(files, stem) and (counts := _counts(table, stem)) is not None:
+            return _Kept(files, *counts, made=False)
+        partials = self.store.table("partials")
+        rows = self.engine.read(partials.files(window.days), PARTIALS)
+        pairs, counts = self._pairs(self._sessions(window), window)
+        made = window_rows(rows, pairs, window=window, examination=self.examiner is not None)
+        written = self.engine.write(made, table.day_folder(end), stem=stem)
+        words = {"fingerprint": stem, "pairs": str(counts[0]), "suppressed": str(counts[1])}
+        table.commit_files({end: written}, remove_days=table.days(), metadata=words)
+        return _Kept(table.files([end]), *counts, made=True)
+
+    def _sessions(self, window: Window) -> Any:
+        files = [file for day in window.days for file in self.files.get(day, ())]
+        return self.engine.read(files, SESSIONS)
+
+    def _pairs(self, sessions: Any, window: Window) -> tuple[Any, tuple[int, int]]:
+        """The pairs with enough users; how many they are, and how many have too few."""
+        folder = self.staging / window.name
+        folder.mkdir()
+        files = [str(file) for file in self.engine.write(pair_users(sessions), folder, stem="pairs")]
+        schema = DICTIONARY.remove(DICTIONARY.get_field_index("day")).remove(3)
+        pairs = self.engine.read(files, schema)
+        enough = pairs.users >= self.settings.k
+        counts = self.engine.collect(pairs.aggregate(all=pairs.count(), kept=total(enough.cast("int64"))))
+        every, kept = (int(counts[name][0].as_py()) for name in ("all", "kept"))
+        return pairs.filter(enough), (kept, every - kept)
+
+
+def _time(value: datetime) -> Any:
+    return ibis.literal(value, type="timestamp(6)")
+
+
+def _counts(table: LogTable, stem: str) -> tuple[int, int] | None:
+    """What was counted when a kept window was made."""
+    delta = table.latest()
+    for entry in [] if delta is None else delta.history():
+        if entry.get("fingerprint") == stem:
+            return int(entry["pairs"]), int(entry["suppressed"])
+    return None
