@@ -130,10 +130,7 @@ def _tracked(rankings: Table, listed: Table, interactions: Table, settings: Sess
     seen = seen.select(
         seen_search="search_id", seen_document="document_id", seen_kept="kept", at="time", ordinal="position"
     )
-    search = [name for name in _SHOWN if name not in ("document_id", "position")]
-    once = rankings.group_by("search_id", "kept").aggregate(
-        **{name: rankings[name].min() for name in search if name not in ("search_id", "kept")}
-    )
+    once = rankings.group_by("search_id", "kept").aggregate(**_together(rankings))
     found = once.inner_join(seen, [once.search_id == seen.seen_search, once.kept == seen.seen_kept])
     found = found.filter(found["at"] <= found.time + ibis.interval(hours=settings.click_window_hours))
     found = found.rename(document_id="seen_document").drop("seen_search", "seen_kept", "at")
@@ -149,19 +146,14 @@ def _merged(parts: list[Table]) -> Table:
     import ibis
 
     rows = ibis.union(*parts) if len(parts) > 1 else parts[0]
-    return rows.group_by(*_PAIR).aggregate(
-        position=rows.position.min(),
-        time=rows.time.min(),
-        inline=rows.inline.any(),
-        display_ms=rows.display_ms.max(),
-        dwell_ms=rows.dwell_ms.max(),
-        page_skipped=rows.page_skipped.any(),
-        user_id=rows.user_id.min(),
-        ranker=rows.ranker.min(),
-        randomised=rows.randomised.any(),
-        query_id=rows.query_id.min(),
-        filter=rows["filter"].min(),
-    )
+    return rows.group_by(*_PAIR).aggregate(position=rows.position.min(), **_together(rows))
+
+
+def _together(rows: Table) -> dict[str, Any]:
+    """What several rows of one search say together."""
+    first = {name: rows[name].min() for name in ("time", "user_id", "ranker", "query_id", "filter")}
+    longest = {name: rows[name].max() for name in ("display_ms", "dwell_ms")}
+    return first | longest | {name: rows[name].any() for name in ("inline", "page_skipped", "randomised")}
 
 
 def _done(events: Table, interactions: Table | None, kinds: Collection[str]) -> Table | None:
