@@ -197,7 +197,7 @@ def test_searches_are_held_out_whole(cascade: tuple[LogStore, Path], duckdb: Eng
 
 
 def test_growing_on_cells_is_growing_on_rows(cascade: tuple[LogStore, Path], duckdb: Engine) -> None:
-    """The same loss and the same bins; 32-bit gradients and their order leave a millionth."""
+    """The same loss and the same bins; only the rounding of 32-bit gradients differs, as long as no splits tie."""
     store, _ = cascade
     setting = ExaminationSettings(trees=30)
     counted = collected(duckdb, cells(duckdb.read(store.table("sessions").files(), SESSIONS), setting), CELLS)
@@ -208,7 +208,7 @@ def test_growing_on_cells_is_growing_on_rows(cascade: tuple[LogStore, Path], duc
         np.repeat(features, rows, axis=0), np.repeat(positive, rows), np.ones(int(rows.sum()), dtype=np.int64), setting
     )
     difference = merged.booster.predict(features) - ExaminationModel(apart, setting).booster.predict(features)
-    assert np.abs(difference).max() < 1e-5
+    assert np.abs(difference).max() < 1e-7
 
 
 @settings(max_examples=60, deadline=None)

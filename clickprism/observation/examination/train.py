@@ -23,7 +23,8 @@ def grow(cells: pa.Table, settings: ExaminationSettings) -> str:
     The loss -1[t > positive] log e - 1[t < negative] log(1 - e) (§6.1.1) is a sum over rows, so a cell weighs as many
     rows as it has: the same objective, gradients and hessians as row by row. Every value of a feature has a bin of its
     own, so the bins are the same too; but LightGBM counts a cell as one row where it counts rows, so a leaf is limited
-    by its hessian, not by `min_data_in_leaf`. Sums are of 32-bit gradients: estimates agree to about 1e-6.
+    by its hessian, not by `min_data_in_leaf`. Gradients are of 32 bits and summed in another order: estimates agree to
+    about 1e-8, until two splits are equally good but for that, and either may be taken.
 
     Args:
         cells: with the columns of `CELLS`.
