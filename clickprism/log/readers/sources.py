@@ -147,7 +147,7 @@ def yandex(reading: Reading) -> Plan:
     for name, column in (("documents", "documents"), ("clicked", "clicks")):
         if (text := places.text(column)) is not None:
             parts = f"case when {text} is null or {text} = '' then [] else string_split({text}, ',') end"
-            fields[name] = Field(column, f"coalesce({text}, '')", listed=parts)
+            fields[name] = Field(column, text, listed=parts)
     fields["time"] = constant(reading.settings.start, "time")
     fields["search_id"] = Field("line", f"{literal(reading.file.name + ':')} || line")
     names = {"query_id": "query", "clicked": "clicks"}

@@ -29,7 +29,7 @@ def statement(plan: Plan, *, nul: bool) -> str:
     """
     texts, values = ["line", "fault"], []
     for name, field in plan.fields.items():
-        texts.append(f"{field.sql} t_{name}" if name in LISTS else f"nullif({field.sql}, '') t_{name}")
+        texts.append(f"nullif({field.sql}, '') t_{name}")
         texts += [f"{field.nested} n_{name}"] if field.nested != "false" else []
         texts += [f"{field.listed} l_{name}"] if field.listed else []
         if (value := _value(plan, name)) is not None:

@@ -5,6 +5,7 @@ Compression is told by the first bytes, not by the name. Gzip members and zstd f
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ def blocks(path: Path, size: int) -> Iterator[Block]:
     try:
         with path.open("rb", buffering=0) as file:
             for block in _expanded(file, size):
-                read = block.read
+                read = max(read, block.read)
                 view, at = block.data, 0
                 while held + len(view) - at >= size:
                     end = at + size - held
@@ -48,7 +49,7 @@ def blocks(path: Path, size: int) -> Iterator[Block]:
                     kept.append(view[at:])
                     held += len(view) - at
                 if block.problem:
-                    yield Block(b"".join(kept), read, block.problem, last=True)
+                    yield Block(b"".join(kept), os.fstat(file.fileno()).st_size, block.problem, last=True)
                     return
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy="Check the file") from None
@@ -96,19 +97,20 @@ def _gunzip(file: IO[bytes]) -> Iterator[Block]:
 
 
 def _salvage(member: zlib._Decompress, given: bytes) -> Iterator[bytes]:
-    """What comes before the fault, in ever smaller steps towards it."""
-    for step in (4096, 64, 1):
-        while True:
-            before = member.copy()
-            try:
-                data = member.decompress(given, step)
-            except zlib.error:
-                member = before
-                break
-            if not data:
-                return
-            given = member.unconsumed_tail
-            yield data
+    """What comes before the fault: by pieces of output up to the one that has it, that one by bytes of input."""
+    while True:
+        before = member.copy()
+        try:
+            data = member.decompress(given, 4096)
+        except zlib.error:
+            break
+        yield data
+        given = member.unconsumed_tail
+    for place in range(len(given)):
+        try:
+            yield before.decompress(given[place : place + 1])
+        except zlib.error:
+            return
 
 
 def _unzstd(file: IO[bytes]) -> Iterator[Block]:
