@@ -104,12 +104,12 @@ def verdicts(events: Table, settings: RobotSettings, *, kinds: Collection[str] =
     repeats = _repeats(clicks, settings)
     found = events.left_join(users, events.user_id == users.robot).drop("robot")
     found = found.left_join(repeats, found.key == repeats.repeat)
-    agent = found.agent.translate(ascii_uppercase, ascii_lowercase)
-    named = ibis.or_(False, *[agent.contains(word) for word in settings.agents])
+    agents = _agents(events, settings)
+    found = found.left_join(agents, found.agent == agents.machine)
     name = ibis.cases(
         (found.rule.notnull(), found.rule),
         (found.repeat.notnull(), "repeat_clicks"),
-        (named, "agent"),
+        (found.machine.notnull(), "agent"),
         else_=ibis.null("string"),
     )
     return found.select(*events.columns, filter=name)
@@ -129,6 +129,16 @@ def unique(events: Table) -> Table:
 def query_of(events: Table) -> Any:
     """What tells queries apart: the id, else the SHA-256 of the text; no text is the empty query."""
     return events.query_id.fill_null(events.query.fill_null("").hexdigest("sha256"))
+
+
+def _agents(events: Table, settings: RobotSettings) -> Table:
+    """The agents with a word of the rule in them: `machine`. A day has few agents, so they are looked at once each."""
+    import ibis
+
+    agents = events.group_by(machine=events.agent).aggregate(times=ibis._.count())
+    lower = agents.machine.translate(ascii_uppercase, ascii_lowercase)
+    named = ibis.or_(False, *[lower.contains(word) for word in settings.agents])
+    return agents.filter((agents.times > 0) & named).select("machine")
 
 
 def _clicks(events: Table, kinds: Collection[str]) -> Table:
