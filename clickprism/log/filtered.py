@@ -31,21 +31,22 @@ def filtered_rows(
     source = f"read_parquet([{listed}], hive_partitioning = false)"
     connection.execute(f"CREATE OR REPLACE TEMP VIEW events_of_day AS SELECT * FROM {source}")  # noqa: S608
     kinds = connection.execute("SELECT DISTINCT kind FROM events_of_day").fetchall()
+    variants = connection.execute("SELECT bool_or(variant) FROM events_of_day").fetchall()[0][0]
     connection.register("file_ids", pa.table({"file_id": pa.array(sorted(file_ids), pa.string())}))
     try:
-        query = _query(settings, tuple(sorted(kind for (kind,) in kinds)))
+        query = _query(settings, tuple(sorted(kind for (kind,) in kinds)), bool(variants))
         return Counter(dict(connection.execute(query).fetchall()))
     finally:
         connection.unregister("file_ids")
 
 
 @cache
-def _query(settings: RobotSettings, kinds: tuple[str, ...]) -> str:
-    """The rules as SQL of DuckDB, over `events_of_day`."""
+def _query(settings: RobotSettings, kinds: tuple[str, ...], variants: bool) -> str:
+    """The rules as SQL of DuckDB, over `events_of_day`; without variants each key is there once."""
     import ibis
 
     events = ibis.table(ibis.Schema.from_pyarrow(_EVENTS), name="events_of_day")
-    judged = verdicts(unique(events), settings, kinds=kinds)
+    judged = verdicts(unique(events) if variants else events, settings, kinds=kinds)
     left_out = ibis.to_sql(judged.filter(judged["filter"].notnull()).select("key", "filter"), dialect="duckdb")
     return f"""SELECT "filter", count(*) FROM ({left_out}) SEMI JOIN (
         SELECT key FROM events_of_day SEMI JOIN file_ids USING (file_id) WHERE NOT variant) USING (key)

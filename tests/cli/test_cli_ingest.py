@@ -1,0 +1,56 @@
+"""`clickprism ingest` and `clickprism quarantine`: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from clickprism.cli.app import app
+from tests.log.raw_logs import BROKEN, impression, write_lines
+
+
+def test_an_account_for_people_and_for_machines(tmp_path: Path) -> None:
+    path, log = write_lines(tmp_path / "a.jsonl", [impression(1), impression(2), BROKEN]), tmp_path / "log"
+    found = CliRunner().invoke(app, ["ingest", str(path), "--into", str(log)])
+    assert found.exit_code == 3
+    assert "1 of 3 rows are broken" in found.stderr
+    words = ["ingest", str(path), "--into", str(log), "--max-bad-ratio", "1"]
+    found = CliRunner().invoke(app, [*words, "--dry-run"])
+    assert found.exit_code == 0
+    assert "time-unreadable: the time cannot be read" in found.stdout
+    assert "Nothing was written" in found.stderr
+    found = CliRunner().invoke(app, [*words, "--json"])
+    account = json.loads(found.stdout)
+    assert {name: account[name] for name in ("in", "accepted", "duplicate", "filtered", "quarantined")} == {
+        "in": 3,
+        "accepted": 2,
+        "duplicate": 0,
+        "filtered": 0,
+        "quarantined": 1,
+    }
+    found = CliRunner().invoke(app, [*words, "--schema", "ubi"])
+    assert found.exit_code == 2
+    assert "source.schema must be 'auto'" in found.stderr
+    found = CliRunner().invoke(app, ["quarantine", str(log), "--out", str(tmp_path / "broken.jsonl")])
+    assert found.exit_code == 0
+    assert "time-unreadable" in found.stdout
+    assert "a.jsonl:3" in found.stdout
+    assert (tmp_path / "broken.jsonl").read_text(encoding="utf-8") == f"{BROKEN}\n"
+
+
+def test_a_mapping_and_a_setting(tmp_path: Path) -> None:
+    (tmp_path / "columns.toml").write_text('[columns]\ndocument_id = "sku"\n', encoding="utf-8")
+    row = impression(1)
+    row["sku"] = row.pop("document_id")
+    path, log = write_lines(tmp_path / "a.jsonl", [row]), tmp_path / "log"
+    words = ["ingest", str(path), "--into", str(log), "--mapping", str(tmp_path / "columns.toml"), "--json"]
+    found = CliRunner().invoke(app, [*words, "--set", "robots.searches_per_day=5"])
+    assert json.loads(found.stdout)["accepted"] == 1
+    text = (log / "log.toml").read_text(encoding="utf-8")
+    assert 'document_id = "sku"' in text
+    assert "searches_per_day = 5" in text
+    found = CliRunner().invoke(app, [*words, "--set", "robots.searches_per_dya=5"])
+    assert found.exit_code == 2
+    assert "did you mean 'searches_per_day'?" in found.stderr

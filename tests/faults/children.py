@@ -1,0 +1,19 @@
+"""What runs in processes that are killed: forked from a server that has imported all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from clickprism.log.faults import VARIABLE
+from clickprism.log.ingest import ingest
+
+
+def run(paths: list[str], log: str, *, fault: str = "", out: str = "") -> None:
+    """One ingest; `fault` names the point at which it kills itself, `out` a file for its account."""
+    if fault:
+        os.environ[VARIABLE] = fault
+    account = ingest(paths, log, max_bad_ratio=1)
+    if out:
+        Path(out).write_text(json.dumps(account.plain()), encoding="utf-8")

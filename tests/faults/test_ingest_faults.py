@@ -1,0 +1,114 @@
+"""Ingests that are killed, and two at once: after a rerun the log is that of an undisturbed run.
+
+CLICKPRISM_KILLS says at how many random moments a run is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clickprism.log.faults import POINTS
+from clickprism.log.ingest import ingest
+from tests.faults.children import run
+from tests.log.raw_logs import broken, everything, ledger, random_files, stored
+
+KILLS = int(os.environ.get("CLICKPRISM_KILLS", "2"))
+
+
+@pytest.fixture(scope="module")
+def context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.faults.children"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("raw")
+    return [str(path) for path in random_files(folder, files=3, rows=120, seed=5)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    log = tmp_path_factory.mktemp("undisturbed") / "log"
+    ingest(files, log, max_bad_ratio=1)
+    return everything(log)
+
+
+def start(context: ForkServerContext, *args: Any, **options: Any) -> ForkServerProcess:
+    process = context.Process(target=run, args=args, kwargs=options)
+    process.start()
+    return process
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_a_named_point(
+    point: str, context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    process = start(context, files, str(log), fault=point)
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    account = ingest(files, log, max_bad_ratio=1)
+    assert everything(log) == undisturbed
+    if point != "files-committed":
+        assert (account.files, account.rows_in) == (3, 120)
+    assert not list((log / "staging").iterdir())
+
+
+def test_killed_at_random_moments(
+    context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
+) -> None:
+    started = time.monotonic()
+    process = start(context, files, str(tmp_path / "whole"))
+    process.join(120)
+    whole = time.monotonic() - started
+    assert process.exitcode == 0
+    rng = random.Random(7)
+    for number in range(KILLS):
+        log = tmp_path / f"log {number}"
+        for _ in range(2):
+            process = start(context, files, str(log))
+            time.sleep(rng.uniform(0, whole))
+            process.kill()
+            process.join(120)
+        ingest(files, log, max_bad_ratio=1)
+        assert everything(log) == undisturbed
+
+
+def test_two_at_once_of_the_same_files(
+    context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
+) -> None:
+    log, outs = tmp_path / "log", [tmp_path / "a.json", tmp_path / "b.json"]
+    processes = [start(context, files, str(log), out=str(out)) for out in outs]
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    accounts = [json.loads(out.read_text(encoding="utf-8")) for out in outs]
+    assert sum(account["in"] for account in accounts) == 120
+    assert sum(account["files"] for account in accounts) == 3
+    assert sum(account["known_files"] for account in accounts) == 3
+    assert everything(log) == undisturbed
+
+
+def test_two_at_once_of_overlapping_files(
+    context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    processes = [start(context, part, str(log)) for part in (files[:2], files[1:][::-1])]
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    assert (stored(log), broken(log)) == undisturbed[:2]
+    totals = [[sum(row[i] for row in rows) for i in (3, 4, 5, 6)] for rows in (ledger(log), undisturbed[2])]
+    assert totals[0] == totals[1]

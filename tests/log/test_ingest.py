@@ -1,0 +1,274 @@
+"""Ingest: every row is accounted for, every event counts once, whatever the order and the number of arrivals."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import resource
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clickprism.errors import DataError, SettingError
+from clickprism.log import group
+from clickprism.log.account import Account
+from clickprism.log.identity import encode, identify
+from clickprism.log.ingest import ingest
+from clickprism.log.quarantine import reasons, write_raw
+from clickprism.log.readers import Chunk, SourceSettings
+from clickprism.log.schema import ROW
+from clickprism.log.settings import LogSettings
+from clickprism.log.store import LogStore
+from tests.log.raw_logs import BROKEN, everything, impression, random_files, stored, write_lines
+
+
+def counts(account: Account) -> tuple[int, int, int, int, int]:
+    return (
+        account.rows_in,
+        account.accepted,
+        account.duplicate,
+        sum(account.filtered.values()),
+        sum(account.quarantined.values()),
+    )
+
+
+def test_the_account_by_hand(tmp_path: Path) -> None:
+    rows = [
+        impression(1),
+        impression(2),
+        impression(2),
+        impression(2, query="another"),
+        impression(3, event_id=None),
+        impression(3, event_id=None),
+        impression(3, event_id=None, day=2),
+        impression(4, agent="Googlebot/2.1"),
+        BROKEN,
+        "{",
+    ]
+    path, log = write_lines(tmp_path / "log.jsonl", rows), tmp_path / "log"
+    plan = ingest([path], log, max_bad_ratio=1, dry_run=True)
+    assert not log.exists()
+    account = ingest([path], log, max_bad_ratio=1)
+    assert counts(account) == (10, 4, 3, 1, 2)
+    assert replace(plan, seconds=0.0) == replace(account, seconds=0.0, dry_run=True)
+    assert account.filtered == {"agent": 1}
+    assert account.quarantined == {"not-json": 1, "time-unreadable": 1}
+    assert [day.day for day in account.days] == [1, 2]
+    assert (account.files, account.known) == (1, 0)
+    assert len(stored(log)) == 6
+    assert not list((log / "staging").iterdir())
+    (row,) = LogStore.open(log).table("files").read().to_pylist()
+    assert (row["rows_in"], row["stored"], row["duplicate"], row["quarantined"], row["ignored"]) == (10, 5, 3, 2, 0)
+
+
+def test_rows_of_no_click_event_are_filtered(tmp_path: Path) -> None:
+    rows: list[dict[str, Any] | str] = [
+        {"event": "item", "id": "1", "timestamp": "1772000000000", "item": "d", "fields": []},
+        {
+            "event": "ranking",
+            "id": "r",
+            "timestamp": "1772000000000",
+            "user": "u",
+            "items": [{"id": "d"}, {"id": "e"}],
+            "fields": [],
+        },
+    ]
+    account = ingest([write_lines(tmp_path / "log.jsonl", rows)], tmp_path / "log")
+    assert counts(account) == (2, 1, 0, 1, 0)
+    assert account.filtered == {"not a click event": 1}
+
+
+def test_again_is_a_no_op(tmp_path: Path) -> None:
+    files, log = random_files(tmp_path / "raw", files=3, rows=90, seed=1), tmp_path / "log"
+    first = ingest(files, log, max_bad_ratio=1)
+    state, versions = everything(log), _versions(log)
+    for _ in range(9):
+        again = ingest(files, log)
+        assert (counts(again), again.files, again.known) == ((0, 0, 0, 0, 0), 0, 3)
+    assert ingest([tmp_path / "raw"], log, dry_run=True).known == 3
+    assert (everything(log), _versions(log)) == (state, versions)
+    copied = write_lines(tmp_path / "copy.jsonl", [files[0].read_text(encoding="utf-8").rstrip("\n")])
+    assert ingest([copied], log).known == 1
+    assert first.files == 3
+
+
+def _versions(log: Path) -> list[int | None]:
+    return [LogStore.open(log).table(name).version for name in ("events", "quarantine", "files")]
+
+
+def test_any_files_in_any_order_give_the_same_log(tmp_path: Path) -> None:
+    (whole,) = random_files(tmp_path / "whole", files=1, rows=150, seed=2)
+    lines = whole.read_text(encoding="utf-8").splitlines()
+    account = ingest([whole], tmp_path / "log", max_bad_ratio=1)
+    expected = stored(tmp_path / "log")
+    for seed in range(3):
+        rng = random.Random(seed)
+        rng.shuffle(lines)
+        cuts = sorted(rng.sample(range(1, len(lines)), 3))
+        parts = [lines[i:j] for i, j in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
+        folder, log = tmp_path / f"raw {seed}", tmp_path / f"log {seed}"
+        files = [write_lines(folder / f"{i}.jsonl", part) for i, part in enumerate(parts)]
+        together = [files] if seed else [[file] for file in files]
+        accounts = [ingest(each, log, max_bad_ratio=1) for each in together]
+        assert stored(log) == expected
+        assert sum(each.rows_in for each in accounts) == account.rows_in
+        assert sum(each.duplicate for each in accounts) == account.duplicate
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 4), st.integers(1, 2), st.booleans(), st.booleans()), max_size=8),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_random_duplication(files: list[list[tuple[int, int, bool, bool]]], together: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths, said, keys, contents = [], set(), set(), set()
+        for number, file in enumerate(files):
+            rows = [
+                impression(event, day=day, event_id=f"e{event}" if has_id else None, query="other" if other else "q")
+                for event, day, has_id, other in file
+            ]
+            paths.append(write_lines(folder / f"{number}.jsonl", rows))
+            said.add(tuple(file))
+            keys |= {(event, day, has_id, None if has_id else other) for event, day, has_id, other in file}
+            contents |= set(file)
+        log, rows_in = folder / "log", sum(map(len, said))
+        runs = [paths] if together else [[path] for path in paths]
+        accounts = [ingest(run, log) for run in [*runs, paths]]
+        assert sum(each.rows_in for each in accounts) == rows_in
+        assert sum(each.accepted for each in accounts) == len(keys)
+        assert sum(each.duplicate for each in accounts) == rows_in - len(keys)
+        assert len(stored(log)) == len(contents)
+
+
+def test_many_small_files_make_few_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "GROUP_FILES", 4)
+    files = random_files(tmp_path / "raw", files=8, rows=80, seed=3)
+    ingest([tmp_path / "raw"], tmp_path / "log", max_bad_ratio=1)
+    assert _versions(tmp_path / "log") == [2, 2, 2]
+    monkeypatch.undo()
+    ingest(files, tmp_path / "other", max_bad_ratio=1)
+    assert _versions(tmp_path / "other") == [1, 1, 1]
+    assert everything(tmp_path / "log") == everything(tmp_path / "other")
+
+
+def test_too_many_broken_rows(tmp_path: Path) -> None:
+    good = write_lines(tmp_path / "a.jsonl", [impression(i) for i in range(10)])
+    bad = write_lines(tmp_path / "b.jsonl", [impression(11), BROKEN])
+    log = tmp_path / "log"
+    with pytest.raises(DataError) as caught:
+        ingest([good, bad], log, max_bad_ratio=0.05)
+    text = str(caught.value)
+    assert text.startswith(f"{bad}: 1 of 12 rows are broken, more than --max-bad-ratio 0.05; nothing of this file")
+    assert "line 2: time-unreadable: the time cannot be read (time)" in text
+    assert "--max-bad-ratio 1" in text
+    assert len(stored(log)) == 10
+    assert ingest([good, bad], log, max_bad_ratio=0.5).known == 1
+    assert len(stored(log)) == 11
+    (reason,) = reasons(LogStore.open(log))
+    assert (reason.rows, reason.line, reason.field) == (1, 2, "time")
+    assert write_raw(LogStore.open(log), tmp_path / "raw.jsonl") == 1
+    assert (tmp_path / "raw.jsonl").read_text(encoding="utf-8") == f"{BROKEN}\n"
+
+
+def test_settings_of_a_log_are_kept(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [impression(1)])
+    ingest([path], tmp_path / "log", settings=LogSettings({"robots": {"searches_per_day": 7}}))
+    assert LogStore.open(tmp_path / "log").settings.robots.searches_per_day == 7
+    assert ingest([path], tmp_path / "log", source=SourceSettings()).known == 1
+    with pytest.raises(SettingError, match=r"source\.schema must be 'auto', as .*log\.toml has it"):
+        ingest([path], tmp_path / "log", source=SourceSettings(schema="clickprism"))
+
+
+def test_a_file_that_changes_or_vanishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from clickprism.log import ingest as module
+
+    whole = write_lines(tmp_path / "a.jsonl", [impression(1)])
+    other = write_lines(tmp_path / "b.jsonl", [impression(2)])
+    read = module.read_chunks
+
+    def growing(path: Path, source: SourceSettings) -> Iterator[Chunk]:
+        yield from read(path, source)
+        if path == other:
+            with path.open("a", encoding="utf-8") as handle:
+                handle.write("\n")
+
+    def vanishing(path: Path, source: SourceSettings) -> Iterator[Chunk]:
+        yield from read(path, source)
+        if path == other:
+            path.unlink()
+
+    monkeypatch.setattr(module, "read_chunks", growing)
+    with pytest.raises(DataError, match="changed while it was read; nothing of it was ingested"):
+        ingest([whole, other], tmp_path / "log")
+    assert len(stored(tmp_path / "log")) == 1
+    monkeypatch.setattr(module, "read_chunks", vanishing)
+    with pytest.raises(DataError, match="cannot be read"):
+        ingest([other], tmp_path / "log")
+    with pytest.raises(DataError, match="no such file"):
+        ingest([other], tmp_path / "log")
+    assert len(stored(tmp_path / "log")) == 1
+
+
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(DataError, match="is not a regular file"):
+        ingest([tmp_path / "pipe.jsonl"], tmp_path / "log")
+
+
+def test_a_full_disk_leaves_nothing_half_done(tmp_path: Path) -> None:
+    files = [write_lines(tmp_path / "a.jsonl", [impression(i) for i in range(2000)])]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(DataError, match=r"cannot be written .*run the same command again"):
+            ingest(files, tmp_path / "log")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert stored(tmp_path / "log") == []
+    assert ingest(files, tmp_path / "log").rows_in == 2000
+    assert len(stored(tmp_path / "log")) == 2000
+
+
+def test_packed_and_plain_rows_are_the_same_events(tmp_path: Path) -> None:
+    rows = [impression(i) for i in range(5)]
+    plain = write_lines(tmp_path / "a.jsonl", rows)
+    packed = tmp_path / "b.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    account = ingest([plain, packed], tmp_path / "log")
+    assert (account.files, counts(account)) == (2, (10, 5, 5, 0, 0))
+
+
+CONNECTION = duckdb.connect()
+TEXT = st.none() | st.text(max_size=3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(TEXT, TEXT, st.none() | st.lists(TEXT, max_size=3)), max_size=6))
+def test_different_rows_are_encoded_differently(
+    values: list[tuple[str | None, str | None, list[str | None] | None]],
+) -> None:
+    base = {"kind": "ranking", "time": 0, "search_id": "s"}
+    rows = [
+        base | {"query_id": first, "query": second, "documents": third, "line": line}
+        for line, (first, second, third) in enumerate(values)
+    ]
+    table = pa.Table.from_pylist(rows, schema=ROW)
+    distinct = len({repr(each) for each in values})
+    assert len(set(encode(table).to_pylist())) == distinct
+    names = identify(table, CONNECTION)
+    assert len(set(names["content"].to_pylist())) == distinct
