@@ -67,9 +67,11 @@ def read_chunks(path: Path, source: SourceSettings, *, chunk_bytes: int = 24 << 
 
 
 def _json(path: Path, source: SourceSettings, found: Detected, part: Lines) -> Chunk:
-    plan = SOURCES[found.schema](Reading(JsonPlaces(part.data), source, path))
+    plan = SOURCES[found.schema](Reading(JsonPlaces(part), source, path))
     table = pa.table({"text": part.text(), "line": pa.array(part.numbers)})
-    return rows(table, plan, raw=_raw(part), bad=part.bad, read=part.read, nul=b"\\u0000" in part.data)
+    return rows(
+        table, plan, raw=_raw(part), bad=part.bad, read=part.read, nul=b"\\" in part.data and b"\\u0000" in part.data
+    )
 
 
 def _parquet(path: Path, source: SourceSettings, found: Detected, chunk_bytes: int) -> Iterator[Chunk]:

@@ -90,16 +90,17 @@ def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Ite
         cut = data.rfind(b"\n") + 1
         whole = b""
         if cut:
-            whole = bytes(pending) + data[:cut] if pending else data[:cut]
+            whole = b"".join([pending, memoryview(data)[:cut]])
             pending = bytearray()
         pending += data[cut:]
         if block.last and not block.problem and not skipped:
             whole, pending = whole + pending, bytearray()
         if len(pending) > max_line + 1 + len(BOM):
-            head = bytes(pending).removeprefix(BOM) if number + whole.count(b"\n") == 1 else pending
+            head = bytes(pending).removeprefix(BOM) if number == 1 and not whole else pending
             skipped, pending = bytes(head[: min(KEPT, max_line)]), bytearray()
-        lines = _lines(whole, number, max_line=max_line, blank=blank)
-        number += whole.count(b"\n")
+        newlines = np.flatnonzero(np.frombuffer(whole, np.uint8) == LF)
+        lines = _lines(whole, newlines, number, max_line=max_line, blank=blank)
+        number += len(newlines)
         lines = replace(lines, bad=[*bad, *lines.bad], read=block.read - read)
         read = block.read
         if block.problem or (block.last and skipped):
@@ -108,10 +109,9 @@ def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Ite
             yield lines
 
 
-def _lines(data: bytes, number: int, *, max_line: int, blank: bool) -> Lines:
+def _lines(data: bytes, newlines: Int64, number: int, *, max_line: int, blank: bool) -> Lines:
     view = np.frombuffer(data, np.uint8)
-    stops = np.flatnonzero(view == LF) + 1
-    ends = stops - 1
+    stops, ends = newlines + 1, newlines
     if data and view[-1] != LF:
         stops, ends = np.append(stops, len(data)), np.append(ends, len(data))
     starts = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1]])

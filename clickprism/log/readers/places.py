@@ -6,7 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
+
+from clickprism.log.readers.lines import Lines
 
 NOTHING: Final = "cast(null as varchar)"
 SCANNED: Final = (
@@ -69,9 +72,13 @@ def list_of(text: str) -> str:
 class JsonPlaces:
     """Fields of JSON lines: all that are asked for are taken out of each line at once."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._all = len(data) > SCANNED or b"\\u00" in data
+    def __init__(self, lines: Lines) -> None:
+        self._data = data = lines.data
+        braces = np.frombuffer(data, np.uint8) == ord("{")
+        flat = b"[" not in data and np.count_nonzero(braces) == np.count_nonzero(braces[lines.starts])
+        self._flat = flat  # no line has an object or a list in it
+        self._escaped = b"\\" in data and b"\\u00" in data
+        self._all = len(data) > SCANNED or self._escaped
         self._shape: dict[str, Any] = {}
         self._texts: dict[str, str | None] = {}
 
@@ -85,18 +92,23 @@ class JsonPlaces:
 
     def list(self, path: str) -> tuple[str, str] | None:
         """See `Places`."""
+        name = json.dumps(path.rpartition(".")[2], ensure_ascii=False)[1:].encode()
+        if name not in self._data and not self._escaped:
+            return None
         text = self.text(path)
         return None if text is None else (list_of(text), text)
 
     def nested(self, path: str) -> str:
         """See `Places`."""
+        if self._flat:
+            return "false"
         text, pointer = self.text(path), "/" + path.replace("~", "~0").replace("/", "~1").replace(".", "/")
         looks = f"starts_with({text}, '{{') or starts_with({text}, '[')"
         return f"case when {looks} then json_type(text, {literal(pointer)}) in ('OBJECT', 'ARRAY') else false end"
 
     def features(self) -> str | None:
         """See `Places`."""
-        if b'"feature_' not in self._data and b"\\u00" not in self._data:
+        if b'"feature_' not in self._data and not self._escaped:
             return None
         names = "list_sort(list_filter(json_keys(text), lambda k: starts_with(k, 'feature_')))"
         pointer = "'/' || replace(replace(k, '~', '~0'), '/', '~1')"

@@ -153,37 +153,32 @@ def _paired(lines: Lines, dialect: Dialect, fields: int, *, max_line: int, last:
 
 def _faults(data: bytes, starts: Int64, ends: Int64, dialect: Dialect, fields: int) -> Int64:
     """What is wrong with each of these records, which do not overlap: one of OK, COUNT, STRAY, RETURN."""
-    view = np.frombuffer(data, np.uint8)
+    view, delimiter = np.frombuffer(data, np.uint8), ord(dialect.delimiter)
     codes = np.zeros(len(starts), np.int64)
-    if not len(starts):
-        return codes
-    delimiter = ord(dialect.delimiter)
-    quotes = np.flatnonzero(view == QUOTE) if dialect.quote else np.empty(0, np.int64)
 
-    def within(places: Int64) -> tuple[Int64, Int64]:
-        """Of these places, those in a record, and the record of each."""
-        record = np.searchsorted(starts, places, side="right") - 1
-        inside = (record >= 0) & (places < ends[record])
-        return places[inside], record[inside]
+    def held(places: Int64) -> Int64:
+        """How many of these places each record holds."""
+        return np.searchsorted(places, ends) - np.searchsorted(places, starts)
 
-    def outside_quotes(places: Int64) -> Int64:
-        """The records of those of these places that no quoted field holds."""
-        places, record = within(places)
-        return record[(np.searchsorted(quotes, places) - first[record]) % 2 == 0] if len(quotes) else record
-
-    first = np.searchsorted(quotes, starts)
-    separators = np.bincount(outside_quotes(np.flatnonzero(view == delimiter)), minlength=len(starts))
-    codes[separators != fields - 1] = COUNT
-    if b"\r" in data:
-        codes[outside_quotes(np.flatnonzero(view == CR))] = RETURN
+    stray, free = np.zeros(len(starts), bool), None
+    quotes = np.flatnonzero(view == QUOTE) if dialect.quote and b'"' in data else np.empty(0, np.int64)
     if len(quotes):
-        places, record = within(quotes)
-        opening = (np.searchsorted(quotes, places) - first[record]) % 2 == 0
-        before = np.where(places == starts[record], delimiter, view[np.maximum(places, 1) - 1])
-        after = np.where(places + 1 == ends[record], delimiter, view[np.minimum(places + 1, len(view) - 1)])
-        beside = np.where(opening, before, after)
-        codes[record[(beside != delimiter) & (beside != QUOTE)]] = STRAY
-        codes[np.bincount(record, minlength=len(starts)) % 2 == 1] = STRAY
+        counts = held(quotes)
+        record = np.repeat(np.arange(len(starts)), counts)
+        rank = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)
+        quotes = quotes[np.searchsorted(quotes, starts)[record] + rank]
+        before = np.where(quotes == starts[record], delimiter, view[np.maximum(quotes, 1) - 1])
+        after = np.where(quotes + 1 == ends[record], delimiter, view[np.minimum(quotes + 1, len(view) - 1)])
+        beside = np.where(rank % 2 == 0, before, after)
+        stray[record[(beside != delimiter) & (beside != QUOTE)]] = True
+        stray |= counts % 2 == 1
+        turns = np.zeros(len(view), np.uint8)
+        turns[quotes[~stray[record]]] = 1
+        free = np.bitwise_xor.accumulate(turns) == 0
+    for code, sign, least in ((COUNT, delimiter, fields - 1), (RETURN, CR, 0)):
+        found = view == sign
+        codes[held(np.flatnonzero(found if free is None else found & free)) != least] = code
+    codes[stray] = STRAY
     return codes
 
 

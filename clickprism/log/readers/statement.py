@@ -53,18 +53,19 @@ def _value(plan: Plan, name: str) -> str | None:
         whole = f"try_cast({text} as double) = try_cast({text} as bigint)"
         return f"case when {whole} then try_cast({text} as bigint) end"
     if name in FLAGS:
-        yes, no = (" ".join(f"when '{word}' then {truth}" for word in words) for words, truth in _WORDS)
-        return f"case lower({text}) {yes} {no} end"
+        return (
+            f"case {text} {_WORDS} else case lower({text}) {_WORDS} when '1.0' then true when '0.0' then false end end"
+        )
     return _time(plan.reading.settings.unit) if name == "time" else None
 
 
-_WORDS: Final = ((("true", "1", "1.0"), "true"), (("false", "0", "0.0"), "false"))
+_WORDS: Final = "when 'true' then true when 'false' then false when '1' then true when '0' then false"
 
 
 def _time(unit: str) -> str:
     """The SQL of a time: ISO 8601 if its fifth character is a dash, else a number of units since 1970."""
     iso = "substr(t_time, 5, 1) = '-'"
-    moment = "timezone('UTC', try_cast(t_time as timestamptz))"
+    moment = "make_timestamp(epoch_us(try_cast(t_time as timestamptz)))"
     if unit == "iso":
         return f"case when {iso} then {moment} end"
     number = "try_cast(t_time as decimal(38, 9))"
