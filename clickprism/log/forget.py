@@ -184,7 +184,7 @@ def _mentions(file: str, users: Sequence[str]) -> int:
     """How many rows of a quarantine file name one of the users."""
     patterns = _patterns(users)
     with pq.ParquetFile(file) as opened:
-        return sum(int(_named(batch, patterns).sum()) for batch in opened.iter_batches(_BATCH, _TEXT))
+        return sum(int(_named(batch, patterns).sum()) for batch in opened.iter_batches(_BATCH, columns=_TEXT))
 
 
 def _rewrite(quarantine: LogTable, file: str, users: Sequence[str]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -96,6 +96,10 @@ def partial_rows(sessions: Any, *, settings: WindowSettings, cells: Any = None) 
     rows = counting(sessions)
     if cells is not None:
         rows = rows.inner_join(cells, list(BEHAVIOUR))
+    rows = rows.mutate(
+        dwell_bin=_bin(rows.dwell_ms, settings.dwell_edges_ms),
+        display_bin=_bin(rows.display_ms, settings.display_edges_ms),
+    )
     sums = {
         "impressions": rows.count(),
         "clicks": total(rows.clicks),
@@ -108,16 +112,16 @@ def partial_rows(sessions: Any, *, settings: WindowSettings, cells: Any = None) 
         "skips": rows.count(where=rows.page_skipped),
         "last_click": rows.last_click.max(),
     }
-    for name, edges in (("dwell", settings.dwell_edges_ms), ("display", settings.display_edges_ms)):
-        for index, inside in enumerate(_bins(rows[f"{name}_ms"], edges)):
-            sums[f"{name}_hist_{index}"] = rows.count(where=inside.fill_null(False))
+    for name in ("dwell", "display"):
+        for index in range(EDGES + 1):
+            sums[f"{name}_hist_{index}"] = rows.count(where=rows[f"{name}_bin"] == index)
     return rows.group_by([*PAIR, "position"]).aggregate(**sums)
 
 
-def _bins(column: Any, edges: Sequence[int]) -> list[Any]:
-    """Whether a value is in each bin: below the first edge, from each edge on and before the next, from the last on."""
-    between = [(column >= low) & (column < high) for low, high in pairwise(edges)]
-    return [column < edges[0], *between, column >= edges[-1]]
+def _bin(column: Any, edges: Sequence[int]) -> Any:
+    """How many edges a value has reached, 0 to 7; -1 without a value."""
+    below = [(column < edge, index) for index, edge in enumerate(edges)]
+    return ibis.cases(*below, (column >= edges[-1], len(edges)), else_=-1).cast("int32")
 
 
 def counting(sessions: Any) -> Any:
@@ -125,11 +129,20 @@ def counting(sessions: Any) -> Any:
     return sessions.filter(sessions["filter"].isnull())
 
 
-def examined_cells(sessions: Any, *, engine: Engine, examiner: Examiner) -> Any:
-    """Estimates for the distinct rows of features: (*BEHAVIOUR, examination). There are few, in a log of any size."""
+@contextmanager
+def examined_cells(sessions: Any, *, engine: Engine, examiner: Examiner | None) -> Iterator[Any]:
+    """Estimates for the distinct rows of features: (*BEHAVIOUR, examination). There are few, in a log of any size.
+
+    They are worked out once, and held until the end; None without an examiner.
+    """
+    if examiner is None:
+        yield None
+        return
     columns = [SESSIONS.field(name) for name in BEHAVIOUR]
     schema = pa.schema([*columns, pa.field("examination", pa.int64())])
-    return engine.map_batches(counting(sessions).select(*BEHAVIOUR).distinct(), examiner.estimate, schema)
+    distinct = counting(sessions).select(*BEHAVIOUR).distinct()
+    with engine.held(engine.map_batches(distinct, examiner.estimate, schema)) as cells:
+        yield cells
 
 
 def update_partials(
@@ -151,17 +164,15 @@ def update_partials(
     stems = {day: partial_fingerprint(files.get(day, ()), settings=settings, examiner=examiner) for day in days}
     gone = [day for day in stems if day in present and day not in files]
     stale = sorted(day for day in stems if day in files and not fresh(present.get(day, ()), stems[day]))
-    cells = None
-    if stale and examiner is not None:
-        rows = engine.read([file for day in stale for file in files[day]], SESSIONS)
-        cells = examined_cells(rows, engine=engine, examiner=examiner)
-    for first in range(0, len(stale), COMMIT):
-        added = {}
-        for day in stale[first : first + COMMIT]:
-            made = partial_rows(engine.read(files[day], SESSIONS), settings=settings, cells=cells)
-            ordered = made.select(*[name for name in PARTIALS.names if name != "day"])
-            added[day] = engine.write(ordered, partials.day_folder(day), stem=stems[day])
-        partials.commit_files(added, remove_days=added)
+    every = engine.read([file for day in stale for file in files[day]], SESSIONS)
+    with examined_cells(every, engine=engine, examiner=examiner if stale else None) as cells:
+        for first in range(0, len(stale), COMMIT):
+            added = {}
+            for day in stale[first : first + COMMIT]:
+                made = partial_rows(engine.read(files[day], SESSIONS), settings=settings, cells=cells)
+                ordered = made.select(*[name for name in PARTIALS.names if name != "day"])
+                added[day] = engine.write(ordered, partials.day_folder(day), stem=stems[day])
+            partials.commit_files(added, remove_days=added)
     if gone:
         partials.commit_files({}, remove_days=gone)
     return sorted({*stale, *gone})

@@ -11,10 +11,10 @@ shown in it, and counted. Users are counted exactly, as the size of the union of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import ibis
@@ -87,36 +87,35 @@ def windows(
     """
     settings = store.settings.windows if settings is None else settings
     spans = schedule(as_of, week_start=settings.week_start)
-    with store.lock(), store.staging() as staging:
-        sessions, events = store.table("sessions"), store.table("events")
-        needed = {day for span in spans for day in span.days}
-        known = {*events.days(), *sessions.days()}
-        rebuilt = update_sessions(store, engine, sorted(needed & known)) if refresh else []
-        summed = {day for span in spans[1:] for day in span.days} & {*known, *store.table("partials").days()}
-        partials = update_partials(store, engine, days=summed, settings=settings, examiner=examiner)
-        work = _Work(store, engine, staging, settings, examiner, by_day(sessions.files()))
-        print_ = work.fingerprint_of(as_of, spans)
+    with store.lock(), ExitStack() as stack:
+        sessions = store.table("sessions")
+        known = {*store.table("events").days(), *sessions.days(), *store.table("partials").days()}
+        whole = {day for span in spans[1:] for day in span.days} & known
+        needed = whole | ({*spans[0].days} & known)
+        rebuilt = update_sessions(store, engine, sorted(needed)) if refresh else []
+        partials = update_partials(store, engine, days=whole, settings=settings, examiner=examiner)
+        work = _Work(store, engine, settings, examiner, by_day(sessions.files()))
+        stem = work.fingerprint_of(as_of, spans)
         for found in find_snapshots(store):
-            if found.fingerprint == print_ and found.kept:
+            if found.fingerprint == stem and found.kept:
                 return Windows(found, False, tuple(rebuilt), tuple(partials), ())
-        kept = [work.update(span) for span in spans[1:]]
-        day, day_counts = work.day(spans[0])
-        tables = (day, *(engine.read(each.files, DICTIONARY) for each in kept))
+        kept = {span.name: work.update(span) for span in spans[1:]}
+        day, counts = stack.enter_context(work.day(spans[0]))
+        tables = (day, *(engine.read(each.files, DICTIONARY) for each in kept.values()))
         rows = merged(tables, spans, as_of=as_of, examination=examiner is not None)
+        both = {"day": counts} | {name: each.counts for name, each in kept.items()}
         snapshot = commit_snapshot(
             store,
-            engine.write(rows, store.table("snapshots").folder, stem=print_),
+            engine.write(rows, store.table("snapshots").folder, stem=stem),
             as_of=as_of,
             fields=click_fields(examination=examiner is not None),
-            fingerprint=print_,
-            pairs=dict(zip(("day", "week", "month"), (day_counts[0], *(each.pairs for each in kept)), strict=True)),
-            suppressed=dict(
-                zip(("day", "week", "month"), (day_counts[1], *(each.suppressed for each in kept)), strict=True)
-            ),
+            fingerprint=stem,
+            pairs={name: enough for name, (enough, _) in both.items()},
+            suppressed={name: few for name, (_, few) in both.items()},
             settings=settings,
             examination=None if examiner is None else examiner.fingerprint,
         )
-    made = tuple(span.name for span, each in zip(spans[1:], kept, strict=True) if each.made)
+    made = tuple(name for name, each in kept.items() if each.made)
     return Windows(snapshot, True, tuple(rebuilt), tuple(partials), made)
 
 
@@ -135,6 +134,8 @@ def pair_users(sessions: Any) -> Any:
 def window_rows(partials: Any, pairs: Any, *, window: Window, examination: bool) -> Any:
     """The fields of one window: (query_id, document_id, users, x), for the pairs that are given.
 
+    Whole numbers are added up as doubles, which is exact below 2^53 and so does not depend on the order.
+
     Args:
         partials: rows of `PARTIALS`, of any days: they are added up.
         pairs: (query_id, document_id, users) of the pairs to keep.
@@ -148,11 +149,11 @@ def window_rows(partials: Any, pairs: Any, *, window: Window, examination: bool)
         if "@" in name:
             column, _, place = name.partition("@")
             here = rows.position > POSITIONS if place == PLACES[-1] else rows.position == int(place)
-            sums[name] = total(ibis.ifelse(here, rows[column], 0))
+            sums[name] = ibis.ifelse(here, rows[column].cast("float64"), 0.0).sum()
         elif name in ("dwell", "display"):
-            sums[name] = total(rows[f"{name}_ms"])
+            sums[name] = rows[f"{name}_ms"].cast("float64").sum()
         elif name not in ("users", "last_click_age"):
-            sums[name] = total(rows[name])
+            sums[name] = rows[name].cast("float64").sum()
     wide = rows.group_by(PAIR).aggregate(**sums)
     x = ibis.array([_value(wide, name, window) for name in names])
     return wide.select(*PAIR, users=wide.users, x=x)
@@ -165,7 +166,7 @@ def _value(wide: Any, name: str, window: Window) -> Any:
         age = end.delta(wide.last_click, unit="microsecond").cast("int64")
         hours = ibis.ifelse(age > 0, age, 0).cast("float64") / float(HOUR_US)
         return ibis.ifelse(wide.last_click.isnull(), float(window.hours), hours)
-    value = wide[name].cast("float64")
+    value = wide[name]
     if name.startswith("examination"):
         return value / float(EXAMINATION_UNIT)
     return value / 1000.0 if name in ("dwell", "display") else value
@@ -200,11 +201,10 @@ def merged(tables: Sequence[Any], spans: Sequence[Window], *, as_of: datetime, e
 
 @dataclass(frozen=True)
 class _Kept:
-    """A window that is kept: its files, its pairs with enough users, and how many had too few."""
+    """A window that is kept: its files, and how many pairs have enough users and too few."""
 
     files: list[str]
-    pairs: int
-    suppressed: int
+    counts: tuple[int, int]
     made: bool
 
 
@@ -214,7 +214,6 @@ class _Work:
 
     store: LogStore
     engine: Engine
-    staging: Path
     settings: WindowSettings
     examiner: Examiner | None
     files: Mapping[date, list[str]]
@@ -232,47 +231,44 @@ class _Work:
         }
         return fingerprint(window.start.isoformat(), window.end.isoformat(), self.settings.k, days)
 
-    def day(self, window: Window) -> tuple[Any, tuple[int, int]]:
-        """The day window, made of session rows, since it is cut at hours."""
+    @contextmanager
+    def day(self, window: Window) -> Iterator[tuple[Any, tuple[int, int]]]:
+        """The day window, made of session rows, since it is cut at hours; and its counts."""
         rows = self._sessions(window)
         rows = rows.filter((rows.time >= _time(window.start)) & (rows.time < _time(window.end)))
-        cells = None
-        if self.examiner is not None:
-            cells = examined_cells(rows, engine=self.engine, examiner=self.examiner)
-        partials = partial_rows(rows, settings=self.settings, cells=cells)
-        pairs, counts = self._pairs(rows, window)
-        return window_rows(partials, pairs, window=window, examination=self.examiner is not None), counts
+        with (
+            examined_cells(rows, engine=self.engine, examiner=self.examiner) as cells,
+            self._pairs(rows) as (pairs, counts),
+        ):
+            partials = partial_rows(rows, settings=self.settings, cells=cells)
+            yield window_rows(partials, pairs, window=window, examination=self.examiner is not None), counts
 
     def update(self, window: Window) -> _Kept:
         """The week or the month: as it is kept, or made anew."""
         table, stem, end = self.store.table(window.name), self._stem(window), window.end.date()
         files = table.files([end])
-        if fresh(files, stem) and (counts := _counts(table, stem)) is not None:
-            return _Kept(files, *counts, made=False)
-        partials = self.store.table("partials")
-        rows = self.engine.read(partials.files(window.days), PARTIALS)
-        pairs, counts = self._pairs(self._sessions(window), window)
-        made = window_rows(rows, pairs, window=window, examination=self.examiner is not None)
-        written = self.engine.write(made, table.day_folder(end), stem=stem)
+        known = _counts(table, stem) if fresh(files, stem) else None
+        if known is not None:
+            return _Kept(files, known, made=False)
+        rows = self.engine.read(self.store.table("partials").files(window.days), PARTIALS)
+        with self._pairs(self._sessions(window)) as (pairs, counts):
+            made = window_rows(rows, pairs, window=window, examination=self.examiner is not None)
+            written = self.engine.write(made, table.day_folder(end), stem=stem)
         words = {"fingerprint": stem, "pairs": str(counts[0]), "suppressed": str(counts[1])}
         table.commit_files({end: written}, remove_days=table.days(), metadata=words)
-        return _Kept(table.files([end]), *counts, made=True)
+        return _Kept([str(file) for file in written], counts, made=True)
 
     def _sessions(self, window: Window) -> Any:
-        files = [file for day in window.days for file in self.files.get(day, ())]
-        return self.engine.read(files, SESSIONS)
+        return self.engine.read([file for day in window.days for file in self.files.get(day, ())], SESSIONS)
 
-    def _pairs(self, sessions: Any, window: Window) -> tuple[Any, tuple[int, int]]:
+    @contextmanager
+    def _pairs(self, sessions: Any) -> Iterator[tuple[Any, tuple[int, int]]]:
         """The pairs with enough users; how many they are, and how many have too few."""
-        folder = self.staging / window.name
-        folder.mkdir()
-        files = [str(file) for file in self.engine.write(pair_users(sessions), folder, stem="pairs")]
-        schema = DICTIONARY.remove(DICTIONARY.get_field_index("day")).remove(3)
-        pairs = self.engine.read(files, schema)
-        enough = pairs.users >= self.settings.k
-        counts = self.engine.collect(pairs.aggregate(all=pairs.count(), kept=total(enough.cast("int64"))))
-        every, kept = (int(counts[name][0].as_py()) for name in ("all", "kept"))
-        return pairs.filter(enough), (kept, every - kept)
+        with self.engine.held(pair_users(sessions)) as pairs:
+            enough = pairs.users >= self.settings.k
+            counts = self.engine.collect(pairs.aggregate(every=pairs.count(), enough=total(enough.cast("int64"))))
+            every, kept = (int(counts[name][0].as_py()) for name in ("every", "enough"))
+            yield pairs.filter(enough), (kept, every - kept)
 
 
 def _time(value: datetime) -> Any:

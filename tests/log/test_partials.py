@@ -53,7 +53,7 @@ def test_sums_by_hand(engine: Engine, tmp_path: Path) -> None:
     assert (rest["position"], rest["impressions"], rest["last_click"], rest["dwell_ms"]) == (12, 1, None, 0)
 
 
-def test_a_sum_of_partials_is_a_partial(engine: Engine, tmp_path: Path) -> None:
+def test_a_sum_of_partials_is_a_partial(duck: Engine, tmp_path: Path) -> None:
     """The same rows in one day or in two give the same sums."""
     rows = [session(DAY, clicks=number % 2, display_ms=number * 700) for number in range(8)]
     later = [session(DAY + timedelta(days=number // 4), **_given(row)) for number, row in enumerate(rows)]
@@ -61,10 +61,10 @@ def test_a_sum_of_partials_is_a_partial(engine: Engine, tmp_path: Path) -> None:
     days = [DAY.date(), DAY.date() + timedelta(days=1)]
     tables = []
     for store in (whole, parts):
-        update_partials(store, engine, days=days)
-        table = engine.read(store.table("partials").files(), PARTIALS)
+        update_partials(store, duck, days=days)
+        table = duck.read(store.table("partials").files(), PARTIALS)
         sums = [name for name in PARTIALS.names if name not in ("query_id", "document_id", "day", "last_click")]
-        tables.append(engine.collect(table.aggregate(**{name: table[name].sum() for name in sums[1:]})).to_pylist())
+        tables.append(duck.collect(table.aggregate(**{name: table[name].sum() for name in sums[1:]})).to_pylist())
     assert tables[0] == tables[1]
 
 
@@ -72,22 +72,22 @@ def _given(row: dict[str, object]) -> dict[str, object]:
     return {name: row[name] for name in ("clicks", "display_ms")}
 
 
-def test_only_stale_days_are_made_anew(engine: Engine, tmp_path: Path) -> None:
+def test_only_stale_days_are_made_anew(duck: Engine, tmp_path: Path) -> None:
     days = [date(2026, 3, day) for day in (1, 2, 3)]
     rows = [session(datetime.combine(day, datetime.min.time())) for day in days]
     store = make_log(tmp_path / "log", rows)
-    assert update_partials(store, engine, days=days) == days
-    assert update_partials(store, engine, days=days) == []
+    assert update_partials(store, duck, days=days) == days
+    assert update_partials(store, duck, days=days) == []
     late = [*rows, session(datetime(2026, 3, 2, 5), document_id="late")]
     write_sessions(store, late, days=[days[1]])
-    assert update_partials(store, engine, days=days) == [days[1]]
-    assert update_partials(store, engine, days=days, examiner=Thirds()) == days
+    assert update_partials(store, duck, days=days) == [days[1]]
+    assert update_partials(store, duck, days=days, examiner=Thirds()) == days
     other = WindowSettings(dwell_edges_ms=(1, 2, 3, 4, 5, 6, 7))
-    assert update_partials(store, engine, days=days, settings=other) == days
-    assert update_partials(store, engine, days=days, settings=WindowSettings(k=9)) == days
-    assert update_partials(store, engine, days=days) == []
+    assert update_partials(store, duck, days=days, settings=other) == days
+    assert update_partials(store, duck, days=days, settings=WindowSettings(k=9)) == days
+    assert update_partials(store, duck, days=days) == []
     store.table("sessions").commit_files({}, remove_days=[days[0]])
-    assert update_partials(store, engine, days=days) == [days[0]]
+    assert update_partials(store, duck, days=days) == [days[0]]
     assert store.table("partials").days() == days[1:]
 
 

@@ -111,13 +111,13 @@ def test_the_age_of_the_last_click(tmp_path: Path) -> None:
     assert ages == [14.5, 0.0, 672.0]
 
 
-def test_pairs_with_few_users_are_left_out_window_by_window(engine: Engine, tmp_path: Path) -> None:
+def test_pairs_with_few_users_are_left_out_window_by_window(duck: Engine, tmp_path: Path) -> None:
     week = [session(datetime(2026, 3, 1), user_id=user, document_id="a") for user in ("1", "2", "2", None)]
     day = [session(datetime(2026, 3, 4, 10), user_id="3", document_id="a")]
     alone = [session(datetime(2026, 3, 4, 10), user_id=user, document_id="b") for user in ("1", "1", None, None)]
     robot = [session(datetime(2026, 3, 4, 10), user_id="9", document_id="b", filter="agent")]
     store = make_log(tmp_path / "log", [*week, *day, *alone, *robot])
-    made = windows(store, engine, NOW, settings=WindowSettings(k=2), refresh=False).snapshot
+    made = windows(store, duck, NOW, settings=WindowSettings(k=2), refresh=False).snapshot
     assert made.pairs == {"day": 0, "week": 1, "month": 1}
     assert made.suppressed == {"day": 2, "week": 0, "month": 0}
     (row,) = made.read().to_pylist()
@@ -125,7 +125,7 @@ def test_pairs_with_few_users_are_left_out_window_by_window(engine: Engine, tmp_
     assert field(row["x"], "day.impressions") == 0
     assert field(row["x"], "week.impressions") == 4
     assert field(row["x"], "week.users") == 2
-    everyone = windows(store, engine, NOW, settings=WindowSettings(k=0), refresh=False).snapshot
+    everyone = windows(store, duck, NOW, settings=WindowSettings(k=0), refresh=False).snapshot
     assert everyone.read().num_rows == 2
     assert sum(everyone.suppressed.values()) == 0
 

@@ -66,12 +66,12 @@ def session(time: datetime, **values: Any) -> dict[str, Any]:
     return row | {"day": time.date()}
 
 
-def random_rows(seed: int, *, count: int, end: datetime, hours: int = 740) -> list[dict[str, Any]]:
+def random_rows(seed: int, *, count: int, end: datetime) -> list[dict[str, Any]]:
     """Session rows around the boundaries of the windows as of `end`, of few pairs and users."""
     draw = random.Random(seed)
-    rows = []
+    rows, near = [], draw.sample([-20, 0, 1, 15, 16, 24, 25, 63, 64, 183, 184, 735, 736], 6)
     for number in range(count):
-        back = draw.choice([-20, 0, 1, 15, 16, 23, 24, 25, 39, 63, 64, 183, 184, 735, 736, hours])
+        back = draw.choice(near)
         time = end.replace(minute=0) - timedelta(hours=back, microseconds=draw.choice([0, 0, 1, 999_999]))
         clicks = draw.choice([0, 0, 0, 1, 2])
         rows.append(

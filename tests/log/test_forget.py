@@ -1,0 +1,140 @@
+"""Erasure: afterwards all is as if the user had never been there, on disk too; a crash in the middle is mended."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from clickprism.errors import SettingError
+from clickprism.log import forget as module
+from clickprism.log.engine import Engine
+from clickprism.log.forget import PENDING, Forgotten, forget
+from clickprism.log.ingest import ingest
+from clickprism.log.partials import WindowSettings
+from clickprism.log.snapshots import find_snapshots
+from clickprism.log.store import LogStore
+from clickprism.log.windows import windows
+from tests.log.window_logs import Thirds, as_dict
+
+NOW = datetime(2026, 3, 4, 15)
+GONE = "u-4711"
+OTHER = "u-47110"
+SMALL = WindowSettings(k=2)
+
+
+def rows_of(seed: int) -> list[dict[str, Any]]:
+    """Searches of five users over a few days; one of GONE has rows without a user."""
+    draw, rows = random.Random(seed), []
+    for search in range(16):
+        time = NOW - timedelta(hours=draw.choice([1, 3, 20, 30]), seconds=search)
+        user = GONE if search % 4 == 0 else f"u-{draw.randint(1, 4)}"
+        for position in (1, 2):
+            row: dict[str, Any] = {
+                "search_id": f"s{search}",
+                "query_id": f"q{search % 2}",
+                "document_id": f"d{(position + search) % 3}",
+                "position": position,
+                "time": time.isoformat() + "Z",
+                "click": draw.random() < 0.4,
+                "display_ms": draw.randint(0, 9000),
+            }
+            rows.append(row if search == 4 and position == 2 else row | {"user_id": user})
+    return rows
+
+
+def broken_rows() -> list[str]:
+    return [
+        json.dumps({"search_id": "x", "user_id": GONE, "position": "first"}),
+        '{"user_id": "' + GONE,
+        json.dumps({"search_id": "x", "user_id": OTHER, "position": "first"}),
+        '{"user_id": "other"',
+    ]
+
+
+def is_theirs(row: dict[str, Any]) -> bool:
+    return row.get("user_id", GONE) == GONE
+
+
+def make(folder: Path, rows: Iterable[dict[str, Any]], broken: Iterable[str], *, parts: int = 2) -> LogStore:
+    """Ingest rows as several files."""
+    folder.mkdir()
+    lines = [*(json.dumps(row) for row in rows), *broken]
+    for part in range(parts):
+        (folder / f"{part}.jsonl").write_text("".join(f"{line}\n" for line in lines[part::parts]))
+    ingest([folder], folder / "log", max_bad_ratio=1)
+    return LogStore.open(folder / "log")
+
+
+def mentions(folder: Path, word: str) -> list[str]:
+    """The files of a log that hold a word, as bytes or as a value."""
+    found = []
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        values = str(pq.read_table(file).to_pylist()) if file.suffix == ".parquet" else ""
+        if word in file.read_bytes().decode("latin-1").replace(OTHER, "") + values.replace(OTHER, ""):
+            found.append(str(file.relative_to(folder)))
+    return found
+
+
+def test_the_log_is_as_if_never_seen(engine: Engine, duck: Engine, tmp_path: Path) -> None:
+    rows = rows_of(1)
+    store = make(tmp_path / "with", rows, broken_rows())
+    never = make(tmp_path / "without", [row for row in rows if not is_theirs(row)], broken_rows()[2:])
+    before = windows(store, duck, NOW, examiner=Thirds(), settings=SMALL).snapshot
+    models = store.folder / "models"
+    models.mkdir()
+    for number, day in enumerate(("2026-03-04", "2020-01-01")):
+        (models / f"examination-{number}.json").write_text(json.dumps({"sessions": {day: "x"}}))
+        (models / f"examination-{number}.txt").write_text("trees")
+    assert mentions(store.folder, GONE)
+    planned = forget(store, duck, [GONE], dry_run=True)
+    assert mentions(store.folder, GONE)
+    done = forget(store, engine, [GONE])
+    assert planned == done
+    assert (done.rows, done.quarantined) == (sum(map(is_theirs, rows)), 2)
+    assert done.models == ("examination-0",)
+    assert sorted(path.name for path in models.iterdir()) == ["examination-1.json", "examination-1.txt"]
+    assert mentions(store.folder, GONE) == []
+    assert not before.kept
+    after, expected = (windows(each, duck, NOW, examiner=Thirds(), settings=SMALL).snapshot for each in (store, never))
+    assert as_dict(after.read()) == as_dict(expected.read())
+    assert (after.pairs, after.suppressed) == (expected.pairs, expected.suppressed)
+    assert as_dict(after.read())
+    assert store.table("events").rows() == never.table("events").rows()
+    assert store.table("quarantine").rows() == 2
+    assert forget(store, duck, [GONE]) == Forgotten(0, 0, 0, (), False, ())
+
+
+@pytest.mark.parametrize("point", ["_rewrite", "_drop", "update_sessions", "sweep"])
+def test_a_run_cut_short_is_finished_by_the_next(
+    duck: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    rows = rows_of(2)[:16]
+    store = make(tmp_path / "with", rows, broken_rows(), parts=1)
+    windows(store, duck, NOW, settings=SMALL)
+
+    def crash(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(module, point, crash)
+        with pytest.raises(KeyboardInterrupt):
+            forget(store, duck, [GONE])
+    assert (store.folder / PENDING).exists()
+    again = LogStore.open(store.folder)
+    forget(again, duck, [GONE])
+    assert mentions(again.folder, GONE) == []
+    assert not any(snapshot.kept and snapshot.files for snapshot in find_snapshots(again))
+    assert not (store.folder / PENDING).exists()
+
+
+def test_no_id_is_refused(duck: Engine, tmp_path: Path) -> None:
+    store = LogStore.open(tmp_path / "log", create=True)
+    with pytest.raises(SettingError, match="--user must be the id of a user"):
+        forget(store, duck, [""])
