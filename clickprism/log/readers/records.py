@@ -18,11 +18,10 @@ import pyarrow.csv as pacsv
 
 from clickprism.errors import DataError
 from clickprism.log.readers.chunk import Bad
-from clickprism.log.readers.lines import CR, Lines
+from clickprism.log.readers.lines import Lines
 from clickprism.types import Int64
 
 QUOTE: Final = 34
-OK, COUNT, STRAY, RETURN = range(4)
 CODES: Final = ("", "field-count", "stray-quote", "stray-return")
 
 
@@ -105,9 +104,9 @@ def _records(lines: Lines, dialect: Dialect, fields: int, *, max_line: int, last
         lines, held = _paired(lines, dialect, fields, max_line=max_line, last=last)
     lines = lines.take(lines.ends > lines.starts)
     codes = _faults(lines.data, lines.starts, lines.ends, dialect, fields)
-    for code in (COUNT, STRAY, RETURN):
+    for code, name in enumerate(CODES[1:], start=1):
         chosen = codes == code
-        lines, codes = lines.without(chosen, CODES[code]), codes[~chosen]
+        lines, codes = lines.without(chosen, name), codes[~chosen]
     return lines, held
 
 
@@ -121,9 +120,7 @@ def _paired(lines: Lines, dialect: Dialect, fields: int, *, max_line: int, last:
     whole = (lines.numbers[closes] - lines.numbers[opens] == closes - opens) & (
         lines.ends[closes] - lines.starts[opens] <= max_line
     )
-    for every in (slice(0, None, 2), slice(1, None, 2)):  # spans of every second pair do not overlap
-        spans = lines.starts[opens[every]], lines.ends[closes[every]]
-        whole[every] &= _faults(lines.data, *spans, dialect, fields) == OK
+    whole &= _faults(lines.data, lines.starts[opens], lines.ends[closes], dialect, fields) == 0
     merged: list[int] = []
     stray: list[int] = []
     place = 0
@@ -152,34 +149,11 @@ def _paired(lines: Lines, dialect: Dialect, fields: int, *, max_line: int, last:
 
 
 def _faults(data: bytes, starts: Int64, ends: Int64, dialect: Dialect, fields: int) -> Int64:
-    """What is wrong with each of these records, which do not overlap: one of OK, COUNT, STRAY, RETURN."""
-    view, delimiter = np.frombuffer(data, np.uint8), ord(dialect.delimiter)
-    codes = np.zeros(len(starts), np.int64)
+    """What is wrong with each of these records, as an index of CODES."""
+    from clickprism.log.readers.quotes import judge
 
-    def held(places: Int64) -> Int64:
-        """How many of these places each record holds."""
-        return np.searchsorted(places, ends) - np.searchsorted(places, starts)
-
-    stray, free = np.zeros(len(starts), bool), None
-    quotes = np.flatnonzero(view == QUOTE) if dialect.quote and b'"' in data else np.empty(0, np.int64)
-    if len(quotes):
-        counts = held(quotes)
-        record = np.repeat(np.arange(len(starts)), counts)
-        rank = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)
-        quotes = quotes[np.searchsorted(quotes, starts)[record] + rank]
-        before = np.where(quotes == starts[record], delimiter, view[np.maximum(quotes, 1) - 1])
-        after = np.where(quotes + 1 == ends[record], delimiter, view[np.minimum(quotes + 1, len(view) - 1)])
-        beside = np.where(rank % 2 == 0, before, after)
-        stray[record[(beside != delimiter) & (beside != QUOTE)]] = True
-        stray |= counts % 2 == 1
-        turns = np.zeros(len(view), np.uint8)
-        turns[quotes[~stray[record]]] = 1
-        free = np.bitwise_xor.accumulate(turns) == 0
-    for code, sign, least in ((COUNT, delimiter, fields - 1), (RETURN, CR, 0)):
-        found = view == sign
-        codes[held(np.flatnonzero(found if free is None else found & free)) != least] = code
-    codes[stray] = STRAY
-    return codes
+    view = np.frombuffer(data, np.uint8)
+    return judge(view, starts, ends, (ord(dialect.delimiter), QUOTE if dialect.quote else -1), fields)
 
 
 def _parsed(lines: Lines, dialect: Dialect, fields: int) -> pa.Table:
