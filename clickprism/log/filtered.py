@@ -47,7 +47,10 @@ def _query(settings: RobotSettings, kinds: tuple[str, ...], variants: bool) -> s
 
     events = ibis.table(ibis.Schema.from_pyarrow(_EVENTS), name="events_of_day")
     judged = verdicts(unique(events) if variants else events, settings, kinds=kinds)
-    left_out = ibis.to_sql(judged.filter(judged["filter"].notnull()).select("key", "filter"), dialect="duckdb")
+    columns = ["key", "filter"] if variants else ["file_id", "filter"]
+    left_out = ibis.to_sql(judged.filter(judged["filter"].notnull()).select(columns), dialect="duckdb")
+    if not variants:
+        return f'SELECT "filter", count(*) FROM ({left_out}) SEMI JOIN file_ids USING (file_id) GROUP BY "filter"'  # noqa: S608
     return f"""SELECT "filter", count(*) FROM ({left_out}) SEMI JOIN (
         SELECT key FROM events_of_day SEMI JOIN file_ids USING (file_id) WHERE NOT variant) USING (key)
         GROUP BY "filter" """  # noqa: S608

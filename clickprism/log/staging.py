@@ -109,11 +109,13 @@ class Stage:
         if low == high:
             self._write(low, rows)
             return
-        order = pc.sort_indices(days, sort_keys=[("", "ascending")])
-        rows, days = rows.take(order), days.take(order).cast(pa.int32()).to_numpy()
-        starts = np.flatnonzero(np.diff(days, prepend=days[0] - 1))
-        for start, end in zip(starts, [*starts[1:], len(days)], strict=True):
-            self._write(date.fromordinal(int(days[start]) + _EPOCH), rows.slice(start, end - start))
+        numbers = days.cast(pa.int32()).to_numpy()
+        if (numbers[1:] < numbers[:-1]).any():
+            order = np.argsort(numbers, kind="stable")
+            rows, numbers = rows.take(order), numbers[order]
+        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
+        for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+            self._write(date.fromordinal(int(numbers[start]) + _EPOCH), rows.slice(start, end - start))
 
     def _write(self, day: date, rows: pa.Table) -> None:
         first = self.rows[day]

@@ -24,7 +24,7 @@ from clickprism.log.account import Account
 from clickprism.log.identity import encode, identify
 from clickprism.log.ingest import ingest
 from clickprism.log.quarantine import reasons, write_raw
-from clickprism.log.readers import Chunk, SourceSettings
+from clickprism.log.readers import Chunk, SourceSettings, read_chunks
 from clickprism.log.schema import ROW
 from clickprism.log.settings import LogSettings
 from clickprism.log.store import LogStore
@@ -42,7 +42,7 @@ def counts(account: Account) -> tuple[int, int, int, int, int]:
 
 
 def test_the_account_by_hand(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any] | str] = [
         impression(1),
         impression(2),
         impression(2),
@@ -199,7 +199,7 @@ def test_a_file_that_changes_or_vanishes(tmp_path: Path, monkeypatch: pytest.Mon
 
     whole = write_lines(tmp_path / "a.jsonl", [impression(1)])
     other = write_lines(tmp_path / "b.jsonl", [impression(2)])
-    read = module.read_chunks
+    read = read_chunks
 
     def growing(path: Path, source: SourceSettings) -> Iterator[Chunk]:
         yield from read(path, source)
