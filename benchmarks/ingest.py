@@ -41,10 +41,19 @@ def run() -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="clickprism-bench-") as scratch:
         folder = Path(scratch)
         searches = max(1, int(IMPRESSIONS / ROWS_PER_SEARCH))
-        log = ["--as-log", str(folder / "raw"), "--searches", str(searches), "--compress", "none", "--json"]
+        log = ["--as-log", str(folder / "raw"), "--searches", str(searches), "--compress", "none", "--json", "--quiet"]
         account = json.loads(_measured(["-m", "clickprism", "simulate", *log])[2])["account"]
         rows = account["in"]
-        words = ["-m", "clickprism", "ingest", str(folder / "raw" / "events"), "--into", str(folder / "log"), "--json"]
+        words = [
+            "-m",
+            "clickprism",
+            "ingest",
+            str(folder / "raw" / "events"),
+            "--into",
+            str(folder / "log"),
+            "--json",
+            "--quiet",
+        ]
         seconds, megabytes, said = _measured(words)
         found = json.loads(said)
         if any(found[name] != count for name, count in account.items()):

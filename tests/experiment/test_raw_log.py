@@ -107,13 +107,13 @@ def test_people_click_as_their_model_says(tmp_path: Path) -> None:
 
 
 def test_queries_follow_zipf_and_a_share_of_first_slots_is_random(tmp_path: Path) -> None:
-    settings = RawLogSettings(searches=20_000, days=2, queries=1000, exponent=1.0, randomised=0.2, length=10, **CLEAN)
+    settings = RawLogSettings(searches=12_000, days=2, queries=1000, exponent=1.0, randomised=0.2, length=10, **CLEAN)
     truth = truth_of(write_raw_log(tmp_path, settings))
     first = truth.filter(truth["position"].to_numpy() == 1)
     counts = np.array(sorted(Counter(first["query_id"].to_pylist()).values(), reverse=True), dtype=np.float64)
     slope = np.polyfit(np.log(np.arange(3, 103)), np.log(counts[2:102]), 1)[0]
     assert abs(slope + 1) < 0.1
-    assert abs(np.mean(first["randomised"].to_numpy()) - 0.2) < 5 * np.sqrt(0.2 * 0.8 / 20_000)
+    assert abs(np.mean(first["randomised"].to_numpy()) - 0.2) < 5 * np.sqrt(0.2 * 0.8 / 12_000)
     assert not truth.filter(truth["position"].to_numpy() > 1)["randomised"].to_numpy().any()
     random = first["randomised"].to_numpy()
     relevance = first["relevance"].to_numpy()
@@ -249,7 +249,7 @@ def test_wrong_settings_and_folders_are_refused(tmp_path: Path, log: RawLog) -> 
     ],
 )
 def test_an_ingest_finds_the_account_that_was_written(tmp_path: Path, schema: Any, file_format: Any) -> None:
-    settings = RawLogSettings(searches=1200, days=2, schema=schema, format=file_format, broken=0.005, seed=5)
+    settings = RawLogSettings(searches=300, days=2, schema=schema, format=file_format, broken=0.005, seed=5)
     log = write_raw_log(tmp_path / "raw", settings)
     source = SourceSettings(schema=schema, ordinal_base=settings.ordinal_base if schema == "ubi" else None)
     found = ingest([log.folder / "events"], tmp_path / "log", source=source).plain()
@@ -260,7 +260,7 @@ def test_an_ingest_finds_the_account_that_was_written(tmp_path: Path, schema: An
 
 @pytest.mark.parametrize("schema", ["clickprism", "ubi"])
 def test_sessions_are_what_happened(tmp_path: Path, schema: Any) -> None:
-    settings = RawLogSettings(searches=600, days=2, schema=schema, seed=6)
+    settings = RawLogSettings(searches=300, days=2, schema=schema, seed=6)
     log = write_raw_log(tmp_path / "raw", settings)
     source = SourceSettings(schema=schema, ordinal_base=1 if schema == "ubi" else None)
     ingest([log.folder / "events"], tmp_path / "log", source=source)
