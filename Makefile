@@ -15,6 +15,7 @@ demo: $(READY) ## embedded data, biased users, every method, a table and an HTML
 	@$(BIN)/clickprism demo --out runs/demo
 
 test: $(WHOLE) lint ## everything that must hold: lint, types, imports, tests, doctests, README commands
+	@scripts/java
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(WHOLE) ## ruff, mypy --strict, import-linter

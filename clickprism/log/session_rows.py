@@ -63,16 +63,9 @@ _PAIR: Final = ("search_id", "document_id", "kept")
 
 
 def session_rows(
-    events: Table,
-    later: Table | None,
-    settings: SessionSettings,
-    *,
-    kinds: Collection[str] = KINDS,
+    events: Table, later: Table | None, settings: SessionSettings, *, kinds: Collection[str] = KINDS
 ) -> Table:
-    """The rows of the table `sessions` of one day.
-
-    A document that a search shows several times (in one list, on several pages, in several impression rows) is one
-    row, with the first position and time, a click if any of them has one, and the longest display and dwell times.
+    """The rows of the table `sessions` of one day: `behaviour` of `shown_rows`.
 
     Args:
         events: all events of the day, each key once, with the verdict `filter`.
@@ -80,10 +73,21 @@ def session_rows(
         settings: of sessions.
         kinds: those that the events have; fewer make the query faster, not different.
     """
+    return behaviour(shown_rows(events, later, settings, kinds=kinds), settings)
+
+
+def shown_rows(
+    events: Table, later: Table | None, settings: SessionSettings, *, kinds: Collection[str] = KINDS
+) -> Table:
+    """A row for each document that a search shows, with its clicks; the arguments are those of `session_rows`.
+
+    A document that a search shows several times (in one list, on several pages, in several impression rows) is one
+    row, with the first position and time, a click if any of them has one, and the longest display and dwell times.
+    """
     interactions = _interactions(events, later, kinds)
     shown = _merged(_shown(events, interactions, settings, kinds))
     done = _done(events, interactions, kinds)
-    return _features(_clicked(shown, done, settings), settings)
+    return _clicked(shown, done, settings)
 
 
 def clicks_of(events: Table, *, kinds: Collection[str] = KINDS) -> Table | None:
@@ -107,7 +111,7 @@ def _shown(events: Table, interactions: Table | None, settings: SessionSettings,
 
     rows = events.mutate(query_id=query_of(events), kept=events["filter"].isnull())
     parts = []
-    if "impression" in kinds:
+    if "impression" in kinds or "ranking" not in kinds:
         own = rows.filter((rows.kind == "impression") & rows.document_id.notnull() & rows.position.notnull())
         parts.append(own.mutate(inline=own.click.fill_null(False)).select(*_SHOWN))
     if "ranking" in kinds:
@@ -199,7 +203,7 @@ def _clicked(shown: Table, done: Table | None, settings: SessionSettings) -> Tab
         display_ms=_later(rows.display_ms, rows.done_display),
         dwell_ms=_later(rows.dwell_ms, rows.done_dwell),
         page_skipped=rows.page_skipped.fill_null(False) | rows.done_skip.fill_null(False),
-    )
+    ).select(*shown.columns, "clicks", "last_click")
 
 
 def _later(one: Any, other: Any) -> Any:
@@ -209,8 +213,8 @@ def _later(one: Any, other: Any) -> Any:
     return ibis.greatest(ibis.coalesce(one, other), ibis.coalesce(other, one))
 
 
-def _features(rows: Table, settings: SessionSettings) -> Table:
-    """The features of the examination model (§6.1.1)."""
+def behaviour(rows: Table, settings: SessionSettings) -> Table:
+    """Those rows with the features of the examination model (§6.1.1)."""
     import ibis
 
     asked = rows.select("query_id", "kept", "search_id").distinct()
@@ -220,7 +224,7 @@ def _features(rows: Table, settings: SessionSettings) -> Table:
     place = ibis.ifelse(found.clicks > 0, found.position, ibis.null("int32"))
     above = ibis.range_window(group_by=[found.search_id, found.kept], order_by=found.position, preceding=(None, 1))
     search = ibis.window(group_by=[found.search_id, found.kept])
-    behaviour = found.mutate(
+    made = found.mutate(
         query_bucket=bucket,
         clicked=found.clicks > 0,
         clicks_before=place.count().over(above),
@@ -229,11 +233,11 @@ def _features(rows: Table, settings: SessionSettings) -> Table:
         page=(found.position - 1) // settings.page_size + 1,
         day=found.time.date(),
     )
-    done = behaviour.mutate(
-        click_distance=(behaviour.position - behaviour.nearest).fill_null(0),
-        click_below=(behaviour.lowest > behaviour.position).fill_null(False),
-        page_skipped=behaviour.page_skipped.fill_null(False),
-        randomised=behaviour.randomised.fill_null(False),
+    done = made.mutate(
+        click_distance=(made.position - made.nearest).fill_null(0),
+        click_below=(made.lowest > made.position).fill_null(False),
+        page_skipped=made.page_skipped.fill_null(False),
+        randomised=made.randomised.fill_null(False),
     )
     kinds = ibis.Schema.from_pyarrow(SESSIONS)
     return done.select(**{name: done[name].cast(kinds[name].copy(nullable=True)) for name in SESSIONS.names})

@@ -11,18 +11,21 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism.errors import SettingError
 from clickprism.log.robots import RobotSettings, unique, verdicts
-from clickprism.log.schema import EVENTS, KINDS, SESSIONS
-from clickprism.log.session_rows import USED, clicks_of, session_rows
+from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
+from clickprism.log.session_rows import USED, behaviour, clicks_of, shown_rows
 from clickprism.settings import plain
 
 if TYPE_CHECKING:
@@ -119,6 +122,24 @@ def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> lis
     return made
 
 
+def export_sessions(store: LogStore, path: Path, days: Iterable[date] | None = None) -> int:
+    """Write the session rows that count, of these days or of all, to one Parquet file; returns how many."""
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with pq.ParquetWriter(partial, SESSIONS, compression="zstd") as writer:
+            for day, files in sorted(by_day(store.table("sessions").files(days)).items()):
+                for file in files:
+                    for batch in pq.ParquetFile(file).iter_batches():
+                        rows = pa.Table.from_batches([batch.filter(pc.is_null(batch["filter"]))])
+                        rows = rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), rows.num_rows))
+                        writer.write_table(conform(rows, SESSIONS, what="sessions"))
+        count: int = pq.read_metadata(partial).num_rows
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
+
+
 def by_day(files: Iterable[str]) -> dict[date, list[str]]:
     """Files of a table by the day of their folder."""
     found = defaultdict(list)
@@ -135,6 +156,8 @@ def kinds_of(files: Iterable[str | Path]) -> tuple[str, ...]:
         column = metadata.schema.names.index("kind")
         for group in range(metadata.num_row_groups):
             part = metadata.row_group(group).column(column)
+            if not part.num_values:
+                continue
             if not part.is_stats_set or not part.statistics.has_min_max:
                 return KINDS
             least, most = part.statistics.min, part.statistics.max
@@ -168,15 +191,17 @@ class Inputs:
 
 
 def _build(engine: Engine, inputs: Inputs, store: LogStore, folder: Path, stem: str) -> list[Path]:
-    robots = store.settings.robots
-    judged = _judged(engine, inputs.files, inputs.kinds, robots)
-    with nullcontext(judged) if inputs.kinds == ("impression",) else engine.held(judged) as events:
+    robots, settings = store.settings.robots, store.settings.sessions
+    events = _judged(engine, inputs.files, inputs.kinds, robots)
+    with ExitStack() as stack:
+        if inputs.kinds != ("impression",):
+            events = stack.enter_context(engine.held(events))
         later = None
         if inputs.later:
             later = _judged(engine, inputs.later, inputs.later_kinds, robots)
-            later = later.filter(later.kind == "interaction")
-        rows = session_rows(events, later, store.settings.sessions, kinds=inputs.kinds)
-        return engine.write(rows.drop("day"), folder, stem=stem)
+            later = stack.enter_context(engine.held(later.filter(later.kind == "interaction")))
+        shown = stack.enter_context(engine.held(shown_rows(events, later, settings, kinds=inputs.kinds)))
+        return engine.write(behaviour(shown, settings).drop("day"), folder, stem=stem)
 
 
 def _judged(engine: Engine, files: Sequence[str], kinds: Sequence[str], robots: RobotSettings) -> Table:

@@ -67,8 +67,8 @@ class SparkEngine:
             "spark.driver.memory": memory.replace("GB", "g").replace("MB", "m"),
             "spark.local.dir": str(self._own),
             "spark.sql.warehouse.dir": str(self._own / "warehouse"),
-            "spark.sql.shuffle.partitions": "64" if hosts else str(2 * _cores(master)),
         }
+        settings |= {} if hosts else {"spark.sql.shuffle.partitions": str(2 * _cores(master))}
         if local:
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings |= options or {}

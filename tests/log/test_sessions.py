@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from contextlib import ExitStack
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from clickprism.errors import SettingError
 from clickprism.log.engine import Engine
 from clickprism.log.robots import RobotSettings, unique, verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
-from clickprism.log.session_rows import session_rows
+from clickprism.log.session_rows import behaviour, shown_rows
 from clickprism.log.sessions import SessionSettings, kinds_of, session_report, update_sessions
 from clickprism.log.store import LogStore
 from tests.log.event_logs import NOON, Row, event, judged_rows, random_rows, sessions_of, stored, table, unique_rows
@@ -37,10 +38,14 @@ def made(
     rules: RobotSettings = RULES,
     kinds: tuple[str, ...] = KINDS,
 ) -> list[Row]:
-    events = verdicts(unique(engine.memory(table(rows))), rules, kinds=kinds)
-    after = None if later is None else verdicts(unique(engine.memory(table(later))), rules)
-    after = None if after is None else after.filter(after.kind == "interaction")
-    return plain(engine.collect(session_rows(events, after, chosen, kinds=kinds)))
+    with ExitStack() as stack:
+        judged = verdicts(unique(engine.memory(table(rows))), rules, kinds=kinds)
+        after = None
+        if later is not None:
+            after = verdicts(unique(engine.memory(table(later))), rules)
+            after = stack.enter_context(engine.held(after.filter(after.kind == "interaction")))
+        shown = shown_rows(stack.enter_context(engine.held(judged)), after, chosen, kinds=kinds)
+        return plain(engine.collect(behaviour(stack.enter_context(engine.held(shown)), chosen)))
 
 
 def plain(rows: pa.Table) -> list[Row]:

@@ -1,0 +1,98 @@
+"""`clickprism sessions`: bring the ranked lists with clicks of a log up to date with its events."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clickprism.cli.options import OUTPUT, Json, Quiet
+from clickprism.cli.output import Output, columns, command_line
+
+if TYPE_CHECKING:
+    from clickprism.log.sessions import SessionReport
+
+EPILOG = (
+    "Examples:\n\nclickprism sessions logs/shop\n\n"
+    "clickprism sessions logs/shop --days 2026-01-01..2026-01-07 --out week.parquet\n\n"
+    "clickprism sessions logs/shop --engine 'local[*]'"
+)
+
+
+def command(
+    log: Annotated[Path, typer.Argument(metavar="DIR", help="A click log, made by clickprism ingest.")],
+    *,
+    days: Annotated[str | None, typer.Option("--days", metavar="A..B", help="Of these days only.")] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="NAME", help="duckdb, local[*] (Spark here) or spark://host:port.")
+    ] = "duckdb",
+    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="What the engine may hold.")] = "2GB",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE.parquet",
+            help="Write the rows that count to a file: one for each document shown, with clicks and features.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Group impressions and clicks into ranked lists, for the days whose events or settings have changed."""
+    from clickprism.errors import SettingError
+    from clickprism.log.engine import connect
+    from clickprism.log.sessions import export_sessions, session_report, update_sessions
+    from clickprism.log.store import LogStore
+
+    if out is not None and out.suffix != ".parquet":
+        raise SettingError("--out", str(out), "end in .parquet")
+    output, span = Output(json, quiet), _span(days)
+    store = LogStore.open(log)
+    with store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
+        rebuilt = update_sessions(store, running, None if span is None else _days(*span))
+        reports = session_report(store, running, rebuilt)
+    told = {"rebuilt": [asdict(report) | {"day": report.day.isoformat()} for report in reports]}
+    if out is not None:
+        told["rows_written"] = export_sessions(store, out, None if span is None else _days(*span))
+    output.result(_text(reports), told | {"days": len(store.table("sessions").days())})
+    if out is not None:
+        output.note(f"Written to {out}: {told['rows_written']:,} rows")
+    output.note(f"Next: {command_line('examine', log)}")
+
+
+def _text(reports: list[SessionReport]) -> str:
+    if not reports:
+        return "All days were up to date"
+    header = ["day", "searches", "documents shown", "clicked", "left out by rules", "clicks on nothing shown"]
+    rows = [
+        [
+            each.day.isoformat(),
+            *(f"{value:,}" for value in (each.searches, each.rows, each.clicked, each.filtered, each.unmatched)),
+        ]
+        for each in reports
+    ]
+    return columns(header, rows)
+
+
+def _span(text: str | None) -> tuple[date, date] | None:
+    """The first and the last day of A..B, or of one day."""
+    from clickprism.errors import SettingError
+
+    if text is None:
+        return None
+    first, _, last = text.partition("..")
+    try:
+        span = date.fromisoformat(first.strip()), date.fromisoformat((last or first).strip())
+    except ValueError:
+        raise SettingError("--days", text, "be two days such as 2026-01-01..2026-01-28, or one") from None
+    if span[0] > span[1]:
+        raise SettingError("--days", text, "have the earlier day first")
+    return span
+
+
+def _days(first: date, last: date) -> list[date]:
+    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
