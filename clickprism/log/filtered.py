@@ -13,7 +13,7 @@ import pyarrow as pa
 from clickprism.log.robots import RobotSettings, unique, verdicts
 from clickprism.log.schema import EVENTS
 
-_EVENTS: Final = pa.schema([each for each in EVENTS if each.name != "day"])
+_EVENTS: Final = pa.schema([each.with_nullable(True) for each in EVENTS if each.name != "day"])
 
 
 def filtered_rows(
