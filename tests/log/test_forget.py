@@ -59,7 +59,7 @@ def broken_rows() -> list[str]:
 
 
 def is_theirs(row: dict[str, Any]) -> bool:
-    return row.get("user_id", GONE) == GONE
+    return bool(row.get("user_id", GONE) == GONE)
 
 
 def make(folder: Path, rows: Iterable[dict[str, Any]], broken: Iterable[str], *, parts: int = 2) -> LogStore:
