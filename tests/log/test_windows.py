@@ -33,8 +33,8 @@ TINY = timedelta(microseconds=1)
 def test_a_snapshot_is_what_plain_loops_give(engine: Engine, tmp_path: Path) -> None:
     rows = random_rows(1, count=200, end=NOW)
     store = make_log(tmp_path / "log", rows)
-    made = windows(store, engine, NOW, examiner=Thirds(), settings=WindowSettings(k=4), refresh=False)
-    expected = by_hand(rows, NOW, k=4, examination=True)
+    made = windows(store, engine, NOW, examiner=Thirds(), settings=WindowSettings(k=7), refresh=False)
+    expected = by_hand(rows, NOW, k=7, examination=True)
     assert as_dict(made.snapshot.read()) == expected
     assert {len(x) for x in expected.values()} == {180}
     assert made.snapshot.fields == click_fields(examination=True)
