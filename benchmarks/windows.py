@@ -85,12 +85,9 @@ def _timed(work: Callable[[], object]) -> dict[str, Any]:
 def _connect(folder: str) -> Any:
     import duckdb
 
-    config = {
-        "threads": 2,
-        "memory_limit": "2GB",
-        "temp_directory": f"{folder}-spill",
-        "preserve_insertion_order": False,
-    }
+    config: dict[str, str | bool | int | float | list[str]]
+    config = {"threads": 2, "memory_limit": "2GB", "temp_directory": f"{folder}-spill"}
+    config["preserve_insertion_order"] = False
     return duckdb.connect(config=config)
 
 
