@@ -111,9 +111,9 @@ def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> lis
         kept = rows["filter"].isnull()
         counts = rows.aggregate(
             searches=rows.search_id.nunique(where=kept),
-            rows=rows.count(where=kept),
-            clicked=rows.count(where=kept & rows.clicked),
-            filtered=rows.count(where=~kept),
+            rows=rows.count(where=kept).fill_null(0),
+            clicked=rows.count(where=kept & rows.clicked).fill_null(0),
+            filtered=rows.count(where=~kept).fill_null(0),
         )
         found: dict[str, Any] = engine.collect(counts).to_pylist()[0]
         near = [*shown.get(day - timedelta(days=1), []), *shown.get(day, [])]

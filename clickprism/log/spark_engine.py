@@ -120,13 +120,11 @@ class SparkEngine:
     def held(self, expression: Table) -> Iterator[Table]:
         """The rows of an expression, worked out once; the executors hold them."""
         with _errors():
-            frame = self._frame(expression).persist()
+            frame = self._frame(expression).localCheckpoint()
             table = self._view(frame)
-        try:
-            yield table
-        finally:
-            with _errors():
-                frame.unpersist()
+        yield table
+        with _errors():
+            self._session.catalog.dropTempView(table.get_name())
 
     def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
         """The rows that a function gives for those of the expression; the executors run it."""
@@ -261,6 +259,8 @@ def _cause(error: BaseException, said: str) -> str:
         pass
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Traceback" in text and lines:
-        return next((line for line in reversed(lines) if not line.startswith(("at ", "File ", "\tat"))), lines[0])[:300]
+        return next((line for line in reversed(lines) if not line.startswith(("at ", "File ", "SQLSTATE"))), lines[0])[
+            :300
+        ]
     told = [line.strip() for line in said.splitlines() if "rror" in line or "xception" in line]
     return (told[0] if told else lines[0] if lines else type(error).__name__)[:300]

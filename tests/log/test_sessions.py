@@ -50,7 +50,11 @@ def made(
 
 def plain(rows: pa.Table) -> list[Row]:
     found: list[Row] = conform(rows, SESSIONS, what="sessions").to_pylist()
-    return sorted(found, key=lambda row: (row["search_id"], row["document_id"], row["filter"] or ""))
+    return sorted(found, key=order)
+
+
+def order(row: Row) -> tuple[date, str, str, str]:
+    return row["day"], row["search_id"], row["document_id"], row["filter"] or ""
 
 
 def column(rows: Iterable[Row], name: str) -> dict[str, Any]:
@@ -157,11 +161,6 @@ def _again(row: Row) -> dict[str, Any]:
     return {"kind": row["kind"], "search": row["search_id"], **values}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_sessions_on_every_engine(engine: Engine, seed: int) -> None:
-    check(engine, seed, 70, KINDS, SessionSettings(page_size=3, click_window_hours=10))
-
-
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(1, 50),
@@ -232,12 +231,12 @@ def test_next_day_of_impressions_only_leaves_a_day_alone(duck: Engine, tmp_path:
     assert update_sessions(store, duck) == [DAY + timedelta(days=1)]
 
 
-def test_day_without_a_search_has_no_rows_and_is_not_stale(engine: Engine, tmp_path: Path) -> None:
+def test_day_without_a_search_has_no_rows_and_is_not_stale(duck: Engine, tmp_path: Path) -> None:
     store = log(tmp_path, [event("interaction", "s", document_id="a"), event("interaction", "s", document_id="b")])
-    assert update_sessions(store, engine) == [DAY]
-    assert update_sessions(store, engine) == []
+    assert update_sessions(store, duck) == [DAY]
+    assert update_sessions(store, duck) == []
     assert store.table("sessions").rows() == 0
-    (report,) = session_report(store, engine, [DAY])
+    (report,) = session_report(store, duck, [DAY])
     assert (report.rows, report.unmatched) == (0, 2)
 
 
@@ -257,12 +256,24 @@ def test_report_counts_what_found_no_place(duck: Engine, tmp_path: Path) -> None
 
 
 def test_engines_write_the_same_table(duck: Engine, spark: Engine, tmp_path: Path) -> None:
+    next_day, last = NOON + timedelta(days=1), NOON + timedelta(days=3)
     rows = random_rows(random.Random(9), 120, kinds=KINDS)
-    rows += random_rows(random.Random(10), 60, kinds=KINDS, day=NOON + timedelta(days=1))
-    stores = [log(tmp_path / name, rows) for name in ("d", "s")]
+    later = random_rows(random.Random(10), 60, kinds=KINDS, day=next_day)
+    alone = [event("interaction", "s", document_id="a", time=last)]
+    days = [DAY, next_day.date(), last.date()]
+    stores = [log(tmp_path / name, [*rows, *later, *alone]) for name in ("d", "s")]
+    reports = []
     for store, one in zip(stores, (duck, spark), strict=True):
-        assert update_sessions(store, one) == [DAY, DAY + timedelta(days=1)]
-    assert sessions(stores[0], duck) == sessions(stores[1], spark) == sessions(stores[1], duck)
+        store.write_settings(store.settings.with_part("robots", RULES))
+        assert update_sessions(store, one) == days
+        reports.append(session_report(store, one, days))
+    assert reports[0] == reports[1]
+    after = judged_rows(unique_rows(later), RULES)
+    expected = sessions_of(
+        judged_rows(unique_rows(rows), RULES), [row for row in after if row["kind"] == KINDS[2]], USUAL
+    )
+    expected += sessions_of(after, [], USUAL)
+    assert sessions(stores[1], spark) == sessions(stores[0], duck) == sorted(expected, key=order)
     assert update_sessions(stores[1], duck) == []
 
 
