@@ -32,8 +32,9 @@ from clickprism.log.schema import PARTITIONED, TABLES, conform
 from clickprism.log.settings import LogSettings, read_log_settings, write_log_settings
 
 SETTINGS_FILE: Final = "log.toml"
-_OURS: Final = {SETTINGS_FILE, "staging", "models", "partials", "users", "snapshots", *TABLES}
+_OURS: Final = {SETTINGS_FILE, "staging", "models", *TABLES}
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._=-]*")
+_CODED: Final = re.compile("%[0-9A-Fa-f]{2}")
 _ATTEMPTS: Final = 20
 
 
@@ -57,17 +58,19 @@ class LogStore:
     def open(cls, folder: Path | str, *, create: bool = False) -> LogStore:
         """The log in this folder; with `create`, a new one if the folder is missing or empty."""
         path = Path(folder).absolute()
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        if _CODED.search(shown) or shown != str(path):
+            words = "has a name that tables cannot be kept under (a % code, or bytes that are not UTF-8)"
+            raise DataError(words, file=shown, remedy="Choose another folder")
         if (path / SETTINGS_FILE).is_file():
             return cls(path)
         if not create:
             raise DataError(
                 "is not a click log", file=folder, remedy=f"Make one by: clickprism ingest PATH --into {folder}"
             )
+        refuse_others(path)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            others = sorted(each.name for each in path.iterdir() if each.name not in _OURS and each.name[0] != ".")
-        if others:
-            raise DataError(f"holds {others[0]!r}, not a click log", file=folder, remedy="Choose a new folder")
         return cls(path)
 
     @property
@@ -131,6 +134,15 @@ class LogStore:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             held.close()
+
+
+def refuse_others(folder: Path) -> None:
+    """An error if a folder that is not there yet, or is no log yet, cannot become one; nothing is written."""
+    with writing(folder):
+        names = sorted(each.name for each in folder.iterdir()) if folder.exists() else []
+    others = [name for name in names if name not in _OURS and name[0] != "."]
+    if others:
+        raise DataError(f"holds {others[0]!r}, not a click log", file=folder, remedy="Choose a new folder")
 
 
 def _clear_if_dead(folder: Path) -> None:
@@ -217,15 +229,17 @@ class LogTable:
         return sum(count for path, count in pairs if chosen is None or path.split("/")[0] in chosen)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows in memory: for small tables that are not by day."""
+        """All rows in memory: for small tables."""
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        parts = [conform(pq.read_table(file, columns=schema.names), schema, what=self.name) for file in self.files()]
+        parts = [conform(self._read_file(file, schema.names), schema, what=self.name) for file in self.files()]
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
-    def history(self) -> list[dict[str, Any]]:
-        """What is known of each commit, the last first; the words of `metadata` are among its keys."""
-        delta = self.latest()
-        return [] if delta is None else delta.history()
+    def _read_file(self, file: str, columns: Sequence[str]) -> pa.Table:
+        if not self.by_day:
+            return pq.read_table(file, columns=columns, partitioning=None)
+        rows = pq.read_table(file, columns=[name for name in columns if name != "day"], partitioning=None)
+        day = date.fromisoformat(Path(file).parent.name.removeprefix("day="))
+        return rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), len(rows)))
 
     def committed(self, key: str) -> int | None:
         """The number that was committed with this idempotency key; None if it never was."""

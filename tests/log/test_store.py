@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import date
 from pathlib import Path
@@ -50,7 +51,15 @@ def test_files_join_and_leave_by_one_commit(store: LogStore, table: LogTable, tm
     assert values_of(table) == [1, 2, 3]
     assert table.rows() == 3
     assert table.rows([TUESDAY]) == 1
-    assert table.history()[0]["why"] == "first"
+    delta = table.latest()
+    assert delta is not None
+    assert delta.history(1)[0]["why"] == "first"
+    assert sorted(table.read().to_pylist(), key=str) == [
+        {"value": 1, "day": MONDAY},
+        {"value": 2, "day": MONDAY},
+        {"value": 3, "day": TUESDAY},
+    ]
+    assert table.read(["day"])["day"].to_pylist().count(MONDAY) == 2
     assert table.replace(MONDAY, [file_of(tmp_path / "z.parquet", 9)]) == version + 1
     assert values_of(table, MONDAY) == [9]
     assert values_of(table, TUESDAY) == [3]
@@ -140,6 +149,10 @@ def test_folders_that_are_no_log(tmp_path: Path) -> None:
         LogStore.open(tmp_path, create=True)
     with pytest.raises(DataError, match="cannot be written"):
         LogStore.open(tmp_path / "holiday.jpg" / "log", create=True)
+    for name in ("a%41b", os.fsdecode(b"log\xff")):
+        with pytest.raises(DataError, match="has a name that tables cannot be kept under"):
+            LogStore.open(tmp_path / name, create=True)
+        assert not (tmp_path / name).exists()
 
 
 def test_settings_are_read_back(store: LogStore) -> None:
