@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 from clickprism.log.engine import Engine
@@ -14,14 +13,13 @@ from clickprism.log.schema import KINDS
 from clickprism.log.sessions import update_sessions
 from tests.log.cluster import standalone_cluster
 from tests.log.conftest import need_java
-from tests.log.event_logs import NOON, random_rows
+from tests.log.event_logs import random_rows
 from tests.log.test_sessions import log, sessions
 
 
 def test_cluster_makes_the_same_sessions(duck: Engine, tmp_path: Path) -> None:
     need_java()
     rows = random_rows(random.Random(3), 150, kinds=KINDS)
-    rows += random_rows(random.Random(4), 60, kinds=KINDS, day=NOON + timedelta(days=1))
     one, other = (log(tmp_path / name, rows) for name in ("by duckdb", "by spark"))
     days = update_sessions(one, duck)
     with standalone_cluster(tmp_path / "cluster") as environment:
