@@ -16,6 +16,8 @@ class ClickprismError(Exception):
     """Any error that clickprism raises on purpose."""
 
     exit_code: ClassVar[int] = 1
+    done: Any = None
+    """What was done before it, of a command that does its work part by part."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Go from a worker process to its parent as it is, whatever the arguments of the class."""

@@ -12,6 +12,7 @@ import typer
 
 from clickprism.cli.options import SETTINGS, Json, Quiet
 from clickprism.cli.output import Output, columns, command_line
+from clickprism.errors import ClickprismError
 
 if TYPE_CHECKING:
     from clickprism.log.account import Account
@@ -89,17 +90,22 @@ def command(
 
     output = Output(json, quiet)
     given = _settings(into, sets or [], schema=schema, ordinal_base=ordinal_base, mapping=mapping)
-    with _bar(output) as progress:
-        account = ingest(
-            paths,
-            into,
-            settings=given,
-            dry_run=dry_run,
-            max_bad_ratio=max_bad_ratio,
-            progress=progress,
-            threads=threads,
-            memory=memory,
-        )
+    try:
+        with _bar(output) as progress:
+            account = ingest(
+                paths,
+                into,
+                settings=given,
+                dry_run=dry_run,
+                max_bad_ratio=max_bad_ratio,
+                progress=progress,
+                threads=threads,
+                memory=memory,
+            )
+    except ClickprismError as error:
+        if error.done is not None:
+            output.result(_text(error.done), error.done.plain())
+        raise
     output.result(_text(account), account.plain())
     if dry_run:
         output.note("Nothing was written: a dry run")

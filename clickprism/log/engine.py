@@ -61,6 +61,12 @@ class Engine(Protocol):
     ) -> None: ...
 
 
+def check_memory(memory: str) -> None:
+    """An error if this is no amount of memory that any engine understands."""
+    if not _MEMORY.fullmatch(memory):
+        raise SettingError("memory", memory, "be such as 500MB or 2GB")
+
+
 def connect(
     engine: str = "duckdb", *, threads: int | None = None, memory: str = "2GB", temp: Path | None = None
 ) -> Engine:
@@ -79,8 +85,7 @@ def connect(
     """
     if threads is not None and threads < 1:
         raise SettingError("threads", threads, "be at least 1")
-    if not _MEMORY.fullmatch(memory):
-        raise SettingError("memory", memory, "be such as 500MB or 2GB")
+    check_memory(memory)
     made: Any
     if engine == "duckdb":
         from clickprism.log.duckdb_engine import DuckEngine

@@ -8,9 +8,9 @@ from typing import Final
 
 VARIABLE: Final = "CLICKPRISM_FAULT"
 POINTS: Final = (
-    "settings-written",
     "file-staged",
     "lock-held",
+    "settings-written",
     "rows-written",
     "quarantine-moved",
     "quarantine-committed",

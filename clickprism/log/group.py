@@ -83,8 +83,24 @@ class Group:
             if not file.examples:
                 file.examples = [_example(row) for row in chunk.bad.slice(0, 3).to_pylist()]
 
-    def commit(self, store: LogStore, *, threads: int, waiting: Callable[[], None], dry_run: bool) -> None:
-        """Put all files into the log that are not there yet; those of another run since are dropped from the group."""
+    def commit(
+        self,
+        store: LogStore,
+        *,
+        threads: int,
+        waiting: Callable[[], None],
+        settle: Callable[[], None],
+        dry_run: bool,
+    ) -> None:
+        """Put all files into the log that are not there yet; those of another run since are dropped from the group.
+
+        Args:
+            store: the log.
+            threads: to write with.
+            waiting: called if another run holds the log.
+            settle: called before the first commit, as the only writer.
+            dry_run: write no commit.
+        """
         if not self.files:
             return
         self.stage.finish()
@@ -93,6 +109,8 @@ class Group:
             ledger = set(store.table("files").read(["file_id"])["file_id"].to_pylist())
             for file in self.files:
                 file.dropped |= file.file_id in ledger
+            if not dry_run and not all(file.dropped for file in self.files):
+                settle()
             self._write(store, threads=threads)
             fault("rows-written")
             if not dry_run:

@@ -13,9 +13,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import date
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log.account import IGNORED, Account
+from clickprism.log.engine import check_memory
 from clickprism.log.faults import fault
 from clickprism.log.filtered import filtered_rows
 from clickprism.log.group import Group, InputFile
@@ -30,7 +32,7 @@ from clickprism.log.inputs import ahead, read_pieces
 from clickprism.log.readers import SourceSettings, find_inputs, read_chunks
 from clickprism.log.settings import PARTS, LogSettings
 from clickprism.log.staging import Stage
-from clickprism.log.store import SETTINGS_FILE, LogStore, writing
+from clickprism.log.store import SETTINGS_FILE, LogStore, first_line, refuse_others, writing
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,12 @@ def ingest(
 ) -> Account:
     """Read files into a log, and account for every row of them.
 
+    What an error leaves out, it says; what went in before it is the account that it carries as `done`.
+
     Args:
         paths: files, folders, patterns.
         into: the folder of the log; it is made if missing.
-        source: how files are read; None: as the log has it. A log keeps the settings of its first ingest.
+        source: how files are read; None: as the log has it. A log keeps the settings of its first rows.
         settings: of a new log; an old one keeps its own.
         dry_run: do everything but write.
         max_bad_ratio: a file after which more than this share of all rows so far is broken is not ingested: an error.
@@ -73,18 +77,24 @@ def ingest(
         raise SettingError("max_bad_ratio", max_bad_ratio, "be from 0 to 1")
     if threads < 1:
         raise SettingError("threads", threads, "be at least 1")
+    check_memory(memory)
     started, inputs = time.monotonic(), find_inputs(paths)
+    given = settings or LogSettings()
+    given = given if source is None else given.with_part("source", source)
     with _opened(into, dry_run=dry_run) as store:
-        merged = _settings(store, source, settings)
-        if not dry_run and not (store.folder / SETTINGS_FILE).exists():
-            store.write_settings(merged)
-        fault("settings-written")
+        merged = _settings(store, given)
         with _failing(store.folder), store.staging() as staging:
             config: dict[str, str | bool | int | float | list[str]]
             config = {"threads": threads, "memory_limit": memory, "temp_directory": str(staging / "spill")}
             with duckdb.connect(config=config) as connection:
-                run = _Run(store, merged, staging, connection, dry_run, max_bad_ratio, progress, threads)
-                run.read(inputs)
+                run = _Run(store, given, merged, staging, connection, dry_run, max_bad_ratio, progress, threads)
+                try:
+                    with _failing(store.folder):
+                        run.read(inputs)
+                except ClickprismError as error:
+                    with suppress(ClickprismError, duckdb.Error):
+                        error.done = run.account(started).check()
+                    raise
                 return run.account(started).check()
 
 
@@ -92,31 +102,29 @@ def ingest(
 def _opened(into: Path | str, *, dry_run: bool) -> Iterator[LogStore]:
     """The log; for a dry run into a folder that is none yet, an empty one that is gone at the end."""
     if dry_run and not (Path(into) / SETTINGS_FILE).exists():
+        refuse_others(Path(into))
         with tempfile.TemporaryDirectory(prefix="clickprism-") as folder:
             yield LogStore.open(folder, create=True)
     else:
         yield LogStore.open(into, create=not dry_run)
 
 
-def _settings(store: LogStore, source: SourceSettings | None, settings: LogSettings | None) -> LogSettings:
-    """What is in force: of an old log its own, which nothing may contradict; of a new one all values, written out."""
-    given = settings or LogSettings()
-    given = given if source is None else given.with_part("source", source)
-    path = store.folder / SETTINGS_FILE
-    if not path.exists():
+def _settings(store: LogStore, given: LogSettings) -> LogSettings:
+    """What is in force: of a log with rows its own, which nothing may contradict; else all values, written out."""
+    path, kept = store.folder / SETTINGS_FILE, store.settings
+    others = [name for name in given.values if kept.part(name) != given.part(name)]
+    if path.exists() and not others:
+        return kept
+    if not path.exists() or not any(store.table(name).files() for name in ("quarantine", "events", "files")):
+        merged = LogSettings({**kept.values, **given.values})
         for name in PARTS:
-            if name != "examination" or name in given.values:
-                given = given.with_part(name, given.part(name))
-        return given
-    kept = store.settings
-    for name in given.values:
-        old, new = kept.part(name), given.part(name)
-        for each in fields(new):
-            has, wanted = getattr(old, each.name), getattr(new, each.name)
-            if has != wanted:
-                words = f"be {has!r}, as {path} has it (leave it out, or ingest into another folder)"
-                raise SettingError(f"{name}.{each.name}", wanted, words)
-    return kept
+            if name != "examination" or name in merged.values:
+                merged = merged.with_part(name, merged.part(name))
+        return merged
+    old, new = kept.part(others[0]), given.part(others[0])
+    field = next(each.name for each in fields(new) if getattr(old, each.name) != getattr(new, each.name))
+    words = f"be {getattr(old, field)!r}, as {path} has it (leave it out, or ingest into another folder)"
+    raise SettingError(f"{others[0]}.{field}", getattr(new, field), words)
 
 
 @dataclass
@@ -124,6 +132,7 @@ class _Run:
     """One run of `ingest`."""
 
     store: LogStore
+    given: LogSettings
     settings: LogSettings
     staging: Path
     connection: duckdb.DuckDBPyConnection
@@ -178,12 +187,24 @@ class _Run:
             self.store,
             threads=self.threads,
             waiting=lambda: self._say("waiting for another ingest"),
+            settle=self._settle,
             dry_run=self.dry_run,
         )
         self.known += sum(file.dropped for file in group.files) - dropped
         self.files += [file for file in group.files if not file.dropped]
         self.days |= group.days
         self.written |= group.written
+
+    def _settle(self) -> None:
+        """Write the settings of a new log; an error if another run has written others since the files were read."""
+        settings = _settings(self.store, self.given)
+        if settings.source != self.settings.source:
+            words = "another ingest has said otherwise how files are read; nothing of this one went in"
+            raise DataError(words, file=self.store.folder / SETTINGS_FILE, remedy="Run the same command again")
+        self.settings = settings
+        if settings.values != self.store.settings.values:
+            self.store.write_settings(settings)
+        fault("settings-written")
 
     def _say(self, doing: str) -> None:
         if self.progress is not None:
@@ -193,7 +214,7 @@ class _Run:
         """The error to end with if too many rows are broken, up to and with this file."""
         files = [file for file in (*self.files, *group.files) if not file.dropped]
         bad, rows = sum(file.bad.total() for file in files), sum(file.rows for file in files)
-        if bad <= self.max_bad_ratio * rows:
+        if bad <= Fraction(str(self.max_bad_ratio)) * rows:
             return None
         return DataError(
             f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; nothing of this "
@@ -229,6 +250,8 @@ class _Run:
         stored = self.store.table("events").files([day])
         if not self.dry_run:
             return stored
+        if day not in self.written:
+            return stored
         folder = self.written[day][0].parent
         for path in map(Path, stored):
             (folder / path.name).symlink_to(path)
@@ -237,14 +260,17 @@ class _Run:
 
 @contextmanager
 def _failing(folder: Path) -> Iterator[None]:
-    """A full disk, or too little memory, in words and with a remedy."""
+    """A full disk, too little memory, or an engine that fails, in words and with a remedy."""
     try:
         with writing(folder):
             yield
-    except duckdb.OutOfMemoryException as error:
-        raise EngineError(f"DuckDB has too little memory ({error}). Give it more by --memory 4GB") from None
+    except (duckdb.OutOfMemoryException, pa.ArrowMemoryError) as error:
+        raise EngineError(f"There is too little memory ({error}). Give it more by --memory 4GB") from None
     except duckdb.InterruptException:
         raise KeyboardInterrupt from None
-    except (duckdb.Error, pa.ArrowException) as error:
+    except duckdb.IOException as error:
         with writing(folder):
-            raise OSError(str(error).splitlines()[0]) from None
+            raise OSError(first_line(error)) from None
+    except (duckdb.Error, pa.ArrowException) as error:
+        remedy = "Nothing was half done: run the same command again, and report this if it comes again"
+        raise EngineError(f"{type(error).__name__}: {first_line(error)}. {remedy}") from None

@@ -58,10 +58,7 @@ class LogStore:
     def open(cls, folder: Path | str, *, create: bool = False) -> LogStore:
         """The log in this folder; with `create`, a new one if the folder is missing or empty."""
         path = Path(folder).absolute()
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        if _CODED.search(shown) or shown != str(path):
-            words = "has a name that tables cannot be kept under (a % code, or bytes that are not UTF-8)"
-            raise DataError(words, file=shown, remedy="Choose another folder")
+        _refuse_name(path)
         if (path / SETTINGS_FILE).is_file():
             return cls(path)
         if not create:
@@ -138,11 +135,19 @@ class LogStore:
 
 def refuse_others(folder: Path) -> None:
     """An error if a folder that is not there yet, or is no log yet, cannot become one; nothing is written."""
+    _refuse_name(folder.absolute())
     with writing(folder):
         names = sorted(each.name for each in folder.iterdir()) if folder.exists() else []
     others = [name for name in names if name not in _OURS and name[0] != "."]
     if others:
         raise DataError(f"holds {others[0]!r}, not a click log", file=folder, remedy="Choose a new folder")
+
+
+def _refuse_name(folder: Path) -> None:
+    shown = os.fsencode(folder).decode("utf-8", "backslashreplace")
+    if _CODED.search(shown) or shown != str(folder):
+        words = "has a name that tables cannot be kept under (a % code, or bytes that are not UTF-8)"
+        raise DataError(words, file=shown, remedy="Choose another folder")
 
 
 def _clear_if_dead(folder: Path) -> None:
@@ -190,7 +195,7 @@ class LogTable:
         except (DeltaError, OSError) as error:
             self._delta = None
             raise DataError(
-                f"the table cannot be read ({_first(error)})", file=self.folder, remedy="Restore it from a copy"
+                f"the table cannot be read ({first_line(error)})", file=self.folder, remedy="Restore it from a copy"
             ) from None
         return self._delta
 
@@ -316,7 +321,7 @@ class LogTable:
                 self._delta = None
                 if attempt + 1 == _ATTEMPTS:
                     raise DataError(
-                        f"cannot be committed ({_first(error)})", file=self.folder, remedy="Run the command again"
+                        f"cannot be committed ({first_line(error)})", file=self.folder, remedy="Run the command again"
                     ) from None
                 time.sleep(0.05 * (attempt + 1))
         version = self.version
@@ -376,11 +381,11 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or _first(error)
+        reason = error.strerror or first_line(error)
     except CommitFailedError:
         raise
     except DeltaError as error:
-        reason = _first(error)
+        reason = first_line(error)
     else:
         return
     raise DataError(
@@ -390,6 +395,7 @@ def writing(folder: Path) -> Iterator[None]:
     ) from None
 
 
-def _first(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, in a line."""
     lines = str(error).splitlines()
     return lines[0][:300] if lines else type(error).__name__

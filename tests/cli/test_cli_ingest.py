@@ -16,6 +16,11 @@ def test_an_account_for_people_and_for_machines(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["ingest", str(path), "--into", str(log)])
     assert found.exit_code == 3
     assert "1 of 3 rows are broken" in found.stderr
+    good = write_lines(tmp_path / "good.jsonl", [impression(1)])
+    found = CliRunner().invoke(app, ["ingest", str(good), str(path), "--into", str(tmp_path / "other"), "--json"])
+    assert found.exit_code == 3
+    assert (json.loads(found.stdout)["in"], json.loads(found.stdout)["accepted"]) == (1, 1)
+    assert "1 of 4 rows are broken" in found.stderr
     words = ["ingest", str(path), "--into", str(log), "--max-bad-ratio", "1"]
     found = CliRunner().invoke(app, [*words, "--dry-run"])
     assert found.exit_code == 0

@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import time
+from dataclasses import replace
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,9 @@ def test_killed_at_a_named_point(
     process = start(context, files, str(log), fault=point)
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
+    plan = ingest(files, log, max_bad_ratio=1, dry_run=True)
     account = ingest(files, log, max_bad_ratio=1)
+    assert replace(plan, seconds=0.0, dry_run=False) == replace(account, seconds=0.0)
     assert everything(log) == undisturbed
     if point != "files-committed":
         assert (account.files, account.rows_in) == (3, 120)

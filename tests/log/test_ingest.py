@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log import group
 from clickprism.log.account import Account
+from clickprism.log.group import Group
 from clickprism.log.identity import encode, identify
-from clickprism.log.ingest import ingest
+from clickprism.log.ingest import Progress, ingest
 from clickprism.log.quarantine import reasons, write_raw
 from clickprism.log.readers import Chunk, SourceSettings, read_chunks
 from clickprism.log.schema import ROW
@@ -177,6 +178,7 @@ def test_too_many_broken_rows(tmp_path: Path) -> None:
     assert "line 2: time-unreadable: the time cannot be read (time)" in text
     assert "--max-bad-ratio 1" in text
     assert len(stored(log)) == 10
+    assert counts(caught.value.done) == (10, 10, 0, 0, 0)
     assert ingest([good, bad], log, max_bad_ratio=0.5).known == 1
     assert len(stored(log)) == 11
     (reason,) = reasons(LogStore.open(log))
@@ -192,6 +194,70 @@ def test_settings_of_a_log_are_kept(tmp_path: Path) -> None:
     assert ingest([path], tmp_path / "log", source=SourceSettings()).known == 1
     with pytest.raises(SettingError, match=r"source\.schema must be 'auto', as .*log\.toml has it"):
         ingest([path], tmp_path / "log", source=SourceSettings(schema="clickprism"))
+
+
+def test_the_share_of_broken_rows_is_exact(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [*map(impression, range(71)), *["x"] * 29])
+    with pytest.raises(DataError, match="29 of 100 rows are broken"):
+        ingest([path], tmp_path / "log", max_bad_ratio=0.28999)
+    assert ingest([path], tmp_path / "log", max_bad_ratio=0.29).rows_in == 100
+
+
+def test_settings_can_change_while_a_log_has_no_rows(tmp_path: Path) -> None:
+    row = '{"query_id": "a", "timestamp": 1714564800000, "action_name": "click", "event_attributes": {'
+    row += '"object": {"object_id": 1}, "position": {"ordinal": 0}}}'
+    path, log = write_lines(tmp_path / "a.jsonl", [row]), tmp_path / "log"
+    with pytest.raises(ClickprismError, match="ordinal-base"):
+        ingest([path], log)
+    assert not (log / "log.toml").exists()
+    assert ingest([path], log, source=SourceSettings(ordinal_base=0)).accepted == 1
+    with pytest.raises(SettingError, match=r"source\.ordinal_base must be 0"):
+        ingest([path], log, source=SourceSettings(ordinal_base=1))
+
+    other = LogStore.open(tmp_path / "other", create=True)
+    other.write_settings(LogSettings({"source": {"schema": "metarank"}, "robots": {"searches_per_day": 7}}))
+    assert ingest([path], other.folder, source=SourceSettings(schema="ubi", ordinal_base=0)).accepted == 1
+    assert (other.settings.source.schema, other.settings.robots.searches_per_day) == ("ubi", 7)
+
+
+def test_two_first_runs_that_read_otherwise(tmp_path: Path) -> None:
+    path, log = write_lines(tmp_path / "a.jsonl", [impression(1)]), tmp_path / "log"
+    other = write_lines(tmp_path / "b.jsonl", [impression(2)])
+
+    def meanwhile(at: Progress) -> None:
+        if at.doing.startswith("reading") and not (log / "log.toml").exists():
+            ingest([other], log, source=SourceSettings(max_position=5))
+
+    with pytest.raises(DataError, match=r"log\.toml: another ingest has said otherwise"):
+        ingest([path], log, progress=meanwhile)
+    assert len(stored(log)) == 1
+    assert ingest([path], log).accepted == 1
+    assert LogStore.open(log).settings.source.max_position == 5
+
+
+def test_a_dry_run_refuses_what_a_run_refuses(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [impression(1)])
+    for into in (path, tmp_path, tmp_path / "a%41"):
+        for dry_run in (True, False):
+            with pytest.raises(DataError, match=r"cannot be written|not a click log|has a name"):
+                ingest([path], into, dry_run=dry_run)
+
+
+def test_what_the_engine_says_is_not_blamed_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [impression(1)])
+    with pytest.raises(SettingError, match="memory must be such as 500MB or 2GB, got 'lots'"):
+        ingest([path], tmp_path / "log", memory="lots")
+    failures = {"duckdb.BinderException": EngineError, "duckdb.IOException": DataError, "pa.ArrowInvalid": EngineError}
+    for name, kind in failures.items():
+        module, _, error = name.partition(".")
+        raised = getattr({"duckdb": duckdb, "pa": pa}[module], error)("no such thing\nand more")
+
+        def fails(*_args: Any, error: Exception = raised, **_options: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(Group, "commit", fails)
+        with pytest.raises(kind, match=r"no such thing\W"):
+            ingest([path], tmp_path / "log")
 
 
 def test_a_file_that_changes_or_vanishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +305,7 @@ def test_a_full_disk_leaves_nothing_half_done(tmp_path: Path) -> None:
             ingest(files, tmp_path / "log")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert stored(tmp_path / "log") == []
+    assert LogStore.open(tmp_path / "log", create=True).table("events").files() == []
     assert ingest(files, tmp_path / "log").rows_in == 2000
     assert len(stored(tmp_path / "log")) == 2000
 
