@@ -63,11 +63,11 @@ class ColumnMapping:
             for name, value in getattr(self, table).items():
                 if name not in FIELDS:
                     raise SettingError(f"{table}.{name}", value, f"be a known field ({suggest(name, FIELDS)})")
+                if name in ("documents", "clicked") and table != "columns":
+                    raise SettingError(f"{table}.{name}", value, "not be of a list")
         for name, value in self.constants.items():
             if name in self.columns:
                 raise SettingError(f"constants.{name}", value, "not be a column as well")
-            if name in ("documents", "clicked"):
-                raise SettingError(f"constants.{name}", value, "not be a list")
         for name, value in self.columns.items():
             if not value:
                 raise SettingError(f"columns.{name}", value, "name a column")

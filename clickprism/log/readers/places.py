@@ -77,7 +77,8 @@ class JsonPlaces:
         braces = np.frombuffer(data, np.uint8) == ord("{")
         flat = b"[" not in data and np.count_nonzero(braces) == np.count_nonzero(braces[lines.starts])
         self._flat = flat  # no line has an object or a list in it
-        self._escaped = b"\\" in data and b"\\u00" in data
+        self._escaped = b"\\" in data and (b"\\u" in data or b"\\/" in data)  # names may be written in other ways
+        self._quoting = b"\\" in data and (b'\\"' in data or b"\\u0022" in data)  # a text may hold an object
         self._all = len(data) > SCANNED or self._escaped
         self._shape: dict[str, Any] = {}
         self._texts: dict[str, str | None] = {}
@@ -87,7 +88,10 @@ class JsonPlaces:
         if path not in self._texts:
             ways = [way for way in dict.fromkeys([tuple(path.split(".")), (path,)]) if all(map(self._seen, way))]
             found = [self._add(way) for way in ways]
-            self._texts[path] = f"coalesce({', '.join(found)})" if len(found) > 1 else found[0] if found else None
+            if self._quoting and "." in path and self._seen(path.partition(".")[0]):
+                found.append(_within(*path.split(".", 1)))
+            first = [f"nullif({each}, '')" for each in found[:-1]]
+            self._texts[path] = f"coalesce({', '.join([*first, found[-1]])})" if first else found[0] if found else None
         return self._texts[path]
 
     def list(self, path: str) -> tuple[str, str] | None:
@@ -102,13 +106,13 @@ class JsonPlaces:
         """See `Places`."""
         if self._flat:
             return "false"
-        text, pointer = self.text(path), "/" + path.replace("~", "~0").replace("/", "~1").replace(".", "/")
+        text, pointer = self.text(path), _pointer(path.split("."))
         looks = f"starts_with({text}, '{{') or starts_with({text}, '[')"
-        return f"case when {looks} then json_type(text, {literal(pointer)}) in ('OBJECT', 'ARRAY') else false end"
+        return f"case when {looks} then json_type(text, {pointer}) in ('OBJECT', 'ARRAY') else false end"
 
     def features(self) -> str | None:
         """See `Places`."""
-        if b'"feature_' not in self._data and not self._escaped:
+        if b'"feature_' not in self._data and not (self._escaped and b"\\u00" in self._data):
             return None
         names = "list_sort(list_filter(json_keys(text), lambda k: starts_with(k, 'feature_')))"
         pointer = "'/' || replace(replace(k, '~', '~0'), '/', '~1')"
@@ -133,10 +137,25 @@ class JsonPlaces:
 
     def _add(self, way: Sequence[str]) -> str:
         inner = self._shape
-        for part in way[:-1]:
-            inner = inner.setdefault(part, {})
-        inner[way[-1]] = "VARCHAR"
+        for place, part in enumerate(way):
+            kind: Any = "VARCHAR" if place == len(way) - 1 else {}
+            like = next((name for name in inner if name.lower() == part.lower()), part)
+            if like != part or type(inner.setdefault(part, kind)) is not type(kind):  # the shape has no room for it
+                return f"case when j is not null then json_extract_string(text, {_pointer(way)}) end"
+            inner = inner[part]
         return "j." + ".".join(map(quoted, way))
+
+
+def _pointer(way: Sequence[str]) -> str:
+    """The SQL of a JSON pointer."""
+    return literal("".join("/" + part.replace("~", "~0").replace("/", "~1") for part in way))
+
+
+def _within(name: str, path: str) -> str:
+    """The SQL of a field of an object that is the text of another field."""
+    inner = f"json_extract_string(text, {_pointer([name])})"
+    value = f"case when json_valid({inner}) then json_extract_string({inner}, {_pointer(path.split('.'))}) end"
+    return f"case when j is not null and (contains(text, '\\\"') or contains(text, '\\u0022')) then {value} end"
 
 
 class ColumnPlaces:

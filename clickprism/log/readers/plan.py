@@ -93,4 +93,4 @@ def constant(value: str | float | bool, name: str) -> Field:
 
 def _either(kept: Field, sql: str, nested: str) -> Field:
     both = " or ".join(each for each in dict.fromkeys((kept.nested, nested)) if each != "false")
-    return Field(kept.path, f"coalesce({kept.sql}, {sql})", both or "false")
+    return Field(kept.path, f"coalesce(nullif({kept.sql}, ''), {sql})", both or "false")

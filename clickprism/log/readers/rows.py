@@ -74,6 +74,8 @@ def _run(sql: str, table: pa.Table, file: Path) -> pa.Table:
         finally:
             cursor.close()
     except duckdb.Error as error:
+        if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+            _connections.pop(os.getpid(), None)  # it is of no use any more
         text = str(error).splitlines()[0]
         raise DataError(
             f"cannot be read as it should: {text}", file=file, remedy="Check the mapping and the file"
@@ -84,7 +86,7 @@ def _connection() -> Any:
     """One DuckDB for each process, since threads do not survive a fork."""
     if os.getpid() not in _connections:
         made = duckdb.connect(":memory:", config={"memory_limit": "2GB", "temp_directory": ""})
-        made.execute("SET TimeZone = 'UTC'")
+        made.execute("SET GLOBAL TimeZone = 'UTC'")  # of its cursors too
         _connections[os.getpid()] = made
     return _connections[os.getpid()]
 

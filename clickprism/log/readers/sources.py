@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from clickprism.log.mapping import FIELDS
 from clickprism.log.readers.places import literal
-from clickprism.log.readers.plan import IGNORED, LISTS, Field, Plan, Reading, constant, find
+from clickprism.log.readers.plan import IGNORED, Field, Plan, Reading, constant, find
 
 Source: TypeAlias = Callable[[Reading], Plan]
 
@@ -40,7 +43,7 @@ def mapped(reading: Reading) -> Plan:
     paths = {name: mapping.columns.get(name, ALIASES.get(name, name)) for name in FIELDS}
     fields = find(reading.places, paths) | {name: constant(value, name) for name, value in mapping.constants.items()}
     for name, meanings in mapping.values.items():
-        if name in fields and name not in LISTS:
+        if name in fields:
             means = [(literal(word), constant(value, name).sql) for word, value in meanings.items()]
             cases = " ".join(f"when {word} then {value}" for word, value in means)
             sql = fields[name].sql
@@ -51,7 +54,7 @@ def mapped(reading: Reading) -> Plan:
 
 def _own(fields: dict[str, Field], reading: Reading) -> Plan:
     if (features := reading.places.features()) is not None:
-        given = f"coalesce({fields['features'].sql}, {features})" if "features" in fields else features
+        given = f"coalesce(nullif({fields['features'].sql}, ''), {features})" if "features" in fields else features
         fields["features"] = Field("features", given)
     plan = Plan(reading, fields, required=NEEDED)
     told = f"case when {plan.text('action')} is not null then 'interaction'"
@@ -118,8 +121,8 @@ def metarank(reading: Reading) -> Plan:
     fields = find(places, paths)
     ranking = f"{fields['kind'].sql} = 'ranking'" if "kind" in fields else "false"
     of_search, own_id = places.text("ranking"), places.text("id")
-    if own_id is not None:
-        sql = f"case when {ranking} then {own_id} else {of_search or 'null'} end"
+    if own_id is not None or of_search is not None:
+        sql = f"case when {ranking} then {own_id or 'null'} else {of_search or 'null'} end"
         fields["search_id"] = Field("ranking", sql)
     if (items := places.text("items")) is not None:
         listed = f"case when {ranking} and json_valid({items}) then list_transform(from_json({items}, "
@@ -140,7 +143,7 @@ def metarank(reading: Reading) -> Plan:
 def yandex(reading: Reading) -> Plan:
     """Search sessions without times: query, documents and clicks, parted by tabs, lists by commas.
 
-    Every session is at the time `start`, and its search id is the name of the file and the line.
+    Every session is at the time `start`, and its search id is the hash of the file and the line.
     """
     places = reading.places
     fields = find(places, {"query_id": "query"})
@@ -149,9 +152,21 @@ def yandex(reading: Reading) -> Plan:
             parts = f"case when {text} is null or {text} = '' then [] else string_split({text}, ',') end"
             fields[name] = Field(column, text, listed=parts)
     fields["time"] = constant(reading.settings.start, "time")
-    fields["search_id"] = Field("line", f"{literal(reading.file.name + ':')} || line")
+    fields["search_id"] = Field("line", f"{literal(_hash(reading.file) + ':')} || line")
     names = {"query_id": "query", "clicked": "clicks"}
     return Plan(reading, fields, "'ranking'", {"ranking": ("search_id", "time", "query_id", "documents")}, names)
+
+
+def _hash(file: Path) -> str:
+    found = file.stat()
+    return _hash_of(file, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _hash_of(file: Path, _size: int, _changed: int) -> str:
+    """The start of the SHA-256 of a file, made once for all its chunks."""
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()[:16]
 
 
 SOURCES: Final[dict[str, Source]] = {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -148,11 +151,36 @@ def test_raw_bytes_are_kept(tmp_path: Path) -> None:
         ("2024-05-01 12:00:00.250", "ms", 0.25),
         ("2024-05-01T14:00:00.250+0200", "auto", 0.25),
         ("2024-05-01T06:30:00-05:30", "iso", 0.0),
+        ("2024-05-01t12:00:00,25z", "auto", 0.25),
+        (1714564800123456999, "auto", 0.123456),
+        ("1714564800.1234567", "auto", 0.123456),
     ],
 )
 def test_times(time: Any, unit: Any, seconds: float, tmp_path: Path) -> None:
     (row,), bad, _ = read(tmp_path / "log.jsonl", json_lines(impression(time=time)), time_unit=unit)
     assert (row["time"], bad) == (NOON + timedelta(seconds=seconds), [])
+
+
+def test_times_without_a_zone_are_utc_wherever_the_machine_is(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes(json_lines(impression(time="2024-05-01T03:00:00")))
+    script = (
+        "import sys; from pathlib import Path; from clickprism.log.readers import SourceSettings, read_chunks;"
+        "print(next(read_chunks(Path(sys.argv[1]), SourceSettings())).good['time'][0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "log.jsonl")],
+        env={**os.environ, "TZ": "Asia/Tokyo"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "2024-05-01 03:00:00"
+
+
+def test_a_list_ends_where_positions_do(tmp_path: Path) -> None:
+    rows = [impression(document_id=..., position=..., click=..., documents=["d"] * count) for count in (2, 3)]
+    good, bad, _ = read(tmp_path / "log.jsonl", json_lines(*rows), max_position=2)
+    assert (lines_of(good), bad) == ([1], [(2, "position-range", "documents")])
 
 
 def test_a_stated_unit_is_not_guessed(tmp_path: Path) -> None:

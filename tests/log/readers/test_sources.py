@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,37 @@ def test_ubi_in_columns(tmp_path: Path) -> None:
     assert (row["document_id"], bad) == ("17", [])
 
 
+def test_ubi_with_objects_as_texts_in_json(tmp_path: Path) -> None:
+    inner = json.dumps({"object": {"object_id": 17}, "position": {"ordinal": 2}})
+    rows = [
+        event("add_to_cart", event_attributes=inner),
+        event("add_to_cart", event_attributes='{"object'),
+        b'{"event_attributes": "{\\"object',
+        event("view", event_attributes=at(0)),
+    ]
+    good, bad, ignored = read(tmp_path / "log.jsonl", json_lines(*rows), ordinal_base=0)
+    assert [(row["action"], row["document_id"], row["position"]) for row in good] == [
+        ("add_to_cart", "17", 3),
+        ("impression", "17", 1),
+    ]
+    assert (bad, ignored) == ([(3, "not-json", None)], 1)
+
+
+def test_an_empty_field_gives_way_to_the_next(tmp_path: Path) -> None:
+    rows = "query_id,timestamp,client_id,user_id,user_query\nQ,2024-05-01,,u,q\nQ,2024-05-01,c,u,q\n"
+    good, bad, _ = read(tmp_path / "log.csv", rows.encode(), schema="ubi")
+    assert ([row["user_id"] for row in good], bad) == (["u", "c"], [])
+    dotted = event("click", event_attributes={"object": {"object_id": ""}}) | {"event_attributes.object.object_id": "x"}
+    (row,), bad, _ = read(tmp_path / "log.jsonl", json_lines(dotted))
+    assert (row["document_id"], bad) == ("x", [])
+
+
+def test_metarank_interactions_without_ids(tmp_path: Path) -> None:
+    touch = {"event": "interaction", "timestamp": MS, "type": "click", "item": "a", "ranking": "r"}
+    (row,), bad, _ = read(tmp_path / "log.jsonl", json_lines(touch))
+    assert (row["search_id"], bad) == ("r", [])
+
+
 def test_metarank(tmp_path: Path) -> None:
     ranking = {"event": "ranking", "id": "r", "timestamp": str(MS), "user": "u", "session": "s"}
     touch = {
@@ -127,7 +160,8 @@ def test_yandex(tmp_path: Path) -> None:
     text = b'query\tdocuments\tclicks\n9_1\t1,2\t2,7\n9_1\t1,"2\t\n\t1\t1\n9\t1,,2\t\n9\t1\n'
     good, bad, _ = read(tmp_path / "real.tsv", text, start="2003-02-01T10:00")
     assert [(row["documents"], row["clicked"]) for row in good] == [(["1", "2"], ["2", "7"]), (["1", '"2'], [])]
-    assert [row["search_id"] for row in good] == ["real.tsv:2", "real.tsv:3"]
+    name = hashlib.sha256(text).hexdigest()[:16]
+    assert [row["search_id"] for row in good] == [f"{name}:2", f"{name}:3"]
     assert (good[0]["query_id"], good[0]["time"].isoformat()) == ("9_1", "2003-02-01T10:00:00")
     assert bad == [(4, "missing", "query"), (5, "wrong-type", "documents"), (6, "field-count", None)]
 
@@ -182,6 +216,34 @@ def test_errors_of_mappings_name_the_field(tmp_path: Path) -> None:
     path.write_text('[times]\nunit = "hours"\n', encoding="utf-8")
     with pytest.raises(SettingError, match=r"times.unit must be one of auto, iso, s, ms, us, ns"):
         read_mapping(path)
+
+
+@pytest.mark.parametrize("table", ["values", "constants"])
+def test_a_mapping_has_no_words_for_lists(table: str) -> None:
+    with pytest.raises(SettingError, match=rf"{table}.documents must not be of a list"):
+        ColumnMapping(**{table: {"documents": {"a": "b"}}})
+
+
+OTHER = {"position": "p", "time": "t"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"search_id": "ID", "document_id": "id", "query": "q"}, b'"ID": "S", "id": "D", "q": "Q"'),
+        ({"search_id": "s", "document_id": "q.d", "query": "q"}, b'"s": "S", "q": "Q", "q.d": "D"'),
+        ({"search_id": "q.s", "document_id": "q.d.e", "query": "q.d"}, b'"q": {"s": "S", "d": "Q"}, "q.d.e": "D"'),
+        ({"search_id": "s", "document_id": "a/b", "query": "q"}, b'"s": "S", "a\\/b": "D", "q": "Q"'),
+        ({"search_id": "s", "document_id": "\u0437", "query": "q"}, b'"s": "S", "\\u0437": "D", "q": "Q"'),
+    ],
+)
+def test_names_within_and_like_others_and_written_in_other_ways(
+    columns: dict[str, str], line: bytes, tmp_path: Path
+) -> None:
+    rows = b"{" + line + b', "p": 1, "t": 1714564800}\n{"q": \n'
+    (row,), bad, _ = read(tmp_path / "log.jsonl", rows, mapping=ColumnMapping(columns=columns | OTHER))
+    assert (row["search_id"], row["document_id"], row["query"]) == ("S", "D", "Q")
+    assert bad == [(2, "not-json", None)]
 
 
 @pytest.mark.parametrize(
