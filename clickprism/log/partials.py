@@ -47,7 +47,8 @@ class WindowSettings:
         week_start: the day at whose beginning the month is updated.
         dwell_edges_ms: where a bin of the dwell histogram ends and the next begins, 7 of them.
         display_edges_ms: the same of the display histogram.
-        keep_hours: how long an earlier snapshot stays readable after it was replaced.
+        keep_hours: how long an earlier snapshot stays readable after it was replaced, and the files of all other
+            derived tables.
     """
 
     k: int = 5

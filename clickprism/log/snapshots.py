@@ -1,8 +1,10 @@
 """Snapshots: versions of the table `snapshots`, each committed at once, so that a reader sees one whole or not at all.
 
-Each version is all the click features as of one time. Earlier ones stay readable for `windows.keep_hours` after they
-were replaced. What a snapshot holds stands in the metadata of its commit: its time, its fields, and of what it is a
-function.
+Each is all the click features as of one time. *In force* is the one of the latest time; of several as of that time, the
+one that was committed last. Its rows, and no others, are those of the delta table, whoever reads it. A snapshot of an
+earlier time is committed beside it: its files lie in the table's folder without being part of the table. What is not in
+force stays readable for `windows.keep_hours`. What a snapshot holds stands in the metadata of its commit: its time, its
+fields, and of what it is a function.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ class Snapshot:
     """A version of the click features.
 
     Args:
-        version: of the table `snapshots`.
+        version: of the commit, in the table `snapshots`.
         as_of: the time, in UTC.
         fields: the names of the L entries of x.
-        fingerprint: the same for the same log, time, settings and model.
+        fingerprint: of what was read: the names of the files of sessions, the time, the settings and the model. Two
+            with the same fingerprint have the same rows; the same rows may come with another, of another log.
         pairs: by window, how many pairs have enough users.
         suppressed: by window, how many have too few.
         settings: of the windows.
@@ -63,16 +66,21 @@ class Snapshot:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Its rows in memory: query_id, document_id, x, users, as_of; or some of these columns."""
         schema = SNAPSHOT if columns is None else pa.schema([SNAPSHOT.field(name) for name in columns])
-        if not self.kept:
-            raise DataError(
-                f"the snapshot of version {self.version} is no longer kept",
-                remedy="Make it again by clickprism windows --as-of, or raise windows.keep_hours",
-            )
+        self._check_kept()
         parts = [conform(pq.read_table(file, columns=schema.names), schema, what="snapshots") for file in self.files]
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
+    def _check_kept(self) -> None:
+        if not self.kept:
+            raise DataError(
+                f"the snapshot of version {self.version} is no longer kept",
+                remedy=f"Make it again by clickprism windows --as-of {self.as_of.isoformat()}, "
+                "or raise windows.keep_hours",
+            )
+
     def export(self, path: Path) -> None:
         """Write its rows to a Parquet file, a column for each field, whole or not at all."""
+        self._check_kept()
         schema = pa.schema(
             [*(SNAPSHOT.field(name) for name in SNAPSHOT.names if name != "x")]
             + [pa.field(name, pa.float64()) for name in self.fields]
@@ -91,6 +99,7 @@ class Snapshot:
 
     def rows(self) -> int:
         """How many pairs it holds."""
+        self._check_kept()
         return sum(pq.read_metadata(file).num_rows for file in self.files)
 
 
@@ -110,7 +119,7 @@ def find_snapshots(store: LogStore) -> list[Snapshot]:
 
 
 def read_snapshot(store: LogStore, *, as_of: datetime | None = None, version: int | None = None) -> Snapshot:
-    """The snapshot of a version; else the latest as of a time or before; else the one of the latest time.
+    """The snapshot of a version; else the latest as of a time or before; else the one in force.
 
     Args:
         store: the log.
@@ -125,7 +134,11 @@ def read_snapshot(store: LogStore, *, as_of: datetime | None = None, version: in
     if not found:
         which = f" of version {version}" if version is not None else "" if as_of is None else f" as of {as_of}"
         raise DataError(f"there is no snapshot{which}", file=store.folder, remedy="Make one by: clickprism windows DIR")
-    return max(found, key=lambda each: (each.as_of, each.version))
+    return max(found, key=_rank)
+
+
+def _rank(snapshot: Snapshot) -> tuple[datetime, int]:
+    return snapshot.as_of, snapshot.version
 
 
 def commit_snapshot(
@@ -140,7 +153,7 @@ def commit_snapshot(
     settings: WindowSettings,
     examination: str | None,
 ) -> Snapshot:
-    """Put these files in the place of the snapshot that is there, in one commit; clear what is no longer kept."""
+    """Put these files in force, or beside a snapshot of a later time, in one commit; clear what is no longer kept."""
     table = store.table("snapshots")
     entry = {
         "as_of": as_of.isoformat(),
@@ -152,8 +165,11 @@ def commit_snapshot(
         "examination": examination or "",
         "files": json.dumps([file.name for file in files]),
     }
-    version = table.commit_files({None: list(files)}, remove=table.files(), metadata=entry)
-    table.vacuum(hours=settings.keep_hours)
+    if any(each.as_of > as_of and each.kept for each in find_snapshots(store)):
+        version = table.commit_files({}, metadata=entry)
+    else:
+        version = table.commit_files({None: list(files)}, remove=table.files(), metadata=entry)
+        table.vacuum(hours=settings.keep_hours)
     return _from({**entry, "version": version}, table.folder)
 
 

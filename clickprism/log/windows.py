@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import ibis
 
+from clickprism.errors import SettingError
 from clickprism.log.fields import PLACES, POSITIONS, click_fields, no_clicks, window_fields
+from clickprism.log.follow import Clock, now
 from clickprism.log.partials import (
     PAIR,
     Examiner,
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["WindowSettings", "Windows", "end_of_log", "windows"]
 
 HOUR_US: Final = 3_600_000_000
+DERIVED: Final = ("sessions", "partials", "week", "month")
+"""Tables whose files go `keep_hours` after they were replaced; those that a crash kept from joining go too."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +78,23 @@ def windows(
     examiner: Examiner | None = None,
     settings: WindowSettings | None = None,
     refresh: bool = True,
+    clock: Clock = now,
 ) -> Windows:
     """The snapshot of the log as of a time; what it needs is brought up to date first. Again, it is a no-op.
+
+    It is then the one that readers find as of that time, whatever was made before; in force if no later one is.
 
     Args:
         store: the log.
         engine: where the queries run.
-        as_of: UTC, without a zone.
+        as_of: UTC, without a zone; not after now, since a snapshot of the future would hide all others until then.
         examiner: the examination model; without one, x has no fields of examination.
         settings: the log's own by default.
         refresh: bring the sessions up to date with the events first; False takes them as they are.
+        clock: the time now, UTC without a zone.
     """
+    if as_of > (time := clock()):
+        raise SettingError("--as-of", str(as_of), f"not be after now ({time:%Y-%m-%d %H:%M} UTC)")
     settings = store.settings.windows if settings is None else settings
     spans = schedule(as_of, week_start=settings.week_start)
     with store.lock(), ExitStack() as stack:
@@ -96,9 +106,9 @@ def windows(
         partials = update_partials(store, engine, days=whole, settings=settings, examiner=examiner)
         work = _Work(store, engine, settings, examiner, by_day(sessions.files()))
         stem = work.fingerprint_of(as_of, spans)
-        for found in find_snapshots(store):
-            if found.fingerprint == stem and found.kept:
-                return Windows(found, False, tuple(rebuilt), tuple(partials), ())
+        found = next((each for each in find_snapshots(store) if each.as_of == as_of and each.kept), None)
+        if found is not None and found.fingerprint == stem:
+            return Windows(found, False, tuple(rebuilt), tuple(partials), ())
         kept = {span.name: work.update(span) for span in spans[1:]}
         day, counts = stack.enter_context(work.day(spans[0]))
         tables = (day, *(engine.read(each.files, DICTIONARY) for each in kept.values()))
@@ -115,6 +125,8 @@ def windows(
             settings=settings,
             examination=None if examiner is None else examiner.fingerprint,
         )
+        for name in DERIVED:
+            store.table(name).vacuum(hours=settings.keep_hours)
     made = tuple(name for name, each in kept.items() if each.made)
     return Windows(snapshot, True, tuple(rebuilt), tuple(partials), made)
 

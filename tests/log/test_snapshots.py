@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from clickprism.errors import DataError
-from clickprism.log.engine import connect
+from clickprism.errors import DataError, SettingError
+from clickprism.log.engine import Engine, connect
 from clickprism.log.follow import follow
 from clickprism.log.partials import WindowSettings
 from clickprism.log.snapshots import find_snapshots, read_snapshot
 from clickprism.log.windows import windows
-from tests.log.window_logs import as_dict, by_hand, make_log, random_rows
+from tests.log.window_logs import Thirds, as_dict, by_hand, make_log, random_rows, session, write_sessions
 
 NOW = datetime(2026, 3, 4, 15, 30)
 HOUR = timedelta(hours=1)
@@ -51,11 +51,66 @@ def test_old_ones_go_by_the_settings(tmp_path: Path) -> None:
             for time in (NOW, NOW + HOUR)
         )
         assert not first.kept
-        with pytest.raises(DataError, match="is no longer kept"):
-            first.read()
+        for use in (first.read, first.rows, lambda: first.export(tmp_path / "x.parquet")):
+            with pytest.raises(DataError, match=r"is no longer kept.*--as-of 2026-03-04T15:30:00"):
+                use()
         assert read_snapshot(store) == second
         again = windows(store, running, NOW, settings=WindowSettings(k=1, keep_hours=0), refresh=False)
     assert again.changed
+
+
+def test_what_was_asked_for_last_is_found(duck: Engine, tmp_path: Path) -> None:
+    """A stricter k, or no model, holds although the same was made before and replaced."""
+    store = make_log(tmp_path / "log", [session(NOW - 9 * HOUR)])
+    strict, open_ = WindowSettings(k=5), WindowSettings(k=0)
+    made = [windows(store, duck, NOW, settings=each, refresh=False) for each in (strict, open_, strict, strict)]
+    assert [each.changed for each in made] == [True, True, True, False]
+    assert read_snapshot(store, as_of=NOW) == made[2].snapshot == made[3].snapshot
+    assert store.table("snapshots").rows() == read_snapshot(store).rows() == 0
+    for examiner in (None, Thirds(), None):
+        last = windows(store, duck, NOW, settings=open_, examiner=examiner, refresh=False).snapshot
+        assert read_snapshot(store) == last
+        assert (len(last.fields), store.table("snapshots").rows()) == (180 if examiner else 144, 1)
+
+
+def test_an_earlier_time_comes_beside_what_is_in_force(duck: Engine, tmp_path: Path) -> None:
+    """Readers of the delta table see the snapshot that `read_snapshot` calls in force."""
+    store = make_log(tmp_path / "log", [session(NOW - 9 * HOUR)])
+    for hours in (0, 200):
+        settings = WindowSettings(k=0, keep_hours=hours)
+        late = windows(store, duck, NOW, settings=settings, refresh=False).snapshot
+        early = windows(store, duck, NOW - timedelta(days=2), settings=settings, refresh=False).snapshot
+        assert read_snapshot(store) == late
+        assert (late.rows(), early.rows()) == (1, 0)
+        assert store.table("snapshots").files() == list(late.files)
+        assert read_snapshot(store, as_of=NOW - HOUR) == early
+        assert not windows(store, duck, early.as_of, settings=settings, refresh=False).changed
+
+
+def test_no_snapshot_of_the_future(duck: Engine, tmp_path: Path) -> None:
+    store = make_log(tmp_path / "log", [])
+    words = r"--as-of must not be after now \(2026-03-04 15:30 UTC\), got '9999-12-31 00:00:00'"
+    with pytest.raises(SettingError, match=words):
+        windows(store, duck, datetime(9999, 12, 31), clock=lambda: NOW)
+    assert find_snapshots(store) == []
+    assert windows(store, duck, NOW, clock=lambda: NOW).changed
+
+
+def test_replaced_files_of_all_derived_tables_go(duck: Engine, tmp_path: Path) -> None:
+    """So do files that a crash kept from joining; what is kept for hours stays."""
+    rows = random_rows(5, count=20, end=NOW)
+    store = make_log(tmp_path / "log", rows)
+    (store.table("partials").day_folder(NOW.date()) / "never-joined.parquet").write_bytes(b"half")
+    for hours, left in ((200, True), (0, False)):
+        for k in (1, 2):
+            settings = WindowSettings(k=k, keep_hours=hours, dwell_edges_ms=(1, 2, 3, 4, 5, 6, 7 + hours + k))
+            windows(store, duck, NOW, settings=settings, refresh=False)
+            write_sessions(store, rows)
+        windows(store, duck, NOW, settings=settings, refresh=False)
+        for name in ("sessions", "partials", "week", "month", "snapshots"):
+            table = store.table(name)
+            assert ({*map(str, table.folder.rglob("*.parquet"))} > {*table.files()}) is left, name
+            assert {*map(str, table.folder.rglob("*.parquet"))} >= {*table.files()}, name
 
 
 def test_export_has_a_column_for_each_field(tmp_path: Path) -> None:
