@@ -32,7 +32,8 @@ def command(
         Path,
         typer.Argument(
             metavar="LOG",
-            help="Sessions as TSV or CSV with the columns query, documents, clicks, or a file of clickprism simulate.",
+            help="Sessions as TSV or CSV with the columns query, documents, clicks, a file of clickprism simulate, or "
+            "the folder of a click log.",
         ),
     ],
     *,
@@ -96,7 +97,6 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Estimate how much is seen at each position, with intervals; say which estimators the log cannot support."""
-    from clickprism.data.sessions import read_log
     from clickprism.errors import DataError
     from clickprism.experiment.files import json_text, make_folder
     from clickprism.observation import contexts
@@ -109,7 +109,7 @@ def command(
         make_folder(out)
     output = Output(json, quiet)
     with _options():
-        chosen = contexts.where(read_log(log, on_error=on_error), where or [])
+        chosen = contexts.where(_read(log, on_error), where or [])
     _account(chosen, output)
     with _options(), _bar(output) as progress:
         observed = contexts.observe(
@@ -160,6 +160,18 @@ def _bar(output: Output) -> Iterator[Progress | None]:
     with Bar(*shown, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("curves", total=None)
         yield lambda name, done, draws: bar.update(task, description=f"draws of {name}", completed=done, total=draws)
+
+
+def _read(log: Path, on_error: Literal["raise", "quarantine"]) -> SessionLog:
+    """A file of sessions, or the sessions of a click log as they are now."""
+    from clickprism.data.sessions import read_log
+
+    if not (log / "log.toml").is_file():
+        return read_log(log, on_error=on_error)
+    from clickprism.log.lists import session_log
+    from clickprism.log.store import LogStore
+
+    return session_log(LogStore.open(log))
 
 
 def _estimators(names: list[str] | None, values: dict[str, Any]) -> list[Any]:

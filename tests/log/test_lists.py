@@ -1,0 +1,57 @@
+"""Lists with clicks of a log, for estimators of positions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from clickprism.errors import DataError
+from clickprism.log.engine import Engine
+from clickprism.log.lists import session_log
+from clickprism.log.sessions import update_sessions
+from tests.log.event_logs import NOON, event
+from tests.log.test_sessions import log
+
+ROWS = [
+    event("ranking", "s", query_id="q", documents=["b", "a"], clicked=["a"], ranker="r2"),
+    event("ranking", "s", query_id="q", documents=["c"], time=NOON + timedelta(days=1), randomised=True),
+    event("ranking", "t", query_id="p", documents=["a"], agent="curl/8"),
+    event("impression", "u", query_id="p", document_id="z", position=4, click=True),
+    event("impression", "u", query_id="p", document_id="b", position=4),
+    event("impression", "u", query_id="p", document_id="a", position=2),
+]
+
+
+def test_lists_by_hand(duck: Engine, tmp_path: Path) -> None:
+    store = log(tmp_path, ROWS)
+    with pytest.raises(DataError, match="has no sessions"):
+        session_log(store)
+    update_sessions(store, duck)
+    found = session_log(store)
+    clicks, lists = found.clicks, found.clicks.lists
+    assert lists.query_ids.tolist() == ["p", "q"]
+    assert lists.offsets.tolist() == [0, 3, 6]
+    assert lists.document_ids is not None
+    assert lists.document_ids.tolist() == ["a", "b", "z", "a", "b", "c"]
+    shown = [lists.document_ids[row] for row in clicks.rows]
+    assert clicks.offsets.tolist() == [0, 2, 4, 5]
+    assert shown == ["b", "a", "a", "b", "c"]
+    assert clicks.positions.tolist() == [1, 2, 2, 4, 1]
+    assert clicks.clicks.tolist() == [0, 1, 0, 0, 0]
+    assert clicks.impressions.tolist() == [1, 1, 1]
+    assert found.columns["ranker"].tolist() == ["r2", "", ""]
+    assert found.columns["randomised"].tolist() == ["0", "0", "1"]
+    assert len(session_log(store, [NOON.date()])) == 2
+
+
+def test_observe_reads_a_log(duck: Engine, tmp_path: Path) -> None:
+    store = log(tmp_path, [*ROWS, event("ranking", "v", documents=["a", "b"], clicked=["a"])])
+    update_sessions(store, duck)
+    words = ["observe", str(store.folder), "--method", "click-through", "--bootstrap", "0", "--json"]
+    done = subprocess.run([sys.executable, "-m", "clickprism", *words], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)
