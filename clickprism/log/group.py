@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -13,14 +14,18 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickprism.errors import DataError
 from clickprism.log.faults import fault
-from clickprism.log.inputs import Piece
+from clickprism.log.pieces import Piece
 from clickprism.log.schema import FILES, QUARANTINE
 from clickprism.log.staging import Stage
 from clickprism.log.store import LogStore
 
 GROUP_BYTES: Final = 256 << 20
 GROUP_FILES: Final = 1000
+LATE: Final = "time-late"
+_EPOCH: Final = datetime(1970, 1, 1)
+_STEP: Final = timedelta(microseconds=1)
 
 
 @dataclass
@@ -38,6 +43,11 @@ class InputFile:
     dropped: bool = False
 
     @property
+    def name(self) -> str:
+        """Its path as text; what is not UTF-8 in it is escaped."""
+        return os.fsencode(self.path).decode("utf-8", "backslashreplace")
+
+    @property
     def rows(self) -> int:
         """Input rows."""
         return self.good + self.ignored + self.bad.total()
@@ -50,9 +60,18 @@ class InputFile:
 
 @dataclass
 class Group:
-    """Files that are read one after another and committed together."""
+    """Files that are read one after another and committed together.
+
+    Attributes:
+        stage: their rows.
+        latest: the last time that was not too late for the files that no run before has begun to commit.
+        files: in their order.
+        written: the files of the rows that are stored, by day.
+        days: those that got rows.
+    """
 
     stage: Stage
+    latest: datetime
     files: list[InputFile] = field(default_factory=list)
     written: dict[date, list[Path]] = field(default_factory=dict)
     days: set[date] = field(default_factory=set)
@@ -111,12 +130,27 @@ class Group:
                 file.dropped |= file.file_id in ledger
             if not dry_run and not all(file.dropped for file in self.files):
                 settle()
+            self._refuse_others(store)
             self._write(store, threads=threads)
             fault("rows-written")
             if not dry_run:
                 self._commit_quarantine(store)
                 self._commit_events(store)
                 self._commit_files(store)
+
+    def _refuse_others(self, store: LogStore) -> None:
+        """An error if a run that died had begun to commit a file which it had read otherwise."""
+        quarantine, events = (store.table(name).latest() for name in ("quarantine", "events"))
+        for file in self.files:
+            stored = None if events is None else events.transaction_version(file.file_id)
+            broken = None if quarantine is None else quarantine.transaction_version(file.file_id)
+            begun = stored is not None or broken is not None
+            if begun and not file.dropped and (broken or 0) != file.bad.total():
+                raise DataError(
+                    f"a run that did not end found {broken or 0:,} broken rows, this one {file.bad.total():,}",
+                    file=file.name,
+                    remedy="Run the same command again, with the settings and the version of clickprism that it had",
+                )
 
     def _skip(self, committed: Callable[[str], int | None]) -> list[int]:
         done = (file.dropped or committed(file.file_id) is not None for file in self.files)
@@ -134,7 +168,7 @@ class Group:
         ids = [file.file_id for file in self.files]
         self.written = self.stage.write(again, self.stage.folder, ids=ids, skip=skip, threads=threads)
         resumed = any(events.committed(file.file_id) is not None for file in self.files if not file.dropped)
-        self.days = set(self.stage.rows if resumed else self.written)
+        self.days = set(self.written) | (set(self.stage.rows).intersection(events.days()) if resumed else set())
 
     def _commit_quarantine(self, store: LogStore) -> None:
         table = store.table("quarantine")
@@ -142,10 +176,12 @@ class Group:
         keys = {file.file_id: file.bad.total() for i, file in enumerate(self.files) if i not in skip and file.bad}
         if not keys:
             return
+        late = [file.file_id for file in self.files if file.file_id in keys and file.bad[LATE]]
+        keys |= {latest_key(file_id): (self.latest - _EPOCH) // _STEP for file_id in late}
         path = self.stage.folder / f"{uuid4().hex}.parquet"
-        ids, paths = [file.file_id for file in self.files], [file.path for file in self.files]
+        ids, names = [file.file_id for file in self.files], [file.name for file in self.files]
         with pq.ParquetWriter(path, QUARANTINE, compression="zstd") as writer:
-            for rows in self.stage.broken(paths, ids=ids, skip=skip):
+            for rows in self.stage.broken(names, ids=ids, skip=skip):
                 writer.write_table(rows)
         table.commit_files({None: [path]}, keys=keys)
 
@@ -162,7 +198,7 @@ class Group:
         rows = [
             {
                 "file_id": file.file_id,
-                "file": str(file.path),
+                "file": file.name,
                 "bytes": file.size,
                 "source": source,
                 "rows_in": file.rows,
@@ -178,6 +214,22 @@ class Group:
         if rows:
             keys = {file.file_id: file.rows for file in self.files if not file.dropped}
             store.table("files").append(pa.Table.from_pylist(rows, schema=FILES), keys=keys)
+
+
+def latest_key(file_id: str) -> str:
+    """What `quarantine` remembers the last time under that was not too late for a file, where it matters."""
+    return f"{file_id}-latest"
+
+
+def begun_latest(store: LogStore) -> Callable[[str], datetime | None]:
+    """Of a file that a run before has begun to commit, what was its last time that was not too late; None of others."""
+    delta = LogStore(store.folder).table("quarantine").latest()
+
+    def found(file_id: str) -> datetime | None:
+        micros = None if delta is None else delta.transaction_version(latest_key(file_id))
+        return None if micros is None else _EPOCH + micros * _STEP
+
+    return found
 
 
 def _example(row: dict[str, object]) -> str:

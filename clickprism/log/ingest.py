@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -27,9 +27,9 @@ from clickprism.log.account import IGNORED, Account
 from clickprism.log.engine import check_memory
 from clickprism.log.faults import fault
 from clickprism.log.filtered import filtered_rows
-from clickprism.log.group import Group, InputFile
-from clickprism.log.inputs import ahead, read_pieces
-from clickprism.log.readers import SourceSettings, find_inputs, read_chunks
+from clickprism.log.group import Group, InputFile, begun_latest
+from clickprism.log.pieces import ahead, read_pieces
+from clickprism.log.readers import Chunk, SourceSettings, find_inputs, read_chunks
 from clickprism.log.settings import PARTS, LogSettings
 from clickprism.log.staging import Stage
 from clickprism.log.store import SETTINGS_FILE, LogStore, first_line, refuse_others, writing
@@ -152,9 +152,14 @@ class _Run:
         """All files, group by group; what is whole is committed before an error of a file goes on."""
         self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
         ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
-        source = self.settings.source
-        group = Group(Stage(self.staging, self.connection))
-        for piece in ahead(read_pieces(inputs, ledger.__contains__, lambda path: read_chunks(path, source))):
+        source, begun = self.settings.source, begun_latest(self.store)
+        latest = source.last_time
+
+        def read(path: Path, file_id: str) -> Iterator[Chunk]:
+            return read_chunks(path, replace(source, latest=(begun(file_id) or latest).isoformat()))
+
+        group = Group(Stage(self.staging, self.connection), latest)
+        for piece in ahead(read_pieces(inputs, ledger.__contains__, read)):
             if piece.known:
                 self.known += 1
                 self.bytes_read += piece.size
@@ -177,7 +182,7 @@ class _Run:
                 raise problem
             if group.full and not self.dry_run:
                 self._commit(group)
-                group = Group(Stage(self.staging, self.connection))
+                group = Group(Stage(self.staging, self.connection), latest)
         self._commit(group)
 
     def _commit(self, group: Group) -> None:

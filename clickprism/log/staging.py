@@ -213,11 +213,11 @@ class Stage:
         if held:
             yield pa.Table.from_batches(held)
 
-    def broken(self, files: Sequence[Path], *, ids: Sequence[str], skip: Collection[int]) -> Iterator[pa.Table]:
+    def broken(self, files: Sequence[str], *, ids: Sequence[str], skip: Collection[int]) -> Iterator[pa.Table]:
         """The broken rows as `quarantine` has them, some at a time."""
         if self._broken is None:
             return
-        names, paths = pa.array(ids, pa.string()), pa.array([str(path) for path in files], pa.string())
+        names, paths = pa.array(ids, pa.string()), pa.array(files, pa.string())
         without = pa.array([*skip], pa.int32())
         with pa.ipc.open_file(self._broken[0]) as reader:
             for i in range(reader.num_record_batches):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -43,6 +44,14 @@ def test_an_account_for_people_and_for_machines(tmp_path: Path) -> None:
     assert "time-unreadable" in found.stdout
     assert "a.jsonl:3" in found.stdout
     assert (tmp_path / "broken.jsonl").read_text(encoding="utf-8") == f"{BROKEN}\n"
+
+
+def test_a_file_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path, log = write_lines(tmp_path / os.fsdecode(b"a\xff.jsonl"), [impression(1), BROKEN]), tmp_path / "log"
+    found = CliRunner().invoke(app, ["ingest", str(path), "--into", str(log), "--max-bad-ratio", "1", "--json"])
+    assert json.loads(found.stdout)["in"] == 2
+    found = CliRunner().invoke(app, ["quarantine", str(log)])
+    assert "a\\xff.jsonl:2" in found.stdout
 
 
 def test_a_mapping_and_a_setting(tmp_path: Path) -> None:

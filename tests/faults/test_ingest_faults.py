@@ -12,16 +12,19 @@ import random
 import signal
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clickprism.errors import DataError
 from clickprism.log.faults import POINTS
 from clickprism.log.ingest import ingest
+from clickprism.log.readers import SourceSettings
 from tests.faults.children import run
-from tests.log.raw_logs import broken, everything, ledger, random_files, stored
+from tests.log.raw_logs import broken, everything, impression, ledger, random_files, stored, write_lines
 
 KILLS = int(os.environ.get("CLICKPRISM_KILLS", "2"))
 
@@ -67,6 +70,44 @@ def test_killed_at_a_named_point(
     if point != "files-committed":
         assert (account.files, account.rows_in) == (3, 120)
     assert not list((log / "staging").iterdir())
+
+
+def shift_clock(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    before = SourceSettings.last_time.fget  # type: ignore[attr-defined]
+    moved = property(lambda self: before(self) + timedelta(hours=0 if self.latest else hours))
+    monkeypatch.setattr(SourceSettings, "last_time", moved)
+
+
+@pytest.mark.parametrize("point", ["quarantine-committed", "events-committed"])
+def test_killed_and_resumed_when_the_clock_has_moved(
+    point: str, context: ForkServerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = (datetime.now(UTC) + timedelta(hours=36)).isoformat()
+    path = write_lines(tmp_path / "a.jsonl", [impression(1), impression(2), impression(3, time=soon)])
+    log = tmp_path / "log"
+    process = start(context, [str(path)], str(log), fault=point)
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    shift_clock(monkeypatch, 24)
+    account = ingest([path], log, max_bad_ratio=1)
+    assert (account.rows_in, account.accepted, account.quarantined) == (3, 2, {"time-late": 1})
+    assert [day.isoformat() for day in account.days] == ["2026-03-01"]
+    assert (len(stored(log)), len(broken(log))) == (2, 1)
+    assert ledger(log)[0][2:] == ("auto", 3, 2, 0, 1, 0)
+
+
+def test_a_file_that_was_begun_and_reads_otherwise(
+    context: ForkServerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = (datetime.now(UTC) + timedelta(hours=12)).isoformat()
+    path, log = write_lines(tmp_path / "a.jsonl", [impression(1), impression(2, time=soon)]), tmp_path / "log"
+    start(context, [str(path)], str(log), fault="events-committed").join(120)
+    with monkeypatch.context() as patch:
+        shift_clock(patch, -24)
+        with pytest.raises(DataError, match=r"a run that did not end found 0 broken rows, this one 1\. Run the same"):
+            ingest([path], log, max_bad_ratio=1)
+    assert ingest([path], log).accepted == 2
+    assert (len(stored(log)), broken(log)) == (2, [])
 
 
 def test_killed_at_random_moments(

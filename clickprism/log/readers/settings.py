@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
 from clickprism.errors import SettingError
@@ -29,6 +29,7 @@ class SourceSettings:
         max_position: positions beyond are quarantined.
         earliest: times before are quarantined.
         future_hours: times further ahead of the clock are quarantined.
+        latest: times after are quarantined, whatever the clock says; empty: `future_hours` from now.
         max_line_bytes: longer lines are quarantined, with their first bytes.
 
     >>> SourceSettings(ordinal_base=2)
@@ -47,6 +48,7 @@ class SourceSettings:
     max_position: int = 10_000
     earliest: str = "2000-01-01"
     future_hours: float = 24.0
+    latest: str = ""
     max_line_bytes: int = 16 << 20
 
     def __post_init__(self) -> None:
@@ -60,7 +62,7 @@ class SourceSettings:
             raise SettingError("delimiter", self.delimiter, "be one ASCII character, no quote and no line end")
         if self.quote not in ("", '"'):
             raise SettingError("quote", self.quote, "be '\"', or empty for none")
-        for name in ("start", "earliest"):
+        for name in ("start", "earliest", *(["latest"] if self.latest else [])):
             try:
                 zone = datetime.fromisoformat(getattr(self, name)).tzinfo
             except ValueError:
@@ -74,6 +76,17 @@ class SourceSettings:
             raise SettingError("future_hours", self.future_hours, "be from 0 to a million")
         if not 1 <= self.max_line_bytes <= 1 << 28:
             raise SettingError("max_line_bytes", self.max_line_bytes, "be from 1 to 268435456")
+
+    @property
+    def last_time(self) -> datetime:
+        """The last time that is not too late, UTC without a zone.
+
+        >>> SourceSettings(latest="2026-03-02").last_time
+        datetime.datetime(2026, 3, 2, 0, 0)
+        """
+        if self.latest:
+            return datetime.fromisoformat(self.latest)
+        return datetime.now(UTC).replace(tzinfo=None) + timedelta(hours=self.future_hours)
 
     @property
     def unit(self) -> TimeUnit:

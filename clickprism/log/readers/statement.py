@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -150,10 +149,9 @@ def _cases_of(plan: Plan, name: str) -> Iterator[Case]:
         least, most = _position_range(plan)
         yield f"v_position not between {least} and {most}", "position-range", name
     if name == "time":
-        latest = datetime.now(UTC).replace(tzinfo=None) + timedelta(hours=settings.future_hours)
         yield "v_time is null", "time-unreadable", name
         yield f"v_time < timestamp {literal(settings.earliest)}", "time-early", name
-        yield f"v_time > timestamp '{latest.isoformat(sep=' ')}'", "time-late", name
+        yield f"v_time > timestamp '{settings.last_time.isoformat(sep=' ')}'", "time-late", name
     if name == "documents":
         yield f"kind = 'ranking' and len(l_documents) > {settings.max_position}", "position-range", name
     if name in LISTS:

@@ -43,14 +43,14 @@ class Piece:
 
 
 def read_pieces(
-    paths: Sequence[Path], known: Callable[[str], bool], read: Callable[[Path], Iterator[Chunk]]
+    paths: Sequence[Path], known: Callable[[str], bool], read: Callable[[Path, str], Iterator[Chunk]]
 ) -> Iterator[Piece]:
     """Each file in turn: its chunks and its end. A file with the bytes of one before it is known too.
 
     Args:
         paths: of the files.
         known: whether a file id was ingested before.
-        read: the chunks of a file.
+        read: the chunks of a file, by its path and its id.
     """
     seen: set[str] = set()
     for path in paths:
@@ -62,7 +62,7 @@ def read_pieces(
                 yield Piece(path, file_id, before.st_size, known=True)
                 continue
             seen.add(file_id)
-            for chunk in read(path):
+            for chunk in read(path, file_id):
                 yield Piece(path, file_id, before.st_size, chunk)
             after = _status(path)
             if (before.st_size, before.st_mtime_ns, before.st_ino) != (after.st_size, after.st_mtime_ns, after.st_ino):
