@@ -7,7 +7,6 @@ stops a reading and never takes a good one with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from clickprism.log.readers.chunk import REASONS, Chunk
 from clickprism.log.readers.detect import Detected, detect
 from clickprism.log.readers.inputs import find_inputs
 from clickprism.log.readers.lines import Lines, split
-from clickprism.log.readers.parquet import as_json, read_groups
+from clickprism.log.readers.parquet import columns_of, read_groups
 from clickprism.log.readers.places import ColumnPlaces, JsonPlaces
 from clickprism.log.readers.plan import Reading
 from clickprism.log.readers.records import read_records
@@ -75,13 +74,11 @@ def _json(path: Path, source: SourceSettings, found: Detected, part: Lines) -> C
 
 
 def _parquet(path: Path, source: SourceSettings, found: Detected, chunk_bytes: int) -> Iterator[Chunk]:
-    for table, bad, read in read_groups(path, chunk_bytes=chunk_bytes):
-        columns = table.drop_columns(["line"])
-        places = ColumnPlaces(columns.column_names, columns.schema.types)
-        plan = SOURCES[found.schema](Reading(places, source, path))
-        named = columns.rename_columns([f"c{place}" for place in range(columns.num_columns)])
-        numbered = named.append_column("line", table["line"])
-        yield rows(numbered, plan, raw=partial(as_json, columns), bad=bad, read=read, nul=True)
+    columns = columns_of(path)
+    places = ColumnPlaces(columns.names, columns.types)
+    plan = SOURCES[found.schema](Reading(places, source, path))
+    for part in read_groups(path, sorted(places.used), chunk_bytes=chunk_bytes):
+        yield rows(part.ready, plan, raw=part.raw, bad=part.bad, read=part.read, nul=True)
 
 
 def _raw(part: Lines) -> Callable[[Sequence[int]], list[bytes]]:

@@ -11,7 +11,7 @@ from typing import Final
 from clickprism.errors import DataError
 from clickprism.log.readers.inputs import FORMATS, extension
 from clickprism.log.readers.lines import BOM
-from clickprism.log.readers.parquet import MAGIC, column_names
+from clickprism.log.readers.parquet import MAGIC, columns_of
 from clickprism.log.readers.records import Dialect, split_fields
 from clickprism.log.readers.settings import SourceSettings
 from clickprism.log.readers.stream import blocks
@@ -43,7 +43,7 @@ def detect(path: Path, source: SourceSettings) -> Detected:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy="Check the file") from None
     if source.format == "parquet" or (source.format == "auto" and (magic == MAGIC or _named(path) == "parquet")):
-        return _settled(path, source, "parquet", column_names(path), COMMAS)
+        return _settled(path, source, "parquet", columns_of(path).names, COMMAS)
     start = next(iter(blocks(path, PEEK))).data.removeprefix(BOM)
     lines = [line.decode("utf-8", "replace") for line in start.splitlines()[:LOOKED_AT] if line.strip()]
     known = source.format if source.format != "auto" else _named(path)

@@ -146,6 +146,15 @@ class JsonPlaces:
         return "j." + ".".join(map(quoted, way))
 
 
+def _number(column: str, kind: pa.DataType) -> str:
+    """The SQL of the text of a number; of a whole one without a point, also if it was kept as a float."""
+    text = f"cast({column} as varchar)"
+    if not pa.types.is_floating(kind):
+        return text
+    whole = f"{column} = trunc({column}) and abs({column}) < 9007199254740992"
+    return f"case when {whole} then cast(cast({column} as bigint) as varchar) else {text} end"
+
+
 def _pointer(way: Sequence[str]) -> str:
     """The SQL of a JSON pointer."""
     return literal("".join("/" + part.replace("~", "~0").replace("/", "~1") for part in way))
@@ -162,39 +171,42 @@ class ColumnPlaces:
     """Fields of CSV and Parquet: columns, or JSON texts in them. The table's columns are c0, c1, ... in their order."""
 
     def __init__(self, names: Sequence[str], types: Sequence[pa.DataType]) -> None:
-        self._columns = {name: (f"c{place}", kind) for place, (name, kind) in enumerate(zip(names, types, strict=True))}
+        self._columns = {name: (place, kind) for place, (name, kind) in enumerate(zip(names, types, strict=True))}
+        self.used: set[int] = set()
+        """The places of the columns that were asked for and are there."""
 
     def text(self, path: str) -> str | None:
         """See `Places`."""
         if path in self._columns:
-            column, kind = self._columns[path]
+            column, kind = self._column(path)
             if pa.types.is_nested(kind):
                 return f"cast(to_json({column}) as varchar)"
-            return column if pa.types.is_string(kind) else f"cast({column} as varchar)"
+            return column if pa.types.is_string(kind) else _number(column, kind)
         before = path
         while "." in before:
             before = before.rpartition(".")[0]
             if before in self._columns and pa.types.is_string(self._columns[before][1]):
-                column, pointer = self._columns[before][0], literal("/" + path[len(before) + 1 :].replace(".", "/"))
+                column, pointer = self._column(before)[0], _pointer(path[len(before) + 1 :].split("."))
                 return f"case when json_valid({column}) then json_extract_string({column}, {pointer}) end"
         return None
 
     def list(self, path: str) -> tuple[str, str] | None:
         """See `Places`."""
-        column, kind = self._columns.get(path, ("", pa.null()))
+        kind = self._columns.get(path, (0, pa.null()))[1]
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            plain = not pa.types.is_nested(kind.value_type)
-            listed = (
-                f"cast({column} as varchar[])" if plain else f"list_transform({column}, lambda x: to_json(x)::varchar)"
-            )
+            column, kind = self._column(path)[0], kind.value_type
+            value = "to_json(x)::varchar" if pa.types.is_nested(kind) else _number("x", kind)
+            listed = f"list_transform({column}, lambda x: {value})"
+            if pa.types.is_string(kind):
+                listed = column
             return listed, f"case when {column} is not null then '[' end"
         text = self.text(path)
         return None if text is None else (list_of(text), text)
 
     def nested(self, path: str) -> str:
         """See `Places`."""
-        kind = self._columns.get(path, ("", pa.string()))[1]
-        return "true" if pa.types.is_nested(kind) else "false"
+        place, kind = self._columns.get(path, (0, pa.string()))
+        return f"c{place} is not null" if pa.types.is_nested(kind) else "false"
 
     def features(self) -> str | None:
         """See `Places`."""
@@ -205,8 +217,13 @@ class ColumnPlaces:
         """See `Places`."""
         return "(select *, cast(null as varchar) fault from input)"
 
+    def _column(self, name: str) -> tuple[str, pa.DataType]:
+        place, kind = self._columns[name]
+        self.used.add(place)
+        return f"c{place}", kind
+
     def _pair(self, name: str) -> str:
-        column, kind = self._columns[name]
+        column, kind = self._column(name)
         value = f"to_json({column})"
         if pa.types.is_string(kind):
             number = f"try_cast({column} as double)"

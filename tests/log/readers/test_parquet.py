@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clickprism.errors import DataError
 from clickprism.log.readers import SourceSettings, read_chunks
 from tests.log.readers.reading import impression, lines_of, read
 
@@ -76,6 +79,89 @@ def test_bad_rows_are_kept_as_json(tmp_path: Path) -> None:
         (3, "position", "position"),
     ]
     assert b'"position": 0' in bad[2]["raw"]
+
+
+TEXTS = pa.array([b"a", b"\xff", b"b"]).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        pa.ListArray.from_arrays([0, 1, 2, 3], TEXTS),
+        pa.LargeListArray.from_arrays([0, 1, 2, 3], TEXTS),
+        pa.FixedSizeListArray.from_arrays(TEXTS, 1),
+        pa.array([["a"], [b"\xff"], ["b"]], pa.list_(pa.binary())),
+        pa.array([["a"], [b"\xff"], ["b"]], pa.list_view(pa.binary())),
+    ],
+)
+def test_texts_in_lists_are_utf8(documents: pa.Array, tmp_path: Path) -> None:
+    made = table(3, documents=documents).drop_columns(["document_id", "position"])
+    path = write(tmp_path / "log.parquet", made)
+    good, bad, _ = read(path)
+    assert ([row["documents"] for row in good], bad) == ([["a"], ["b"]], [(2, "not-utf8", None)])
+    (raw,) = [raw for chunk in read_chunks(path, SourceSettings()) for raw in chunk.bad["raw"].to_pylist()]
+    assert json.loads(raw)["documents"] == ["\\xff"]
+
+
+def test_columns_that_are_not_asked_for_do_no_harm(tmp_path: Path) -> None:
+    made = table(
+        2,
+        trace=pa.array([b"\xff", b"\x80"]),
+        seen=pa.array([2**60, 1], pa.timestamp("us")),
+        half=pa.array(np.array([1, 2], np.float16)),
+        wide=pa.array([1, 2], pa.decimal256(60, 2)),
+        more=pa.array(["x", "y"], pa.string_view()),
+        position=[1, 0],
+    )
+    path = write(tmp_path / "log.parquet", made)
+    good, bad, _ = read(path)
+    assert (lines_of(good), bad) == ([1], [(2, "position-range", "position")])
+    (raw,) = [raw for chunk in read_chunks(path, SourceSettings()) for raw in chunk.bad["raw"].to_pylist()]
+    assert json.loads(raw) | {"time": ""} == {
+        "search_id": "s", "time": "", "query": "q", "document_id": "d", "position": 0, "trace": "\\x80",
+        "seen": "1970-01-01 00:00:00.000001", "half": 2.0, "wide": "2.00", "more": "y",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "code"),
+    [
+        (pa.timestamp("us"), 2**60, "time-late"),
+        (pa.timestamp("us", "UTC"), -(2**62), "time-early"),
+        (pa.timestamp("ms"), 2**60, "time-late"),
+        (pa.timestamp("ms", "Asia/Tokyo"), 2**60, "time-late"),
+        (pa.date32(), 2**30, "time-late"),
+        (pa.date32(), -(2**30), "time-early"),
+    ],
+)
+def test_times_that_no_calendar_has(kind: pa.DataType, value: int, code: str, tmp_path: Path) -> None:
+    number = pa.int32() if kind == pa.date32() else pa.int64()
+    noon = pa.array([NOON]).cast(kind, safe=False).cast(number)[0].as_py()
+    path = write(tmp_path / "log.parquet", table(2, time=pa.array([value, noon], number).cast(kind)))
+    good, bad, _ = read(path)
+    assert (lines_of(good), bad) == ([2], [(1, code, "time")])
+    (raw,) = [raw for chunk in read_chunks(path, SourceSettings()) for raw in chunk.bad["raw"].to_pylist()]
+    assert json.loads(raw)["time"] == value
+
+
+def test_whole_floats_are_ids_and_durations_are_milliseconds(tmp_path: Path) -> None:
+    made = table(
+        2,
+        document_id=pa.array([5.0, 6.5]),
+        user_id=pa.nulls(2, pa.list_(pa.string())),
+        display_ms=pa.array([1_500_000, None], pa.duration("us")),
+    )
+    good, bad, _ = read(write(tmp_path / "log.parquet", made))
+    assert ([row["document_id"] for row in good], good[0]["display_ms"], bad) == (["5", "6.5"], 1500, [])
+    lists = table(1, documents=pa.array([[1.0, 2.0]])).drop_columns(["document_id", "position"])
+    assert read(write(tmp_path / "log.parquet", lists))[0][0]["documents"] == ["1", "2"]
+
+
+def test_a_column_twice_is_refused(tmp_path: Path) -> None:
+    made = table(1)
+    twice = pa.Table.from_arrays([*made.columns, made["query"]], names=[*made.column_names, "query"])
+    with pytest.raises(DataError, match=r"log.parquet: there is more than one column 'query'. Write each column once"):
+        read(write(tmp_path / "log.parquet", twice))
 
 
 def test_groups_that_can_be_read_are(tmp_path: Path) -> None:
