@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,7 +55,7 @@ def command(
     with store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
         rebuilt = update_sessions(store, running, None if span is None else _days(*span))
         reports = session_report(store, running, rebuilt)
-    told = {"rebuilt": [asdict(report) | {"day": report.day.isoformat()} for report in reports]}
+    told: dict[str, Any] = {"rebuilt": [asdict(report) | {"day": report.day.isoformat()} for report in reports]}
     if out is not None:
         told["rows_written"] = export_sessions(store, out, None if span is None else _days(*span))
     output.result(_text(reports), told | {"days": len(store.table("sessions").days())})

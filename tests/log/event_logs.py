@@ -79,14 +79,14 @@ def judged_rows(rows: list[Row], settings: RobotSettings) -> list[Row]:
     days = Counter(user for user, _ in starts)
     minutes = Counter((user, time.hour, time.minute) for (user, _), time in starts.items())
     clicked, triples = set(), Counter[Any]()
-    of_row = []
+    of_row: list[list[tuple[str, str, str]]] = []
     for row in rows:
         of_row.append([])
         if row["user_id"] is None:
             continue
-        query = query_of(row)
+        query: str = query_of(row)
         if row["kind"] == "interaction":
-            query = row["query_id"] or asked.get(row["search_id"], row["search_id"])
+            query = str(row["query_id"] or asked.get(row["search_id"], row["search_id"]))
         documents = row["clicked"] or [] if row["kind"] == "ranking" else [row["document_id"]]
         told = row["kind"] == "ranking" or row["action"] == "click" or (row["kind"] == "impression" and row["click"])
         for document in documents if told else []:
@@ -168,7 +168,7 @@ def _sessions(events: list[Row], near: list[Row], settings: SessionSettings) -> 
                 "page_skipped": bool(_most(both, "page_skipped")),
                 "user_id": _least(copies, "user_id"),
                 "ranker": _least(copies, "ranker"),
-                "randomised": bool(_most(copies, "randomised")),
+                "randomised": bool(_most(both, "randomised")),
                 "filter": _least(copies, "filter"),
                 "clicked": bool(clicks),
                 "day": time.date(),
@@ -196,26 +196,22 @@ def _listed(search: str, rows: list[Row], acts: list[Row], window: timedelta) ->
     start = min(row["time"] for row in rows)
     places: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        for place, document in enumerate(row["documents"]):
-            position = (row["position"] or 1) + place
+        for offset, document in enumerate(row["documents"]):
+            position = (row["position"] or 1) + offset
             places[document].append(row | {"document_id": document, "position": position, "click": False})
-    seen = [
-        act
-        for act in acts
-        if act["action"] == "impression" and act["search_id"] == search and act["time"] <= start + window
-    ]
-    if not seen:
-        return places
-    shown = defaultdict(list)
-    for act in seen:
-        place = act["position"]
-        if place is None:
-            place = min((copy["position"] for copy in places.get(act["document_id"], [])), default=None)
-        if place is not None:
-            first = {name: _least(rows, name) for name in ("ranker", "user_id", "filter")}
-            first |= {name: _most(rows, name) for name in ("display_ms", "dwell_ms", "page_skipped", "randomised")}
-            first |= {"time": start, "query_id": min(query_of(row) for row in rows), "click": False}
-            shown[act["document_id"]].append(first | {"position": place})
+    near = [act for act in acts if act["search_id"] == search and act["time"] <= start + window]
+    tracked = any(act["action"] == "impression" for act in near)
+    shown = defaultdict(list) if tracked else places
+    proof = [(act["document_id"], act["position"]) for act in near if act["action"] in ("click", "impression")]
+    proof += [(each, None) for row in rows if row["time"] <= start + window for each in row["clicked"] or []]
+    first = {name: _least(rows, name) for name in ("ranker", "user_id", "filter")}
+    first |= {name: _most(rows, name) for name in ("display_ms", "dwell_ms", "page_skipped", "randomised")}
+    first |= {"time": start, "query_id": min(query_of(row) for row in rows), "click": False}
+    for document in {document for document, _ in proof} - set(shown):
+        at = [place for each, place in proof if each == document and place is not None]
+        at = at or [copy["position"] for copy in places.get(document, [])]
+        if at:
+            shown[document].append(first | {"position": min(at)})
     return shown
 
 

@@ -148,10 +148,11 @@ def test_verdicts_by_plain_loops(duck: Engine, seed: int, count: int, kinds: tup
 
 
 def test_settings_are_checked() -> None:
-    for name, value in {"searches_per_day": -1, "click_through": 0, "click_through_impressions": 0}.items():
+    wrong: dict[str, Any] = {"searches_per_day": -1, "click_through": 0, "click_through_impressions": 0}
+    for name, value in wrong.items():
         with pytest.raises(SettingError, match=f"robots.{name} must"):
             RobotSettings(**{name: value})
     for word in ("", "Bot", "böt"):
         with pytest.raises(SettingError, match="lower case"):
             RobotSettings(agents=(word,))
-    assert RobotSettings(agents=AGENTS)
+    assert RobotSettings().agents == AGENTS
