@@ -3,26 +3,27 @@
 The user's rows leave `events` (only files that hold them are written anew) and `quarantine`, in one commit each. What
 was derived of them goes too: sessions of the days they touch are made anew, partials, windows, snapshots and the
 examination models that learned of those days are dropped, and every file that no table holds any more is deleted at
-once, so that earlier versions cannot be read. A run that was cut short is finished by the next.
+once, so that earlier versions cannot be read. A run that was cut short is finished by the next, whomever that is for:
+the users and days stand in a file until all is done. The ledger `files` stays: it counts what came in.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-import numpy as np
+import ibis
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism.errors import SettingError
+from clickprism.log.mentions import COLUMNS, Mentions
 from clickprism.log.schema import EVENTS, QUARANTINE
 from clickprism.log.sessions import by_day, update_sessions
 
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 PENDING: Final = "forget.pending"
 DROPPED: Final = ("week", "month", "snapshots")
-_WORD: Final = rb"[A-Za-z0-9_-]"
+TOGETHER: Final = 64
+"""How many files a query counts at a time."""
+_BATCH: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -62,43 +65,65 @@ def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bo
     Args:
         store: the log.
         engine: where the queries run.
-        users: their ids, as logged.
+        users: their ids, as logged; those of a run that was cut short are added. None if there was one.
         dry_run: only say what would be done.
     """
-    if not users or not all(users):
-        raise SettingError("--user", list(users), "be the id of a user")
-    events, quarantine = store.table("events"), store.table("quarantine")
     with store.lock():
-        found = _holding(events, engine, users)
-        broken = {file: count for file in quarantine.files() if (count := _mentions(file, users))}
-        pending = store.folder / PENDING
-        days = {date.fromisoformat(day) for day in json.loads(pending.read_text())} if pending.exists() else set()
-        touched = days | {day - back for day in found for back in (timedelta(), timedelta(days=1))}
-        models = [model for model in (store.folder / "models").glob("*.json") if _learned(model, touched)]
-        result = Forgotten(
-            rows=sum(count for files in found.values() for count in files.values()),
-            files=sum(len(files) for files in found.values()),
-            quarantined=sum(broken.values()),
-            days=tuple(sorted(touched & {*events.days(), *store.table("sessions").days()})),
-            snapshots=bool(touched) and bool(store.table("snapshots").files()),
-            models=tuple(sorted(model.stem for model in models)),
-        )
-        if dry_run or not (touched or broken):
-            return result
-        pending.write_text(json.dumps(sorted(day.isoformat() for day in touched)), encoding="utf-8")
-        _erase(events, engine, users, found)
-        for file in broken:
-            _rewrite(quarantine, file, users)
-        for model in models:
-            model.unlink(missing_ok=True)
-            model.with_suffix(".txt").unlink(missing_ok=True)
-        _drop(store, touched)
-        update_sessions(store, engine, sorted(touched & {*events.days(), *store.table("sessions").days()}))
-        for name in ("events", "quarantine", "sessions", "partials", *DROPPED):
-            sweep(store.table(name))
-        with store.staging():
-            pending.unlink()
+        begun, days = _begun(store)
+        everyone = sorted({*users, *begun})
+        if not everyone or not all(everyone):
+            raise SettingError("--user", list(users), "be the id of a user")
+        with engine.held(_searches(store.table("events"), engine, everyone)) as searches:
+            return _forget(store, engine, everyone, days, searches, dry_run=dry_run)
+
+
+def _forget(
+    store: LogStore, engine: Engine, users: Sequence[str], days: set[date], searches: Any, *, dry_run: bool
+) -> Forgotten:
+    events, quarantine = store.table("events"), store.table("quarantine")
+    found = _holding(events, engine, users, searches)
+    column = store.settings.source.mapping.columns.get("user_id")
+    mentions = Mentions(users, fields=[] if column is None else [column])
+    broken = {file: count for file in quarantine.files() if (count := _count(file, mentions))}
+    touched = days | {day - back for day in found for back in (timedelta(), timedelta(days=1))}
+    models = [model for model in (store.folder / "models").glob("*.json") if _learned(model, touched)]
+    result = Forgotten(
+        rows=sum(count for files in found.values() for count in files.values()),
+        files=sum(len(files) for files in found.values()),
+        quarantined=sum(broken.values()),
+        days=tuple(sorted(touched & {*events.days(), *store.table("sessions").days()})),
+        snapshots=bool(touched) and bool(store.table("snapshots").files()),
+        models=tuple(sorted(model.stem for model in models)),
+    )
+    pending = store.folder / PENDING
+    if dry_run or not (touched or broken or pending.exists()):
+        return result
+    with store.staging() as temp:
+        words = {"users": list(users), "days": sorted(day.isoformat() for day in touched)}
+        (temp / PENDING).write_text(json.dumps(words), encoding="utf-8")
+        os.replace(temp / PENDING, pending)
+    _erase(events, engine, users, found, searches)
+    for file in broken:
+        _rewrite(quarantine, file, mentions)
+    for model in models:
+        model.unlink(missing_ok=True)
+        model.with_suffix(".txt").unlink(missing_ok=True)
+    _drop(store, touched)
+    update_sessions(store, engine, sorted(touched & {*events.days(), *store.table("sessions").days()}))
+    for name in ("events", "quarantine", "sessions", "partials", *DROPPED):
+        sweep(store.table(name))
+    with store.staging():
+        pending.unlink()
     return result
+
+
+def _begun(store: LogStore) -> tuple[list[str], set[date]]:
+    """The users and the days of a run that was cut short; none if there was no such run."""
+    pending = store.folder / PENDING
+    if not pending.exists():
+        return [], set()
+    words = json.loads(pending.read_text(encoding="utf-8"))
+    return words["users"], {date.fromisoformat(day) for day in words["days"]}
 
 
 def sweep(table: LogTable) -> int:
@@ -129,25 +154,29 @@ def _searches(events: LogTable, engine: Engine, users: Sequence[str]) -> Any:
     return rows.filter(rows.user_id.isin(users)).select("search_id").distinct()
 
 
-def _holding(events: LogTable, engine: Engine, users: Sequence[str]) -> dict[date, dict[str, int]]:
+def _holding(events: LogTable, engine: Engine, users: Sequence[str], searches: Any) -> dict[date, dict[str, int]]:
     """The files of `events` that hold the users' rows, with how many, by day."""
-    searches = _searches(events, engine, users)
     theirs = _theirs(engine.read(events.files(), EVENTS), users, searches)
-    days = engine.collect(theirs.select("day").distinct())["day"].to_pylist()
-    files, found = by_day(events.files()), {}
-    for day in sorted(days):
-        counts = {}
-        for file in files[day]:
-            rows = _theirs(engine.read([file], EVENTS), users, searches)
-            if count := engine.collect(rows.aggregate(count=rows.count()))["count"][0].as_py():
-                counts[file] = int(count)
-        found[day] = counts
+    days = {*engine.collect(theirs.select("day").distinct())["day"].to_pylist()}
+    files = [(day, file) for day, listed in by_day(events.files()).items() if day in days for file in listed]
+    found: dict[date, dict[str, int]] = {}
+    for first in range(0, len(files), TOGETHER):
+        some = files[first : first + TOGETHER]
+        parts = [
+            engine.read([file], EVENTS).select("user_id", "search_id", number=ibis.literal(number, "int32"))
+            for number, (_, file) in enumerate(some)
+        ]
+        rows = _theirs(ibis.union(*parts), users, searches)
+        for each in engine.collect(rows.group_by("number").aggregate(count=rows.count())).to_pylist():
+            day, file = some[each["number"]]
+            found.setdefault(day, {})[file] = int(each["count"])
     return found
 
 
-def _erase(events: LogTable, engine: Engine, users: Sequence[str], found: dict[date, dict[str, int]]) -> None:
+def _erase(
+    events: LogTable, engine: Engine, users: Sequence[str], found: dict[date, dict[str, int]], searches: Any
+) -> None:
     """Write the files without the users' rows, and put them in their place in one commit."""
-    searches = _searches(events, engine, users)
     columns = [name for name in EVENTS.names if name != "day"]
     added: dict[date, list[Path]] = {}
     for day, counts in found.items():
@@ -180,40 +209,17 @@ def _learned(model: Path, days: set[date]) -> bool:
         return bool(days)
 
 
-def _mentions(file: str, users: Sequence[str]) -> int:
+def _count(file: str, mentions: Mentions) -> int:
     """How many rows of a quarantine file name one of the users."""
-    patterns = _patterns(users)
     with pq.ParquetFile(file) as opened:
-        return sum(int(_named(batch, patterns).sum()) for batch in opened.iter_batches(_BATCH, columns=_TEXT))
+        return sum(int(mentions.in_batch(batch).sum()) for batch in opened.iter_batches(_BATCH, columns=[*COLUMNS]))
 
 
-def _rewrite(quarantine: LogTable, file: str, users: Sequence[str]) -> None:
+def _rewrite(quarantine: LogTable, file: str, mentions: Mentions) -> None:
     """Put a file of quarantine without the rows that name the users in its place."""
-    patterns, path = _patterns(users), quarantine.folder / f"kept-{uuid4().hex}.parquet"
+    path = quarantine.folder / f"kept-{uuid4().hex}.parquet"
     with pq.ParquetFile(file) as opened, pq.ParquetWriter(path, QUARANTINE, compression="zstd") as writer:
         for batch in opened.iter_batches(_BATCH):
-            kept = batch.filter(pa.array(~_named(batch, patterns)))
+            kept = batch.filter(pa.array(~mentions.in_batch(batch)))
             writer.write_table(pa.Table.from_batches([kept]).select(QUARANTINE.names).cast(QUARANTINE))
     quarantine.commit_files({None: [path]}, remove=[file])
-
-
-_BATCH: Final = 10_000
-_TEXT: Final = ["raw", "reason"]
-
-
-def _patterns(users: Sequence[str]) -> list[tuple[bytes, Callable[[bytes], Any]]]:
-    """The bytes by which a raw row may name a user, and a test that they stand there as a word of their own."""
-    spelled = {form for user in users for form in (user, json.dumps(user)[1:-1])}
-    words = [form.encode() for form in sorted(spelled)]
-    return [(word, re.compile(rb"(?<!%b)%b(?!%b)" % (_WORD, re.escape(word), _WORD)).search) for word in words]
-
-
-def _named(batch: pa.RecordBatch, patterns: Sequence[tuple[bytes, Callable[[bytes], Any]]]) -> Any:
-    """Which rows name a user, [rows]."""
-    named = np.zeros(batch.num_rows, dtype=bool)
-    for column in _TEXT:
-        values = batch.column(column).cast(pa.large_binary())
-        for word, found in patterns:
-            for row in np.flatnonzero(pc.match_substring(values, word).to_numpy(zero_copy_only=False)):
-                named[row] |= found(values[int(row)].as_py()) is not None
-    return named

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,6 +18,7 @@ from clickprism.log import forget as module
 from clickprism.log.engine import Engine
 from clickprism.log.forget import PENDING, Forgotten, forget
 from clickprism.log.ingest import ingest
+from clickprism.log.mentions import Mentions
 from clickprism.log.partials import WindowSettings
 from clickprism.log.snapshots import find_snapshots
 from clickprism.log.store import LogStore
@@ -111,10 +113,14 @@ def test_the_log_is_as_if_never_seen(engine: Engine, duck: Engine, tmp_path: Pat
     assert forget(store, duck, [GONE]) == Forgotten(0, 0, 0, (), False, ())
 
 
-@pytest.mark.parametrize("point", ["_rewrite", "_drop", "update_sessions", "sweep"])
+@pytest.mark.parametrize(
+    ("point", "users"),
+    [("_erase", []), ("_rewrite", ["u-1"]), ("_drop", [GONE]), ("update_sessions", []), ("sweep", ["x"])],
+)
 def test_a_run_cut_short_is_finished_by_the_next(
-    duck: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+    duck: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, users: list[str]
 ) -> None:
+    """Whoever the next run is for."""
     rows = rows_of(2)[:16]
     store = make(tmp_path / "with", rows, broken_rows(), parts=1)
     windows(store, duck, NOW, settings=SMALL)
@@ -128,7 +134,8 @@ def test_a_run_cut_short_is_finished_by_the_next(
             forget(store, duck, [GONE])
     assert (store.folder / PENDING).exists()
     again = LogStore.open(store.folder)
-    forget(again, duck, [GONE])
+    assert forget(again, duck, users, dry_run=True).days
+    forget(again, duck, users)
     assert mentions(again.folder, GONE) == []
     assert not any(snapshot.kept and snapshot.files for snapshot in find_snapshots(again))
     assert not (store.folder / PENDING).exists()
@@ -138,3 +145,49 @@ def test_no_id_is_refused(duck: Engine, tmp_path: Path) -> None:
     store = LogStore.open(tmp_path / "log", create=True)
     with pytest.raises(SettingError, match="--user must be the id of a user"):
         forget(store, duck, [""])
+    with pytest.raises(SettingError, match="--user must be the id of a user"):
+        forget(store, duck, [])
+
+
+def test_rows_of_many_files_are_counted_by_file(duck: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of(3)
+    store = make(tmp_path / "with", rows[:20], [], parts=1)
+    (tmp_path / "more.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[20:]))
+    ingest([tmp_path / "more.jsonl"], store.folder)
+    monkeypatch.setattr(module, "TOGETHER", 2)
+    done = forget(store, duck, [GONE], dry_run=True)
+    files = [pq.read_table(file, partitioning=None)["user_id"].to_pylist() for file in store.table("events").files()]
+    held = [sum(user in (GONE, None) for user in users) for users in files]
+    assert done.rows == sum(map(is_theirs, rows)) == sum(held)
+    assert done.files == sum(map(bool, held)) > 2
+
+
+@pytest.mark.parametrize(
+    ("user", "raw", "named"),
+    [
+        ("u1", b'{"user_id": "u1"}', True),
+        ("u1", b'{"user_id": "\\u0075\\u0031"}', True),
+        ("u1", b'{"user_id": "u2", "document_id": "u1"}', False),
+        ("u1", b'{"user_id": "u1", "user_id": "u2"}', True),
+        ("u1", b'{"user_id": null, "who": ["u1"]}', True),
+        ("u1", b'{"visitor": {"id": "u1"}, "document_id": "u2"}', True),
+        ("u2", b'{"visitor": {"id": "u1"}, "document_id": "u2"}', False),
+        ("7", b'{"user_id": 7}', True),
+        ("7", b'{"user_id": "8", "display_ms": 7}', False),
+        ("7", b'{"document_id": "x", "display_ms": 7}', False),
+        ("u1", b'{"user_id": "u1', True),
+        ("u1", b'{"user_id": "u1.5', False),
+        ("u1", b"s,u1@shop,3", False),
+        ("u1", b"s,x:u1,3", False),
+        ("u1", b"s,u1,3", True),
+        ("u1", b"by u1.", True),
+        ("u1", "s,éu1,3".encode(), False),
+        ("a/b", b'{"user_id": "a\\/b', True),
+        ('a"b', b's,"a""b",3', True),
+        ("é", b'{"user_id": "\\u00E9', True),
+        ("é", b"s,\xe9,3", True),
+    ],
+)
+def test_broken_rows_that_name_a_user(user: str, raw: bytes, named: bool) -> None:
+    batch = pa.record_batch({"raw": pa.array([raw, b""]), "reason": pa.array(["missing", None])})
+    assert Mentions([user, "nobody"], fields=["visitor.id"]).in_batch(batch).tolist() == [named, False]
