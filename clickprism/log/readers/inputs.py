@@ -25,7 +25,8 @@ FORMATS: Final = {
 def find_inputs(paths: Sequence[Path | str]) -> list[Path]:
     """The files that paths name, each once: a file, the known files under a folder (sorted), or a pattern's.
 
-    Hidden files, partial ones (.tmp, .part) and markers such as _SUCCESS are left out of folders and patterns.
+    Hidden files, partial ones (.tmp, .part), markers such as _SUCCESS, and whatever is in a click log of ours (a folder
+    with a log.toml), are left out of folders and patterns.
 
     >>> find_inputs(["no/such/*.jsonl"])
     Traceback (most recent call last):
@@ -33,6 +34,8 @@ def find_inputs(paths: Sequence[Path | str]) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for path in paths:
+        if not str(path):
+            raise DataError("a path is empty", remedy="Say . for the current folder")
         for file in _files(Path(path)):
             found.setdefault(file.resolve(), file)
     return list(found.values())
@@ -59,7 +62,8 @@ def _files(path: Path) -> Iterator[Path]:
         yield path
     elif glob.has_magic(str(path)):
         names = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
-        files = [name for name in names if _whole(name, Path())]
+        root = next(folder for folder in path.parents if not glob.has_magic(str(folder)))
+        files = [name for name in names if _whole(name, root)]
         if not files:
             raise DataError("no file matches", file=path, remedy="Check the pattern, and quote it for the shell")
         yield from files
@@ -68,6 +72,9 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _whole(path: Path, folder: Path) -> bool:
-    parts = path.relative_to(folder).parts if path.is_relative_to(folder) else path.parts
-    hidden = any(part.startswith((".", "_")) and part not in (".", "..") for part in parts)
-    return not hidden and path.suffix.lower() not in (".tmp", ".part", ".partial", ".crdownload") and path.is_file()
+    inner = path.relative_to(folder)
+    if any(part.startswith((".", "_")) and part not in (".", "..") for part in inner.parts):
+        return False
+    if path.suffix.lower() in (".tmp", ".part", ".partial", ".crdownload") or not path.is_file():
+        return False
+    return not any((folder / above / "log.toml").is_file() for above in inner.parents)

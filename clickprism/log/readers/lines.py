@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from clickprism.types import Bool, Int64
 
 BOM: Final = b"\xef\xbb\xbf"
 KEPT: Final = 4096  # bytes that are kept of a line that is too long
+MOST: Final = 1 << 18  # lines at a time
 LF, CR = 10, 13
 
 
@@ -76,7 +78,8 @@ class Lines:
 def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Iterator[Lines]:
     """Cut blocks into lines; lines that are too long, not UTF-8 or hold a NUL, and a cut last line, are bad.
 
-    A line that is too long is never held whole. Without `blank`, empty lines are left out.
+    A line that is too long is never held whole. Without `blank`, empty lines are left out. A byte order mark
+    at the start of a line is no part of it.
     """
     pending, number, read, skipped = bytearray(), 1, 0, b""
     for block in blocks:
@@ -99,14 +102,19 @@ def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Ite
             head = bytes(pending).removeprefix(BOM) if number == 1 and not whole else pending
             skipped, pending = bytes(head[: min(KEPT, max_line)]), bytearray()
         newlines = np.flatnonzero(np.frombuffer(whole, np.uint8) == LF)
-        lines = _lines(whole, newlines, number, max_line=max_line, blank=blank)
-        number += len(newlines)
-        lines = replace(lines, bad=[*bad, *lines.bad], read=block.read - read)
-        read = block.read
-        if block.problem or (block.last and skipped):
-            lines.bad.append(Bad(number, block.problem or "too-long", None, skipped or bytes(pending)))
-        if len(lines) or lines.bad or lines.read:
-            yield lines
+        cuts = [0, *(newlines[MOST - 1 : -1 : MOST] + 1).tolist(), len(whole)]
+        for place, (start, stop) in enumerate(pairwise(cuts)):
+            ends = newlines[place * MOST : (place + 1) * MOST] - start
+            lines = _lines(whole[start:stop], ends, number, max_line=max_line, blank=blank)
+            number += len(ends)
+            lines = replace(lines, bad=[*bad, *lines.bad])
+            bad = []
+            if stop == len(whole):
+                lines, read = replace(lines, read=block.read - read), block.read
+                if block.problem or (block.last and skipped):
+                    lines.bad.append(Bad(number, block.problem or "too-long", None, skipped or bytes(pending)))
+            if len(lines) or lines.bad or lines.read:
+                yield lines
 
 
 def _lines(data: bytes, newlines: Int64, number: int, *, max_line: int, blank: bool) -> Lines:
@@ -115,8 +123,11 @@ def _lines(data: bytes, newlines: Int64, number: int, *, max_line: int, blank: b
     if data and view[-1] != LF:
         stops, ends = np.append(stops, len(data)), np.append(ends, len(data))
     starts = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1]])
-    if number == 1 and data.startswith(BOM):
-        starts[0] = len(BOM)
+    if b"\n" + BOM in data or data.startswith(BOM):  # files that were put together have one in the middle
+        marked = starts[starts + len(BOM) <= len(data)]
+        for place, byte in enumerate(BOM):
+            marked = marked[view[marked + place] == byte]
+        starts[np.searchsorted(starts, marked)] += len(BOM)
     if len(ends):
         ends = ends - ((ends > starts) & (view[np.maximum(ends, 1) - 1] == CR))
     lines = Lines(data, starts, ends, stops, number + np.arange(len(stops)))

@@ -22,6 +22,7 @@ from clickprism.log.readers.lines import Lines
 from clickprism.types import Int64
 
 QUOTE: Final = 34
+ENDS: Final = ("truncated", "corrupt")  # these are faults of the file, not of a line
 CODES: Final = ("", "field-count", "stray-quote", "stray-return")
 
 
@@ -43,7 +44,7 @@ def read_records(
     for part, last in _with_last(parts):
         lines = part if held is None else _joined(held, part)
         held = None
-        if not names and len(lines):
+        if not names:
             lines, names = _header(lines, dialect, file)
         if names:
             lines, held = _records(lines, dialect, len(names), max_line=max_line, last=last)
@@ -76,12 +77,13 @@ def _with_last(parts: Iterator[Lines]) -> Iterator[tuple[Lines, bool]]:
 
 def _header(lines: Lines, dialect: Dialect, file: Path) -> tuple[Lines, tuple[str, ...]]:
     filled = np.flatnonzero(lines.ends > lines.starts)
+    broken = [bad.line for bad in lines.bad if bad.code not in ENDS]
+    remedy = "The first line names the columns; a mapping can name them with header = [...]"
+    if broken and (not len(filled) or min(broken) < lines.numbers[filled[0]]):
+        raise DataError("the header cannot be read", file=file, line=min(broken), remedy=remedy)
     if not len(filled):
         return lines.take(filled), ()
     number = int(lines.numbers[filled[0]])
-    remedy = "The first line names the columns; a mapping can name them with header = [...]"
-    if any(bad.line < number for bad in lines.bad):
-        raise DataError("the header cannot be read", file=file, line=lines.bad[0].line, remedy=remedy)
     names = tuple(name.strip() for name in split_fields(lines.raw(int(filled[0])).decode(), dialect))
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

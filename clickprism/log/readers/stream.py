@@ -21,6 +21,8 @@ STEP: Final = 1 << 16
 OUTPUT: Final = 1 << 20  # gzip gives no more than this at a time
 ZSTD_STEP: Final = 1 << 12  # zstd may give 32 kB for each byte: a step of 4 kB is 128 MB at worst
 
+ZSTD_WINDOW: Final = 1 << 28  # what it looks back, and holds, at most: `zstd --long=28`
+
 
 @dataclass(frozen=True)
 class Block:
@@ -118,7 +120,7 @@ def _unzstd(file: IO[bytes]) -> Iterator[Block]:
 
     start, given = 0, file.read(ZSTD_STEP)
     while given:
-        frame, fed = zstandard.ZstdDecompressor().decompressobj(), start
+        frame, fed = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj(), start
         while not frame.eof:
             if not given and not (given := file.read(ZSTD_STEP)):
                 yield Block(b"", file.tell(), "truncated")
@@ -143,7 +145,7 @@ def _last_steps(file: IO[bytes], start: int, fed: int, given: bytes) -> Iterator
     import zstandard
 
     file.seek(start)
-    frame = zstandard.ZstdDecompressor().decompressobj()
+    frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
     while start < fed:
         piece = file.read(min(ZSTD_STEP, fed - start))
         frame.decompress(piece)

@@ -32,7 +32,20 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
     assert found(".") == ["a/day=1/y.parquet", "a/x.csv.gz", "a/z.JSON.ZST", "b.jsonl"]
     assert found("odd.log", ".hidden.csv") == ["odd.log", ".hidden.csv"]
     assert found("*.*") == ["b.jsonl", "odd.log", "readme.txt"]
+    assert found(".git/*.csv") == [".git/x.csv"]
     assert found("a/**/*.parquet", "a", "a/x.csv.gz") == ["a/day=1/y.parquet", "a/x.csv.gz", "a/z.JSON.ZST"]
+
+
+def test_a_click_log_is_no_input(tmp_path: Path) -> None:
+    for name in ("in.jsonl", "logs/one/log.toml", "logs/one/events/day=1/x.parquet", "logs/two.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert find_inputs([tmp_path]) == [tmp_path / "in.jsonl", tmp_path / "logs/two.jsonl"]
+    assert find_inputs([f"{tmp_path}/**/*.*"]) == [tmp_path / "in.jsonl", tmp_path / "logs/two.jsonl"]
+    with pytest.raises(DataError, match=r"the folder has no log file"):
+        find_inputs([tmp_path / "logs/one"])
+    inside = tmp_path / "logs/one/events/day=1/x.parquet"
+    assert find_inputs([inside]) == [inside]
 
 
 def test_nothing_there_is_an_error_with_a_remedy(tmp_path: Path) -> None:
@@ -42,3 +55,5 @@ def test_nothing_there_is_an_error_with_a_remedy(tmp_path: Path) -> None:
         find_inputs([tmp_path])
     with pytest.raises(DataError, match=r"there is no such file or folder. Check the path"):
         find_inputs([tmp_path / "log.csv"])
+    with pytest.raises(DataError, match=r"a path is empty. Say . for the current folder"):
+        find_inputs([""])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clickprism.log.readers.lines import KEPT, broken_text, split
+from clickprism.log.readers.lines import KEPT, MOST, broken_text, split
 from clickprism.log.readers.stream import Block
 
 
@@ -44,10 +44,25 @@ GOOD = [(1, b"one"), (4, b"tw\xc3\xa9"), (8, b"y" * 20), (10, b"last")]
 BAD = [(5, "nul-byte", b"b\0d"), (6, "not-utf8", b"\xff"), (7, "too-long", b"x" * 20), (9, "too-long", b"z" * 20)]
 
 
-def test_lines_do_not_depend_on_blocks() -> None:
+@pytest.mark.parametrize("most", [1, 2, 3, 1000])
+def test_lines_do_not_depend_on_blocks(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clickprism.log.readers.lines.MOST", most)
     for size in range(1, len(TEXT) + 2):
         good, bad = read(TEXT, size)
         assert (good, sorted(bad)) == (GOOD, BAD), size
+
+
+def test_no_more_lines_at_a_time_than_can_be_held() -> None:
+    parts = list(split(in_blocks(b"x\n" * (2 * MOST + 5), 1 << 20), max_line=9))
+    assert [len(part) for part in parts] == [MOST, MOST, 5]
+    assert sum(part.read for part in parts) == 4 * MOST + 10
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_files_with_byte_order_marks_put_together(size: int) -> None:
+    bom = b"\xef\xbb\xbf"
+    text = bom + b"a\n" + bom + b"b\r\n" + bom + b"\n" + b"c" + bom + b"\n" + bom
+    assert read(text, size) == ([(1, b"a"), (2, b"b"), (4, b"c" + bom)], [])
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])

@@ -81,5 +81,6 @@ def test_names_of_a_file_without_a_header() -> None:
 def test_a_header_that_cannot_be_used() -> None:
     with pytest.raises(DataError, match=r"log.csv:1: the header has 'a' more than once. The first line names"):
         read("a,b,a\n1,2,3\n")
-    with pytest.raises(DataError, match=r"log.csv:1: the header cannot be read"):
-        read("a,\0,a\n1,2,3\n")
+    for size in (1, 6, 1000):
+        with pytest.raises(DataError, match=r"log.csv:2: the header cannot be read"):
+            read("\na,\0,a\n" + "b" * 201 + "\n1,2,3\n", size)

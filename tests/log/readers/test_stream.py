@@ -63,6 +63,13 @@ def test_members_one_after_another_are_one_text(pack: Callable[[bytes], bytes], 
         assert read(path, size) == ([b"a", b"bc", b"d"], [])
 
 
+def test_zstd_that_looks_far_back(tmp_path: Path) -> None:
+    settings = zstandard.ZstdCompressionParameters.from_level(3, window_log=28, enable_ldm=True)
+    frame, path = zstandard.ZstdCompressor(compression_params=settings).compressobj(), tmp_path / "log.zst"
+    path.write_bytes(frame.compress(TEXT) + frame.flush())
+    assert read(path) == (LINES, [])
+
+
 def test_zeros_behind_gzip_are_padding(tmp_path: Path) -> None:
     path = tmp_path / "log.gz"
     path.write_bytes(gzip.compress(TEXT) + bytes(70_000) + gzip.compress(b"more\n") + bytes(3))
