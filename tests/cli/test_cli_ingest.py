@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from clickprism.cli.app import app
@@ -52,6 +54,10 @@ def test_a_file_name_that_is_not_utf8(tmp_path: Path) -> None:
     assert json.loads(found.stdout)["in"] == 2
     found = CliRunner().invoke(app, ["quarantine", str(log)])
     assert "a\\xff.jsonl:2" in found.stdout
+    pq.write_table(pa.Table.from_pylist([impression(3)]), tmp_path / "a.parquet")
+    path = (tmp_path / "a.parquet").rename(tmp_path / os.fsdecode(b"a\xff.parquet"))
+    found = CliRunner().invoke(app, ["ingest", str(path), "--into", str(log), "--json"])
+    assert json.loads(found.stdout)["accepted"] == 1
 
 
 def test_a_mapping_and_a_setting(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -52,11 +53,12 @@ def read_groups(path: Path, wanted: Sequence[int], *, chunk_bytes: int) -> Itera
     """
     size, done, first = path.stat().st_size, 0, 1
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
+        opened = pa.OSFile(os.fsencode(path))
+        file = pq.ParquetFile(opened, page_checksum_verification=True, pre_buffer=False)
     except FAULTS:
         yield Part(_NONE, 1, _NONE, [Bad(1, "unreadable", None, _head(path))], size)
         return
-    with file:
+    with opened, file:
         for group in range(file.num_row_groups):
             facts = file.metadata.row_group(group)
             share = max(1, chunk_bytes * max(1, facts.num_rows) // max(1, facts.total_byte_size))
@@ -81,7 +83,8 @@ def read_groups(path: Path, wanted: Sequence[int], *, chunk_bytes: int) -> Itera
 def columns_of(path: Path) -> pa.Schema:
     """The columns of a file, structures flattened, as `read_groups` makes them ready; none if it cannot be read."""
     try:
-        empty = pq.read_schema(path).empty_table()
+        with pa.OSFile(os.fsencode(path)) as file:
+            empty = pq.read_schema(file).empty_table()
     except FAULTS:
         return pa.schema([])
     return pa.schema([(field.name, target(field.type)) for field in _flat(empty, path).schema])
