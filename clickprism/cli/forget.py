@@ -20,7 +20,10 @@ EPILOG = (
 def command(
     log: Annotated[Path, typer.Argument(metavar="DIR", help="A click log, made by clickprism ingest.")],
     *,
-    user: Annotated[list[str], typer.Option("--user", metavar="ID", help="Whom to forget; may be repeated.")],
+    user: Annotated[
+        list[str] | None,
+        typer.Option("--user", metavar="ID", help="Whom to forget; may be repeated. None: finish what was cut short."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     engine: Annotated[
         str, typer.Option("--engine", metavar="NAME", help="duckdb, local[*] (Spark here) or spark://host:port.")
@@ -29,17 +32,25 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Erase all rows of users, and all that was derived of them; afterwards the log has never seen them."""
+    """Erase all rows of users, and all that was derived of them; afterwards the log has never seen them.
+
+    All snapshots are dropped, and the examination models that learned of their days: make them again by clickprism
+    examine and clickprism windows. Input files and copies are yours to delete.
+    """
     from clickprism.log.engine import connect
-    from clickprism.log.forget import forget
+    from clickprism.log.forget import PENDING, forget
     from clickprism.log.store import LogStore
 
     store, output = LogStore.open(log), Output(json, quiet)
     with (
-        connect(engine, memory=memory) as running,
         store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
+        store.staging() as temp,
+        connect(engine, memory=memory, temp=temp) as running,
     ):
-        done = forget(store, running, user, dry_run=dry_run)
+        if begun := (store.folder / PENDING).exists():
+            output.note("An erasure was cut short before: its users are taken too")
+        done = forget(store, running, user or [], dry_run=dry_run)
+    nothing = not (done.rows or done.quarantined or begun)
     rows = [
         ["rows of events", f"{done.rows:,}"],
         ["files of events written anew", f"{done.files:,}"],
@@ -49,10 +60,9 @@ def command(
         ["snapshots dropped", "all" if done.snapshots else "none"],
     ]
     values = asdict(done) | {"days": [day.isoformat() for day in done.days], "dry_run": dry_run}
-    output.result(columns(["would erase" if dry_run else "erased", ""], rows), values)
-    if not (done.rows or done.quarantined):
-        output.note("The log has no row of them. Ids are compared letter by letter, as logged")
-    elif not dry_run:
+    said = "The log has no row of them: nothing to erase. Ids are compared letter by letter, as logged"
+    output.result(said if nothing else columns(["would erase" if dry_run else "erased", ""], rows), values)
+    if not nothing and not dry_run:
         steps = [command_line("examine", log)] if done.models else []
         output.note(f"Next: {' && '.join([*steps, command_line('windows', log)])}")
         output.note("Input files may still hold them: the log cannot erase those")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -15,6 +16,7 @@ from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
     from clickprism.log.partials import Examiner
+    from clickprism.log.snapshots import Snapshot
     from clickprism.log.store import LogStore
     from clickprism.log.windows import Windows
 
@@ -74,32 +76,55 @@ def command(
 
     if follow and as_of is not None:
         raise SettingError("--as-of", as_of, "not be given with --follow, which takes the time as it goes")
+    if out is not None:
+        _check_out(out)
     from clickprism.log.engine import connect
+    from clickprism.log.snapshots import find_snapshots
     from clickprism.log.store import LogStore
     from clickprism.log.windows import windows
 
     store, output = LogStore.open(log), Output(json, quiet)
-    settings = store.settings.windows if k is None else replace(store.settings.windows, k=k)
     asked = None if follow else _time(as_of, store)
-    with connect(engine, memory=memory) as running:
 
-        def make(time: datetime) -> None:
+    def make(time: datetime) -> None:
+        settings = store.settings.windows if k is None else replace(store.settings.windows, k=k)
+        with (
+            store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
+            store.staging() as temp,
+            connect(engine, memory=memory, temp=temp) as running,
+        ):
             examiner = _examiner(store, examination)
-            with store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")):
-                made = windows(store, running, time, examiner=examiner, settings=settings)
-            _say(made, output, log=log, follow=follow)
-            if out is not None:
-                made.snapshot.export(out)
-                output.note(f"Written: {out}")
+            before = next(iter(find_snapshots(store)), None)
+            made = windows(store, running, time, examiner=examiner, settings=settings)
+        _say(made, output, log=log, follow=follow)
+        _hint(made, before, output, store=store, log=log)
+        if out is not None:
+            made.snapshot.export(out)
+            output.note(f"Written: {out}")
 
-        if asked is not None:
-            make(asked)
-            return
-        output.note("Following the log; Ctrl-C ends it")
-        try:
-            keep_following(make, state=_state(store), clock=now)
-        except KeyboardInterrupt:
-            output.note("Ended. The last snapshot stays in force")
+    if asked is not None:
+        make(asked)
+        return
+    output.note("Following the log; Ctrl-C ends it")
+    try:
+        keep_following(make, state=_state(store), clock=now)
+    except KeyboardInterrupt:
+        output.note("Ended. The last snapshot stays in force")
+
+
+def _check_out(out: Path) -> None:
+    """An error, before any work, if the file cannot be written."""
+    from clickprism.errors import DataError, SettingError
+
+    if out.suffix != ".parquet":
+        raise SettingError("--out", str(out), "end in .parquet")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        reason = "it is a folder" if out.is_dir() else None if os.access(out.parent, os.W_OK) else "Permission denied"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason is not None:
+        raise DataError(f"cannot be written ({reason})", file=out, remedy="Choose another --out")
 
 
 def _time(text: str | None, store: LogStore) -> datetime:
@@ -121,8 +146,11 @@ def _time(text: str | None, store: LogStore) -> datetime:
 
 def _state(store: LogStore) -> Callable[[], object]:
     """What a snapshot depends on besides the time."""
+    from clickprism.log.store import SETTINGS_FILE
+
     return lambda: (
         store.table("events").version,
+        (store.folder / SETTINGS_FILE).read_bytes(),
         sorted(path.name for path in (store.folder / "models").glob("*.json")),
     )
 
@@ -164,7 +192,8 @@ def _say(made: Windows, output: Output, *, log: Path, follow: bool) -> None:
 
         typer.echo(json.dumps(data))
     else:
-        header = ["window", "from", "to", "pairs", f"under {snapshot.settings['k']} users"]
+        few = f"under {snapshot.settings['k']} users" if snapshot.settings["k"] else "left out"
+        header = ["window", "from", "to", "pairs", few]
         first = f"As of {_stamp(snapshot.as_of)} UTC: {count:,} pairs, {len(snapshot.fields)} fields, "
         first += f"version {snapshot.version}" + ("" if made.changed else " (as it was)")
         output.result(f"{first}\n\n{columns(header, rows)}", data)
@@ -175,6 +204,24 @@ def _say(made: Windows, output: Output, *, log: Path, follow: bool) -> None:
         )
     if snapshot.examination is None and not follow:
         output.note(f"Without examination: there is no model, or none was asked for ({command_line('examine', log)})")
+
+
+def _hint(made: Windows, before: Snapshot | None, output: Output, *, store: LogStore, log: Path) -> None:
+    """What a reader would else wonder at: x is of another width, the log has ended, an erasure was cut short."""
+    from clickprism.log.forget import PENDING
+    from clickprism.log.windows import end_of_log
+
+    snapshot, end = made.snapshot, end_of_log(store)
+    if made.changed and before is not None and before.fields != snapshot.fields:
+        why = "an examination model has come" if snapshot.examination else "there is no examination model any more"
+        width = f"x has {len(snapshot.fields)} fields, and had {len(before.fields)} in the snapshot before"
+        typer.echo(f"warning: {width}: {why}. Readers must go by the names of the fields", err=True)
+    shown = any(snapshot.pairs.values()) or any(snapshot.suppressed.values())
+    if not shown and end is not None and end < snapshot.as_of:
+        then = f"the log ends {_stamp(end)}. As of then: {command_line('windows', log)}"
+        output.note(f"Nothing was shown in these windows: {then}")
+    if (store.folder / PENDING).exists():
+        output.note(f"An erasure was cut short; finish it by: {command_line('forget', log)}")
 
 
 def _stamp(time: datetime) -> str:

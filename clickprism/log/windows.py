@@ -231,8 +231,9 @@ class _Work:
     files: Mapping[date, list[str]]
 
     def fingerprint_of(self, as_of: datetime, spans: Sequence[Window]) -> str:
-        """What the snapshot is a function of."""
-        return fingerprint(as_of.isoformat(), [self._stem(span) for span in spans])
+        """What the snapshot is a function of; the model also if there is nothing to estimate, since x has its fields."""
+        model = None if self.examiner is None else self.examiner.fingerprint
+        return fingerprint(as_of.isoformat(), model, [self._stem(span) for span in spans])
 
     def _stem(self, window: Window) -> str:
         """What a window is a function of: the sessions of its days, the model, the edges, k."""
