@@ -231,7 +231,7 @@ class _Work:
     files: Mapping[date, list[str]]
 
     def fingerprint_of(self, as_of: datetime, spans: Sequence[Window]) -> str:
-        """What the snapshot is a function of; the model also if there is nothing to estimate, since x has its fields."""
+        """What the snapshot is a function of; the model even if nothing is estimated, since x has its fields."""
         model = None if self.examiner is None else self.examiner.fingerprint
         return fingerprint(as_of.isoformat(), model, [self._stem(span) for span in spans])
 
