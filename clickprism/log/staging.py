@@ -25,6 +25,7 @@ from clickprism.types import Bool, Int64
 _FLUSH_BYTES: Final = 16 << 20
 _OPEN_FILES: Final = 128
 _GROUP_ROWS: Final = 100_000
+_POOL: Final = pa.system_memory_pool()  # keeps its pages: to clear new ones costs more than all that is done here
 _UNIQUE: Final = ("event_id", "line", "key", "content")
 _STAGED: Final = pa.schema(
     [*ROW, EVENTS.field("key"), EVENTS.field("content"), ("file", pa.int32()), ("row", pa.int64())]
@@ -102,7 +103,7 @@ class Stage:
             return
         rows = pa.concat_tables(self._pending)
         self._pending, self._bytes = [], 0
-        names = identify(rows, self.connection)
+        names = identify(rows)
         rows = rows.append_column("key", names["key"]).append_column("content", names["content"])
         days = rows["time"].cast(pa.date32())
         low, high = (value.as_py() for value in pc.min_max(days).values())
@@ -112,7 +113,7 @@ class Stage:
         numbers = days.cast(pa.int32()).to_numpy()
         if (numbers[1:] < numbers[:-1]).any():
             order = np.argsort(numbers, kind="stable")
-            rows, numbers = rows.take(order), numbers[order]
+            rows, numbers = pc.take(rows, order, memory_pool=_POOL), numbers[order]
         starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
         for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
             self._write(date.fromordinal(int(numbers[start]) + _EPOCH), rows.slice(start, end - start))
@@ -187,7 +188,14 @@ class Stage:
         path.parent.mkdir(parents=True, exist_ok=True)
         dropped, variants, rows = again.row[again.same], again.row[~again.same], 0
         plain = [name for name in _WRITTEN.names if name not in _UNIQUE]
-        with pq.ParquetWriter(path, _WRITTEN, compression="zstd", use_dictionary=plain, store_schema=False) as writer:
+        with pq.ParquetWriter(
+            path,
+            _WRITTEN,
+            compression="zstd",
+            use_dictionary=plain,
+            write_statistics=["time"],
+            store_schema=False,
+        ) as writer:
             for table in self._groups(day):
                 kept = _written(table, dropped=dropped, variants=variants, names=names, skip=skip)
                 rows += len(kept)
@@ -203,7 +211,7 @@ class Stage:
         held: list[pa.RecordBatch] = []
         count = 0
         for path in self._files[day]:
-            with pa.ipc.open_file(path) as reader:
+            with pa.ipc.open_file(path, memory_pool=_POOL) as reader:
                 for i in range(reader.num_record_batches):
                     held.append(reader.get_batch(i))
                     count += held[-1].num_rows
@@ -239,7 +247,7 @@ def _written(table: pa.Table, *, dropped: Int64, variants: Int64, names: pa.Arra
     ids = pa.DictionaryArray.from_arrays(table["file"].combine_chunks(), names).cast(pa.string())
     table = table.append_column("variant", pa.array(variant)).append_column("file_id", ids)
     table = table.select(_WRITTEN.names)
-    return (table if keep.all() else table.filter(pa.array(keep))).cast(_WRITTEN)
+    return (table if keep.all() else pc.filter(table, pa.array(keep), memory_pool=_POOL)).cast(_WRITTEN)
 
 
 def _among(numbers: Int64, row: Int64) -> Int64:

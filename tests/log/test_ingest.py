@@ -22,11 +22,9 @@ from clickprism.errors import ClickprismError, DataError, EngineError, SettingEr
 from clickprism.log import group
 from clickprism.log.account import Account
 from clickprism.log.group import Group
-from clickprism.log.identity import encode, identify
 from clickprism.log.ingest import Progress, ingest
 from clickprism.log.quarantine import reasons, write_raw
 from clickprism.log.readers import Chunk, SourceSettings, read_chunks
-from clickprism.log.schema import ROW
 from clickprism.log.settings import LogSettings
 from clickprism.log.store import LogStore
 from tests.log.raw_logs import BROKEN, everything, impression, random_files, stored, write_lines
@@ -317,24 +315,3 @@ def test_packed_and_plain_rows_are_the_same_events(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     account = ingest([plain, packed], tmp_path / "log")
     assert (account.files, counts(account)) == (2, (10, 5, 5, 0, 0))
-
-
-CONNECTION = duckdb.connect()
-TEXT = st.none() | st.text(max_size=3)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(TEXT, TEXT, st.none() | st.lists(TEXT, max_size=3)), max_size=6))
-def test_different_rows_are_encoded_differently(
-    values: list[tuple[str | None, str | None, list[str | None] | None]],
-) -> None:
-    base = {"kind": "ranking", "time": 0, "search_id": "s"}
-    rows = [
-        base | {"query_id": first, "query": second, "documents": third, "line": line}
-        for line, (first, second, third) in enumerate(values)
-    ]
-    table = pa.Table.from_pylist(rows, schema=ROW)
-    distinct = len({repr(each) for each in values})
-    assert len(set(encode(table).to_pylist())) == distinct
-    names = identify(table, CONNECTION)
-    assert len(set(names["content"].to_pylist())) == distinct

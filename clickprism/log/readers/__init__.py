@@ -7,12 +7,14 @@ stops a reading and never takes a good one with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from clickprism.errors import SettingError
-from clickprism.log.readers.chunk import REASONS, Chunk
+from clickprism.log.readers import plain
+from clickprism.log.readers.chunk import REASONS, Chunk, bad_table
 from clickprism.log.readers.detect import Detected, detect
 from clickprism.log.readers.inputs import find_inputs
 from clickprism.log.readers.lines import Lines, split
@@ -66,6 +68,16 @@ def read_chunks(path: Path, source: SourceSettings, *, chunk_bytes: int = 24 << 
 
 
 def _json(path: Path, source: SourceSettings, found: Detected, part: Lines) -> Chunk:
+    if found.schema == "clickprism" and len(part.data) >= plain.WORTH:
+        good, left = plain.read_plain(part, source)
+        if not left.any():
+            return Chunk(good, bad_table(part.bad), 0, part.read)
+        rest = _parsed(path, source, found, part.take(left).alone())
+        return replace(rest, good=pa.concat_tables([good, rest.good]).sort_by("line") if len(rest.good) else good)
+    return _parsed(path, source, found, part)
+
+
+def _parsed(path: Path, source: SourceSettings, found: Detected, part: Lines) -> Chunk:
     plan = SOURCES[found.schema](Reading(JsonPlaces(part), source, path))
     table = pa.table({"text": part.text(), "line": pa.array(part.numbers)})
     return rows(

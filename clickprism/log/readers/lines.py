@@ -62,6 +62,14 @@ class Lines:
         bad = [Bad(int(self.numbers[each]), code, None, self.raw(each)) for each in np.flatnonzero(chosen).tolist()]
         return replace(self.take(~chosen), bad=[*self.bad, *bad])
 
+    def alone(self) -> Lines:
+        """The same lines without the text between them."""
+        text = self.text()
+        stops = np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, text.offset * 4).astype(np.int64)
+        data = b"" if not len(text) else text.buffers()[2].to_pybytes()
+        ends = stops[1:] - (self.stops - self.ends)
+        return replace(self, data=data, starts=stops[:-1], ends=ends, stops=stops[1:])
+
     def text(self) -> pa.StringArray:
         """The lines with their line ends as an Arrow array, without a copy where they follow each other."""
         if not len(self):

@@ -1,0 +1,286 @@
+"""The compiled loops behind `plain`: lines of JSON into places of texts and numbers. Importing it imports numba."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clickprism.compiled import compiled
+from clickprism.types import Bool, Int32, Int64
+
+Bytes = NDArray[np.uint8]
+
+TEXTS: Final = ("event_id", "search_id", "document_id", "action", "user_id", "agent", "ranker", "query_id", "query")
+NUMBERS: Final = ("kind", "time", "position", "display_ms", "dwell_ms", "click", "page_skipped", "randomised")
+KINDS: Final = ("impression", "interaction")
+WORDS: Final = np.frombuffer("".join(["null", "true", "false", *KINDS]).encode(), np.uint8)
+ENDS: Final = np.array([0, 4, 8, 13, 23, 34])
+_NULL, _TRUE, _FALSE, _STRING, _NUMBER, _BROKEN = 0, 1, 2, 3, 4, 5
+_KIND, _TIME, _POSITION, _DWELL = 0, 1, 2, 4
+_SEARCH, _DOCUMENT, _ACTION, _QUERY = 1, 2, 3, 7
+_TEXTS, _NUMBERS = len(TEXTS), len(TEXTS) + len(NUMBERS)
+_DIGITS = 18  # of a number that is read here
+
+
+class Value(NamedTuple):
+    """A value: what it is, where it starts, where it ends, and where the text goes on."""
+
+    token: int
+    low: int
+    high: int
+    after: int
+
+
+@compiled
+def _skip(data: Bytes, at: int, end: int) -> int:
+    """Past blanks."""
+    while at < end and (data[at] == 32 or data[at] == 9):
+        at += 1
+    return at
+
+
+@compiled
+def _string(data: Bytes, at: int, end: int) -> int:
+    """Where the quote is that ends a text; -1 if it has an escape, or no end."""
+    while at < end:
+        byte = data[at]
+        if byte == 34:
+            return at
+        if byte == 92 or byte < 32:
+            return -1
+        at += 1
+    return -1
+
+
+@compiled
+def _same(data: Bytes, at: int, names: Bytes, low: int, high: int) -> bool:
+    for i in range(high - low):  # noqa: SIM110
+        if data[at + i] != names[low + i]:
+            return False
+    return True
+
+
+@compiled
+def _digits(data: Bytes, at: int, end: int) -> int:
+    """The number that these digits are; -1 if they are none, or too many."""
+    if at >= end or end - at > _DIGITS:
+        return -1
+    number = 0
+    for i in range(at, end):
+        if data[i] < 48 or data[i] > 57:
+            return -1
+        number = number * 10 + int(data[i] - 48)
+    return number
+
+
+@compiled
+def _date(data: Bytes, at: int) -> int:
+    """Days since 1970 of YYYY-MM-DD; -1 if it is none."""
+    year, month, day = _digits(data, at, at + 4), _digits(data, at + 5, at + 7), _digits(data, at + 8, at + 10)
+    if data[at + 4] != 45 or data[at + 7] != 45 or year < 1970 or month < 1 or month > 12 or day < 1:
+        return -1
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if day > (30 if month in (4, 6, 9, 11) else (29 if leap else 28) if month == 2 else 31):
+        return -1
+    years, months = (year - 1, month + 9) if month <= 2 else (year, month - 3)  # years that begin in March
+    return years * 365 + years // 4 - years // 100 + years // 400 + (153 * months + 2) // 5 + day - 719469
+
+
+@compiled
+def _clock(data: Bytes, at: int) -> int:
+    """Seconds of hh:mm:ss; -1 if it is none."""
+    hour, minute, second = _digits(data, at, at + 2), _digits(data, at + 3, at + 5), _digits(data, at + 6, at + 8)
+    if data[at + 2] != 58 or data[at + 5] != 58 or min(hour, minute, second) < 0:
+        return -1
+    return (hour * 60 + minute) * 60 + second if hour < 24 and minute < 60 and second < 60 else -1
+
+
+@compiled
+def _moment(data: Bytes, at: int, end: int) -> int:
+    """Microseconds since 1970 of YYYY-MM-DDThh:mm:ss, up to six decimals, then Z or nothing; -1 if it is none."""
+    if end - at < 19 or (data[at + 10] != 84 and data[at + 10] != 32):
+        return -1
+    days, seconds = _date(data, at), _clock(data, at + 11)
+    end -= data[end - 1] == 90
+    micros = 0
+    if end > at + 19:
+        micros = _digits(data, at + 20, end) if data[at + 19] == 46 and end - at <= 26 else -1
+        for _ in range(26 - (end - at)):
+            micros *= 10
+    if days < 0 or seconds < 0 or micros < 0:
+        return -1
+    return (days * 86400 + seconds) * 1_000_000 + micros
+
+
+@compiled
+def _time(data: Bytes, low: int, high: int, limits: Int64) -> int:
+    """A time: ISO 8601, or a number of a unit by its size."""
+    if high - low > 4 and data[low + 4] == 45:
+        return _moment(data, low, high)
+    number = _digits(data, low, high)
+    for i in range(3, len(limits), 3):
+        if 0 <= number < limits[i]:
+            return int(number * limits[i + 1] // limits[i + 2])
+    return -1
+
+
+@compiled
+def _number(data: Bytes, what: int, value: Value, limits: Int64) -> int:
+    """The value as one of `NUMBERS`; -1 if it is none, or beyond the limits."""
+    token, low, high, _ = value
+    if what > _DWELL:
+        if token == _TRUE or token == _FALSE:  # noqa: PLR1714, SIM109 (a set is slow when compiled)
+            return 1 if token == _TRUE else 0
+        return int(data[low] - 48) if token == _NUMBER and high - low == 1 and data[low] <= 49 else -1
+    if token < _STRING:
+        return -1
+    if what == _KIND:
+        for kind in range(2):
+            first, last = ENDS[3 + kind], ENDS[4 + kind]
+            if last - first == high - low and _same(data, low, WORDS, first, last):
+                return kind
+        return -1
+    number = _time(data, low, high, limits) if what == _TIME else _digits(data, low, high)
+    least = limits[0] if what == _TIME else 1 if what == _POSITION else 0
+    most = limits[1] if what == _TIME else limits[2] if what == _POSITION else number
+    return number if least <= number <= most else -1
+
+
+@compiled
+def _value(data: Bytes, at: int, end: int) -> Value:
+    """The value that starts here."""
+    byte = data[at] if at < end else 0
+    if byte == 34:
+        high = _string(data, at + 1, end)
+        return Value(_STRING if high >= 0 else _BROKEN, at + 1, high, high + 1)
+    if 48 <= byte <= 57:
+        high = at
+        while high < end and 48 <= data[high] <= 57:
+            high += 1
+        return Value(_BROKEN if (byte == 48 and high > at + 1) or high - at > _DIGITS else _NUMBER, at, high, high)
+    for word in range(3):
+        first, last = ENDS[word], ENDS[word + 1]
+        if byte == WORDS[first] and end - at >= last - first and _same(data, at, WORDS, first, last):
+            return Value(word, at, at + last - first, at + last - first)
+    return Value(_BROKEN, at, at, at)
+
+
+@compiled
+def _field(data: Bytes, first: int, end: int, names: Bytes, places: Int64, guess: int) -> int:  # noqa: PLR0917
+    """Which name this is, looked for from `guess` on; -1: of no use, -2: of features."""
+    count, size = len(places), end - first
+    for i in range(count):
+        field = guess + i if guess + i < count else guess + i - count
+        if places[field, 1] - places[field, 0] == size and _same(
+            data, first, names, places[field, 0], places[field, 1]
+        ):
+            return field
+    return -2 if size >= 8 and data[first] == 102 and data[first + 7] == 95 else -1
+
+
+@compiled
+def scan(  # noqa: PLR0912, PLR0917 (arrays in a tuple, and calls with many, are slow when compiled)
+    data: Bytes,
+    starts: Int64,
+    ends: Int64,
+    names: Bytes,
+    places: Int64,
+    limits: Int64,
+    begin: Int32,
+    length: Int32,
+    numbers: Int64,
+    good: Bool,
+) -> None:
+    """Read the lines that are plain, with nothing wrong.
+
+    Args:
+        data: the text.
+        starts: of the lines.
+        ends: of the lines.
+        names: of fields, one after another.
+        places: of each name where it starts and ends, and where its value goes: to `TEXTS`, then `NUMBERS`; beyond:
+            nowhere, it must be null. Two names may go to one place, but not both with a value.
+        limits: the earliest and the latest time, the greatest position; then for each unit of times that are numbers:
+            below the first they are times the second by the third.
+        begin: out, of each text, shape (texts, lines).
+        length: out, of each text; 0: null.
+        numbers: out, shape (numbers, lines); -1: null.
+        good: out, whether the line was read; what else is said of one that was not is void.
+    """
+    named, taken = np.full(len(places), -1, np.int64), np.full(_NUMBERS + len(places), -1, np.int64)
+    for row in range(len(starts)):
+        length[:, row] = 0
+        numbers[:, row] = -1
+        good[row] = False
+        end = ends[row]
+        at, guess = _skip(data, starts[row], end), 0
+        more = at < end and data[at] == 123
+        while more:
+            first = _skip(data, at + 1, end) + 1
+            if first >= end or data[first - 1] != 34:
+                break
+            at = _string(data, first, end)
+            if at < 0:
+                break
+            field = _field(data, first, at, names, places, guess)
+            at = _skip(data, at + 1, end)
+            if field < -1 or at >= end or data[at] != 58:
+                break
+            value = _value(data, _skip(data, at + 1, end), end)
+            at = _skip(data, value.after, end)
+            if value.token == _BROKEN or at >= end or (data[at] != 44 and data[at] != 125):
+                break
+            if field >= 0:
+                if named[field] == row:
+                    break
+                named[field], guess = row, field + 1
+                if value.token != _NULL:
+                    to = places[field, 2]
+                    if taken[to] == row or to >= _NUMBERS:
+                        break
+                    taken[to] = row
+                    if value.token == _STRING and value.low == value.high:
+                        pass  # an empty text is null
+                    elif to < _TEXTS:
+                        if value.token < _STRING:
+                            break
+                        begin[to, row], length[to, row] = value.low, value.high - value.low
+                    else:
+                        number = _number(data, to - _TEXTS, value, limits)
+                        if number < 0:
+                            break
+                        numbers[to - _TEXTS, row] = number
+            if data[at] == 125:
+                more = False
+                good[row] = _skip(data, at + 1, end) == end
+        if good[row]:
+            good[row] = _complete(length[:, row], numbers[:, row])
+
+
+@compiled
+def _complete(length: Int32, numbers: Int64) -> bool:
+    """Whether a row has all that its kind needs; its kind is told."""
+    if numbers[_KIND] < 0:
+        numbers[_KIND] = length[_ACTION] > 0
+    if length[_SEARCH] == 0 or length[_DOCUMENT] == 0 or numbers[_TIME] < 0:
+        return False
+    if numbers[_KIND] == 0:
+        return bool(numbers[_POSITION] > 0 and length[_QUERY] + length[_QUERY + 1] > 0)
+    return bool(length[_ACTION] > 0)
+
+
+@compiled
+def gather(data: Bytes, begin: Int32, length: Int32, rows: Int64) -> tuple[Int32, Bytes]:
+    """The texts of these rows one after another, and where they start, as Arrow has them."""
+    offsets = np.empty(len(rows) + 1, np.int32)
+    offsets[0] = 0
+    for i in range(len(rows)):
+        offsets[i + 1] = offsets[i] + length[rows[i]]
+    values = np.empty(offsets[-1], np.uint8)
+    for i in range(len(rows)):
+        first, to = begin[rows[i]], offsets[i]
+        for j in range(offsets[i + 1] - to):
+            values[to + j] = data[first + j]
+    return offsets, values

@@ -1,0 +1,123 @@
+"""The quick way for plain lines reads what the query of `rows` reads, and leaves to it all that it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clickprism.log.readers import Chunk, SourceSettings, plain, read_chunks
+from clickprism.log.readers.lines import split
+from clickprism.log.readers.stream import blocks
+
+ROW = {"search_id": "s", "time": "2024-05-01T12:00:00Z", "query_id": "q", "document_id": "d", "position": 1}
+
+
+def both(path: Path, monkeypatch: pytest.MonkeyPatch, source: SourceSettings) -> tuple[Chunk, Chunk]:
+    read = []
+    for worth in (0, 1 << 40):
+        monkeypatch.setattr(plain, "WORTH", worth)
+        read.append(next(read_chunks(path, source)))
+    return read[0], read[1]
+
+
+def taken(path: Path, source: SourceSettings | None = None) -> list[bool]:
+    (lines,) = split(blocks(path, 1 << 20), max_line=1 << 20)
+    _, left = plain.read_plain(lines, source or SourceSettings(schema="clickprism"))
+    return [not each for each in left.tolist()]
+
+
+def write(path: Path, lines: list[str | dict[str, Any]]) -> Path:
+    path.write_text(
+        "".join((each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)) + "\n" for each in lines)
+    )
+    return path
+
+
+PLAIN: list[str | dict[str, Any]] = [
+    ROW,
+    ROW | {"time": "2024-02-29 23:59:59.5"},
+    ROW | {"time": "2000-03-01T00:00:00.123456Z"},
+    ROW | {"time": 1714564800},
+    ROW | {"time": "1714564800123"},
+    ROW | {"time": 1714564800123456, "position": "7", "document_id": 17},
+    ROW | {"query_id": None, "query": "東京"},
+    ROW | {"query_id": "", "query": "b", "click": True, "page_skipped": 0, "randomised": 1, "dwell_ms": 0, "kind": ""},
+    ROW | {"display_ms": 10**17, "user_id": "u", "agent": None, "user_agent": "x", "other": 12, "documents": None},
+    {**ROW, "action": "click", "position": None, "query_id": None},
+    ROW | {"kind": "impression", "action": "click"},
+    ROW | {"kind": "interaction", "action": "buy"},
+    '\t{ "search_id" :"s","doc_id":"d" , "position": 2,"query":"q","timestamp":"2024-05-01T12:00:00"} ',
+]
+LEFT: list[str | dict[str, Any]] = [
+    *(ROW | {"time": time} for time in ("2023-02-29T00:00:00Z", "2024-05-01T24:00:00Z", "2024-05-01", -1, 1.5, True)),
+    *(ROW | {"time": time} for time in ("2024-05-01T12:00:00+02:00", "1999-12-31T23:59:59Z", "2999-01-01T00:00:00Z")),
+    *(ROW | {"time": time} for time in ("2024-05-01T12:00:00.", "2024-05-01T12:00:00.1234567Z", "2024-05-01T12:0:00Z")),
+    *(ROW | {"position": position} for position in (0, -1, 1.0, 10_001, "x", None, True, [1])),
+    *(ROW | {"click": click} for click in ("yes", 2, "true", 1.0)),
+    *(ROW | {"dwell_ms": dwell} for dwell in (-1, 1.5, 10**18, "x")),
+    *(ROW | {name: None} for name in ("search_id", "time", "query_id", "document_id")),
+    ROW | {"feature_a": 1},
+    ROW | {"features": {}},
+    ROW | {"documents": ["a"]},
+    ROW | {"kind": "ranking"},
+    ROW | {"kind": "impressioN"},
+    ROW | {"user_id": {"a": 1}},
+    ROW | {"user_id": True},
+    ROW | {"query": 'a "b"'},
+    ROW | {"doc_id": "e"},
+    ROW | {"other": 1e3},
+    json.dumps(ROW)[:-1],
+    json.dumps(ROW) + "}",
+    json.dumps(ROW)[:-1] + ",}",
+    json.dumps(ROW)[:-1] + ', "click": nul}',
+    json.dumps(ROW)[:-1] + ', "other": 01}',
+    json.dumps(ROW)[:-1] + ', "position": 2}',
+    json.dumps(ROW).replace('"q"', '"q\x01"'),
+    "{}",
+    "[]",
+    "null",
+    '{"a',
+]
+
+
+def test_plain_lines_are_taken_and_all_others_left(tmp_path: Path) -> None:
+    lines = taken(write(tmp_path / "plain.jsonl", PLAIN)), taken(write(tmp_path / "left.jsonl", LEFT))
+    assert [PLAIN[i] for i, each in enumerate(lines[0]) if not each] == []
+    assert [LEFT[i] for i, each in enumerate(lines[1]) if each] == []
+
+
+@pytest.mark.parametrize("unit", ["auto", "iso", "s", "ms", "us", "ns"])
+def test_both_ways_read_the_same(unit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed = [line for pair in zip([*PLAIN, *PLAIN, *PLAIN, *PLAIN], LEFT, strict=False) for line in pair]
+    path = write(tmp_path / "a.jsonl", mixed)
+    quick, slow = both(path, monkeypatch, SourceSettings(schema="clickprism", time_unit=unit))
+    assert quick.good.to_pylist() == slow.good.to_pylist()
+    assert quick.bad.equals(slow.bad)
+    assert (quick.rows, quick.bytes_read) == (slow.rows, slow.bytes_read)
+
+
+NAMES = ["kind", "event_id", "time", "timestamp", "search_id", "query_id", "query", "document_id", "doc_id", "position"]
+NAMES += ["action", "click", "display_ms", "dwell_ms", "page_skipped", "user_id", "agent", "randomised", "x", "clicked"]
+VALUES: list[Any] = [None, "", "a", "é", 0, 1, 5, 12, True, False, 1.5, -3, "7", "true", 1714564800, "2024-05-01", '"']
+VALUES += ["2024-05-01T12:00:00Z", "2024-12-31T23:59:59.999Z", "9" * 18, ["a"], {"a": 1}]
+VALUES += ["click", "impression", "interaction", "ranking"]
+LINES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES), max_size=4).map(lambda changed: ROW | changed)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(LINES, min_size=1, max_size=20), st.booleans(), st.sampled_from(["", " ", "\r", "}", ","]))
+def test_any_lines_are_read_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]], ascii_only: bool, end: str
+) -> None:
+    lines: list[str | dict[str, Any]] = [json.dumps(row, ensure_ascii=ascii_only) for row in rows]
+    path = write(tmp_path / "a.jsonl", [*lines, str(lines[0]) + end])
+    quick, slow = both(path, monkeypatch, SourceSettings(schema="clickprism"))
+    assert quick.good.to_pylist() == slow.good.to_pylist()
+    assert quick.good.schema == slow.good.schema
+    assert pa.Table.equals(quick.bad, slow.bad)
