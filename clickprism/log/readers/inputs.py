@@ -10,6 +10,8 @@ from typing import Final
 from clickprism.errors import DataError
 
 COMPRESSED: Final = (".gz", ".gzip", ".zst", ".zstd")
+OURS: Final = ("log.toml", ".alive")
+"""Marks of folders that are no input: a click log, and the staging of a run."""
 FORMATS: Final = {
     ".jsonl": "json",
     ".ndjson": "json",
@@ -77,4 +79,4 @@ def _whole(path: Path, folder: Path) -> bool:
         return False
     if path.suffix.lower() in (".tmp", ".part", ".partial", ".crdownload") or not path.is_file():
         return False
-    return not any((folder / above / "log.toml").is_file() for above in inner.parents)
+    return not any((folder / above / mark).is_file() for above in inner.parents for mark in OURS)

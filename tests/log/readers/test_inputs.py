@@ -37,7 +37,8 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
 
 
 def test_a_click_log_is_no_input(tmp_path: Path) -> None:
-    for name in ("in.jsonl", "logs/one/log.toml", "logs/one/events/day=1/x.parquet", "logs/two.jsonl"):
+    cut_off = ("logs/new/staging/1-a/.alive", "logs/new/staging/1-a/x.parquet")
+    for name in ("in.jsonl", "logs/one/log.toml", "logs/one/events/day=1/x.parquet", "logs/two.jsonl", *cut_off):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert find_inputs([tmp_path]) == [tmp_path / "in.jsonl", tmp_path / "logs/two.jsonl"]
