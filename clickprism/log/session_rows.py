@@ -1,9 +1,11 @@
 """Session rows: the events of a day as ranked lists with clicks, a row for each document shown, with its features.
 
-A document of a search is shown by an impression row, or by the list of a ranking row; where a search has interactions
-`impression`, only the documents they name count as shown. Clicks stand in the rows themselves or come as interactions
-with the same search and document, on the same day or the next. Rows that a robot rule leaves out are made into sessions
-of their own, so the rows that count are just what they would be if the others had never been logged.
+A document of a search is shown by an impression row, or by the list of a ranking row. Where a search with a ranking row
+has interactions `impression`, only the documents of these and those that were clicked count as shown. A click proves
+that its document was shown, in a list or not, if it is known where. Clicks stand in the rows themselves or come as
+interactions with the same search and document, on the same day or the next; they count for the last day that shows the
+document. Rows that a robot rule leaves out are made into sessions of their own, so the rows that count are just what
+they would be if the others had never been logged.
 """
 
 from __future__ import annotations
@@ -58,7 +60,19 @@ _SHOWN: Final = (
     "query_id",
     "filter",
 )
-_DONE: Final = ("search_id", "document_id", "kept", "time", "click", "display_ms", "dwell_ms", "page_skipped")
+_DONE: Final = (
+    "search_id",
+    "document_id",
+    "kept",
+    "position",
+    "time",
+    "click",
+    "seen",
+    "display_ms",
+    "dwell_ms",
+    "page_skipped",
+    "randomised",
+)
 _PAIR: Final = ("search_id", "document_id", "kept")
 
 
@@ -69,7 +83,7 @@ def session_rows(
 
     Args:
         events: all events of the day, each key once, with the verdict `filter`.
-        later: the interactions of the next day, with theirs; None if there are none.
+        later: the interactions of the next day that `left_over` gives, with theirs; None if there are none.
         settings: of sessions.
         kinds: those that the events have; fewer make the query faster, not different.
     """
@@ -85,9 +99,24 @@ def shown_rows(
     row, with the first position and time, a click if any of them has one, and the longest display and dwell times.
     """
     interactions = _interactions(events, later, kinds)
-    shown = _merged(_shown(events, interactions, settings, kinds))
     done = _done(events, interactions, kinds)
+    shown = _merged(_shown(events, None if interactions is None else done, settings, kinds))
     return _clicked(shown, done, settings)
+
+
+def left_over(events: Table, settings: SessionSettings, *, kinds: Collection[str] = KINDS) -> Table:
+    """The interactions of a day with documents that their search does not show on that day, but may the day before.
+
+    Args:
+        events: the interactions of the day, and all events of the searches that are on the day before too.
+        settings: of sessions.
+        kinds: those that the events have.
+    """
+    acts = events.filter(events.kind == "interaction").select(*USED)
+    interactions = acts.mutate(kept=acts["filter"].isnull())
+    done = _done(events, interactions, kinds)
+    shown = _merged(_shown(events, done, settings, kinds))
+    return interactions.anti_join(shown, list(_PAIR)).select(*USED)
 
 
 def clicks_of(events: Table, *, kinds: Collection[str] = KINDS) -> Table | None:
@@ -105,7 +134,7 @@ def _interactions(events: Table, later: Table | None, kinds: Collection[str]) ->
     return rows.mutate(kept=rows["filter"].isnull())
 
 
-def _shown(events: Table, interactions: Table | None, settings: SessionSettings, kinds: Collection[str]) -> list[Table]:
+def _shown(events: Table, done: Table | None, settings: SessionSettings, kinds: Collection[str]) -> list[Table]:
     """All that was shown, by source; a document may come several times."""
     import ibis
 
@@ -119,30 +148,24 @@ def _shown(events: Table, interactions: Table | None, settings: SessionSettings,
         listed = rankings.drop("document_id").unnest("documents", offset="offset").rename(document_id="documents")
         listed = listed.mutate(position=(listed.offset + listed.position.fill_null(1)).cast("int32"))
         listed = listed.filter(listed.document_id.notnull()).select(*_SHOWN)
-        if interactions is None:
-            parts.append(listed)
-        else:
-            parts += _tracked(rankings, listed, interactions, settings)
+        parts += [listed] if done is None else _tracked(rankings, listed, done, settings)
     return parts
 
 
-def _tracked(rankings: Table, listed: Table, interactions: Table, settings: SessionSettings) -> list[Table]:
-    """Lists of which interactions say what was shown, and lists that count whole."""
+def _tracked(rankings: Table, listed: Table, done: Table, settings: SessionSettings) -> list[Table]:
+    """Lists that count whole, and the documents of which interactions prove that they were shown."""
     import ibis
 
-    seen = interactions.filter((interactions.action == "impression") & interactions.document_id.notnull())
-    seen = seen.select(
-        seen_search="search_id", seen_document="document_id", seen_kept="kept", at="time", ordinal="position"
-    )
-    once = rankings.group_by("search_id", "kept").aggregate(**_together(rankings))
-    found = once.inner_join(seen, [once.search_id == seen.seen_search, once.kept == seen.seen_kept])
-    found = found.filter(found["at"] <= found.time + ibis.interval(hours=settings.click_window_hours))
-    found = found.rename(document_id="seen_document").drop("seen_search", "seen_kept", "at")
+    search = ["search_id", "kept"]
+    once = rankings.group_by(search).aggregate(**_together(rankings))
+    proof = done.filter(done.click | done.seen).inner_join(once.select(*search, start="time"), search)
+    proof = proof.filter(proof.time <= proof.start + ibis.interval(hours=settings.click_window_hours))
+    proven = proof.group_by(*_PAIR).aggregate(ordinal=proof.position.min(), seen=proof.seen.any())
+    whole = listed.anti_join(proven.filter(proven.seen), search)
     place = listed.group_by(*_PAIR).aggregate(place=listed.position.min())
-    placed = found.left_join(place, list(_PAIR))
-    placed = placed.mutate(position=ibis.coalesce(placed.ordinal, placed.place))
-    whole = listed.anti_join(found, ["search_id", "kept"])
-    return [whole, placed.filter(placed.position.notnull()).select(*_SHOWN)]
+    placed = proven.anti_join(whole, list(_PAIR)).left_join(place, list(_PAIR))
+    placed = placed.mutate(position=ibis.coalesce(placed.ordinal, placed.place)).select(*_PAIR, "position")
+    return [whole, placed.filter(placed.position.notnull()).inner_join(once, search).select(*_SHOWN)]
 
 
 def _merged(parts: list[Table]) -> Table:
@@ -167,10 +190,11 @@ def _done(events: Table, interactions: Table | None, kinds: Collection[str]) -> 
     parts = []
     if interactions is not None:
         acted = interactions.filter(interactions.document_id.notnull())
-        parts.append(acted.mutate(click=acted.action == "click").select(*_DONE))
+        parts.append(acted.mutate(click=acted.action == "click", seen=acted.action == "impression").select(*_DONE))
     if "ranking" in kinds:
         rows = events.filter(events.kind == "ranking").drop("document_id", "click")
-        rows = rows.unnest("clicked").rename(document_id="clicked").mutate(click=ibis.literal(True))
+        rows = rows.unnest("clicked").rename(document_id="clicked")
+        rows = rows.mutate(click=ibis.literal(True), seen=ibis.literal(False), position=ibis.null("int32"))
         rows = rows.filter(rows.document_id.notnull())
         parts.append(rows.mutate(kept=rows["filter"].isnull()).select(*_DONE))
     if not parts:
@@ -194,6 +218,7 @@ def _clicked(shown: Table, done: Table | None, settings: SessionSettings) -> Tab
         done_display=near.display_ms.max(),
         done_dwell=near.dwell_ms.max(),
         done_skip=near.page_skipped.any(),
+        done_randomised=near.randomised.any(),
     )
     rows = shown.left_join(effects, list(_PAIR))
     own = ibis.ifelse(rows.inline, rows.time, ibis.null(rows.time.type()))
@@ -203,6 +228,7 @@ def _clicked(shown: Table, done: Table | None, settings: SessionSettings) -> Tab
         display_ms=_later(rows.display_ms, rows.done_display),
         dwell_ms=_later(rows.dwell_ms, rows.done_dwell),
         page_skipped=rows.page_skipped.fill_null(False) | rows.done_skip.fill_null(False),
+        randomised=rows.randomised.fill_null(False) | rows.done_randomised.fill_null(False),
     ).select(*shown.columns, "clicks", "last_click")
 
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from clickprism.errors import SettingError
 from clickprism.log.robots import RobotSettings, unique, verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
-from clickprism.log.session_rows import USED, behaviour, clicks_of, shown_rows
+from clickprism.log.session_rows import USED, behaviour, clicks_of, left_over, shown_rows
 from clickprism.settings import plain
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from clickprism.log.engine import Engine
     from clickprism.log.store import LogStore
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Raised when what a session row holds changes, so that old ones are made anew."""
 
 
@@ -165,6 +165,20 @@ def kinds_of(files: Iterable[str | Path]) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind in found)
 
 
+def has_display_times(files: Iterable[str | Path]) -> bool:
+    """Whether any of these files of events has a display time, as their footers tell; if one does not tell, yes."""
+    for file in files:
+        metadata = pq.read_metadata(file)
+        column = metadata.schema.names.index("display_ms")
+        for group in range(metadata.num_row_groups):
+            part = metadata.row_group(group).column(column)
+            if not part.is_stats_set or not part.statistics.has_null_count:
+                return True
+            if part.statistics.null_count < part.num_values:
+                return True
+    return False
+
+
 @dataclass(frozen=True)
 class Inputs:
     """What the sessions of a day are made of: files of that day, and of the next if it has interactions."""
@@ -198,14 +212,25 @@ def _build(engine: Engine, inputs: Inputs, store: LogStore, folder: Path, stem: 
             events = stack.enter_context(engine.held(events))
         later = None
         if inputs.later:
-            later = _judged(engine, inputs.later, inputs.later_kinds, robots)
-            later = stack.enter_context(engine.held(later.filter(later.kind == "interaction")))
+            later = stack.enter_context(engine.held(_later(engine, inputs, robots)))
+            if inputs.later_kinds != ("interaction",):
+                later = stack.enter_context(engine.held(left_over(later, settings, kinds=inputs.later_kinds)))
         shown = stack.enter_context(engine.held(shown_rows(events, later, settings, kinds=inputs.kinds)))
         return engine.write(behaviour(shown, settings).drop("day"), folder, stem=stem)
 
 
 def _judged(engine: Engine, files: Sequence[str], kinds: Sequence[str], robots: RobotSettings) -> Table:
     return verdicts(unique(engine.read(files, EVENTS)), robots, kinds=kinds).select(*USED)
+
+
+def _later(engine: Engine, inputs: Inputs, robots: RobotSettings) -> Table:
+    """What `left_over` needs of the next day."""
+    judged = _judged(engine, inputs.later, inputs.later_kinds, robots)
+    days = [engine.read(files, EVENTS) for files in (inputs.files, inputs.later)]
+    before, after = (day.filter(day.kind != "interaction").select("search_id").distinct() for day in days)
+    both = before.inner_join(after, "search_id").select(shown_twice="search_id")
+    found = judged.left_join(both, judged.search_id == both.shown_twice)
+    return found.filter((found.kind == "interaction") | found.shown_twice.notnull()).select(*USED)
 
 
 def _unmatched(engine: Engine, files: Sequence[str], shown: Sequence[str], robots: RobotSettings) -> int:

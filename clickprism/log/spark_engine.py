@@ -122,9 +122,11 @@ class SparkEngine:
         with _errors():
             frame = self._frame(expression).localCheckpoint()
             table = self._view(frame)
-        yield table
-        with _errors():
-            self._session.catalog.dropTempView(table.get_name())
+        try:
+            yield table
+        finally:
+            with _errors():
+                self._session.catalog.dropTempView(table.get_name())
 
     def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
         """The rows that a function gives for those of the expression; the executors run it."""

@@ -267,8 +267,7 @@ def test_sessions_are_what_happened(tmp_path: Path, schema: Any) -> None:
     store = LogStore.open(tmp_path / "log")
     with connect() as engine:
         update_sessions(store, engine)
-    names = ["search_id", "document_id", "position", "clicked", "user_id", "ranker", "filtered"]
-    names = names if schema == "ubi" else ["randomised", *names]
+    names = ["search_id", "document_id", "position", "clicked", "user_id", "ranker", "randomised", "filtered"]
     sessions = store.table("sessions").read([*names[:-1], "filter"])
     sessions = sessions.append_column("filtered", sessions["filter"].is_valid())
     keys = [("search_id", "ascending"), ("position", "ascending")]
