@@ -28,7 +28,7 @@ REASONS: Final = {
     "time-unreadable": "the time cannot be read",
     "time-early": "the time lies before the earliest allowed",
     "time-late": "the time lies too far in the future",
-    "position-range": "the position is below 1 or beyond max_position",
+    "position-range": "the position is below 1 or beyond max_position, or the list is longer",
     "negative": "a duration is negative",
 }
 """Every reason for which a row is quarantined: a stable code, and the words that follow it."""
