@@ -86,6 +86,16 @@ LEFT: list[str | dict[str, Any]] = [
 ]
 
 
+def test_both_ways_know_the_same_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = ["2024-05-01T12:00:00.000001Z", "2024-05-01T12:00:00.000002Z"]
+    path = write(tmp_path / "a.jsonl", [ROW | {"time": time} for time in times])
+    source = SourceSettings(schema="clickprism", latest="2024-05-01T12:00:00.000001")
+    assert taken(path, source) == [True, False]
+    for chunk in both(path, monkeypatch, source):
+        assert (chunk.good["line"].to_pylist(), chunk.bad["line"].to_pylist()) == ([1], [2])
+        assert chunk.bad["reason"][0].as_py().startswith("time-late")
+
+
 def test_plain_lines_are_taken_and_all_others_left(tmp_path: Path) -> None:
     lines = taken(write(tmp_path / "plain.jsonl", PLAIN)), taken(write(tmp_path / "left.jsonl", LEFT))
     assert [PLAIN[i] for i, each in enumerate(lines[0]) if not each] == []
