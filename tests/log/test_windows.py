@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clickprism.errors import SettingError
 from clickprism.log.engine import Engine, connect
-from clickprism.log.fields import click_fields
+from clickprism.log.fields import click_fields, window_fields
 from clickprism.log.partials import WindowSettings
 from clickprism.log.schedule import schedule
 from clickprism.log.windows import windows
@@ -163,3 +163,12 @@ def test_weeks_may_begin_on_any_day() -> None:
 def test_times_before_the_calendar() -> None:
     with pytest.raises(SettingError, match="be later than the first month"):
         schedule(datetime(1, 1, 5))
+
+
+def test_the_data_model_names_every_field() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "datamodel.md").read_text(encoding="utf-8")
+    ends = ("_1", "_2", "_3", "_4", "_5", "_6", "@2", "@3", "@4", "@5", "@6", "@7", "@8", "@9")
+    between = [name for name in window_fields(examination=True) if not name.endswith(ends)]
+    assert [name for name in between if f"`{name}`" not in page] == []
+    lengths = [len(click_fields(examination=each)) for each in (True, False)]
+    assert f"L is {lengths[0]} with an examination model and {lengths[1]} without" in page
