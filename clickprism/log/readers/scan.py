@@ -36,7 +36,7 @@ class Value(NamedTuple):
 @compiled
 def _skip(data: Bytes, at: int, end: int) -> int:
     """Past blanks."""
-    while at < end and (data[at] == 32 or data[at] == 9):
+    while at < end and (data[np.uint64(at)] == 32 or data[np.uint64(at)] == 9):
         at += 1
     return at
 
@@ -45,7 +45,7 @@ def _skip(data: Bytes, at: int, end: int) -> int:
 def _string(data: Bytes, at: int, end: int) -> int:
     """Where the quote is that ends a text; -1 if it has an escape, or no end."""
     while at < end:
-        byte = data[at]
+        byte = data[np.uint64(at)]  # unsigned: an index that may be negative costs more
         if byte == 34:
             return at
         if byte == 92 or byte < 32:
@@ -57,7 +57,7 @@ def _string(data: Bytes, at: int, end: int) -> int:
 @compiled
 def _same(data: Bytes, at: int, names: Bytes, low: int, high: int) -> bool:
     for i in range(high - low):  # noqa: SIM110
-        if data[at + i] != names[low + i]:
+        if data[np.uint64(at + i)] != names[np.uint64(low + i)]:
             return False
     return True
 
@@ -279,8 +279,11 @@ def gather(data: Bytes, begin: Int32, length: Int32, rows: Int64) -> tuple[Int32
     for i in range(len(rows)):
         offsets[i + 1] = offsets[i] + length[rows[i]]
     values = np.empty(offsets[-1], np.uint8)
+    to, one = np.uint64(0), np.uint64(1)
     for i in range(len(rows)):
-        first, to = begin[rows[i]], offsets[i]
-        for j in range(offsets[i + 1] - to):
-            values[to + j] = data[first + j]
+        at, end = np.uint64(begin[rows[i]]), np.uint64(offsets[i + 1])
+        while to < end:
+            values[to] = data[at]
+            to += one
+            at += one
     return offsets, values
