@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,11 +12,15 @@ import typer
 
 from clickprism.cli.options import OUTPUT, SETTINGS, Json, Quiet
 from clickprism.cli.output import Output, columns, command_line
+from clickprism.cli.sessions import day_span, say_start
 
 if TYPE_CHECKING:
     from clickprism.evaluation.tables import Table
+    from clickprism.log.engine import Engine
+    from clickprism.log.store import LogStore
     from clickprism.observation.examination import Examination, ExaminationSettings
 
+ATTEMPTS = 3
 EPILOG = (
     "Examples:\n\nclickprism examine logs/shop\n\n"
     "clickprism examine logs/shop --days 2026-01-01..2026-01-28 --positive-ms 3000 --out runs/examination.html\n\n"
@@ -84,13 +87,12 @@ def command(
     """Learn from display times how likely each document was examined; say how well, and put the model in force."""
     from clickprism.errors import SettingError
 
-    span, output = _span(days), Output(json, quiet)
+    span, output = day_span(days), Output(json, quiet)
     if out is not None and out.suffix != ".html":
         raise SettingError("--out", str(out), "end in .html")
     from clickprism.log.engine import connect
-    from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
-    from clickprism.observation.examination import examine, save_model
+    from clickprism.observation.examination import check_display_times
 
     store = LogStore.open(log)
     asked: dict[str, Any] = {
@@ -103,32 +105,38 @@ def command(
     with _options():
         base: ExaminationSettings = store.settings.part("examination")
         settings = replace(base, **{name: value for name, value in asked.items() if value is not None})
-    with _options(), connect(engine, memory=memory) as running:
-        update_sessions(store, running)
-        found = examine(store, running, settings=settings, days=span, truth=truth)
-    with store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")):
-        saved = save_model(found.model, store.folder / "models")
+    check_display_times(store)
+    say_start(output, engine)
+    with _options(), store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
+        found, saved = _train(store, running, output, settings=settings, days=span, truth=truth)
     output.result(_text(found), found.plain() | {"file": str(saved)})
     output.note(f"In force: {saved}")
+    if found.warning is not None:
+        output.note(found.warning)
     if out is not None:
         output.note(f"Written: {', '.join(map(str, _report(found, log, out)))}")
     output.note(f"Next: {command_line('windows', log)}")
 
 
-def _span(text: str | None) -> tuple[date, date] | None:
-    """The first and the last day of A..B, or of one day."""
-    from clickprism.errors import SettingError
+def _train(store: LogStore, engine: Engine, output: Output, **asked: Any) -> tuple[Examination, Path]:
+    """A model of the log as it is when the model comes into force; another if the log changed meanwhile."""
+    from clickprism.errors import DataError
+    from clickprism.log.sessions import update_sessions
+    from clickprism.observation.examination import examine, put_in_force
 
-    if text is None:
-        return None
-    first, _, last = text.partition("..")
-    try:
-        span = date.fromisoformat(first.strip()), date.fromisoformat((last or first).strip())
-    except ValueError:
-        raise SettingError("--days", text, "be two days such as 2026-01-01..2026-01-28, or one") from None
-    if span[0] > span[1]:
-        raise SettingError("--days", text, "have the earlier day first")
-    return span
+    for _ in range(ATTEMPTS):
+        update_sessions(store, engine)
+        found = examine(store, engine, **asked)
+        with store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")):
+            saved = put_in_force(store, found.model)
+        if saved is not None:
+            return found, saved
+        output.note("The sessions changed while the model was trained: training again")
+    raise DataError(
+        f"changed each of the {ATTEMPTS} times that a model was trained; none is saved",
+        file=store.folder,
+        remedy="Run it again when nothing else writes to the log",
+    )
 
 
 @contextmanager
@@ -247,6 +255,7 @@ def _report(found: Examination, log: Path, out: Path) -> list[Path]:
         notes=[
             "Estimates are calibrated to the labels, which leave out display times between the thresholds.",
             "Below a click: rows whose nearest click above is at that position; the first point is the click itself.",
+            *([] if found.warning is None else [f"{found.warning}."]),
         ],
         next_commands=[command_line("windows", log)],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
@@ -45,13 +46,14 @@ def command(
     """Group impressions and clicks into ranked lists, for the days whose events or settings have changed."""
     from clickprism.errors import SettingError
     from clickprism.log.engine import connect
-    from clickprism.log.sessions import export_sessions, session_report, update_sessions
+    from clickprism.log.sessions import export_sessions, has_display_times, session_report, update_sessions
     from clickprism.log.store import LogStore
 
     if out is not None and out.suffix != ".parquet":
         raise SettingError("--out", str(out), "end in .parquet")
-    output, span = Output(json, quiet), _span(days)
+    output, span = Output(json, quiet), day_span(days)
     store = LogStore.open(log)
+    say_start(output, engine)
     with store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
         rebuilt = update_sessions(store, running, None if span is None else _days(*span))
         reports = session_report(store, running, rebuilt)
@@ -61,7 +63,11 @@ def command(
     output.result(_text(reports), told | {"days": len(store.table("sessions").days())})
     if out is not None:
         output.note(f"Written to {out}: {told['rows_written']:,} rows")
-    output.note(f"Next: {command_line('examine', log)}")
+    if has_display_times(store.table("events").files()):
+        output.note(f"Next: {command_line('examine', log)}")
+    else:
+        windows = command_line("windows", log, "--examination", "none")
+        output.note(f"No display times, so examination cannot be learned. Next: {windows}")
 
 
 def _text(reports: list[SessionReport]) -> str:
@@ -78,7 +84,13 @@ def _text(reports: list[SessionReport]) -> str:
     return columns(header, rows)
 
 
-def _span(text: str | None) -> tuple[date, date] | None:
+def say_start(output: Output, engine: str) -> None:
+    """Say on a terminal that Spark starts, and that its first answer takes a while however small the log."""
+    if engine != "duckdb" and sys.stderr.isatty():
+        output.note(f"Starting Spark ({engine}) ... it takes a minute or more, even for a small log")
+
+
+def day_span(text: str | None) -> tuple[date, date] | None:
     """The first and the last day of A..B, or of one day."""
     from clickprism.errors import SettingError
 

@@ -4,7 +4,7 @@ The examination model of the doubly robust paper (§6.1.1). `examine` trains it 
 `ExaminationModel.estimate` applies it, `newest_model` reads the one in force.
 """
 
-from clickprism.observation.examination.examine import Examination, examine
+from clickprism.observation.examination.examine import Examination, check_display_times, examine, put_in_force
 from clickprism.observation.examination.files import load_model, newest_model, save_model
 from clickprism.observation.examination.model import ExaminationModel
 from clickprism.observation.examination.settings import ExaminationSettings
@@ -13,8 +13,10 @@ __all__ = [
     "Examination",
     "ExaminationModel",
     "ExaminationSettings",
+    "check_display_times",
     "examine",
     "load_model",
     "newest_model",
+    "put_in_force",
     "save_model",
 ]

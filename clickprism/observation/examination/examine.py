@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from clickprism.errors import DataError
 from clickprism.log.schema import EXAMINATION_UNIT, SESSIONS
+from clickprism.log.sessions import by_day, has_display_times
 from clickprism.observation.examination import curves
 from clickprism.observation.examination.cells import (
     CELLS,
@@ -26,10 +27,11 @@ from clickprism.observation.examination.cells import (
     truth_cells,
 )
 from clickprism.observation.examination.curves import Point
+from clickprism.observation.examination.files import save_model
 from clickprism.observation.examination.measures import Quality, quality
 from clickprism.observation.examination.model import ExaminationModel
 from clickprism.observation.examination.settings import ExaminationSettings
-from clickprism.observation.examination.train import check_enough, counts, grow
+from clickprism.observation.examination.train import check_enough, counts, grow, no_display_times
 from clickprism.settings import plain
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from clickprism.log.store import LogStore
 
 ANCHORS: Final = 5
+FEW: Final = 200  # positives or negatives held out: fewer say little of a model
 SHOWN: Final = 20  # positions of a curve
 TRUTH: Final = pa.schema(
     [
@@ -94,6 +97,18 @@ class Examination:
     below_anchor: Mapping[int, tuple[Point, ...]]
     truth: AgainstTruth | None = None
 
+    @property
+    def warning(self) -> str | None:
+        """What to know before the estimates are trusted, if there is little to judge them by."""
+        positives = round(self.quality.rows * self.quality.positive)
+        negatives = self.quality.rows - positives
+        if min(positives, negatives) >= FEW:
+            return None
+        return (
+            f"Little to judge by: {positives:,} positives and {negatives:,} negatives are held out, below {FEW} of "
+            "either the measures are rough. Learn from more days before you trust the estimates"
+        )
+
     def plain(self) -> dict[str, Any]:
         """As values that JSON can hold."""
         return {
@@ -104,6 +119,7 @@ class Examination:
             "cells": self.cells,
             "learned": self.learned,
             "held_out": _quality(self.quality),
+            "warning": self.warning,
             "importance": dict(self.importance),
             "by_position": _points(self.by_position),
             "labels": _points(self.labels),
@@ -146,10 +162,11 @@ def examine(
         within = "" if days is None else f" from {days[0]} to {days[1]}"
         raise DataError(f"has no sessions{within}", file=store.folder, remedy="Run clickprism sessions first")
     names = f"{found[0]} to {found[-1]}" if len(found) > 1 else str(found[0])
-    sessions = engine.read(table.files(found), SESSIONS)
+    files = table.files(found)
+    read = sessions_read(files)
+    sessions = engine.read(files, SESSIONS)
     counted = collected(engine, cells(sessions, chosen), CELLS)
     check_enough(counted, chosen, days=names)
-    read = {day.isoformat(): _fingerprint(table.names(day)) for day in found}
     model = ExaminationModel(grow(counted, chosen), chosen, read)
     against = None
     if truth is not None:
@@ -189,6 +206,33 @@ def assess(model: ExaminationModel, counted: pa.Table, *, truth: AgainstTruth | 
     )
 
 
+def check_display_times(store: LogStore) -> None:
+    """Raise the error of `examine` before any work, if no event of the log has a display time."""
+    files = store.table("events").files()
+    if files and not has_display_times(files):
+        raise no_display_times("this log")
+
+
+def sessions_read(files: Sequence[str]) -> dict[str, str]:
+    """The days of files of sessions, each with the fingerprint of its files."""
+    return {
+        day.isoformat(): hashlib.sha256("\n".join(Path(file).name for file in named).encode()).hexdigest()[:32]
+        for day, named in sorted(by_day(files).items())
+    }
+
+
+def put_in_force(store: LogStore, model: ExaminationModel) -> Path | None:
+    """Save a model under the log's lock; None, and nothing saved, if a day it learned from is not what it was.
+
+    A user may have been forgotten while the model was trained: it must then be trained again, without that user.
+    """
+    with store.lock():
+        days = [date.fromisoformat(day) for day in model.sessions]
+        if sessions_read(store.table("sessions").files(days)) != dict(model.sessions):
+            return None
+        return save_model(model, store.folder / "models")
+
+
 def truth_files(folder: Path) -> list[str]:
     """The Parquet files of the truth of a log, in the order of their names."""
     files = sorted(str(path) for path in folder.glob("**/*.parquet"))
@@ -213,10 +257,6 @@ def _against_truth(model: ExaminationModel, counted: pa.Table) -> AgainstTruth:
         ),
         farthest=max(away, default=0.0),
     )
-
-
-def _fingerprint(names: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:32]
 
 
 def _quality(found: Quality) -> dict[str, Any]:

@@ -85,10 +85,7 @@ def check_enough(cells: pa.Table, settings: ExaminationSettings, *, days: str) -
     if not rows.any():
         raise DataError(f"no row of the sessions of {days} counts", remedy="Choose other days, or ease the robot rules")
     if (label == MISSING).all():
-        remedy = f"Log for how long each document was on the screen, in milliseconds, as display_ms; {WITHOUT}"
-        raise DataError(
-            f"no row of the sessions of {days} has a display time, from which examination is learned", remedy=remedy
-        )
+        raise no_display_times(days)
     kinds = (
         (POSITIVE, f"on the screen for more than {settings.positive_ms} ms", "lower --positive-ms"),
         (
@@ -108,6 +105,14 @@ def check_enough(cells: pa.Table, settings: ExaminationSettings, *, days: str) -
                     f"the sessions of {days} have {found:,} rows {what} {where}, at least {least:,} are needed",
                     remedy=f"Take more days, {change}, {WITHOUT}",
                 )
+
+
+def no_display_times(days: str) -> DataError:
+    """The error of sessions that there is nothing to learn from."""
+    remedy = f"Log for how long each document was on the screen, in milliseconds, as display_ms; {WITHOUT}"
+    return DataError(
+        f"no row of the sessions of {days} has a display time, from which examination is learned", remedy=remedy
+    )
 
 
 def counts(cells: pa.Table) -> dict[str, int]:
