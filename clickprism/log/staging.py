@@ -193,7 +193,7 @@ class Stage:
             _WRITTEN,
             compression="zstd",
             use_dictionary=plain,
-            write_statistics=["time"],
+            write_statistics=["kind", "time", "display_ms"],
             store_schema=False,
         ) as writer:
             for table in self._groups(day):
