@@ -123,9 +123,9 @@ def test_impression_events_say_what_of_a_list_was_shown(duck: Engine) -> None:
         event("ranking", "t", documents=list("ab")),
     ]
     found = made(duck, rows)
-    assert column([row for row in found if row["search_id"] == "s"], "position") == {"c": 1, "a": 1, "x": 5}
+    assert column([row for row in found if row["search_id"] == "s"], "position") == {"c": 1, "a": 1, "x": 5, "b": 2}
     assert column([row for row in found if row["search_id"] == "t"], "position") == {"a": 1, "b": 2}
-    assert not any(row["clicks"] for row in found)
+    assert [row["document_id"] for row in found if row["clicks"]] == ["b"]
 
 
 def test_clicks_of_the_next_day_count_for_a_day(duck: Engine) -> None:
