@@ -231,7 +231,8 @@ def _later(engine: Engine, inputs: Inputs, robots: RobotSettings) -> Table:
 
 def _unmatched(engine: Engine, files: Sequence[str], shown: Sequence[str], robots: RobotSettings) -> int:
     kinds = kinds_of(files)
-    clicks = clicks_of(_judged(engine, files, kinds, robots), kinds=kinds) if files else None
+    apart = set(kinds) - {"impression"}
+    clicks = clicks_of(_judged(engine, files, kinds, robots), kinds=kinds) if apart else None
     if clicks is None:
         return 0
     lost = clicks.anti_join(engine.read(shown, SESSIONS), ["search_id", "document_id"])
