@@ -34,15 +34,17 @@ def test_the_two_commands_stand_at_the_top() -> None:
     assert re.search(r"^    make test", README, flags=re.MULTILINE)
 
 
-def test_readme_commands_run_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("block", "found"), [(0, "| dla |"), (1, "erased")])
+def test_readme_commands_run_in_order(tmp_path: Path, block: int, found: str) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    commands = [line for block in blocks("bash") for line in block.splitlines()]
+    assert len(blocks("bash")) == 2
+    commands = blocks("bash")[block].splitlines()
     assert len(commands) >= 6
     for line in commands:
         program, *arguments = shlex.split(line)
         assert program == "clickprism"
         last = run([sys.executable, "-c", "from clickprism.cli import main; main()", *arguments], tmp_path)
-    assert "| dla |" in last.stdout
+    assert found in last.stdout
 
 
 def test_readme_python_runs(tmp_path: Path) -> None:

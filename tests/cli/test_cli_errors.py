@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from clickprism.cli.app import EXIT_CODES, app
 from clickprism.cli.output import Output
-from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
+from clickprism.errors import ClickprismError, DataError, EngineError, MissingExtraError, SettingError, TrainingError
 
 SMALL = [
     "--set=data.synthetic.train_queries=60",
@@ -77,9 +77,10 @@ def test_codes_are_the_errors_own() -> None:
         DataError,
         TrainingError,
         MissingExtraError,
+        EngineError,
     )
-    assert [error.exit_code for error in errors] == [1, 2, 3, 4, 5]
-    assert {0, 1, 2, 3, 4, 5, 130} == set(EXIT_CODES)
+    assert [error.exit_code for error in errors] == [1, 2, 3, 4, 5, 6]
+    assert {0, 1, 2, 3, 4, 5, 6, 130} == set(EXIT_CODES)
 
 
 def without(packages: str, *words: str) -> subprocess.CompletedProcess[str]:
