@@ -8,8 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import duckdb
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism.errors import EngineError
-from clickprism.log.engine import BatchFunction
+from clickprism.log.engine import BatchFunction, Engine
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 _BATCH: Final = 100_000
 
 
-class DuckEngine:
+class DuckEngine(Engine):
     """An engine in this process; see `connect`.
 
     >>> with DuckEngine() as engine:
@@ -105,14 +104,6 @@ class DuckEngine:
         """Close the connection and delete what it put on disk."""
         self._connection.disconnect()
         shutil.rmtree(self._own, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _view(self, query: str) -> Table:
         name = f"view_{uuid4().hex}"

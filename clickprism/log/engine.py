@@ -54,11 +54,13 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free what the engine holds. Tables made by it are of no use any more."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.close()
 
 
 def check_memory(memory: str) -> None:

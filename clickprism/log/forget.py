@@ -29,7 +29,8 @@ from clickprism.log.sessions import by_day, update_sessions
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
-    from clickprism.log.store import LogStore, LogTable
+    from clickprism.log.store import LogStore
+    from clickprism.log.table import LogTable
 
 PENDING: Final = "forget.pending"
 DROPPED: Final = ("week", "month", "snapshots")

@@ -32,7 +32,8 @@ from clickprism.log.pieces import ahead, read_pieces
 from clickprism.log.readers import Chunk, SourceSettings, find_inputs, read_chunks
 from clickprism.log.settings import PARTS, LogSettings
 from clickprism.log.staging import Stage
-from clickprism.log.store import SETTINGS_FILE, LogStore, first_line, refuse_others, writing
+from clickprism.log.store import SETTINGS_FILE, LogStore, refuse_others
+from clickprism.log.table import first_line, writing
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clickprism.log.store import LogStore, writing
+from clickprism.log.store import LogStore
+from clickprism.log.table import writing
 
 _SHOWN: Final = 160
 

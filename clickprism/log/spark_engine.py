@@ -15,15 +15,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import ibis
 import pyarrow as pa
 
 from clickprism.errors import EngineError, missing_extra
-from clickprism.log.engine import BatchFunction
+from clickprism.log.engine import BatchFunction, Engine
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
@@ -44,7 +43,7 @@ _SETTINGS: Final = {
 }
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """An engine on Spark; see `connect`. A process can have one at a time."""
 
     def __init__(
@@ -157,14 +156,6 @@ class SparkEngine:
             self._java.stdin.close()
         self._java.wait()
         shutil.rmtree(self._own, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _frame(self, expression: Table) -> Any:
         return self._session.sql(self._connection.compile(expression))

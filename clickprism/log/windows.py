@@ -42,7 +42,8 @@ from clickprism.log.snapshots import Snapshot, commit_snapshot, find_snapshots
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
-    from clickprism.log.store import LogStore, LogTable
+    from clickprism.log.store import LogStore
+    from clickprism.log.table import LogTable
 
 __all__ = ["WindowSettings", "Windows", "end_of_log", "windows"]
 

@@ -13,7 +13,8 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.log.settings import LogSettings
-from clickprism.log.store import LogStore, LogTable
+from clickprism.log.store import LogStore
+from clickprism.log.table import LogTable
 
 SCHEMA = pa.schema([pa.field("value", pa.int64()), pa.field("day", pa.date32(), nullable=False)])
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)

@@ -1,0 +1,270 @@
+"""A delta table of a click log: files join and leave it by commits, which readers see whole or not at all.
+
+A commit may carry idempotency keys (delta's `txn` actions): the same key is never committed twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from clickprism.errors import DataError
+from clickprism.log.faults import fault
+from clickprism.log.schema import conform
+
+_SAFE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._=-]*")
+_ATTEMPTS: Final = 20
+
+
+class LogTable:
+    """A delta table of the log; it comes into being by its first commit. By day: files lie in `day=YYYY-MM-DD/`.
+
+    Args:
+        folder: of the table.
+        schema: its columns, `day` among them if it is by day.
+        by_day: whether it is partitioned by `day`.
+    """
+
+    def __init__(self, folder: Path, *, schema: pa.Schema, by_day: bool) -> None:
+        self.folder = folder
+        self.schema = schema
+        self.by_day = by_day
+        self._delta: DeltaTable | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the table."""
+        return self.folder.name
+
+    def latest(self) -> DeltaTable | None:
+        """The delta table as it is now; None before its first commit."""
+        try:
+            if self._delta is None:
+                if not (self.folder / "_delta_log").is_dir():
+                    return None
+                self._delta = DeltaTable(str(self.folder))
+            else:
+                self._delta.update_incremental()
+        except TableNotFoundError:
+            self._delta = None
+        except (DeltaError, OSError) as error:
+            self._delta = None
+            raise DataError(
+                f"the table cannot be read ({first_line(error)})", file=self.folder, remedy="Restore it from a copy"
+            ) from None
+        return self._delta
+
+    @property
+    def version(self) -> int | None:
+        """The number of the last commit."""
+        delta = self.latest()
+        return None if delta is None else int(delta.version())
+
+    def _paths(self) -> list[str]:
+        delta = self.latest()
+        return [] if delta is None else sorted(pa.table(delta.get_add_actions())["path"].to_pylist())
+
+    def files(self, days: Iterable[date] | None = None) -> list[str]:
+        """The whole paths of its files, of these days or of all, in the order of their names."""
+        chosen = None if days is None else {f"day={day.isoformat()}" for day in days}
+        return [str(self.folder / path) for path in self._paths() if chosen is None or path.split("/")[0] in chosen]
+
+    def names(self, day: date) -> list[str]:
+        """The sorted names of the files of a day: what fingerprints are made of."""
+        return [Path(path).name for path in self.files([day])]
+
+    def days(self) -> list[date]:
+        """The days that have files, in order."""
+        found = {path.split("/")[0].removeprefix("day=") for path in self._paths() if path.startswith("day=")}
+        return [date.fromisoformat(day) for day in sorted(found)]
+
+    def rows(self, days: Iterable[date] | None = None) -> int:
+        """How many rows, of these days or of all."""
+        delta = self.latest()
+        if delta is None:
+            return 0
+        actions = pa.table(delta.get_add_actions())
+        chosen = None if days is None else {f"day={day.isoformat()}" for day in days}
+        pairs = zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True)
+        return sum(count for path, count in pairs if chosen is None or path.split("/")[0] in chosen)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows in memory: for small tables."""
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        parts = [conform(self._read_file(file, schema.names), schema, what=self.name) for file in self.files()]
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+
+    def _read_file(self, file: str, columns: Sequence[str]) -> pa.Table:
+        if not self.by_day:
+            return pq.read_table(file, columns=columns, partitioning=None)
+        rows = pq.read_table(file, columns=[name for name in columns if name != "day"], partitioning=None)
+        day = date.fromisoformat(Path(file).parent.name.removeprefix("day="))
+        return rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), len(rows)))
+
+    def committed(self, key: str) -> int | None:
+        """The number that was committed with this idempotency key; None if it never was."""
+        delta = self.latest()
+        return None if delta is None else delta.transaction_version(key)
+
+    def day_folder(self, day: date) -> Path:
+        """Where the files of a day lie; it is made if missing."""
+        folder = self.folder / f"day={day.isoformat()}"
+        with writing(self.folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def append(
+        self, rows: pa.Table, *, keys: Mapping[str, int] | None = None, metadata: Mapping[str, str] | None = None
+    ) -> int:
+        """Commit rows of a table that is not by day; returns the version."""
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path = self.folder / f"{uuid.uuid4().hex}.parquet"
+            pq.write_table(conform(rows, self.schema, what=self.name), path, compression="zstd")
+        return self.commit_files({None: [path]}, keys=keys, metadata=metadata)
+
+    def replace(self, day: date, files: Sequence[Path], *, metadata: Mapping[str, str] | None = None) -> int:
+        """Commit these files as all that the day has; returns the version."""
+        return self.commit_files({day: files}, remove_days=[day], metadata=metadata)
+
+    def commit_files(
+        self,
+        added: Mapping[date, Sequence[Path]] | Mapping[None, Sequence[Path]],
+        *,
+        remove_days: Iterable[date] = (),
+        remove: Iterable[str | Path] = (),
+        keys: Mapping[str, int] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> int:
+        """One commit: files join the table, others leave it; returns the version.
+
+        Args:
+            added: Parquet files by day (None: not by day), in the table's folder, or elsewhere on the same disk and
+                then moved into it. They lack the column `day`.
+            remove_days: days whose present files leave.
+            remove: files that leave, by whole path or name within the table.
+            keys: idempotency keys, each with a number to remember; a key that was committed before is an error.
+            metadata: words to keep with the commit.
+        """
+        keys = dict(keys or {})
+        with writing(self.folder):
+            self._create()
+            actions = [self._add(day, Path(path)) for day, paths in added.items() for path in paths]
+        fault(f"{self.name}-moved")
+        properties = CommitProperties(
+            custom_metadata=dict(metadata) if metadata else None,
+            app_transactions=[Transaction(key, number) for key, number in keys.items()],
+        )
+        days, single = list(remove_days), {str(path) for path in remove}
+        for attempt in range(_ATTEMPTS):
+            delta = self.latest()
+            if delta is None or any(delta.transaction_version(key) is not None for key in keys):
+                raise DataError("was committed by another run", file=self.folder, remedy="Run the command again")
+            leaving = [_remove(path) for path in self._leaving(days, single, {action.path for action in actions})]
+            try:
+                with writing(self.folder):
+                    delta.create_write_transaction(
+                        [*actions, *leaving],
+                        "append",
+                        self.schema,
+                        ["day"] if self.by_day else None,
+                        commit_properties=properties,
+                    )
+                fault(f"{self.name}-committed")
+                break
+            except CommitFailedError as error:
+                self._delta = None
+                if attempt + 1 == _ATTEMPTS:
+                    raise DataError(
+                        f"cannot be committed ({first_line(error)})", file=self.folder, remedy="Run the command again"
+                    ) from None
+                time.sleep(0.05 * (attempt + 1))
+        version = self.version
+        return -1 if version is None else version
+
+    def vacuum(self, *, hours: int = 168) -> list[str]:
+        """Delete the files that left the table, or never joined it, so many hours ago; returns their names."""
+        delta = self.latest()
+        if delta is None:
+            return []
+        with writing(self.folder):
+            gone: list[str] = delta.vacuum(
+                retention_hours=hours, enforce_retention_duration=False, dry_run=False, full=True
+            )
+        return gone
+
+    def _create(self) -> None:
+        if self.latest() is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(
+                str(self.folder), self.schema, mode="ignore", partition_by=["day"] if self.by_day else None
+            )
+
+    def _add(self, day: date | None, path: Path) -> AddAction:
+        if (day is not None) is not self.by_day:
+            raise DataError(f"the table {self.name} is {'' if self.by_day else 'not '}by day", file=path)
+        if not path.is_relative_to(self.folder):
+            target = (self.folder if day is None else self.day_folder(day)) / path.name
+            os.replace(path, target)
+            path = target
+        relative = path.relative_to(self.folder)
+        if not all(_SAFE.fullmatch(part) for part in relative.parts):
+            raise DataError("has a name with letters that a table cannot hold", file=relative)
+        rows, status = pq.read_metadata(path).num_rows, path.stat()
+        values: dict[str, str | None] = {} if day is None else {"day": day.isoformat()}
+        stats = json.dumps({"numRecords": rows})
+        return AddAction(relative.as_posix(), status.st_size, values, int(status.st_mtime * 1000), True, stats)
+
+    def _leaving(self, days: list[date], single: set[str], added: set[str]) -> list[str]:
+        folders = {f"day={day.isoformat()}" for day in days}
+        return [
+            path
+            for path in self._paths()
+            if path not in added and (path.split("/")[0] in folders or {path, str(self.folder / path)} & single)
+        ]
+
+
+def _remove(path: str) -> RemoveAction:
+    day, _, _ = path.rpartition("/")
+    values: dict[str, Any] = {"day": day.removeprefix("day=")} if day else {}
+    return RemoveAction(path, True, int(time.time() * 1000), partition_values=values)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Name the folder and the remedy when the disk is full or may not be written."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or first_line(error)
+    except CommitFailedError:
+        raise
+    except DeltaError as error:
+        reason = first_line(error)
+    else:
+        return
+    raise DataError(
+        f"cannot be written ({reason})",
+        file=folder,
+        remedy="Nothing was half done: see to the disk or its permissions and run the same command again",
+    ) from None
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in a line."""
+    lines = str(error).splitlines()
+    return lines[0][:300] if lines else type(error).__name__
