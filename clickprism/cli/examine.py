@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clickprism.cli.options import OUTPUT, SETTINGS, Json, Quiet
+from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 from clickprism.cli.sessions import day_span, say_start
 
@@ -29,7 +29,7 @@ EPILOG = (
 
 
 def command(
-    log: Annotated[Path, typer.Argument(metavar="DIR", help="A click log, made by clickprism ingest.")],
+    log: Log,
     *,
     days: Annotated[
         str | None, typer.Option("--days", metavar="A..B", help="Learn from the searches of these days only.")
@@ -71,10 +71,8 @@ def command(
         int | None,
         typer.Option("--seed", min=0, metavar="N", help="Of the searches held out.", rich_help_panel=SETTINGS),
     ] = None,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="duckdb, local[*] (Spark here) or spark://host:port.")
-    ] = "duckdb",
-    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="What the engine may hold.")] = "2GB",
+    engine: EngineName = "duckdb",
+    memory: Memory = "2GB",
     out: Annotated[
         Path | None,
         typer.Option(

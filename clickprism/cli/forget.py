@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from clickprism.cli.options import Json, Quiet
+from clickprism.cli.options import EngineName, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
 EPILOG = (
@@ -18,17 +17,15 @@ EPILOG = (
 
 
 def command(
-    log: Annotated[Path, typer.Argument(metavar="DIR", help="A click log, made by clickprism ingest.")],
+    log: Log,
     *,
     user: Annotated[
         list[str] | None,
         typer.Option("--user", metavar="ID", help="Whom to forget; may be repeated. None: finish what was cut short."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="duckdb, local[*] (Spark here) or spark://host:port.")
-    ] = "duckdb",
-    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="What the engine may hold.")] = "2GB",
+    engine: EngineName = "duckdb",
+    memory: Memory = "2GB",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clickprism.cli.options import SETTINGS, Json, Quiet
+from clickprism.cli.options import SETTINGS, Json, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 from clickprism.errors import ClickprismError
 
@@ -79,9 +79,7 @@ def command(
     ] = 0.01,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write.")] = False,
     threads: Annotated[int, typer.Option("--threads", min=1, metavar="N", help="To use.")] = 2,
-    memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="What the engine may hold at a time, such as 500MB.")
-    ] = "2GB",
+    memory: Memory = "2GB",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -66,6 +66,13 @@ Measures = Annotated[
         rich_help_panel=SETTINGS,
     ),
 ]
+Log = Annotated[Path, typer.Argument(metavar="DIR", help="A click log, made by clickprism ingest.")]
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="duckdb, local[*] (Spark here) or spark://host:port.")
+]
+Memory = Annotated[
+    str, typer.Option("--memory", metavar="SIZE", help="What the engine may hold at a time, such as 500MB.")
+]
 Json = Annotated[
     bool,
     typer.Option(

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from clickprism.cli.options import OUTPUT, Json, Quiet
+from clickprism.cli.options import OUTPUT, Json, Log, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
 EPILOG = "Examples:\n\nclickprism quarantine logs/shop\n\nclickprism quarantine logs/shop --out broken.jsonl"
 
 
 def command(
-    log: Annotated[Path, typer.Argument(metavar="DIR", help="A click log, made by clickprism ingest.")],
+    log: Log,
     *,
     out: Annotated[
         Path | None,

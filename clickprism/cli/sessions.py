@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clickprism.cli.options import OUTPUT, Json, Quiet
+from clickprism.cli.options import OUTPUT, EngineName, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
@@ -24,13 +24,11 @@ EPILOG = (
 
 
 def command(
-    log: Annotated[Path, typer.Argument(metavar="DIR", help="A click log, made by clickprism ingest.")],
+    log: Log,
     *,
     days: Annotated[str | None, typer.Option("--days", metavar="A..B", help="Of these days only.")] = None,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="duckdb, local[*] (Spark here) or spark://host:port.")
-    ] = "duckdb",
-    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="What the engine may hold.")] = "2GB",
+    engine: EngineName = "duckdb",
+    memory: Memory = "2GB",
     out: Annotated[
         Path | None,
         typer.Option(
