@@ -30,6 +30,7 @@ REASONS: Final = {
     "time-late": "the time lies too far in the future",
     "position-range": "the position is below 1 or beyond max_position, or the list is longer",
     "negative": "a duration is negative",
+    "duration-range": "a duration is longer than max_duration_hours",
 }
 """Every reason for which a row is quarantined: a stable code, and the words that follow it."""
 

@@ -72,7 +72,7 @@ def _limits(settings: SourceSettings) -> Int64:
     earliest = (datetime.fromisoformat(settings.earliest).replace(tzinfo=UTC) - epoch) // step
     latest = (settings.last_time.replace(tzinfo=UTC) - epoch) // step
     units = [scale for unit, scale in _SCALES.items() if settings.unit in ("auto", unit)]
-    limits = [max(0, earliest), latest, settings.max_position]
+    limits = [max(0, earliest), latest, settings.max_position, settings.max_duration_ms]
     return np.array([*limits, *(each for scale in units for each in scale)], np.int64)
 
 

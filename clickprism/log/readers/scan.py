@@ -120,7 +120,7 @@ def _time(data: Bytes, low: int, high: int, limits: Int64) -> int:
     if high - low > 4 and data[low + 4] == 45:
         return _moment(data, low, high)
     number = _digits(data, low, high)
-    for i in range(3, len(limits), 3):
+    for i in range(4, len(limits), 3):
         if 0 <= number < limits[i]:
             return int(number * limits[i + 1] // limits[i + 2])
     return -1
@@ -144,7 +144,7 @@ def _number(data: Bytes, what: int, value: Value, limits: Int64) -> int:
         return -1
     number = _time(data, low, high, limits) if what == _TIME else _digits(data, low, high)
     least = limits[0] if what == _TIME else 1 if what == _POSITION else 0
-    most = limits[1] if what == _TIME else limits[2] if what == _POSITION else number
+    most = limits[1] if what == _TIME else limits[2] if what == _POSITION else limits[3]
     return number if least <= number <= most else -1
 
 
@@ -202,8 +202,8 @@ def scan(  # noqa: PLR0912, PLR0917 (arrays in a tuple, and calls with many, are
         names: of fields, one after another.
         places: of each name where it starts and ends, and where its value goes: to `TEXTS`, then `NUMBERS`; beyond:
             nowhere, it must be null. Two names may go to one place, but not both with a value.
-        limits: the earliest and the latest time, the greatest position; then for each unit of times that are numbers:
-            below the first they are times the second by the third.
+        limits: the earliest and the latest time, the greatest position and duration; then for each unit of times that
+            are numbers: below the first they are times the second by the third.
         begin: out, of each text, shape (texts, lines).
         length: out, of each text; 0: null.
         numbers: out, shape (numbers, lines); -1: null.

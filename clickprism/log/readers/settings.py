@@ -27,6 +27,7 @@ class SourceSettings:
         quote: of CSV; empty if quotes are ordinary characters.
         start: the time of every session of a source without times (yandex).
         max_position: positions beyond are quarantined.
+        max_duration_hours: longer display and dwell times are quarantined.
         earliest: times before are quarantined.
         future_hours: times further ahead of the clock are quarantined.
         latest: times after are quarantined, whatever the clock says; empty: `future_hours` from now.
@@ -46,6 +47,7 @@ class SourceSettings:
     quote: str = '"'
     start: str = "2000-01-02"
     max_position: int = 10_000
+    max_duration_hours: float = 24.0
     earliest: str = "2000-01-01"
     future_hours: float = 24.0
     latest: str = ""
@@ -72,6 +74,8 @@ class SourceSettings:
                 raise SettingError(name, getattr(self, name), "be UTC, without a zone")
         if not 1 <= self.max_position < 2**31:
             raise SettingError("max_position", self.max_position, "be from 1 to 2147483647")
+        if not 0 < self.max_duration_hours < 1e6:
+            raise SettingError("max_duration_hours", self.max_duration_hours, "be above 0, below a million")
         if not 0 <= self.future_hours < 1e6:
             raise SettingError("future_hours", self.future_hours, "be from 0 to a million")
         if not 1 <= self.max_line_bytes <= 1 << 28:
@@ -87,6 +91,11 @@ class SourceSettings:
         if self.latest:
             return datetime.fromisoformat(self.latest)
         return datetime.now(UTC).replace(tzinfo=None) + timedelta(hours=self.future_hours)
+
+    @property
+    def max_duration_ms(self) -> int:
+        """The longest display or dwell time that is believed."""
+        return round(self.max_duration_hours * 3_600_000)
 
     @property
     def unit(self) -> TimeUnit:

@@ -145,6 +145,7 @@ def _cases_of(plan: Plan, name: str) -> Iterator[Case]:
         yield f"{given} and v_{name} is null", "wrong-type", name
     if name in DURATIONS:
         yield f"v_{name} < 0", "negative", name
+        yield f"v_{name} > {settings.max_duration_ms}", "duration-range", name
     if name == "position":
         least, most = _position_range(plan)
         yield f"v_position not between {least} and {most}", "position-range", name

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -48,7 +49,8 @@ PLAIN: list[str | dict[str, Any]] = [
     ROW | {"time": 1714564800123456, "position": "7", "document_id": 17},
     ROW | {"query_id": None, "query": "東京"},
     ROW | {"query_id": "", "query": "b", "click": True, "page_skipped": 0, "randomised": 1, "dwell_ms": 0, "kind": ""},
-    ROW | {"display_ms": 10**17, "user_id": "u", "agent": None, "user_agent": "x", "other": 12, "documents": None},
+    ROW
+    | {"display_ms": 24 * 3_600_000, "user_id": "u", "agent": None, "user_agent": "x", "other": 12, "documents": None},
     {**ROW, "action": "click", "position": None, "query_id": None},
     ROW | {"kind": "impression", "action": "click"},
     ROW | {"kind": "interaction", "action": "buy"},
@@ -60,7 +62,7 @@ LEFT: list[str | dict[str, Any]] = [
     *(ROW | {"time": time} for time in ("2024-05-01T12:00:00.", "2024-05-01T12:00:00.1234567Z", "2024-05-01T12:0:00Z")),
     *(ROW | {"position": position} for position in (0, -1, 1.0, 10_001, "x", None, True, [1])),
     *(ROW | {"click": click} for click in ("yes", 2, "true", 1.0)),
-    *(ROW | {"dwell_ms": dwell} for dwell in (-1, 1.5, 10**18, "x")),
+    *(ROW | {"dwell_ms": dwell} for dwell in (-1, 1.5, 24 * 3_600_000 + 1, 2**62, 10**18, "x")),
     *(ROW | {name: None} for name in ("search_id", "time", "query_id", "document_id")),
     ROW | {"feature_a": 1},
     ROW | {"features": {}},
@@ -94,6 +96,28 @@ def test_both_ways_know_the_same_last_time(tmp_path: Path, monkeypatch: pytest.M
     for chunk in both(path, monkeypatch, source):
         assert (chunk.good["line"].to_pylist(), chunk.bad["line"].to_pylist()) == ([1], [2])
         assert chunk.bad["reason"][0].as_py().startswith("time-late")
+
+
+@pytest.mark.parametrize("form", ["quick", "slow", "csv", "parquet"])
+def test_durations_that_nobody_believes(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "WORTH", 0 if form == "quick" else 1 << 40)
+    longest = 7_200_000
+    rows = [ROW | {"display_ms": ms, "dwell_ms": other} for ms, other in ((longest, 0), (longest + 1, 0), (0, 2**62))]
+    rows += [ROW | {"display_ms": -1, "dwell_ms": 2**62}]
+    path = tmp_path / {"csv": "a.csv", "parquet": "a.parquet"}.get(form, "a.jsonl")
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif form == "csv":
+        write(
+            path,
+            [",".join(ROW | {"display_ms": 0, "dwell_ms": 0}), *(",".join(map(str, row.values())) for row in rows)],
+        )
+    else:
+        write(path, [*rows])
+    (chunk,) = [each for each in read_chunks(path, SourceSettings(max_duration_hours=2)) if each.rows]
+    assert chunk.good["display_ms"].to_pylist() == [longest]
+    said = [(row["reason"].partition(":")[0], row["field"]) for row in chunk.bad.to_pylist()]
+    assert said == [("duration-range", "display_ms"), ("duration-range", "dwell_ms"), ("negative", "display_ms")]
 
 
 def test_plain_lines_are_taken_and_all_others_left(tmp_path: Path) -> None:
