@@ -70,8 +70,8 @@ UBI: Final[dict[str, str | tuple[str, ...]]] = {
     "query": "user_query",
     "documents": "query_response_hit_ids",
     "action": "action_name",
-    "document_id": "event_attributes.object.object_id",
-    "position": "event_attributes.position.ordinal",
+    "document_id": ("event_attributes.object.object_id", "object_id"),
+    "position": ("event_attributes.position.ordinal", "event_attributes.rank", "rank"),
     "display_ms": "event_attributes.display_ms",
     "dwell_ms": "event_attributes.dwell_ms",
     "page_skipped": "event_attributes.page_skipped",
@@ -85,22 +85,27 @@ UBI: Final[dict[str, str | tuple[str, ...]]] = {
 def ubi(reading: Reading) -> Plan:
     """OpenSearch User Behavior Insights: `ubi_queries` and `ubi_events`, told apart by `action_name`.
 
-    Its query id is our search id. There is no event id. Events without an object, such as a page load, are ignored
-    unless they are clicks. `view` is another word for `impression`.
+    Its query id is our search id. There is no event id. Events without an object, such as a page load, or without a
+    search are ignored unless they are clicks, as are the lines that say where OpenSearch's bulk loader puts the next
+    row. `view` is another word for `impression`.
     """
     fields = find(reading.places, UBI)
+    bulk = [sql for name in ("index", "create") if (sql := reading.places.text(f"{name}._index")) is not None]
+    if bulk:
+        fields["bulk"] = Field("index", f"coalesce({', '.join(bulk)})")
     plan = Plan(reading, fields, names={name: path if isinstance(path, str) else path[0] for name, path in UBI.items()})
-    action, document = plan.text("action"), plan.text("document_id")
+    action, asked = plan.text("action"), f"coalesce({plan.text('documents')}, {plan.text('query')})"
+    apart = f"({plan.text('document_id')} is null or {plan.text('search_id')} is null)"
     kind = (
-        f"case when {action} is null then case when {plan.text('documents')} is not null or {plan.text('query')} is not"
-        f" null then 'ranking' end when {document} is null and lower({action}) <> 'click' then '{IGNORED}'"
-        " else 'interaction' end"
+        f"case when {action} is null then case when {asked} is not null then 'ranking'"
+        f" when {plan.text('bulk')} is not null then '{IGNORED}' end"
+        f" when {apart} and lower({action}) <> 'click' then '{IGNORED}' else 'interaction' end"
     )
     if "action" in fields:
         spoken = fields["action"]
         words = f"case lower({spoken.sql}) when 'view' then 'impression' when 'impression' then 'impression'"
         fields["action"] = replace(spoken, sql=f"{words} when 'click' then 'click' else {spoken.sql} end")
-    required = {"ranking": ("search_id", "time", "query_id"), "interaction": ("search_id", "time", "document_id")}
+    required = {"ranking": ("search_id", "time"), "interaction": ("search_id", "time", "document_id")}
     base = reading.settings.ordinal_base
     return replace(
         plan, kind=kind, required=required, shift=1 - base if base is not None else 0, based=base is not None
@@ -108,7 +113,10 @@ def ubi(reading: Reading) -> Plan:
 
 
 def metarank(reading: Reading) -> Plan:
-    """Metarank events: rankings and interactions; item and user events are ignored."""
+    """Metarank events: rankings and interactions; those of items and users are ignored.
+
+    So are interactions outside of any ranking, unless they are clicks.
+    """
     paths: dict[str, str | tuple[str, ...]] = {
         "kind": "event",
         "event_id": "id",
@@ -134,7 +142,8 @@ def metarank(reading: Reading) -> Plan:
         fields["query"] = Field("fields", f"list_filter({pairs}, lambda x: x.name = 'query')[1].value")
     plan = Plan(reading, fields, names={"search_id": "ranking", "documents": "items", "time": "timestamp"})
     event = plan.text("kind")
-    kind = f"case when {event} in ('item', 'user') then '{IGNORED}'"
+    apart = f"{plan.text('search_id')} is null and lower({plan.text('action')}) <> 'click'"
+    kind = f"case when {event} in ('item', 'user') or ({event} = 'interaction' and {apart}) then '{IGNORED}'"
     kind += f" when {event} in ('ranking', 'interaction') then {event} end"
     required = {"ranking": ("search_id", "time", "documents"), "interaction": NEEDED["interaction"]}
     return replace(plan, kind=kind, required=required)
