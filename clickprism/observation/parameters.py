@@ -1,0 +1,204 @@
+"""The parameters of a click by position, in the gauge of the first slot.
+
+    P(click at k) = alpha_k c_1 + beta_k,    alpha_1 = 1,  beta_1 = 0
+
+with c_1 the probability that the document would be clicked in the first slot: what clicks can tell of relevance.
+Trust bias has P(click at k) = theta_k (plus_k gamma + minus_k (1 - gamma)) = a_k gamma + b_k (Agarwal et al. 2019). In
+this gauge alpha_k = a_k / a_1 and beta_k = b_k - b_1 a_k / a_1, which may be below 0. Clicks identify alpha and beta,
+and not the level, a_1 and b_1: gamma and any s gamma + t fit them alike. Who assumes a level has gamma = (c_1 - b_1) /
+a_1. The order of documents does not depend on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from clickprism.errors import DataError
+from clickprism.types import Float64
+
+FORMAT: Final = "clickprism parameters 1"
+ENDS: Final = ("alpha_lower", "alpha_upper", "beta_lower", "beta_upper")
+NOT_LEVEL: Final = (
+    "clicks do not tell the level of relevance: c_1, the click probability in the first slot, stands for it "
+    "(alpha_1 = 1, beta_1 = 0); theta, eps+ and eps- need a level that you assume"
+)
+REMEDY: Final = "Make the file again by: clickprism parameters LOG --out FILE"
+
+
+def _unknown() -> Float64:
+    return np.zeros(0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClickParameters:
+    """How clicks at each position follow from c_1, the click probability in the first slot.
+
+    Attributes:
+        alpha: slopes, position 1 first, where it is 1, [positions].
+        beta: intercepts, 0 at position 1, [positions].
+        theta: the mean examination at each position, where it is known or assumed, [positions].
+        alpha_lower: lower ends of the intervals of alpha, nan where unknown, [positions].
+        alpha_upper: upper ends.
+        beta_lower: lower ends of the intervals of beta.
+        beta_upper: upper ends.
+        source: how they came about: "given", "randomised", "em" or "harvest".
+        notes: what is assumed, and what the log cannot tell.
+
+    >>> ClickParameters(np.array([1.0, 0.5]), np.array([0.0, -0.1])).click_rates(np.array([0.6]))
+    array([[0.6, 0.2]])
+    """
+
+    alpha: Float64
+    beta: Float64
+    theta: Float64 | None = None
+    alpha_lower: Float64 = field(default_factory=_unknown)
+    alpha_upper: Float64 = field(default_factory=_unknown)
+    beta_lower: Float64 = field(default_factory=_unknown)
+    beta_upper: Float64 = field(default_factory=_unknown)
+    source: str = "given"
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = len(self.alpha)
+        for name in ENDS:
+            if len(getattr(self, name)) == 0:
+                object.__setattr__(self, name, np.full(size, np.nan))
+        for name in ("alpha", "beta", "theta", *ENDS):
+            values = getattr(self, name)
+            if values is not None and values.shape != (size,):
+                raise DataError(f"{name} must have one number a position, {size}, got shape {values.shape}")
+        if size == 0:
+            raise DataError("parameters need at least one position")
+        sound = np.isfinite(self.alpha) & np.isfinite(self.beta) & (self.alpha > 0)
+        if not sound.all():
+            place = int(np.flatnonzero(~sound)[0])
+            raise DataError(
+                f"at position {place + 1} alpha is {self.alpha[place]:g} and beta {self.beta[place]:g}: both must be "
+                "finite, and alpha above 0"
+            )
+        if abs(self.alpha[0] - 1) > 1e-9 or abs(self.beta[0]) > 1e-9:
+            raise DataError(
+                f"alpha_1 must be 1 and beta_1 0, got {self.alpha[0]:g} and {self.beta[0]:g}",
+                remedy="ClickParameters.of_affine brings others into the gauge of the first slot",
+            )
+        if self.theta is not None and not ((self.theta > 0) & (self.theta <= 1)).all():
+            raise DataError(f"theta must be above 0 and at most 1, got {self.theta.round(6).tolist()}")
+
+    def __len__(self) -> int:
+        return len(self.alpha)
+
+    @classmethod
+    def of_affine(
+        cls, alpha: Float64, beta: Float64, *, theta: Float64 | None = None, source: str = "given"
+    ) -> ClickParameters:
+        """Those of P(click at k) = alpha_k gamma + beta_k with any gamma, brought into the gauge.
+
+        >>> made = ClickParameters.of_affine(np.array([0.5, 0.25]), np.array([0.2, 0.0]))
+        >>> made.alpha.tolist(), made.beta.tolist()
+        ([1.0, 0.5], [0.0, -0.1])
+        """
+        if len(alpha) == 0 or alpha[0] <= 0:
+            raise DataError("alpha must be above 0 in the first position")
+        slope = alpha / alpha[0]
+        return cls(slope, beta - beta[0] * slope, theta, source=source, notes=(NOT_LEVEL,))
+
+    @classmethod
+    def of_trust(cls, theta: Float64, plus: Float64, minus: Float64) -> ClickParameters:
+        """Those of users who look with theta_k and click with plus_k what is relevant, with minus_k what is not.
+
+        >>> made = ClickParameters.of_trust(np.array([1.0, 0.5]), np.array([0.9, 0.9]), np.array([0.4, 0.1]))
+        >>> made.alpha.round(6).tolist(), made.beta.round(6).tolist()
+        ([1.0, 0.8], [0.0, -0.27])
+        """
+        return cls.of_affine(theta * (plus - minus), theta * minus, theta=theta)
+
+    def at_level(self, level: tuple[float, float]) -> tuple[Float64, Float64]:
+        """Alpha and beta of P(click at k) = alpha_k gamma + beta_k where alpha_1 and beta_1 are assumed to be these.
+
+        >>> made = ClickParameters(np.array([1.0, 0.8]), np.array([0.0, -0.27]))
+        >>> alpha, beta = made.at_level((0.5, 0.4))
+        >>> alpha.round(6).tolist(), beta.round(6).tolist()
+        ([0.5, 0.4], [0.4, 0.05])
+        """
+        return self.alpha * level[0], self.beta + self.alpha * level[1]
+
+    def click_rates(self, first: Float64) -> Float64:
+        """The click probability at every position of documents with these click probabilities in the first slot.
+
+        Returns:
+            kept within 0 and 1, [documents, positions].
+        """
+        return np.clip(np.asarray(first)[:, None] * self.alpha + self.beta, 0.0, 1.0)
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as JSON takes it; None where there is no number."""
+        made: dict[str, Any] = {"format": FORMAT, "source": self.source}
+        for name in ("alpha", "beta", "theta", *ENDS):
+            values = getattr(self, name)
+            made[name] = None if values is None or np.isnan(values).all() else _numbers(values)
+        return {**made, "notes": list(self.notes)}
+
+    @classmethod
+    def from_plain(cls, values: Any, *, file: object = None) -> ClickParameters:
+        """The parameters that `plain` has made; what is missing or broken is a `DataError`."""
+        if not isinstance(values, Mapping) or values.get("format") != FORMAT:
+            raise DataError(f'does not hold parameters ("format": "{FORMAT}")', file=file, remedy=REMEDY)
+        known = {"format", "source", "notes", "alpha", "beta", "theta", *ENDS}
+        odd = sorted(set(values) - known)
+        if odd:
+            raise DataError(f"has an unknown field {odd[0]!r}", file=file, remedy=REMEDY)
+        source, notes = values.get("source", "given"), values.get("notes", [])
+        if not isinstance(source, str) or not isinstance(notes, list) or not all(isinstance(n, str) for n in notes):
+            raise DataError("source must be a text and notes a list of texts", file=file, remedy=REMEDY)
+        alpha, beta = (_vector(values, name, file) for name in ("alpha", "beta"))
+        if alpha is None or beta is None:
+            raise DataError("needs alpha and beta, a number for each position", file=file, remedy=REMEDY)
+        ends = {name: _vector(values, name, file) for name in ENDS}
+        theta = _vector(values, "theta", file)
+        try:
+            return cls(
+                alpha,
+                beta,
+                theta,
+                **{name: end for name, end in ends.items() if end is not None},
+                source=source,
+                notes=tuple(notes),
+            )
+        except DataError as error:
+            raise DataError(str(error), file=file) from None
+
+    def write(self, path: Path) -> None:
+        """Write them as JSON."""
+        path.write_text(json.dumps(self.plain(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> ClickParameters:
+        """Read what `write` has written; a `DataError` names the file and what is wrong with it."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError(f"cannot be read ({error.strerror})", file=path) from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"is not valid JSON: {error}", file=path, remedy=REMEDY) from None
+        return cls.from_plain(values, file=path)
+
+
+def _numbers(values: Float64) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _vector(values: Mapping[str, Any], name: str, file: object) -> Float64 | None:
+    given = values.get(name)
+    if given is None:
+        return None
+    numbers = isinstance(given, Sequence) and not isinstance(given, str)
+    if not numbers or not all(value is None or type(value) in (int, float) for value in given):
+        raise DataError(f"{name} must be a list of numbers, one a position", file=file, remedy=REMEDY)
+    return np.array([np.nan if value is None else value for value in given], dtype=np.float64)
