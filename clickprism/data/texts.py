@@ -1,0 +1,254 @@
+"""Texts by id: the words of queries and documents, from TSV, CSV, JSON lines or Parquet, plain or compressed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, TypeAlias, final
+
+import msgspec
+import numpy as np
+
+from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.errors import DataError, MissingExtraError
+from clickprism.types import Bool, Int64, Text, check
+
+IDS: Final = ("id", "_id", "query_id", "document_id", "doc_id", "docid", "qid", "pid", "docno")
+TEXTS: Final = ("title", "query", "user_query", "text", "body", "abstract", "contents")
+PARQUET: Final = b"PAR1"
+LONGEST: Final = 1000  # characters of an id
+LIMIT: Final = (1 << 31) - 1  # characters of a CSV field
+
+Row: TypeAlias = tuple[int, str, str]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """The text of each id, the ids in order; ids and texts of the same length.
+
+    >>> texts = Texts.of(["b", "a"], ["grape juice", "kidney stones"])
+    >>> texts.ids.tolist(), texts.texts
+    (['a', 'b'], ['kidney stones', 'grape juice'])
+    >>> texts.rows(["b", "b"]).tolist(), texts.of_ids(["b"])
+    ([1, 1], ['grape juice'])
+    """
+
+    ids: Text
+    texts: list[str]
+
+    def __post_init__(self) -> None:
+        check(len(self.ids) == len(self.texts), f"{len(self.ids)} ids but {len(self.texts)} texts")
+        check(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be in order, each once")
+
+    @classmethod
+    def of(cls, ids: Sequence[str], texts: Sequence[str]) -> Texts:
+        """Texts in any order; each id once."""
+        check(len(ids) == len(texts), f"{len(ids)} ids but {len(texts)} texts")
+        names = np.array(ids, dtype=np.str_)
+        order = np.argsort(names, kind="stable")
+        check(bool((names[order][1:] != names[order][:-1]).all()), "an id stands twice")
+        return cls(names[order], [texts[row] for row in order.tolist()])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"Texts({len(self)} texts, {sum(map(len, self.texts)):,} characters)"
+
+    def has(self, ids: Sequence[str] | Text) -> Bool:
+        """Which of these ids have a text, [ids]."""
+        rows, names = self._places(ids)
+        return np.zeros(len(names), np.bool_) if len(self) == 0 else self.ids[rows] == names
+
+    def rows(self, ids: Sequence[str] | Text, *, what: str = "id") -> Int64:
+        """The row of each of these ids, [ids]; an id without a text is an error that calls it a `what`."""
+        known = self.has(ids)
+        rows, names = self._places(ids)
+        if not known.all():
+            first = names[int(np.argmin(known))]
+            problem = (
+                f"{int((~known).sum()):,} of {len(names):,} rows name a {what} without a text, first {str(first)!r}"
+            )
+            raise DataError(problem, remedy="Give the text of every id, or leave those rows out")
+        return rows
+
+    def of_ids(self, ids: Sequence[str] | Text, *, what: str = "id") -> list[str]:
+        """The text of each of these ids."""
+        return [self.texts[row] for row in self.rows(ids, what=what).tolist()]
+
+    def take(self, ids: Sequence[str] | Text) -> Texts:
+        """The texts of these ids only."""
+        rows = np.unique(self.rows(ids))
+        return Texts(self.ids[rows], [self.texts[row] for row in rows.tolist()])
+
+    def _places(self, ids: Sequence[str] | Text) -> tuple[Int64, Text]:
+        names = np.asarray(ids, dtype=np.str_)
+        return np.minimum(np.searchsorted(self.ids, names), max(len(self) - 1, 0)), names
+
+
+def read_texts(path: Path | str, *, id_column: str | None = None, text_columns: Sequence[str] | None = None) -> Texts:
+    """Read texts by id.
+
+    What the file is, its first bytes tell: Parquet, JSON lines (one object a line), TSV or CSV; gzip and zstd are
+    undone. A TSV or CSV whose first line names no id column has no header: the id first, then the text.
+
+    Args:
+        path: the file.
+        id_column: the column with the ids; by default the first there is of `IDS`.
+        text_columns: the columns with the text, joined by a space; by default those there are of `TEXTS`, so that the
+            title of a document precedes its text.
+
+    Returns:
+        The texts; the same id twice with the same text counts once, with another text is an error.
+    """
+    file = Path(path)
+    padded = read_padded(file)
+    columns = _Columns(file, id_column, None if text_columns is None else tuple(text_columns))
+    if padded[:4].tobytes() == PARQUET:
+        return _collect(file, _parquet(file, columns))
+    raw = expand(padded, file=file)[:-PADDING].tobytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DataError("is not UTF-8 text", file=file, line=line, remedy="Convert it to UTF-8") from None
+    start = text[:4096].lstrip()
+    if not start:
+        raise DataError("is empty", file=file, remedy="One text a line: the id, a tab, the text")
+    if start.startswith("{"):
+        return _collect(file, _json_lines(text, columns))
+    if start.startswith("["):
+        raise DataError("is one JSON array", file=file, line=1, remedy="Write one object a line (JSON lines)")
+    return _collect(file, _delimited(text, columns))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns hold the id and the text of a file, as far as the caller says."""
+
+    file: Path
+    identity: str | None
+    texts: tuple[str, ...] | None
+
+    def choose(self, names: Sequence[str], *, line: int | None = None) -> tuple[str, tuple[str, ...]]:
+        """The columns of a file that names these."""
+        identity = self.identity if self.identity is not None else next((each for each in IDS if each in names), None)
+        texts = self.texts if self.texts is not None else tuple(each for each in TEXTS if each in names)
+        known = ", ".join(names)
+        for what, chosen in (("id", identity), *(("text", each) for each in texts)):
+            if chosen is None or chosen not in names:
+                wanted = f"no column {chosen!r}" if chosen is not None else f"no column for the {what}s"
+                remedy = f"Name one of its columns: {known}"
+                raise DataError(f"has {wanted}", file=self.file, line=line, remedy=remedy)
+        if identity is None or not texts:
+            raise DataError("has no column for the texts", file=self.file, line=line, remedy=f"Name one of: {known}")
+        return identity, texts
+
+    def has_header(self, fields: Sequence[str]) -> bool:
+        """Whether the first line names columns."""
+        return self.identity is not None or self.texts is not None or any(each in IDS for each in fields)
+
+
+def _collect(file: Path, rows: Iterable[Row]) -> Texts:
+    """The texts of all rows, each id once."""
+    found: dict[str, str] = {}
+    for line, name, text in rows:
+        if not name:
+            raise DataError("has no id", file=file, line=line, remedy="Give each text an id")
+        if len(name) > LONGEST:
+            raise DataError(f"has an id of {len(name):,} characters", file=file, line=line, remedy="Shorten it")
+        if found.setdefault(name, text) != text:
+            remedy = "Give each text an id of its own"
+            raise DataError(f"gives the id {name!r} another text than before", file=file, line=line, remedy=remedy)
+    return Texts.of(list(found), list(found.values()))
+
+
+def _delimited(text: str, columns: _Columns) -> Iterator[Row]:
+    file, first = columns.file, text.lstrip("\r\n").partition("\n")[0]
+    tabs = "\t" in first
+    if not tabs and "," not in first:
+        raise DataError("has one column only", file=file, line=1, remedy="Part id and text by a tab, or by a comma")
+    rows = _tsv_rows(text) if tabs else _csv_rows(text, file)
+    number, fields = next(rows)
+    headed = columns.has_header(fields)
+    if headed:
+        identity, texts = columns.choose(fields, line=number)
+        width, at, places = len(fields), fields.index(identity), [fields.index(each) for each in texts]
+    else:
+        width, at, places = 2, 0, [1]
+        rows = chain([(number, fields)], rows)
+    for number, fields in rows:
+        if len(fields) != width and (headed or len(fields) < width):
+            remedy = "Look for a stray line break or a missing tab" if tabs else "Quote texts that have commas"
+            raise DataError(f"has {len(fields)} fields where {width} are due", file=file, line=number, remedy=remedy)
+        words = [fields[place] for place in places] if headed else fields[1:]
+        yield number, fields[at].strip(), " ".join(each for each in words if each).strip()
+
+
+def _tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    lines = enumerate(text.split("\n"), start=1)
+    return ((number, line.rstrip("\r").split("\t")) for number, line in lines if line.strip("\r"))
+
+
+def _csv_rows(text: str, file: Path) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(LIMIT)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise DataError(f"is not CSV ({error})", file=file, line=reader.line_num, remedy="Export it again") from None
+
+
+def _json_lines(text: str, columns: _Columns) -> Iterator[Row]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = decode(line)
+        except (msgspec.DecodeError, RecursionError) as error:
+            remedy = "Write one object a line"
+            problem = f"is not one JSON object ({error})"
+            raise DataError(problem, file=columns.file, line=number, remedy=remedy) from None
+        yield _row(number, record, columns)
+
+
+def _parquet(file: Path, columns: _Columns) -> Iterator[Row]:
+    try:
+        parquet = import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise MissingExtraError("log", "reading Parquet") from None
+    arrow = import_module("pyarrow")
+    done = 0
+    try:
+        opened = parquet.ParquetFile(file)
+        identity, texts = columns.choose(opened.schema_arrow.names)
+        for batch in opened.iter_batches(batch_size=1 << 14, columns=[identity, *texts]):
+            for number, record in enumerate(batch.to_pylist(), start=done + 1):
+                yield _row(number, record, columns)
+            done += len(batch)
+    except arrow.ArrowException as error:
+        raise DataError(f"is not a sound Parquet file ({error})", file=file) from None
+
+
+def _row(number: int, record: dict[str, Any], columns: _Columns) -> Row:
+    """A row of an object with named, typed values: an id may be a whole number, a text is a text or missing."""
+    identity, texts = columns.choose(list(record), line=number)
+    name = record[identity]
+    if not isinstance(name, str | int) or isinstance(name, bool):
+        remedy = "Ids are texts or whole numbers"
+        raise DataError(f"has the {identity} {name!r}", file=columns.file, line=number, remedy=remedy)
+    words = [record[each] for each in texts if record[each] is not None]
+    for each in words:
+        if not isinstance(each, str):
+            problem = f"has a text that is none ({each!r})"
+            raise DataError(problem, file=columns.file, line=number, remedy="Write texts as JSON strings")
+    return number, str(name).strip(), " ".join(each for each in words if each).strip()
