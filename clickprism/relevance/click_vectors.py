@@ -1,0 +1,208 @@
+"""Click vectors x of pairs: from a snapshot of a log or from counts, and as the input of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, final
+
+import numpy as np
+
+from clickprism.errors import DataError
+from clickprism.relevance.counts import PairCounts
+from clickprism.relevance.pairs import distinct_pairs, find_pairs
+from clickprism.relevance.randomised import FirstSlot
+from clickprism.types import Bool, Float32, Float64, Int64, Text, check
+
+if TYPE_CHECKING:
+    from clickprism.log.snapshots import Snapshot
+
+RATIOS: Final = {
+    "clicked": "impressions",
+    "clicks": "impressions",
+    "examination": "impressions",
+    "skips": "impressions",
+    "dwell": "dwells",
+    "display": "displays",
+}
+LARGEST: Final = 8.0
+"""No input of a network is further from the mean of the training pairs than so many standard deviations."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClickVectors:
+    """The click vector of each pair, as of one time.
+
+    Attributes:
+        query_ids: one a pair.
+        document_ids: one a pair.
+        x: sums, as `clickprism.log.fields` says, [pairs, L].
+        fields: the names of the L entries, such as "month.clicked@3".
+        empty: what a pair that was never shown holds, [L]: 0, but the length of the window for the age of a click.
+        as_of: nothing later is in x (UTC); None where it is not known.
+    """
+
+    query_ids: Text
+    document_ids: Text
+    x: Float32
+    fields: tuple[str, ...]
+    empty: Float32
+    as_of: datetime | None = None
+
+    def __post_init__(self) -> None:
+        check(self.x.ndim == 2, f"x must be a matrix, got {self.x.ndim} dimensions")
+        pairs, width = self.x.shape
+        check(len(self.fields) == width, f"x has {width} columns, but there are {len(self.fields)} fields")
+        check(self.empty.shape == (width,), f"empty must be [{width}], got {list(self.empty.shape)}")
+        check(len(self.query_ids) == pairs, f"{pairs} vectors but {len(self.query_ids)} query ids")
+        first, _ = distinct_pairs(self.query_ids, self.document_ids)
+        check(len(first) == pairs, "each pair must have one click vector")
+        check(bool(np.isfinite(self.x).all()), "x must be finite")
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot) -> ClickVectors:
+        """The vectors of a snapshot of a log, in memory."""
+        from clickprism.log.fields import no_clicks
+        from clickprism.log.schedule import schedule
+
+        table = snapshot.read(["query_id", "document_id", "x"])
+        width, examined = len(snapshot.fields), "day.examination" in snapshot.fields
+        x = table["x"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+        ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in ("query_id", "document_id")]
+        empty = np.concatenate([no_clicks(window.hours, examination=examined) for window in schedule(snapshot.as_of)])
+        return cls(
+            ids[0], ids[1], x.astype(np.float32), snapshot.fields, empty.astype(np.float32), as_of=snapshot.as_of
+        )
+
+    @classmethod
+    def of_counts(
+        cls,
+        query_ids: Text,
+        document_ids: Text,
+        windows: Mapping[str, PairCounts],
+        *,
+        as_of: datetime | None = None,
+    ) -> ClickVectors:
+        """Vectors of counts by window, such as {"week": ..., "month": ...}: in all, and at each position.
+
+        >>> week = PairCounts(np.array([[3, 1]]), np.array([[2, 0]]))
+        >>> vectors = ClickVectors.of_counts(np.array(["q"]), np.array(["d"]), {"week": week})
+        >>> dict(zip(vectors.fields, vectors.x[0].tolist(), strict=True))["week.clicked@1"]
+        2.0
+        """
+        names: list[str] = []
+        columns: list[Float64] = []
+        for window, counts in windows.items():
+            for name in ("impressions", "clicked", "examination"):
+                sums = getattr(counts, name)
+                if sums is not None:
+                    names += [f"{window}.{name}", *(f"{window}.{name}@{k + 1}" for k in range(counts.positions))]
+                    columns += [sums.sum(axis=1, keepdims=True, dtype=np.float64), sums]
+        x = np.concatenate(columns, axis=1).astype(np.float32)
+        return cls(query_ids, document_ids, x, tuple(names), np.zeros(len(names), np.float32), as_of)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __repr__(self) -> str:
+        return f"ClickVectors({len(self)} pairs, {len(self.fields)} fields, as of {self.as_of})"
+
+    def of(self, query_ids: Text, document_ids: Text) -> Float32:
+        """The vectors of these pairs, `empty` for those that are not here, [pairs, L]."""
+        rows = find_pairs((self.query_ids, self.document_ids), (query_ids, document_ids))
+        return np.where((rows >= 0)[:, None], self.x[rows] if len(self) else self.empty, self.empty)
+
+    def before(self, slot: FirstSlot) -> Float32:
+        """The vectors that may predict these clicks, one a pair of `slot`; an error where x may hold a click of them.
+
+        A network that finds the click it is to predict in its input learns to read it there, trusts single clicks far
+        too much, and is wrong on every impression to come. To take each click out of the vector of its own impression
+        (leaving one out) is no remedy: of the impressions of one pair those that were clicked then have the fewer
+        clicks left in x, and a network learns that backwards. So x ends before the first click that it predicts.
+        """
+        if self.as_of is not None and slot.since is not None and self.as_of > slot.since:
+            raise DataError(
+                f"the click vectors are as of {self.as_of}, the first-slot clicks from {slot.since} on: "
+                "some of the clicks to predict may be in the vectors",
+                remedy="Take a snapshot as of an earlier time, or first-slot clicks since a later one",
+            )
+        return self.of(slot.query_ids, slot.document_ids)
+
+
+def never_shown(x: Float32, fields: tuple[str, ...]) -> Bool:
+    """Whether a pair was in no window shown, [pairs]."""
+    shown = [place for place, name in enumerate(fields) if name.partition(".")[2] == "impressions"]
+    if not shown:
+        raise DataError("no field of the click vectors counts impressions", remedy="Name one such as month.impressions")
+    return np.asarray((np.nan_to_num(x[:, shown]) <= 0).all(axis=1))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class VectorScale:
+    """Click vectors as a network takes them: logarithms of sums, ratios of sums, all standardised; finite always.
+
+    log(1 + x) of each field; the ratios of `RATIOS` in each window and at each position, as sum / (1 + count), so that
+    few impressions say little (of seconds: the log of 1 + that). Then (value - mean) / deviation of the training pairs,
+    at most 8 either way. A value that is missing or not finite takes that of a pair that was never shown.
+
+    Attributes:
+        fields: of the vectors.
+        empty: what a pair that was never shown holds, [L].
+        mean: of each input over the training pairs, [inputs].
+        factor: 1 / deviation; 0 for an input that is constant, [inputs].
+    """
+
+    fields: tuple[str, ...]
+    empty: Float64
+    mean: Float64
+    factor: Float64
+
+    @classmethod
+    def fit(cls, x: Float32, fields: tuple[str, ...], empty: Float32) -> VectorScale:
+        """Take mean and deviation of the training pairs, [pairs, L]."""
+        if len(x) == 0:
+            raise DataError("there is no pair to fit the scale of click vectors to")
+        width = len(fields) + len(_ratios(fields)[0])
+        unscaled = cls(fields, np.asarray(empty, np.float64), np.zeros(width), np.ones(width))
+        inputs = unscaled._inputs(x)
+        deviation = inputs.std(axis=0)
+        factor = np.divide(1.0, deviation, out=np.zeros(width), where=deviation > 1e-9)
+        return cls(fields, unscaled.empty, inputs.mean(axis=0), factor)
+
+    @property
+    def width(self) -> int:
+        """How many inputs a network gets."""
+        return len(self.mean)
+
+    def __call__(self, x: Float32) -> Float32:
+        """The inputs of these vectors, [pairs, width]."""
+        if x.ndim != 2 or x.shape[1] != len(self.fields):
+            raise DataError(f"click vectors must have the {len(self.fields)} fields of training, got {list(x.shape)}")
+        scaled = (self._inputs(x) - self.mean) * self.factor
+        return np.clip(scaled, -LARGEST, LARGEST).astype(np.float32)
+
+    def _inputs(self, x: Float32) -> Float64:
+        sums = np.asarray(x, dtype=np.float64)
+        sums = np.maximum(np.where(np.isfinite(sums), sums, self.empty), 0.0)
+        above, below, seconds = _ratios(self.fields)
+        ratios = sums[:, above] / (1 + sums[:, below])
+        ratios[:, seconds] = np.log1p(ratios[:, seconds])
+        return np.concatenate([np.log1p(sums), ratios], axis=1)
+
+
+def _ratios(fields: tuple[str, ...]) -> tuple[Int64, Int64, Bool]:
+    """Which fields are divided by which, and whether the ratio is in seconds."""
+    places = {name: place for place, name in enumerate(fields)}
+    above, below, seconds = [], [], []
+    for name, place in places.items():
+        window, _, field = name.partition(".")
+        kind, at, position = field.partition("@")
+        count = places.get(f"{window}.{RATIOS.get(kind, '')}{at}{position}")
+        if count is not None:
+            above.append(place)
+            below.append(count)
+            seconds.append(kind in ("dwell", "display"))
+    return np.array(above, np.int64), np.array(below, np.int64), np.array(seconds, np.bool_)
