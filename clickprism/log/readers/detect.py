@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from clickprism.errors import DataError
+from clickprism.log.mapping import FIELDS
 from clickprism.log.readers.inputs import FORMATS, extension
 from clickprism.log.readers.lines import BOM
 from clickprism.log.readers.parquet import MAGIC, columns_of
 from clickprism.log.readers.records import Dialect, split_fields
 from clickprism.log.readers.settings import SourceSettings
+from clickprism.log.readers.sources import ALIASES, UBI
 from clickprism.log.readers.stream import blocks
 
 PEEK: Final = 1 << 18
 LOOKED_AT: Final = 100
 COMMAS: Final = Dialect()
+DELIMITERS: Final = (",", ";", "\t", "|")
+UBI_NAMES: Final = {name for ways in UBI.values() for name in ((ways,) if isinstance(ways, str) else ways)}
+YANDEX: Final = ("query", "documents", "clicks")
 METARANK: Final = ("item", "user", "ranking", "interaction")
 
 
@@ -49,13 +54,36 @@ def detect(path: Path, source: SourceSettings) -> Detected:
     known = source.format if source.format != "auto" else _named(path)
     if known == "json" or (not known and (not lines or lines[0].lstrip().startswith(("{", "[")))):
         return _settled(path, source, "json", [name for line in lines for name in _keys(line)], COMMAS)
-    tab = extension(path) in (".tsv", ".tab") or (not known and bool(lines) and "\t" in lines[0])
     yandex = source.schema == "yandex"
-    dialect = Dialect(
-        source.delimiter or ("\t" if tab or yandex else ","), bool(source.quote) and not yandex, source.mapping.header
-    )
+    dialect = Dialect(source.delimiter, bool(source.quote) and not yandex, source.mapping.header)
+    if not source.delimiter:
+        tab = yandex or extension(path) in (".tsv", ".tab")
+        dialect = replace(dialect, delimiter="\t" if tab else _delimiter(path, source, lines, dialect))
     names = dialect.names or (split_fields(lines[0], dialect) if lines else ())
     return _settled(path, source, "csv", names, dialect)
+
+
+def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect: Dialect) -> str:
+    """What parts the fields of the first line: of several that could, the one that gives the most names we know."""
+    parts = {sign: split_fields(lines[0], replace(dialect, delimiter=sign)) for sign in DELIMITERS} if lines else {}
+    names = {
+        *FIELDS,
+        *UBI_NAMES,
+        *YANDEX,
+        *source.mapping.columns.values(),
+        *(name for way in ALIASES.values() for name in way),
+    }
+    if dialect.names:
+        scores = {sign: int(len(fields) == len(dialect.names)) for sign, fields in parts.items()}
+    else:
+        scores = {sign: len(names.intersection(map(str.strip, fields))) for sign, fields in parts.items()}
+    likely = {sign: score for sign, score in scores.items() if len(parts[sign]) > 1}
+    best = [sign for sign, score in likely.items() if score == max(likely.values())]
+    if len(best) > 1:
+        shown = " or ".join(repr(sign) for sign in best)
+        remedy = f"Say which: --set 'source.delimiter={json.dumps(best[0])}'"
+        raise DataError(f"the columns of the first line may be parted by {shown}", file=path, line=1, remedy=remedy)
+    return best[0] if best else ","
 
 
 def _settled(path: Path, source: SourceSettings, form: str, names: Iterable[str], dialect: Dialect) -> Detected:
@@ -68,7 +96,7 @@ def _settled(path: Path, source: SourceSettings, form: str, names: Iterable[str]
         "ubi": [name for name in ("action_name", "query_response_hit_ids") if name in has],
         "metarank": [name for name in has if name.startswith("event=")] if form == "json" else [],
         "clickprism": [name for name in ("search_id",) if name in has],
-        "yandex": ["query", "documents", "clicks"] if has >= {"query", "documents", "clicks"} else [],
+        "yandex": [*YANDEX] if has.issuperset(YANDEX) else [],
     }
     if not marks["ubi"] and {"user_query", "client_id"} <= has:
         marks["ubi"] = ["user_query", "client_id"]

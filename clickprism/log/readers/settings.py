@@ -23,7 +23,7 @@ class SourceSettings:
         ordinal_base: what the first position of a list is called (0 or 1); UBI and mappings only.
         mapping: where a foreign log keeps our fields (see `clickprism.log.mapping`).
         time_unit: how times are written; `auto` reads ISO 8601, and numbers by their size.
-        delimiter: of CSV; by default a tab in .tsv and .tab files, else a comma.
+        delimiter: of CSV; by default a tab in .tsv and .tab files, else what parts the names of the first line.
         quote: of CSV; empty if quotes are ordinary characters.
         start: the time of every session of a source without times (yandex).
         max_position: positions beyond are quarantined.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -263,3 +264,28 @@ def test_the_schema_is_told_and_why(name: str, data: bytes, schema: str, why: st
     found = detect(tmp_path / name, SourceSettings())
     assert found.schema == schema
     assert why in found.why
+
+
+OWN = ["search_id", "time", "query", "document_id", "position"]
+VALUES = ["s", "2024-05-01T12:00:00Z", "q", "d", "1"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.log", "a.csv.gz"])
+@pytest.mark.parametrize("sign", [",", ";", "\t", "|"])
+def test_the_delimiter_is_told_from_the_header(sign: str, name: str, tmp_path: Path) -> None:
+    data = f'{sign.join(OWN)}{sign}"a note, or; two"\n{sign.join(VALUES)}{sign}"x{sign}y"\n'.encode()
+    (row,), bad, _ = read(tmp_path / name, gzip.compress(data) if name.endswith("gz") else data)
+    assert (row["search_id"], row["position"], bad) == ("s", 1, [])
+
+
+def test_a_delimiter_that_cannot_be_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a.csv:1: .* parted by ',' or ';'. Say which: --set 'source.delimiter=\",\"'"):
+        read(tmp_path / "a.csv", b"one,two;three\n1,2;3\n")
+    mapping = ColumnMapping(header=("search_id", "time", "query", "document_id", "position"))
+    line = b"s;2024-05-01T12:00:00Z;red, large;d;1\n"
+    (row,), bad, _ = read(tmp_path / "a.csv", line, mapping=mapping)
+    assert (row["query"], bad) == ("red, large", [])
+    with pytest.raises(DataError, match=r"parted by ',' or ';'"):
+        read(tmp_path / "a.csv", b"a,b,c,d,e;1;2;3;4\n", mapping=mapping)
+    good, bad, _ = read(tmp_path / "a.csv", b"search_id,time;query\n", delimiter=";", schema="clickprism")
+    assert (good, bad) == ([], [])
