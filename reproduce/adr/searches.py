@@ -7,7 +7,7 @@ is seen, clicked, and how long it is on screen are then binomial numbers, one dr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 
@@ -108,15 +108,30 @@ def month_of(world: World, site: Site, month: int, explored: Float64) -> Log:
     moved = np.where(shown, taken[:, : world.shown], 0)
     moved[:, 0] = 0
     places = np.arange(ranked.shape[1])
-    first = np.zeros_like(places)
+    top = np.broadcast_to(ranked[:, :1], moved.shape)
     parts = [
-        (kept, ranked[:, : world.shown], places[: world.shown], False),
-        (moved, np.broadcast_to(ranked[:, :1], moved.shape), places[: world.shown], False),
-        (taken, ranked, first, True),
+        _Shown.of(kept, ranked[:, : world.shown], places[: world.shown], segment),
+        _Shown.of(moved, top, places[: world.shown], segment),
+        _Shown.of(taken, ranked, np.zeros_like(places), segment, randomised=True),
     ]
-    made = [_entries(impressions, rows, at, month, segment, randomised) for impressions, rows, at, randomised in parts]
-    rows, at, segments, flags, impressions = (np.concatenate(column) for column in zip(*made, strict=True))
-    return _behaviour(site, rows, at, np.full(len(rows), month), segments, flags, impressions, random)
+    return _behaviour(site, _Shown(*map(np.concatenate, zip(*parts, strict=True))), month, random)
+
+
+class _Shown(NamedTuple):
+    """Impressions before anyone looks; one entry each."""
+
+    rows: Int64
+    places: Int64
+    segments: Int64
+    randomised: Bool
+    impressions: Int64
+
+    @classmethod
+    def of(cls, impressions: Int64, rows: Int64, places: Int64, segment: Int64, *, randomised: bool = False) -> _Shown:
+        """Of counts, [cells, columns], and the segment of each cell."""
+        cell, column = np.nonzero(impressions)
+        shown = impressions[cell, column].astype(np.int64)
+        return cls(rows[cell, column], places[column], segment[cell], np.full(len(cell), randomised), shown)
 
 
 def _ranked(site: Site, offsets: Int64) -> Int64:
@@ -128,25 +143,9 @@ def _ranked(site: Site, offsets: Int64) -> Int64:
     return np.stack(orders).astype(np.int64)
 
 
-def _entries(
-    impressions: Int64, rows: Int64, places: Int64, month: int, segment: Int64, randomised: bool
-) -> tuple[Int64, Int64, Int64, Bool, Int64]:
-    cell, column = np.nonzero(impressions)
-    flags = np.full(len(cell), randomised)
-    return rows[cell, column], places[column], segment[cell], flags, impressions[cell, column].astype(np.int64)
-
-
-def _behaviour(
-    site: Site,
-    rows: Int64,
-    places: Int64,
-    months: Int64,
-    segments: Int64,
-    randomised: Bool,
-    impressions: Int64,
-    random: np.random.Generator,
-) -> Log:
+def _behaviour(site: Site, shown: _Shown, month: int, random: np.random.Generator) -> Log:
     """Who looks, who clicks, and for how long it is on screen."""
+    rows, places, segments, randomised, impressions = shown
     seen = random.binomial(impressions, site.theta[places])
     clicked = random.binomial(seen, site.click_if_seen(rows, places))
     unseen = impressions - seen
@@ -161,7 +160,7 @@ def _behaviour(
     return Log(
         rows,
         places,
-        months,
+        np.full(len(rows), month),
         segments,
         randomised,
         impressions,

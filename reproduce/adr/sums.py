@@ -8,8 +8,8 @@ import numpy as np
 
 from clickprism.log.fields import POSITIONS, WINDOWS, no_clicks, window_fields
 from clickprism.relevance.counts import PairCounts
-from clickprism.types import Bool, Float32, Float64, Int64
-from reproduce.adr.searches import SEEN, SEGMENTS, UNSEEN, Log
+from clickprism.types import Float32, Float64, Int64
+from reproduce.adr.searches import SEEN, UNSEEN, Log
 from reproduce.adr.worlds import Site
 
 Examined: TypeAlias = Literal["display", "behaviour"]
@@ -24,8 +24,8 @@ def pair_counts(log: Log, site: Site, *, examined: Examined = "display") -> Pair
 
     - "display": its position and whether it was on screen for less than 1 s, more than 5 s, or between. It averages to
       theta_k for every document alike;
-    - "behaviour": its position and whether it was clicked, which is all that §6.1.1 has where positions are independent.
-      It averages to theta_k over the log, but to more for what is clicked often.
+    - "behaviour": its position and whether it was clicked, all that §6.1.1 has where positions are independent. It
+      averages to theta_k over the log, but to more for what is clicked often.
     """
     shape = len(site.relevance), len(site.theta)
     impressions, clicked = _table(log, log.impressions, shape), _table(log, log.clicked, shape)
@@ -44,8 +44,7 @@ def pair_counts(log: Log, site: Site, *, examined: Examined = "display") -> Pair
         groups = [(_table(log, some, shape), _table(log, of, shape)) for some, of in (short, between, long)]
     sums = [np.zeros(shape) for _ in range(3)]
     for estimate, (some, of) in zip(estimates, groups, strict=True):
-        for total, part in zip(sums, (estimate * some, estimate * of, estimate**2 * some), strict=True):
-            total += part
+        sums = [a + b for a, b in zip(sums, (estimate * some, estimate * of, estimate**2 * some), strict=True)]
     return PairCounts(impressions, clicked, *sums)
 
 
@@ -93,13 +92,3 @@ def _window(log: Log, site: Site, window: str, keep: Int64) -> Float64:
     np.minimum.at(ages, log.rows, log.ages + np.array(BEFORE)[log.segments])
     x[:, names.index("last_click_age")] = np.minimum(ages[keep], HOURS[window])
     return x
-
-
-def shown_first(log: Log) -> Bool:
-    """Which entries stand in the first slot because the production ranker put them there."""
-    return (log.places == 0) & ~log.randomised
-
-
-def month_days() -> int:
-    """Days of the three segments of a month."""
-    return sum(SEGMENTS)

@@ -1,4 +1,4 @@
-"""The search engine that is simulated: its queries and how often they are asked, its documents, its rankers, its users."""
+"""The search engine that is simulated: its queries and how often they are asked, documents, rankers, users."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 
 import clickprism as cp
-from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists
+from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists, Text
 from clickprism.users.base import attraction
 from clickprism.users.initial import InitialRanker
 from clickprism.users.trust import TrustUser
@@ -27,8 +27,9 @@ DAYS = 28  # of a month, which is four weeks
 class World:
     """All that a log depends on.
 
-    Queries are a sample of so many of each bucket, as judged ones are. In each the frequencies are those of Zipf's law with
-    exponent 1 (the share of queries asked more than f times a month is about 1 / f): a tail query is asked once a month.
+    Queries are a sample of so many of each bucket, as judged ones are. In each the frequencies are those of Zipf's law
+    with exponent 1 (the share of queries asked more than f times a month is about 1 / f): a tail query is asked about
+    once a month.
 
     Attributes:
         data: embedded or nfcorpus.
@@ -96,6 +97,13 @@ class Site:
     theta: Float64
     plus: Float64
     minus: Float64
+
+    @property
+    def pairs(self) -> tuple[Text, Text]:
+        """The query and the document of each row, each [documents]."""
+        lists = self.judged.lists
+        rows = np.arange(lists.documents).astype(np.str_)
+        return lists.query_ids[lists.list_of], rows if lists.document_ids is None else lists.document_ids
 
     @property
     def first_slot(self) -> Float64:
