@@ -1,47 +1,91 @@
-"""`clickprism quarantine`: the broken rows of a log, and why."""
+"""`clickprism quarantine`: the broken rows of a log, why they are broken, and what to do about them."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clickprism.cli.options import OUTPUT, Json, Log, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
-EPILOG = "Examples:\n\nclickprism quarantine logs/shop\n\nclickprism quarantine logs/shop --out broken.jsonl"
+if TYPE_CHECKING:
+    from clickprism.log.quarantine import Standing
+
+EPILOG = (
+    "Examples:\n\nclickprism quarantine logs/shop\n\n"
+    "clickprism quarantine logs/shop --out broken.jsonl --clear\n\n"
+    "clickprism quarantine logs/shop --file 'web-*.csv' --reason wrong-type --out broken.csv"
+)
 
 
 def command(
     log: Log,
     *,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", metavar="NAME", help="Only rows of this input file: its path, its name, or a pattern."),
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="CODE", help="Only rows with this reason, such as not-json.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Write the bytes of all broken rows to this file, to mend them.",
+            help="Write the bytes of these rows to a file that can be mended and ingested.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    clear: Annotated[
+        bool,
+        typer.Option("--clear", help="Take these rows out of quarantine, after --out: they are counted as cleared."),
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show the reasons for which rows were put aside, with counts and examples."""
-    from clickprism.log.quarantine import reasons, write_raw
+    """Show the reasons for which rows were put aside, with counts and examples; write them out; clear them."""
+    from clickprism.log.quarantine import Chosen, reasons, standing, write_raw
+    from clickprism.log.quarantine import clear as clear_rows
+    from clickprism.log.readers.chunk import shown
     from clickprism.log.store import LogStore
 
-    store, output = LogStore.open(log), Output(json, quiet)
-    found = reasons(store)
+    store, output, chosen = LogStore.open(log), Output(json, quiet), Chosen(file, reason)
+    written, cut, cleared = 0, 0, 0
+    with store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")):
+        found = reasons(store, chosen)
+        if out is not None:
+            written, cut = write_raw(store, out, chosen)
+        if clear:
+            cleared = clear_rows(store, chosen)
+        counts = standing(store)
     rows = [
-        [f"{each.rows:,}", each.code, each.field or "-", f"{Path(each.file).name}:{each.line}", each.raw[:60]]
+        [
+            f"{each.rows:,}",
+            each.code,
+            "-" if each.field is None else each.field if each.value is None else f"{each.field} is '{each.value}'",
+            f"{shown(Path(each.file).name)}:{each.line}",
+            shown(each.raw),
+        ]
         for each in found
     ]
     text = columns(["rows", "reason", "field", "first", "its bytes"], rows) if rows else "no broken rows"
-    output.result(text, {"rows": sum(each.rows for each in found), "reasons": [asdict(each) for each in found]})
+    told = {"rows": sum(each.rows for each in found), "reasons": [asdict(each) for each in found]}
+    told |= {"written": written, "cut": cut, "cleared_now": cleared} | asdict(counts)
+    output.result(f"{text}\n\n{_account(counts)}" if counts.quarantined else text, told)
     if out is not None:
-        count = write_raw(store, out)
-        words = command_line("ingest", out, "--into", log)
-        output.note(f"{count:,} rows written to {out}. Mend them, then: {words}")
+        output.note(f"{written:,} rows written to {out}. Mend them, then: {command_line('ingest', out, '--into', log)}")
+    if cut:
+        output.note(f"{cut:,} could not be written: they are too long, or part of a file that cannot be read")
+    if clear:
+        output.note(f"{cleared:,} rows cleared")
+
+
+def _account(counts: Standing) -> str:
+    parts = [f"{counts.quarantined:,} rows quarantined so far: {counts.standing:,} stand here"]
+    parts += [f"{counts.cleared:,} cleared"] if counts.cleared else []
+    parts += [f"{counts.forgotten:,} erased with their users"] if counts.forgotten else []
+    return ", ".join(parts)

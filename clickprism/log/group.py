@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from clickprism.errors import DataError
 from clickprism.log.faults import fault
 from clickprism.log.pieces import Piece
+from clickprism.log.readers.chunk import shown
 from clickprism.log.schema import FILES, QUARANTINE
 from clickprism.log.staging import Stage
 from clickprism.log.store import LogStore
@@ -39,6 +40,7 @@ class InputFile:
     ignored: int = 0
     duplicate: int = 0
     bad: Counter[str] = field(default_factory=Counter)
+    header: str | None = None
     examples: list[str] = field(default_factory=list)
     dropped: bool = False
 
@@ -96,6 +98,7 @@ class Group:
         self.stage.add_bad(number, chunk.bad)
         file.good += len(chunk.good)
         file.ignored += chunk.ignored
+        file.header = chunk.header
         if len(chunk.bad):
             counts = chunk.bad["reason"].value_counts()
             file.bad.update({str(each["values"]).partition(":")[0]: each["counts"].as_py() for each in counts})
@@ -179,9 +182,9 @@ class Group:
         late = [file.file_id for file in self.files if file.file_id in keys and file.bad[LATE]]
         keys |= {latest_key(file_id): (self.latest - _EPOCH) // _STEP for file_id in late}
         path = self.stage.folder / f"{uuid4().hex}.parquet"
-        ids, names = [file.file_id for file in self.files], [file.name for file in self.files]
+        told = [(file.file_id, file.name, file.header) for file in self.files]
         with pq.ParquetWriter(path, QUARANTINE, compression="zstd") as writer:
-            for rows in self.stage.broken(names, ids=ids, skip=skip):
+            for rows in self.stage.broken(told, skip=skip):
                 writer.write_table(rows)
         table.commit_files({None: [path]}, keys=keys)
 
@@ -233,5 +236,6 @@ def begun_latest(store: LogStore) -> Callable[[str], datetime | None]:
 
 
 def _example(row: dict[str, object]) -> str:
-    name = "" if row["field"] is None else f" ({row['field']})"
+    value = "" if row["value"] is None else f" is '{shown(str(row['value']))}'"
+    name = "" if row["field"] is None else f" ({row['field']}{value})"
     return f"line {row['line']}: {row['reason']}{name}"

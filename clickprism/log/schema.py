@@ -51,10 +51,11 @@ BAD: Final = pa.schema(
         pa.field("line", pa.int64(), nullable=False),
         pa.field("reason", pa.string(), nullable=False),
         pa.field("field", pa.string()),
+        pa.field("value", pa.string()),
         pa.field("raw", pa.large_binary(), nullable=False),
     ]
 )
-"""One broken input row: what the readers give."""
+"""One broken input row: what the readers give. `value` is how the value of `field` starts."""
 
 EVENTS: Final = pa.schema(
     [
@@ -74,10 +75,13 @@ QUARANTINE: Final = pa.schema(
     [
         pa.field("file_id", pa.string(), nullable=False),
         pa.field("file", pa.string(), nullable=False),
+        pa.field("header", pa.string()),
         *BAD,
+        pa.field("cleared_at", TIME),
     ]
 )
-"""The table `quarantine`."""
+"""The table `quarantine`. `header` is the first line of a CSV file, empty if it has none, null of other files. A row
+that was cleared stays, so that it is accounted for, without its value and its bytes."""
 
 FILES: Final = pa.schema(
     [

@@ -221,18 +221,19 @@ class Stage:
         if held:
             yield pa.Table.from_batches(held)
 
-    def broken(self, files: Sequence[str], *, ids: Sequence[str], skip: Collection[int]) -> Iterator[pa.Table]:
-        """The broken rows as `quarantine` has them, some at a time."""
+    def broken(self, files: Sequence[tuple[str, str, str | None]], *, skip: Collection[int]) -> Iterator[pa.Table]:
+        """The broken rows as `quarantine` has them, some at a time; of files there are their ids, names and headers."""
         if self._broken is None:
             return
-        names, paths = pa.array(ids, pa.string()), pa.array(files, pa.string())
+        told = [pa.array(values, pa.string()) for values in zip(*files, strict=True)]
         without = pa.array([*skip], pa.int32())
         with pa.ipc.open_file(self._broken[0]) as reader:
             for i in range(reader.num_record_batches):
                 batch = pa.Table.from_batches([reader.get_batch(i)])
                 batch = batch.filter(pc.invert(pc.is_in(batch["file"], without)))
-                columns = [names.take(batch["file"].combine_chunks()), paths.take(batch["file"].combine_chunks())]
-                yield pa.Table.from_arrays([*columns, *batch.select(BAD.names).columns], schema=QUARANTINE)
+                columns = [values.take(batch["file"].combine_chunks()) for values in told]
+                cleared = pa.nulls(len(batch), QUARANTINE.field("cleared_at").type)
+                yield pa.Table.from_arrays([*columns, *batch.select(BAD.names).columns, cleared], schema=QUARANTINE)
 
 
 _EPOCH: Final = date(1970, 1, 1).toordinal()

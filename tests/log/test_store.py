@@ -51,7 +51,7 @@ def test_files_join_and_leave_by_one_commit(store: LogStore, table: LogTable, tm
     assert table.names(MONDAY) == ["x.parquet"]
     assert values_of(table) == [1, 2, 3]
     assert table.rows() == 3
-    assert table.rows([TUESDAY]) == 1
+    assert table.rows_of([TUESDAY, SUNDAY]) == {TUESDAY: 1, SUNDAY: 0}
     delta = table.latest()
     assert delta is not None
     assert delta.history(1)[0]["why"] == "first"
@@ -105,7 +105,8 @@ def test_two_tables_at_once_lose_nothing(table: LogTable, tmp_path: Path) -> Non
 
 def test_rows_of_a_small_table(store: LogStore) -> None:
     rows = pa.table(
-        {"file_id": ["f"], "file": ["log.csv"], "line": [3], "reason": ["x"], "field": [None], "raw": [b"\0\xff"]}
+        {"file_id": ["f"], "file": ["log.csv"], "header": ["a,b"], "line": [3], "reason": ["x"], "field": [None]}
+        | {"value": [None], "raw": [b"\0\xff"], "cleared_at": [None]}
     )
     store.table("quarantine").append(rows)
     assert store.table("quarantine").read(["line", "raw"]).to_pylist() == [{"line": 3, "raw": b"\0\xff"}]

@@ -64,7 +64,12 @@ def read_chunks(path: Path, source: SourceSettings, *, chunk_bytes: int = 24 << 
         places = ColumnPlaces(names, [pa.string()] * len(names))
         plan = SOURCES[found.schema](Reading(places, source, path))
         yield rows(
-            table.append_column("line", pa.array(part.numbers)), plan, raw=_raw(part), bad=part.bad, read=part.read
+            table.append_column("line", pa.array(part.numbers)),
+            plan,
+            raw=_raw(part),
+            bad=part.bad,
+            read=part.read,
+            header=found.dialect.header(names),
         )
 
 

@@ -36,12 +36,13 @@ REASONS: Final = {
 
 
 class Bad(NamedTuple):
-    """One broken row: where it is, the code of what is wrong, in which field, and its bytes."""
+    """One broken row: where it is, the code of what is wrong, in which field, its bytes, and how the value starts."""
 
     line: int
     code: str
     field: str | None
     raw: bytes
+    value: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +54,14 @@ class Chunk:
         bad: broken rows as `schema.BAD` has them.
         ignored: rows of events that a click log has no use for, such as Metarank's item and user events.
         bytes_read: of the file as it is on disk, for this chunk; over all chunks they add up to the file.
+        header: the first line of a CSV file, empty if it has none; None of other files.
     """
 
     good: pa.Table
     bad: pa.Table
     ignored: int = 0
     bytes_read: int = 0
+    header: str | None = None
 
     @property
     def rows(self) -> int:
@@ -75,12 +78,21 @@ def reason(code: str) -> str:
     return f"{code}: {REASONS[code]}"
 
 
+def shown(text: str, most: int = 60) -> str:
+    r"""The start of a text as a terminal may have it: in one line, no control characters in it.
+
+    >>> print(shown("a\x1b[31m\tb"), shown("long", most=2))
+    a\x1b[31m\tb lo...
+    """
+    start = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text[:most])
+    return start + "..." if len(text) > most else start
+
+
 def bad_table(rows: Sequence[Bad]) -> pa.Table:
     """Broken rows in the order of their lines."""
     rows = sorted(rows, key=lambda row: row.line)
-    columns = (
-        zip(*((row.line, reason(row.code), row.field, row.raw) for row in rows), strict=True) if rows else [()] * 4
-    )
+    values = [(row.line, reason(row.code), row.field, row.value, row.raw) for row in rows]
+    columns = zip(*values, strict=True) if rows else [()] * len(BAD)
     return pa.Table.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, BAD, strict=True)], schema=BAD
     )

@@ -125,7 +125,7 @@ class JsonPlaces:
         shape = literal(json.dumps(self._shape or {"search_id": "VARCHAR"}))
         fault = (
             "case when j is not null and starts_with(ltrim(text, ' \t'), '{') then null"
-            " when j is not null then 'not-object|' when trim(text, ' \t\r\n') = '' then 'blank|' else 'not-json|' end"
+            " when j is not null then 'not-object' when trim(text, ' \t\r\n') = '' then 'blank' else 'not-json' end"
         )
         parsed = select(
             ["line", "text", f"case when json_valid(text) then json_transform(text, {shape}) end j"], "input"

@@ -7,7 +7,8 @@ on only to the next such line, and only if all of it is a record as it should be
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,20 @@ class Dialect:
     delimiter: str = ","
     quote: bool = True
     names: tuple[str, ...] = ()
+
+    def header(self, names: Sequence[str]) -> str:
+        """The line that names these columns; empty if files have none.
+
+        >>> Dialect().header(["a", "b,c"]), Dialect(";", names=("a", "b")).header(["a", "b"])
+        ('a,"b,c"', '')
+        """
+        if self.names:
+            return ""
+        if not self.quote:
+            return self.delimiter.join(names)
+        made = io.StringIO()
+        csv.writer(made, delimiter=self.delimiter, lineterminator="").writerow(names)
+        return made.getvalue()
 
 
 def read_records(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from clickprism.errors import DataError
 from clickprism.log.readers.chunk import Bad, Chunk, bad_table
 from clickprism.log.readers.plan import IGNORED, Plan
-from clickprism.log.readers.statement import statement
+from clickprism.log.readers.statement import PARTED, statement
 from clickprism.log.schema import ROW
 
 BATCH: Final = 8192  # rows that DuckDB gives to a thread at a time
@@ -30,6 +30,7 @@ def rows(
     bad: Sequence[Bad] = (),
     read: int = 0,
     nul: bool = False,
+    header: str | None = None,
 ) -> Chunk:
     """The rows of a chunk, good and bad.
 
@@ -40,28 +41,29 @@ def rows(
         bad: lines found broken before.
         read: bytes of the file.
         nul: whether values may hold NUL.
+        header: of a CSV file.
     """
     file = plan.reading.file
     made = _run(statement(plan, nul=nul), table, file) if len(table) else None
     if made is None:
-        return Chunk(ROW.empty_table(), bad_table(bad), 0, read)
+        return Chunk(ROW.empty_table(), bad_table(bad), 0, read, header)
     problem, ignored = made["problem"], 0
     good = made.drop_columns(["problem"])
     if problem.null_count < len(problem):
         good = good.filter(pc.is_null(problem))
         wrong = pc.indices_nonzero(pc.is_valid(problem)).to_pylist()
-        said = [text.partition("|") for text in problem.drop_null().to_pylist()]
-        ignored = sum(code == IGNORED for code, _, _ in said)
-        chosen = [(index, code, field or None) for index, (code, _, field) in zip(wrong, said, strict=True)]
-        chosen = [each for each in chosen if each[1] not in (IGNORED, "blank")]
-        lines = table["line"].take(pa.array([index for index, _, _ in chosen], pa.int64())).to_pylist()
-        _refuse_positions(chosen, lines, file)
-        texts = raw([index for index, _, _ in chosen])
+        said = [[*text.split(PARTED, 2), "", ""] for text in problem.drop_null().to_pylist()]
+        ignored = sum(code == IGNORED for code, *_ in said)
+        chosen = [each for each in zip(wrong, said, strict=True) if each[1][0] not in (IGNORED, "blank")]
+        lines = table["line"].take(pa.array([index for index, _ in chosen], pa.int64())).to_pylist()
+        texts = raw([index for index, _ in chosen])
         found = [
-            Bad(line, code, field, text) for line, (_, code, field), text in zip(lines, chosen, texts, strict=True)
+            Bad(line, code, field or None, text, value or None)
+            for line, (_, (code, field, value, *_)), text in zip(lines, chosen, texts, strict=True)
         ]
+        _refuse_positions(found, file)
         bad = [*bad, *found]
-    return Chunk(good.cast(ROW), bad_table(bad), ignored, read)
+    return Chunk(good.cast(ROW), bad_table(bad), ignored, read, header)
 
 
 def _run(sql: str, table: pa.Table, file: Path) -> pa.Table:
@@ -91,12 +93,12 @@ def _connection() -> Any:
     return _connections[os.getpid()]
 
 
-def _refuse_positions(wrong: Sequence[tuple[int, str, str | None]], lines: Sequence[int], file: Path) -> None:
-    for line, (_, code, field) in zip(lines, wrong, strict=True):
-        if code == "ordinal-base":
+def _refuse_positions(wrong: Sequence[Bad], file: Path) -> None:
+    for row in wrong:
+        if row.code == "ordinal-base":
             raise DataError(
-                f"{field} may start from 0 or from 1: it is not said which",
+                f"{row.field} may start from 0 or from 1: it is not said which",
                 file=file,
-                line=line,
+                line=row.line,
                 remedy="Say --ordinal-base 0 or --ordinal-base 1 (0 if any first document has 0)",
             )

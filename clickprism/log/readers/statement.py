@@ -14,6 +14,8 @@ from clickprism.log.schema import ROW
 Case: TypeAlias = tuple[str, str, str]
 """When it is so (SQL), the row is bad for this reason (a code), in this field (ours)."""
 
+PARTED: Final = "\x1f"
+SHOWN: Final = 80  # letters of a value that is wrong
 FLAGS: Final = ("click", "page_skipped", "randomised")
 DURATIONS: Final = ("display_ms", "dwell_ms")
 UNITS: Final = {
@@ -26,7 +28,9 @@ UNITS: Final = {
 
 
 def statement(plan: Plan, *, nul: bool) -> str:
-    """The query over `input`: the columns of `schema.ROW`, and `problem`, a code and a field, null for a good row.
+    """The query over `input`: the columns of `schema.ROW`, and `problem`, null for a good row.
+
+    A problem is a code, a field and the start of its value, with `PARTED` between them; of a line that is none, a code.
 
     Three queries in one: the innermost takes the fields out as texts (`t_<field>`, of lists also `l_<field>`), the
     middle one reads them as values (`v_<field>`), the outer one judges.
@@ -42,10 +46,21 @@ def statement(plan: Plan, *, nul: bool) -> str:
     values.append(f"case when {query_id} is null then md5({query}) else {query_id} end query_key")
     inner = select(["*", *values, f"{plan.kind} kind"], f"({select(texts, plan.reading.places.table())})")
     cases = " ".join(
-        f"when {when} then {literal(f'{code}|{plan.name(name)}')}" for when, code, name in _cases(plan, nul)
+        f"when {when} then {literal(f'{code}{PARTED}{plan.name(name)}{PARTED}')}{_shown(plan, code, name)}"
+        for when, code, name in _cases(plan, nul)
     )
     problem = f"case when fault is not null then fault {cases} end problem"
     return select([*(f"{_output(plan, field)} {field.name}" for field in ROW), problem], f"({inner})")
+
+
+def _shown(plan: Plan, code: str, name: str) -> str:
+    """The SQL that goes on with the start of the value of a field that is wrong."""
+    if name not in plan.fields or code in (IGNORED, "missing"):
+        return ""
+    value = f"coalesce(cast(l_{name} as varchar), t_{name})" if name in LISTS else f"t_{name}"
+    if name in LISTS and code == "position-range":
+        value = f"len(l_{name}) || ' documents'"
+    return f" || coalesce(left({value}, {SHOWN}), '')"
 
 
 def _value(plan: Plan, name: str) -> str | None:

@@ -134,8 +134,8 @@ def test_raw_bytes_are_kept(tmp_path: Path) -> None:
     path.write_bytes(json_lines(impression()) + b"\xff\xfe \r\n{\n")
     (chunk,) = read_chunks(path, SourceSettings())
     assert chunk.bad.to_pylist() == [
-        {"line": 2, "reason": "not-utf8: the bytes are not UTF-8", "field": None, "raw": b"\xff\xfe "},
-        {"line": 3, "reason": "not-json: the line is not JSON", "field": None, "raw": b"{"},
+        {"line": 2, "reason": "not-utf8: the bytes are not UTF-8", "field": None, "value": None, "raw": b"\xff\xfe "},
+        {"line": 3, "reason": "not-json: the line is not JSON", "field": None, "value": None, "raw": b"{"},
     ]
 
 
