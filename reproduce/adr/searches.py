@@ -76,7 +76,7 @@ def versions_of(world: World, month: int) -> Float64:
     [0.5, 0.5, 0.0]
     """
     now = (world.rankers - 1) * month / max(world.months - 1, 1)
-    return np.maximum(1 - np.abs(np.arange(world.rankers) - now), 0.0)
+    return np.asarray(np.maximum(1 - np.abs(np.arange(world.rankers) - now), 0.0))
 
 
 def month_of(world: World, site: Site, month: int, explored: Float64) -> Log:

@@ -108,7 +108,8 @@ class Site:
     @property
     def first_slot(self) -> Float64:
         """c_1: how probably each document is clicked in the first slot, [documents]."""
-        return self.click_if_seen(np.arange(len(self.relevance)), np.zeros(1, np.int64)) * self.theta[0]
+        first = self.click_if_seen(np.arange(len(self.relevance)), np.zeros(1, np.int64))
+        return np.asarray(first * self.theta[0])
 
     def click_if_seen(self, rows: Int64, places: Int64) -> Float64:
         """How probably a document is clicked at a place, from 0, once it is seen."""
