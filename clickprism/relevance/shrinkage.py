@@ -1,0 +1,145 @@
+"""Clicks and an imputation joined by what each is worth: the default estimator.
+
+A pair of imputation m has, before any click, a c_1 spread around m as a Beta distribution of k impressions is: mean m,
+variance m (1 - m) / (k + 1). The best estimate that is linear in the clicks counts the imputation as k impressions in
+the first slot (credibility; Bühlmann 1967):
+
+    [sum of w (c - beta_k) + k m] / [sum of w alpha_k + k]
+
+k says what the imputation is worth, and the log tells it without labels: where pairs have several impressions, their
+clicks differ from m by more than chance. So do the two numbers that bring the imputation onto the scale of c_1,
+m = sigmoid(shift + slope logit(imputed)). All three maximise the normal likelihood of the corrected sums, of which mean
+and variance are known functions of them; that needs nothing but these two moments to be right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, final
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from clickprism.errors import SettingError
+from clickprism.observation.parameters import ClickParameters
+from clickprism.relevance.counts import PairCounts
+from clickprism.relevance.estimates import Estimates, check_inputs
+from clickprism.relevance.intervals import Score
+from clickprism.relevance.sums import Sums
+from clickprism.types import Float64
+
+EDGE: Final = 1e-6
+PAIRS: Final = 50_000  # of the log that are drawn to learn from
+USUAL: Final = 10.0  # what k is near if the log says nothing of it
+BOUNDS: Final = ((np.log(0.05), np.log(1e5)), (-15.0, 15.0), (0.0, 15.0))
+
+
+@final
+@dataclass(frozen=True)
+class Shrunk:
+    """Clicks where there are many, the imputation where there are few: [sum w (c - beta) + k m] / [sum w alpha + k].
+
+    The interval is that of the clicks and k more impressions in the first slot, of which the share m was clicked. It
+    holds the truth at its confidence over pairs whose imputations are as good as those of the log.
+
+    Attributes:
+        sums: how clicks are added up.
+        k: how many impressions in the first slot the imputation is worth; None learns it from the log.
+        calibrate: whether the imputation is brought onto the scale of c_1; only where k is learned.
+        shift: of the imputation's logit, before it is used.
+        slope: of the imputation's logit.
+
+    >>> parameters = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.1]))
+    >>> counts = PairCounts(np.array([[10, 20], [0, 0]]), np.array([[4, 5], [0, 0]]))
+    >>> made = Shrunk(Sums("ratio"), k=5.0).estimate(counts, parameters, np.array([0.2, 0.2]))
+    >>> made.values.round(4).tolist(), made.imputed_only.tolist()  # (4 + 3 + 5 * .2) / (10 + 10 + 5)
+    ([0.32, 0.2], [False, True])
+    """
+
+    name: ClassVar[str] = "shrunk"
+
+    sums: Sums = field(default_factory=lambda: Sums(clip=True))
+    k: float | None = None
+    calibrate: bool = True
+    shift: float = 0.0
+    slope: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.k is not None and not 0 <= self.k < float("inf"):
+            raise SettingError("k", self.k, "be 0 or more")
+        if not np.isfinite(self.shift):
+            raise SettingError("shift", self.shift, "be finite")
+        if not 0 <= self.slope < float("inf"):
+            raise SettingError("slope", self.slope, "be 0 or more")
+
+    def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Shrunk:
+        """The same with the rate, and where k is None with k, shift and slope, of this log or of a sample of its pairs.
+
+        Without imputations all pairs share one m.
+        """
+        check_inputs(counts, parameters, imputed)
+        sums = self.sums.learn(counts, parameters)
+        if self.k is not None:
+            return replace(self, sums=sums)
+        shown = np.flatnonzero(counts.impressions.any(axis=1))
+        if len(shown) > PAIRS:
+            shown = np.sort(np.random.default_rng(0).choice(shown, PAIRS, replace=False))
+        score, _ = sums.score(counts.select(shown), parameters)
+        logits = np.zeros(len(shown)) if imputed is None else _logit(imputed[shown])
+        k, shift, slope = _learned(score, logits, calibrate=self.calibrate or imputed is None)
+        return replace(self, sums=sums, k=k, shift=shift, slope=slope)
+
+    def prior(self, imputed: Float64 | None, pairs: int) -> Float64:
+        """The imputations on the scale of c_1, [pairs]."""
+        logits = np.zeros(pairs) if imputed is None else _logit(imputed)
+        return np.asarray(expit(self.shift + self.slope * logits), dtype=np.float64)
+
+    def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
+        """The estimates of these pairs, [pairs]."""
+        check_inputs(counts, parameters, imputed)
+        return self.learn(counts, parameters, imputed)._estimate(counts, parameters, imputed)
+
+    def _estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None) -> Estimates:
+        k = 0.0 if self.k is None else self.k
+        clicks, _ = self.sums.score(counts, parameters)
+        joined = replace(
+            clicks,
+            total=clicks.total + k * self.prior(imputed, len(counts)),
+            scale=clicks.scale + k,
+            spread=clicks.spread + k * np.array([0.0, 1.0, -1.0]),
+        )
+        made = self.sums.estimates(joined)
+        middle = (made.lower + made.upper) / 2
+        spread = clicks.variance(middle)
+        weight = np.zeros(len(counts))
+        np.divide(middle * (1 - middle) * clicks.scale**2, spread, out=weight, where=spread > 0)
+        return replace(made, weight=weight, imputed_only=clicks.scale <= 0)
+
+
+def _learned(score: Score, logits: Float64, *, calibrate: bool) -> tuple[float, float, float]:
+    """(k, shift, slope): those of the highest likelihood."""
+    centre, width = (float(logits.mean()), float(logits.std())) if len(logits) else (0.0, 0.0)
+    x = (logits - centre) / width if width > 0 else np.zeros(len(logits))
+
+    def loss(values: Float64) -> float:
+        mean = expit(values[1] + values[2] * x) if calibrate else expit(logits)
+        more = mean * (1 - mean) / (np.exp(values[0]) + 1)
+        variance = np.maximum(score.variance(mean) + (score.scale**2 + score.spread[:, 2]) * more, EDGE)
+        misfit = np.log(variance) + (score.total - score.scale * mean) ** 2 / variance
+        return float(misfit.sum() / 2 + ((values[0] - np.log(USUAL)) / 3) ** 2 / 2)
+
+    whole = float(score.scale.sum())
+    rate = float(np.clip(score.total.sum() / whole, 0.01, 0.99)) if whole > 0 else 0.5
+    starts = [(np.log(USUAL), float(logit(rate)), slope) for slope in (0.1, 1.0)]
+    fits = [minimize(loss, np.array(start), method="L-BFGS-B", bounds=BOUNDS) for start in starts]
+    best = min(fits, key=lambda fit: float(fit.fun))
+    k = float(np.exp(best.x[0]))
+    if not calibrate:
+        return k, 0.0, 1.0
+    slope = float(best.x[2]) / width if width > 0 else 0.0
+    return k, float(best.x[1]) - slope * centre, slope
+
+
+def _logit(imputed: Float64) -> Float64:
+    return np.asarray(logit(np.clip(imputed, EDGE, 1 - EDGE)), dtype=np.float64)
