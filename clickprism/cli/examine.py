@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
-from clickprism.cli.sessions import day_span, say_start
+from clickprism.cli.sessions import day_span
 
 if TYPE_CHECKING:
     from clickprism.evaluation.tables import Table
@@ -104,8 +105,9 @@ def command(
         base: ExaminationSettings = store.settings.part("examination")
         settings = replace(base, **{name: value for name, value in asked.items() if value is not None})
     check_display_times(store)
-    say_start(output, engine)
+    output.starting(engine)
     with _options(), store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
+        finish_erasure(store, output, running)
         found, saved = _train(store, running, output, settings=settings, days=span, truth=truth)
     output.result(_text(found), found.plain() | {"file": str(saved)})
     output.note(f"In force: {saved}")

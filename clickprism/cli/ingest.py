@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import SETTINGS, Json, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 from clickprism.errors import ClickprismError
@@ -85,8 +86,11 @@ def command(
 ) -> None:
     """Read raw events into a click log: broken rows into quarantine, each event once, every row accounted for."""
     from clickprism.log.ingest import ingest
+    from clickprism.log.store import SETTINGS_FILE, LogStore
 
     output = Output(json, quiet)
+    if not dry_run and (into / SETTINGS_FILE).exists():
+        finish_erasure(LogStore.open(into), output)
     given = _settings(into, sets or [], schema=schema, ordinal_base=ordinal_base, mapping=mapping)
     try:
         with _bar(output) as progress:

@@ -53,6 +53,11 @@ class Output:
         if not self.quiet:
             typer.echo(text, err=True)
 
+    def starting(self, engine: str) -> None:
+        """Say on a terminal that Spark starts, and that its first answer takes a while however small the log."""
+        if engine != "duckdb" and sys.stderr.isatty():
+            self.note(f"Starting Spark ({engine}) ... it takes a minute or more, even for a small log")
+
     def result(self, text: str, data: Any) -> None:
         """What the command was asked for, in words or as JSON."""
         if self.json:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, Json, Log, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
@@ -56,6 +57,7 @@ def command(
     store, output, chosen = LogStore.open(log), Output(json, quiet), Chosen(file, reason)
     written, cut, cleared = 0, 0, 0
     with store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")):
+        finish_erasure(store, output)
         found = reasons(store, chosen)
         if out is not None:
             written, cut = write_raw(store, out, chosen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, EngineName, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
@@ -51,8 +51,9 @@ def command(
         raise SettingError("--out", str(out), "end in .parquet")
     output, span = Output(json, quiet), day_span(days)
     store = LogStore.open(log)
-    say_start(output, engine)
+    output.starting(engine)
     with store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
+        finish_erasure(store, output, running)
         rebuilt = update_sessions(store, running, None if span is None else _days(*span))
         reports = session_report(store, running, rebuilt)
     told: dict[str, Any] = {"rebuilt": [asdict(report) | {"day": report.day.isoformat()} for report in reports]}
@@ -80,12 +81,6 @@ def _text(reports: list[SessionReport]) -> str:
         for each in reports
     ]
     return columns(header, rows)
-
-
-def say_start(output: Output, engine: str) -> None:
-    """Say on a terminal that Spark starts, and that its first answer takes a while however small the log."""
-    if engine != "duckdb" and sys.stderr.isatty():
-        output.note(f"Starting Spark ({engine}) ... it takes a minute or more, even for a small log")
 
 
 def day_span(text: str | None) -> tuple[date, date] | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
@@ -91,6 +92,7 @@ def command(
             store.staging() as temp,
             connect(engine, memory=memory, temp=temp) as running,
         ):
+            finish_erasure(store, output, running)
             examiner = _examiner(store, examination)
             before = next(iter(find_snapshots(store)), None)
             made = windows(store, running, time, examiner=examiner, settings=settings)
@@ -100,6 +102,7 @@ def command(
             made.snapshot.export(out)
             output.note(f"Written: {out}")
 
+    output.starting(engine)
     if asked is not None:
         make(asked)
         return
@@ -205,8 +208,7 @@ def _say(made: Windows, output: Output, *, log: Path, follow: bool) -> None:
 
 
 def _hint(made: Windows, before: Snapshot | None, output: Output, *, store: LogStore, log: Path) -> None:
-    """What a reader would else wonder at: x is of another width, the log has ended, an erasure was cut short."""
-    from clickprism.log.forget import PENDING
+    """What a reader would else wonder at: x is of another width, the log has ended."""
     from clickprism.log.windows import end_of_log
 
     snapshot, end = made.snapshot, end_of_log(store)
@@ -218,8 +220,6 @@ def _hint(made: Windows, before: Snapshot | None, output: Output, *, store: LogS
     if not shown and end is not None and end < snapshot.as_of:
         then = f"the log ends {_stamp(end)}. As of then: {command_line('windows', log)}"
         output.note(f"Nothing was shown in these windows: {then}")
-    if (store.folder / PENDING).exists():
-        output.note(f"An erasure was cut short; finish it by: {command_line('forget', log)}")
 
 
 def _stamp(time: datetime) -> str:

@@ -3,8 +3,9 @@
 The user's rows leave `events` (only files that hold them are written anew) and `quarantine`, in one commit each. What
 was derived of them goes too: sessions of the days they touch are made anew, partials, windows, snapshots and the
 examination models that learned of those days are dropped, and every file that no table holds any more is deleted at
-once, so that earlier versions cannot be read. A run that was cut short is finished by the next, whomever that is for:
-the users and days stand in a file until all is done. The ledger `files` stays: it counts what came in.
+once, so that earlier versions cannot be read. What is derived goes first: after a crash nobody reads it. A run that was
+cut short is finished by the next command that writes to the log: the users and days stand in a file until all is done.
+The ledger `files` stays: it counts what came in.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ from clickprism.errors import SettingError
 from clickprism.log.mentions import COLUMNS, Mentions
 from clickprism.log.schema import EVENTS, QUARANTINE
 from clickprism.log.sessions import by_day, update_sessions
+from clickprism.log.store import PENDING, LogStore
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
-    from clickprism.log.store import LogStore
     from clickprism.log.table import LogTable
 
-PENDING: Final = "forget.pending"
 DROPPED: Final = ("week", "month", "snapshots")
 TOGETHER: Final = 64
 """How many files a query counts at a time."""
@@ -78,6 +78,15 @@ def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bo
             return _forget(store, engine, everyone, days, searches, dry_run=dry_run)
 
 
+def finish(store: LogStore, engine: Engine) -> Forgotten | None:
+    """Do what is left of an erasure that was cut short; None if there is no such.
+
+    Every command that writes to a log does so first.
+    """
+    with store.lock():
+        return forget(store, engine, []) if (store.folder / PENDING).exists() else None
+
+
 def _forget(
     store: LogStore, engine: Engine, users: Sequence[str], days: set[date], searches: Any, *, dry_run: bool
 ) -> Forgotten:
@@ -103,15 +112,12 @@ def _forget(
         words = {"users": list(users), "days": sorted(day.isoformat() for day in touched)}
         (temp / PENDING).write_text(json.dumps(words), encoding="utf-8")
         os.replace(temp / PENDING, pending)
+    _drop(store, touched, models)
     _erase(events, engine, users, found, searches)
     for file in broken:
         _rewrite(quarantine, file, mentions)
-    for model in models:
-        model.unlink(missing_ok=True)
-        model.with_suffix(".txt").unlink(missing_ok=True)
-    _drop(store, touched)
     update_sessions(store, engine, sorted(touched & {*events.days(), *store.table("sessions").days()}))
-    for name in ("events", "quarantine", "sessions", "partials", *DROPPED):
+    for name in ("events", "quarantine", "sessions", "partials"):
         sweep(store.table(name))
     with store.staging():
         pending.unlink()
@@ -189,8 +195,13 @@ def _erase(
         events.commit_files(added, remove=[file for counts in found.values() for file in counts])
 
 
-def _drop(store: LogStore, touched: Iterable[date]) -> None:
-    """Let go of what was derived of these days."""
+def _drop(store: LogStore, touched: Iterable[date], models: Iterable[Path]) -> None:
+    """Let go of what was derived of these days, so that nobody reads it while the rest is done."""
+    for model in models:
+        model.unlink(missing_ok=True)
+    for trees in (store.folder / "models").glob("*.txt"):
+        if not trees.with_suffix(".json").exists():
+            trees.unlink(missing_ok=True)
     for name in ("sessions", "partials"):
         table = store.table(name)
         if days := sorted({*touched} & {*table.days()}):
@@ -199,6 +210,7 @@ def _drop(store: LogStore, touched: Iterable[date]) -> None:
         table = store.table(name)
         if files := table.files():
             table.commit_files({}, remove=files)
+        sweep(table)
 
 
 def _learned(model: Path, days: set[date]) -> bool:

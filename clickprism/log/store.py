@@ -21,6 +21,8 @@ from clickprism.log.settings import LogSettings, read_log_settings, write_log_se
 from clickprism.log.table import LogTable, writing
 
 SETTINGS_FILE: Final = "log.toml"
+PENDING: Final = "forget.pending"
+"""Where an erasure keeps its users and days until it is done."""
 _OURS: Final = {SETTINGS_FILE, "staging", "models", *TABLES}
 _CODED: Final = re.compile("%[0-9A-Fa-f]{2}")
 

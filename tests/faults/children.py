@@ -6,7 +6,9 @@ import json
 import os
 from pathlib import Path
 
+from clickprism.log.engine import connect
 from clickprism.log.faults import VARIABLE
+from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.quarantine import clear
 from clickprism.log.store import LogStore
@@ -19,6 +21,13 @@ def run(paths: list[str], log: str, *, fault: str = "", out: str = "") -> None:
     account = ingest(paths, log, max_bad_ratio=1)
     if out:
         Path(out).write_text(json.dumps(account.plain()), encoding="utf-8")
+
+
+def forget_user(log: str, user: str, fault: str) -> None:
+    """Forget a user, and be killed at this point."""
+    os.environ[VARIABLE] = fault
+    with connect() as engine:
+        forget(LogStore.open(log), engine, [user])
 
 
 def clear_rows(log: str, fault: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
+import signal
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,17 +14,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from clickprism.cli.app import app
 from clickprism.errors import SettingError
 from clickprism.log import forget as module
 from clickprism.log.engine import Engine
-from clickprism.log.forget import PENDING, Forgotten, forget
+from clickprism.log.forget import Forgotten, forget
 from clickprism.log.ingest import ingest
 from clickprism.log.mentions import Mentions
 from clickprism.log.partials import WindowSettings
 from clickprism.log.snapshots import find_snapshots
-from clickprism.log.store import LogStore
+from clickprism.log.store import PENDING, LogStore
 from clickprism.log.windows import windows
+from tests.faults.children import forget_user
 from tests.log.window_logs import Thirds, as_dict
 
 NOW = datetime(2026, 3, 4, 15)
@@ -139,6 +144,46 @@ def test_a_run_cut_short_is_finished_by_the_next(
     assert mentions(again.folder, GONE) == []
     assert not any(snapshot.kept and snapshot.files for snapshot in find_snapshots(again))
     assert not (store.folder / PENDING).exists()
+
+
+KILLED = [
+    ("sessions-committed", ["sessions", "LOG"]),
+    ("snapshots-moved", ["windows", "LOG", "--as-of", NOW.isoformat()]),
+    ("snapshots-committed", ["quarantine", "LOG"]),
+    ("events-moved", ["sessions", "LOG"]),
+    ("events-committed", ["ingest", "MORE", "--into", "LOG"]),
+    ("quarantine-moved", ["windows", "LOG", "--as-of", NOW.isoformat()]),
+    ("quarantine-committed", ["forget", "LOG"]),
+]
+
+
+@pytest.mark.parametrize(("point", "words"), KILLED)
+def test_killed_and_finished_by_any_command_that_writes(
+    duck: Engine, tmp_path: Path, point: str, words: list[str]
+) -> None:
+    rows = rows_of(2)[:16]
+    store = make(tmp_path / "with", rows, broken_rows(), parts=1)
+    before = windows(store, duck, NOW, settings=SMALL).snapshot
+    (store.folder / "models").mkdir()
+    (store.folder / "models" / "examination-0.txt").write_text("trees of a model whose JSON is gone")
+    process = multiprocessing.get_context("forkserver").Process(
+        target=forget_user, args=(str(store.folder), GONE, point)
+    )
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    if point not in ("sessions-committed", "snapshots-moved", "snapshots-committed"):
+        assert not before.kept
+    more = [row | {"search_id": "new", "user_id": "u-1"} for row in rows[:2]]
+    (tmp_path / "more.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in more))
+    places = {"LOG": str(store.folder), "MORE": str(tmp_path / "more.jsonl")}
+    done = CliRunner().invoke(app, [places.get(word, word) for word in words])
+    assert done.exit_code == 0, done.output
+    assert "An erasure" in done.stderr
+    assert mentions(store.folder, GONE) == []
+    assert not before.kept
+    assert not (store.folder / PENDING).exists()
+    assert [*(store.folder / "models").iterdir()] == []
 
 
 def test_no_id_is_refused(duck: Engine, tmp_path: Path) -> None:
