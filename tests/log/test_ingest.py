@@ -173,7 +173,7 @@ def test_too_many_broken_rows(tmp_path: Path) -> None:
         ingest([good, bad], log, max_bad_ratio=0.05)
     text = str(caught.value)
     assert text.startswith(f"{bad}: 1 of 12 rows are broken, more than --max-bad-ratio 0.05; nothing of this file")
-    assert "line 2: time-unreadable: the time cannot be read (time)" in text
+    assert "line 2: time-unreadable: the time cannot be read (time is 'never')" in text
     assert "--max-bad-ratio 1" in text
     assert len(stored(log)) == 10
     assert counts(caught.value.done) == (10, 10, 0, 0, 0)
