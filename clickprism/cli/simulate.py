@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clickprism.cli.options import OUTPUT, Config, Json, Quiet, Seed, Sessions, Set, User, settings_of
+from clickprism.cli.options import OUTPUT, SETTINGS, Config, Json, Quiet, settings_of
 from clickprism.cli.output import Output, columns, command_line
 from clickprism.errors import DataError, SettingError
 
@@ -40,30 +40,59 @@ def command(
             "--as-log",
             metavar="DIR",
             help="Instead: the folder for a raw log, day by day, for clickprism ingest. --set and --config then take "
-            "the settings of such a log (docs/operations.md).",
+            "the settings of such a log (docs/operations.md), --user who reads it (ccm).",
             rich_help_panel=LOG,
         ),
     ] = None,
     searches: Annotated[
-        int | None, typer.Option(metavar="N", help="How many people make, in all days.", rich_help_panel=LOG)
+        int | None, typer.Option(metavar="N", help="How many people make, in all days (10000).", rich_help_panel=LOG)
     ] = None,
-    days: Annotated[int | None, typer.Option(metavar="N", help="How many; 30 by default.", rich_help_panel=LOG)] = None,
-    start: Annotated[str | None, typer.Option(metavar="DATE", help="The first day.", rich_help_panel=LOG)] = None,
+    days: Annotated[int | None, typer.Option(metavar="N", help="How many (30).", rich_help_panel=LOG)] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="DATE", help="The first day (2024-01-01).", rich_help_panel=LOG)
+    ] = None,
     schema: Annotated[
-        str | None, typer.Option(metavar="NAME", help="clickprism, ubi or metarank.", rich_help_panel=LOG)
+        str | None, typer.Option(metavar="NAME", help="clickprism, ubi or metarank (clickprism).", rich_help_panel=LOG)
     ] = None,
     file_format: Annotated[
-        str | None, typer.Option("--format", metavar="NAME", help="jsonl, csv or parquet.", rich_help_panel=LOG)
+        str | None, typer.Option("--format", metavar="NAME", help="jsonl, csv or parquet (jsonl).", rich_help_panel=LOG)
     ] = None,
-    compress: Annotated[str | None, typer.Option(metavar="NAME", help="zst, gz or none.", rich_help_panel=LOG)] = None,
+    compress: Annotated[
+        str | None, typer.Option(metavar="NAME", help="zst, gz or none (zst).", rich_help_panel=LOG)
+    ] = None,
     files_per_day: Annotated[
-        int | None, typer.Option(metavar="N", help="At least so many.", rich_help_panel=LOG)
+        int | None, typer.Option(metavar="N", help="At least so many (1).", rich_help_panel=LOG)
     ] = None,
     config: Config = None,
-    sets: Set = None,
-    user: User = None,
-    sessions: Sessions = None,
-    seed: Seed = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A single setting on top of all else, such as simulation.length=20, or with --as-log robots=0; may be "
+            "repeated.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user", metavar="NAME", help="Who clicks (pbm): the setting user.name.", rich_help_panel=SETTINGS
+        ),
+    ] = None,
+    sessions: Annotated[
+        int | None,
+        typer.Option(
+            "--sessions",
+            metavar="N",
+            help="How many (100): of each query, or in all where simulation.frequency is not each.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, metavar="N", help="Of everything random (0).", rich_help_panel=SETTINGS),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -150,6 +179,6 @@ def _raw_log(
         + columns(["rows", "count"], [[name, f"{count:,}"] for name, count in account.items()]),
         {"folder": str(folder), **summary},
     )
-    words: list[object] = ["ingest", folder / "events", "--into", folder / "store"]
+    words: list[object] = ["ingest", folder / "events", "--into", folder / "log" if Path("log").exists() else "log"]
     words += ["--schema", "ubi", "--ordinal-base", settings.ordinal_base] if settings.schema == "ubi" else []
     output.note(f"Written to {folder}; the truth is in {folder / 'truth'}. Next: {command_line(*words)}")

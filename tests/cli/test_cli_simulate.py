@@ -1,0 +1,41 @@
+"""`clickprism simulate`: its help says what holds, and what it prints next is what the README does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from clickprism.cli.app import app
+from clickprism.experiment import ExperimentSettings
+from clickprism.experiment.raw_settings import RawLogSettings
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_help_says_the_defaults() -> None:
+    options = {each.name: str(getattr(each, "help", "")) for each in get_command(app).commands["simulate"].params}  # type: ignore[attr-defined]
+    raw, whole = RawLogSettings(), ExperimentSettings()
+    for name in ("searches", "days", "start", "schema", "compress", "files_per_day"):
+        assert options[name].endswith(f"({getattr(raw, name)})."), name
+    assert options["file_format"].endswith(f"({raw.format}).")
+    assert f"({raw.user['name']})" in options["as_log"]
+    assert f"({whole.user['name']})" in options["user"]
+    assert f"({whole.sessions})" in options["sessions"]
+    assert f"({whole.seeds[0]})" in options["seed"]
+    assert whole.seeds[0] == raw.seed
+
+
+def test_what_comes_next_is_what_the_readme_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["simulate", "--as-log", "raw", "--searches", "20", "--days", "1"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    (line,) = re.findall(r"Next: (clickprism .*)", done.stderr)
+    assert f"\n{line}\n" in README
+    (tmp_path / "log").mkdir()
+    words[2] = "other"
+    assert "--into other/log" in CliRunner().invoke(app, words).stderr
