@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -163,8 +164,10 @@ class Group:
         """Tell duplicates, and write what is stored to files beside the table."""
         events = store.table("events")
         skip = self._skip(events.committed)
-        again = {day: self.stage.again(day, events.files([day]), skip=skip) for day in sorted(self.stage.rows)}
-        repeated = Counter(int(number) for each in again.values() for number in each.file)
+        stored = {day: events.files([day]) for day in sorted(self.stage.rows)}
+        again = self.stage.again(stored, skip=skip, threads=threads)
+        counts = [np.bincount(each.file, minlength=len(self.files)) for each in again.values()]
+        repeated = sum(counts, np.zeros(len(self.files), np.int64)).tolist()
         for number, file in enumerate(self.files):
             before = events.committed(file.file_id)
             file.duplicate = repeated[number] if before is None else file.good - before

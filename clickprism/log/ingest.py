@@ -28,12 +28,13 @@ from clickprism.log.engine import check_memory
 from clickprism.log.faults import fault
 from clickprism.log.filtered import filtered_rows
 from clickprism.log.group import Group, InputFile, begun_latest
-from clickprism.log.pieces import ahead, read_pieces
+from clickprism.log.pieces import read_pieces
 from clickprism.log.readers import Chunk, SourceSettings, find_inputs, read_chunks
 from clickprism.log.settings import PARTS, LogSettings
 from clickprism.log.staging import Stage
 from clickprism.log.store import SETTINGS_FILE, LogStore, refuse_others
 from clickprism.log.table import first_line, writing
+from clickprism.log.threads import ahead
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,10 @@ class _Run:
         latest = source.last_time
 
         def read(path: Path, file_id: str) -> Iterator[Chunk]:
-            return read_chunks(path, replace(source, latest=(begun(file_id) or latest).isoformat()))
+            told = replace(source, latest=(begun(file_id) or latest).isoformat())
+            return read_chunks(path, told, threads=self.threads, expected=self.bytes_all)
 
-        group = Group(Stage(self.staging, self.connection), latest)
+        group = Group(Stage(self.staging), latest)
         for piece in ahead(read_pieces(inputs, ledger.__contains__, read)):
             if piece.known:
                 self.known += 1
@@ -183,7 +185,7 @@ class _Run:
                 raise problem
             if group.full and not self.dry_run:
                 self._commit(group)
-                group = Group(Stage(self.staging, self.connection), latest)
+                group = Group(Stage(self.staging), latest)
         self._commit(group)
 
     def _commit(self, group: Group) -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism.compiled import compiled
+from clickprism.compiled import address, byte, compiled, word
 from clickprism.types import Int32, Int64
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -27,8 +27,6 @@ _F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _27, _31, _33, _37, _64 = np.uint64(27), np.uint64(31), np.uint64(33), np.uint64(37), np.uint64(64)
 _0, _1, _8, _16 = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64(16)
 _NULL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_S8, _S16, _S24, _S32 = np.uint64(8), np.uint64(16), np.uint64(24), np.uint64(32)
-_S40, _S48, _S56 = np.uint64(40), np.uint64(48), np.uint64(56)
 
 
 @compiled
@@ -47,31 +45,24 @@ def _block(one: Word, two: Word, k1: Word, k2: Word) -> tuple[Word, Word]:
 
 
 @compiled
-def _word(data: Bytes, at: int, end: int) -> Word:
-    """Eight bytes as a number, zeros from `end` on."""
+def _word(at: int, end: int, last: int) -> Word:
+    """Eight bytes as a number, zeros from `end` on; from addresses beyond `last` there are no eight to be read."""
     if end - at >= 8:
-        return (
-            np.uint64(data[at])
-            | (np.uint64(data[at + 1]) << _S8)
-            | (np.uint64(data[at + 2]) << _S16)
-            | (np.uint64(data[at + 3]) << _S24)
-            | (np.uint64(data[at + 4]) << _S32)
-            | (np.uint64(data[at + 5]) << _S40)
-            | (np.uint64(data[at + 6]) << _S48)
-            | (np.uint64(data[at + 7]) << _S56)
-        )
-    word = _0
+        return word(at)
+    if at <= last:
+        return word(at) & ~(_NULL << np.uint64(8 * (end - at)))
+    found = _0
     for i in range(end - at):
-        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
-    return word
+        found |= np.uint64(byte(at + i)) << np.uint64(8 * i)
+    return found
 
 
 @compiled
-def _text(one: Word, two: Word, data: Bytes, at: int, end: int) -> tuple[Word, Word, Word]:
-    one, two = _block(one, two, np.uint64(end - at), _word(data, at, end))
+def _text(one: Word, two: Word, at: int, end: int, last: int) -> tuple[Word, Word, Word]:
+    one, two = _block(one, two, np.uint64(end - at), _word(at, end, last) if end > at else _0)
     blocks, at = _1, at + 8
     while at < end:
-        one, two = _block(one, two, _word(data, at, end), _word(data, at + 8, end) if end > at + 8 else _0)
+        one, two = _block(one, two, _word(at, end, last), _word(at + 8, end, last) if end > at + 8 else _0)
         blocks += _1
         at += 16
     return one, two, blocks
@@ -104,9 +95,11 @@ def mix_numbers(state: State, values: Int64, bits: Bytes, first: int) -> None:
 @compiled
 def mix_texts(state: State, offsets: Int32, data: Bytes, bits: Bytes, first: int) -> None:
     """A column of texts: where each starts in `data`, and where the last ends."""
+    base = address(data)
+    last = base + len(data) - 8
     for i in range(len(state)):
         if _valid(bits, first + i):
-            one, two, blocks = _text(state[i, 0], state[i, 1], data, offsets[i], offsets[i + 1])
+            one, two, blocks = _text(state[i, 0], state[i, 1], base + offsets[i], base + offsets[i + 1], last)
             state[i, 0], state[i, 1] = one, two
             state[i, 2] += blocks
         else:
@@ -126,6 +119,8 @@ def mix_lists(  # noqa: PLR0917 (arrays in a tuple are slow when compiled)
     inner_first: int,
 ) -> None:
     """A column of lists of texts: the length of the list as a number, then its texts."""
+    base = address(data)
+    last = base + len(data) - 8
     for i in range(len(state)):
         one, two, blocks = state[i, 0], state[i, 1], state[i, 2]
         if _valid(bits, first + i):
@@ -133,7 +128,7 @@ def mix_lists(  # noqa: PLR0917 (arrays in a tuple are slow when compiled)
             blocks += _1
             for j in range(lists[i], lists[i + 1]):
                 if _valid(inner, inner_first + j):
-                    one, two, more = _text(one, two, data, offsets[j], offsets[j + 1])
+                    one, two, more = _text(one, two, base + offsets[j], base + offsets[j + 1], last)
                     blocks += more
                 else:
                     one, two = _block(one, two, _NULL, _0)

@@ -1,24 +1,19 @@
-"""Input files one after another: what each is, and its rows, read ahead by a thread."""
+"""Input files one after another: what each is, and its rows."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import queue
 import stat
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING
 
 from clickprism.errors import ClickprismError, DataError
 
 if TYPE_CHECKING:
     from clickprism.log.readers import Chunk
-
-T = TypeVar("T")
-_AHEAD: Final = 2
 
 
 @dataclass(frozen=True)
@@ -86,45 +81,3 @@ def _status(path: Path) -> os.stat_result:
     if not stat.S_ISREG(found.st_mode):
         raise DataError("is not a regular file", file=path, remedy="Save it to a file first: it is read twice")
     return found
-
-
-def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, made by another thread while the taker is busy with the one before.
-
-    >>> list(ahead(range(3)))
-    [0, 1, 2]
-    """
-    made: queue.Queue[tuple[str, T | BaseException | None]] = queue.Queue(_AHEAD)
-    stopped = threading.Event()
-
-    def put(kind: str, item: T | BaseException | None) -> bool:
-        while not stopped.is_set():
-            try:
-                made.put((kind, item), timeout=0.2)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def work() -> None:
-        try:
-            for item in items:
-                if not put("item", item):
-                    return
-            put("end", None)
-        except BaseException as error:
-            put("error", error)
-
-    thread = threading.Thread(target=work, name="clickprism-read", daemon=True)
-    thread.start()
-    try:
-        while True:
-            kind, item = made.get()
-            if kind == "end":
-                return
-            if isinstance(item, BaseException):
-                raise item
-            yield item  # type: ignore[misc]
-    finally:
-        stopped.set()
-        thread.join()

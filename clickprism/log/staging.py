@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from clickprism.log.again import Again, find_again
 from clickprism.log.identity import identify
 from clickprism.log.schema import BAD, EVENTS, QUARANTINE, ROW
-from clickprism.types import Bool, Int64
+from clickprism.log.threads import mapped
+from clickprism.types import Int64
 
 _FLUSH_BYTES: Final = 16 << 20
 _OPEN_FILES: Final = 128
@@ -31,30 +30,6 @@ _STAGED: Final = pa.schema(
     [*ROW, EVENTS.field("key"), EVENTS.field("content"), ("file", pa.int32()), ("row", pa.int64())]
 )
 _WRITTEN: Final = pa.schema([each for each in EVENTS if each.name != "day"])
-_AGAIN: Final = """
-WITH new AS (SELECT key, content, file, row FROM staged WHERE NOT list_contains($skip, file)),
-  stored AS (SELECT key, content FROM {stored}),
-  repeated AS (
-    SELECT key FROM (SELECT key FROM new UNION ALL SELECT key FROM stored) GROUP BY key HAVING count(*) > 1),
-  old AS (SELECT DISTINCT key, content FROM stored SEMI JOIN repeated USING (key)),
-  ours AS (SELECT new.* FROM new SEMI JOIN repeated USING (key)),
-  judged AS (
-    SELECT ours.file, ours.row,
-      same.key IS NOT NULL OR row_number() OVER (PARTITION BY ours.key, ours.content ORDER BY ours.row) > 1 AS same,
-      seen.key IS NOT NULL OR row_number() OVER (PARTITION BY ours.key ORDER BY ours.row) > 1 AS seen
-    FROM ours
-    LEFT JOIN old AS same ON same.key = ours.key AND same.content = ours.content
-    LEFT JOIN (SELECT DISTINCT key FROM old) AS seen ON seen.key = ours.key)
-SELECT file, row, same FROM judged WHERE seen ORDER BY row"""
-
-
-@dataclass(frozen=True, eq=False)
-class Again:
-    """The rows of a day whose key was there before: `same` with the same content, else a variant."""
-
-    file: Int64
-    row: Int64
-    same: Bool
 
 
 @dataclass
@@ -63,13 +38,11 @@ class Stage:
 
     Attributes:
         folder: on the disk of the log.
-        connection: of DuckDB; it keeps the order of rows.
         rows: how many are staged, by day.
         bad: how many broken rows are staged.
     """
 
     folder: Path
-    connection: duckdb.DuckDBPyConnection
     rows: Counter[date] = field(default_factory=Counter)
     bad: int = 0
     _pending: list[pa.Table] = field(default_factory=list)
@@ -126,8 +99,7 @@ class Stage:
                 self._close()
             path = self.folder / f"{day.isoformat()}-{uuid4().hex}.arrow"
             self._files.setdefault(day, []).append(path)
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            self._writers[day] = pa.ipc.new_file(path, _STAGED, options=options)
+            self._writers[day] = pa.ipc.new_file(path, _STAGED)
         self._writers[day].write_table(rows.select(_STAGED.names).cast(_STAGED))
         self.rows[day] += len(rows)
 
@@ -143,22 +115,32 @@ class Stage:
         if self._broken is not None:
             self._broken[1].close()
 
-    def again(self, day: date, stored: Sequence[str], *, skip: Collection[int]) -> Again:
-        """Which staged rows of a day repeat a key, of the stored files of that day or of staged rows before them.
+    def again(self, stored: Mapping[date, Sequence[str]], *, skip: Collection[int], threads: int) -> dict[date, Again]:
+        """Which staged rows of each day repeat a key, of the stored files of that day or of staged rows before them.
 
         Args:
-            day: that has staged rows.
-            stored: the files of that day in the log.
+            stored: the files in the log of each day that has staged rows.
             skip: numbers of files to pass over.
+            threads: how many days are looked at at a time.
         """
-        self.connection.register("staged", ds.dataset(self._files[day], format="ipc"))
-        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in stored)
-        source = f"read_parquet([{listed}], hive_partitioning = false)" if stored else "staged WHERE false"
-        try:
-            found = self.connection.execute(_AGAIN.format(stored=source), {"skip": [-1, *skip]}).fetchnumpy()
-        finally:
-            self.connection.unregister("staged")
-        return Again(found["file"], found["row"], found["same"].astype(bool))
+
+        def find(day: date) -> Again:
+            return find_again(lambda names: self._read(day, names, skip), stored[day], rows=self.rows[day])
+
+        return dict(zip(stored, mapped(find, stored, threads=threads), strict=True))
+
+    def _read(self, day: date, names: Sequence[str], skip: Collection[int]) -> Iterator[pa.RecordBatch]:
+        """Columns of the staged rows of a day, but for those of some files."""
+        left_out = pa.array([*skip], pa.int32())
+        columns = [*names, *(["file"] if skip and "file" not in names else [])]
+        options = pa.ipc.IpcReadOptions(included_fields=[_STAGED.get_field_index(name) for name in columns])
+        for path in self._files[day]:
+            with pa.ipc.open_file(path, options=options, memory_pool=_POOL) as reader:
+                for i in range(reader.num_record_batches):
+                    batch = reader.get_batch(i)
+                    batch = batch.filter(pc.invert(pc.is_in(batch["file"], left_out))) if skip else batch
+                    if len(batch):
+                        yield batch
 
     def write(
         self, again: dict[date, Again], folder: Path, *, ids: Sequence[str], skip: Collection[int], threads: int
@@ -175,13 +157,14 @@ class Stage:
         names = pa.array(ids, pa.string())
 
         def write(day: date) -> Path | None:
-            return self._write_day(day, again[day], folder, names=names, skip=np.array([*skip], np.int32))
+            return self._write_day(day, again[day], folder, names=names, skip=skip)
 
-        with ThreadPoolExecutor(max_workers=threads) as pool:
-            written = zip(again, pool.map(write, again), strict=True)
-            return {day: [path] for day, path in written if path is not None}
+        written = zip(again, mapped(write, again, threads=threads), strict=True)
+        return {day: [path] for day, path in written if path is not None}
 
-    def _write_day(self, day: date, again: Again, folder: Path, *, names: pa.Array, skip: Int64) -> Path | None:
+    def _write_day(
+        self, day: date, again: Again, folder: Path, *, names: pa.Array, skip: Collection[int]
+    ) -> Path | None:
         if self.rows[day] == int(again.same.sum()):
             return None
         path = folder / f"day={day.isoformat()}" / f"{uuid4().hex}.parquet"
@@ -196,8 +179,8 @@ class Stage:
             write_statistics=["kind", "time", "display_ms"],
             store_schema=False,
         ) as writer:
-            for table in self._groups(day):
-                kept = _written(table, dropped=dropped, variants=variants, names=names, skip=skip)
+            for table in self._groups(day, skip):
+                kept = _written(table, dropped=dropped, variants=variants, names=names)
                 rows += len(kept)
                 if len(kept):
                     writer.write_table(kept)
@@ -206,18 +189,14 @@ class Stage:
             return None
         return path
 
-    def _groups(self, day: date) -> Iterator[pa.Table]:
-        """The staged rows of a day, some at a time."""
+    def _groups(self, day: date, skip: Collection[int]) -> Iterator[pa.Table]:
+        """The staged rows of a day but for those of some files, some at a time."""
         held: list[pa.RecordBatch] = []
-        count = 0
-        for path in self._files[day]:
-            with pa.ipc.open_file(path, memory_pool=_POOL) as reader:
-                for i in range(reader.num_record_batches):
-                    held.append(reader.get_batch(i))
-                    count += held[-1].num_rows
-                    if count >= _GROUP_ROWS:
-                        yield pa.Table.from_batches(held)
-                        held, count = [], 0
+        for batch in self._read(day, _STAGED.names, skip):
+            held.append(batch)
+            if sum(map(len, held)) >= _GROUP_ROWS:
+                yield pa.Table.from_batches(held)
+                held = []
         if held:
             yield pa.Table.from_batches(held)
 
@@ -239,9 +218,9 @@ class Stage:
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
-def _written(table: pa.Table, *, dropped: Int64, variants: Int64, names: pa.Array, skip: Int64) -> pa.Table:
-    row, file = table["row"].to_numpy(), table["file"].to_numpy()
-    keep = ~np.isin(file, skip)
+def _written(table: pa.Table, *, dropped: Int64, variants: Int64, names: pa.Array) -> pa.Table:
+    row = table["row"].to_numpy()
+    keep = np.ones(len(row), bool)
     keep[_among(dropped, row)] = False
     variant = np.zeros(len(row), bool)
     variant[_among(variants, row)] = True
@@ -252,7 +231,7 @@ def _written(table: pa.Table, *, dropped: Int64, variants: Int64, names: pa.Arra
 
 
 def _among(numbers: Int64, row: Int64) -> Int64:
-    """Where sorted row numbers stand in a group of rows, whose numbers go up by one."""
+    """Where those of some sorted row numbers stand that are in a group of rows."""
     low, high = np.searchsorted(numbers, [row[0], row[-1] + 1])
-    found: Int64 = numbers[low:high] - row[0]
+    found: Int64 = np.searchsorted(row, numbers[low:high])
     return found

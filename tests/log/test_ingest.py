@@ -265,13 +265,13 @@ def test_a_file_that_changes_or_vanishes(tmp_path: Path, monkeypatch: pytest.Mon
     other = write_lines(tmp_path / "b.jsonl", [impression(2)])
     read = read_chunks
 
-    def growing(path: Path, source: SourceSettings) -> Iterator[Chunk]:
+    def growing(path: Path, source: SourceSettings, **_: int) -> Iterator[Chunk]:
         yield from read(path, source)
         if path == other:
             with path.open("a", encoding="utf-8") as handle:
                 handle.write("\n")
 
-    def vanishing(path: Path, source: SourceSettings) -> Iterator[Chunk]:
+    def vanishing(path: Path, source: SourceSettings, **_: int) -> Iterator[Chunk]:
         yield from read(path, source)
         if path == other:
             path.unlink()

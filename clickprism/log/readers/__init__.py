@@ -7,18 +7,16 @@ stops a reading and never takes a good one with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from clickprism.errors import SettingError
 from clickprism.log.readers import plain
-from clickprism.log.readers.chunk import REASONS, Chunk, bad_table
+from clickprism.log.readers.chunk import REASONS, Chunk
 from clickprism.log.readers.detect import Detected, detect
 from clickprism.log.readers.inputs import find_inputs
-from clickprism.log.readers.lines import Lines, split
+from clickprism.log.readers.lines import Lines, joined, split
 from clickprism.log.readers.parquet import columns_of, read_groups
 from clickprism.log.readers.places import ColumnPlaces, JsonPlaces
 from clickprism.log.readers.plan import Reading
@@ -27,17 +25,22 @@ from clickprism.log.readers.rows import rows
 from clickprism.log.readers.settings import SourceSettings
 from clickprism.log.readers.sources import SOURCES
 from clickprism.log.readers.stream import blocks
+from clickprism.log.threads import mapped
 
 __all__ = ["REASONS", "Chunk", "Detected", "SourceSettings", "detect", "find_inputs", "read_chunks"]
 
 
-def read_chunks(path: Path, source: SourceSettings, *, chunk_bytes: int = 24 << 20) -> Iterator[Chunk]:
-    r"""The rows of a file in chunks.
+def read_chunks(
+    path: Path, source: SourceSettings, *, chunk_bytes: int = 24 << 20, threads: int = 1, expected: int = 0
+) -> Iterator[Chunk]:
+    r"""The rows of a file in chunks, in any order.
 
     Args:
         path: a file of JSON lines, CSV or Parquet, plain, gzip or zstd.
         source: how it is read.
         chunk_bytes: how much text is held at a time; the rows are the same whatever it is.
+        threads: to read plain lines with.
+        expected: how many bytes are to be read, of this and other files: for many it pays to load compiled code.
 
     >>> import tempfile
     >>> row = b'{"search_id": "s", "time": "2024-05-01T12:00:00Z", "query": "q", "document_id": "d", "position": 1}'
@@ -55,10 +58,16 @@ def read_chunks(path: Path, source: SourceSettings, *, chunk_bytes: int = 24 << 
     if found.format == "parquet":
         yield from _parquet(path, source, found, chunk_bytes)
         return
-    lines = split(blocks(path, chunk_bytes), max_line=source.max_line_bytes, blank=found.format == "csv")
+    much = max(expected, path.stat().st_size) >= plain.WORTH
+    quick = much and found.format == "json" and found.schema == "clickprism"
+    size = min(chunk_bytes, plain.SIZE) if quick else chunk_bytes
+    lines = split(blocks(path, size), max_line=source.max_line_bytes, blank=found.format == "csv")
+    if quick:
+        yield from _plain(path, source, found, lines, chunk_bytes=chunk_bytes, threads=threads)
+        return
     if found.format == "json":
         for part in lines:
-            yield _json(path, source, found, part)
+            yield _parsed(path, source, found, part)
         return
     for table, names, part in read_records(lines, found.dialect, max_line=source.max_line_bytes, file=path):
         places = ColumnPlaces(names, [pa.string()] * len(names))
@@ -73,20 +82,20 @@ def read_chunks(path: Path, source: SourceSettings, *, chunk_bytes: int = 24 << 
         )
 
 
-def _json(path: Path, source: SourceSettings, found: Detected, part: Lines) -> Chunk:
-    if found.schema == "clickprism" and len(part.data) >= plain.WORTH:
-        good, left = plain.read_plain(part, source)
-        if not left.any():
-            return Chunk(good, bad_table(part.bad), 0, part.read)
-        rest = _parsed(path, source, found, part.take(left).alone())
-        return replace(rest, good=_in_order(good, rest.good) if len(rest.good) else good)
-    return _parsed(path, source, found, part)
-
-
-def _in_order(*parts: pa.Table) -> pa.Table:
-    """The rows of all parts by their lines; in one piece they are put in order at half the cost."""
-    whole = pa.concat_tables(parts).combine_chunks()
-    return whole.take(np.argsort(whole["line"].to_numpy(), kind="stable"))
+def _plain(
+    path: Path, source: SourceSettings, found: Detected, lines: Iterator[Lines], *, chunk_bytes: int, threads: int
+) -> Iterator[Chunk]:
+    """Plain lines at once, all others together behind them: to plan a query costs more than to read some lines."""
+    left: list[Lines] = []
+    for chunk, rest in mapped(lambda part: plain.read_plain(part, source), lines, threads=threads):
+        yield chunk
+        if len(rest):
+            left.append(rest)
+        if sum(len(each.data) for each in left) >= chunk_bytes:
+            yield _parsed(path, source, found, joined(left))
+            left = []
+    if left:
+        yield _parsed(path, source, found, joined(left))
 
 
 def _parsed(path: Path, source: SourceSettings, found: Detected, part: Lines) -> Chunk:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
@@ -81,6 +81,18 @@ class Lines:
         offsets = np.stack([self.starts, self.stops], 1).ravel().astype(np.int32)
         gaps = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), buffer)
         return gaps.take(pa.array(np.arange(0, len(offsets), 2)))
+
+
+def joined(parts: Sequence[Lines]) -> Lines:
+    """The lines of several texts as lines of one text."""
+    shifts = np.cumsum([0, *(len(part.data) for part in parts[:-1])])
+    starts, ends, stops = (
+        np.concatenate([getattr(part, name) + shift for part, shift in zip(parts, shifts, strict=True)])
+        for name in ("starts", "ends", "stops")
+    )
+    data, numbers = b"".join(part.data for part in parts), np.concatenate([part.numbers for part in parts])
+    bad, read = [each for part in parts for each in part.bad], sum(part.read for part in parts)
+    return Lines(data, starts, ends, stops, numbers, bad, read)
 
 
 def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Iterator[Lines]:

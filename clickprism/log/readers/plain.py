@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clickprism.log.readers.chunk import Chunk, bad_table
 from clickprism.log.readers.lines import Lines
 from clickprism.log.readers.settings import SourceSettings
 from clickprism.log.readers.sources import ALIASES
@@ -22,11 +24,12 @@ from clickprism.log.schema import ROW
 from clickprism.types import Bool, Int64
 
 WORTH: Final = 1 << 20  # bytes of text from which on it pays to load compiled code
+SIZE: Final = 8 << 20  # bytes of text at a time: what is made of them is still near when it is used
 _SCALES: Final = {"s": (10**11, 10**6, 1), "ms": (10**14, 10**3, 1), "us": (10**17, 1, 1), "ns": (10**18, 1, 1000)}
 
 
-def read_plain(lines: Lines, settings: SourceSettings) -> tuple[pa.Table, Bool]:
-    """The good rows among the plain lines, as `schema.ROW` has them, and which lines are none of these.
+def read_plain(lines: Lines, settings: SourceSettings) -> tuple[Chunk, Lines]:
+    """The good rows among the plain lines, and the lines that are none of these.
 
     Args:
         lines: of our own rows.
@@ -55,7 +58,8 @@ def read_plain(lines: Lines, settings: SourceSettings) -> tuple[pa.Table, Bool]:
     columns["line"] = pa.array(lines.numbers[kept])
     columns["query_id"] = _query_keys(columns["query_id"], columns["query"])
     arrays = [columns[field.name] if field.name in columns else pa.nulls(len(kept), field.type) for field in ROW]
-    return pa.Table.from_arrays(arrays, schema=ROW), ~good
+    chunk = Chunk(pa.Table.from_arrays(arrays, schema=ROW), bad_table(lines.bad), 0, lines.read)
+    return chunk, replace(lines.take(~good), bad=[], read=0).alone()
 
 
 def _places(read: Sequence[str]) -> tuple[Any, Any]:

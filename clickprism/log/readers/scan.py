@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism.compiled import compiled
+from clickprism.compiled import address, byte, compiled, lowest, put_word, word
 from clickprism.types import Bool, Int32, Int64
 
 Bytes = NDArray[np.uint8]
@@ -22,6 +22,13 @@ _KIND, _TIME, _POSITION, _DWELL = 0, 1, 2, 4
 _SEARCH, _DOCUMENT, _ACTION, _QUERY = 1, 2, 3, 7
 _TEXTS, _NUMBERS = len(TEXTS), len(TEXTS) + len(NUMBERS)
 _DIGITS = 18  # of a number that is read here
+_ONES = np.uint64(0x0101010101010101)
+_QUOTES, _ESCAPES, _BLANKS, _HIGH = (
+    _ONES * np.uint64(34),
+    _ONES * np.uint64(92),
+    _ONES * np.uint64(32),
+    _ONES << np.uint64(7),
+)
 
 
 class Value(NamedTuple):
@@ -34,52 +41,65 @@ class Value(NamedTuple):
 
 
 @compiled
-def _skip(data: Bytes, at: int, end: int) -> int:
+def _skip(at: int, end: int) -> int:
     """Past blanks."""
-    while at < end and (data[np.uint64(at)] == 32 or data[np.uint64(at)] == 9):
+    while at < end and (byte(at) == 32 or byte(at) == 9):
         at += 1
     return at
 
 
 @compiled
-def _string(data: Bytes, at: int, end: int) -> int:
+def _string(at: int, end: int) -> int:
     """Where the quote is that ends a text; -1 if it has an escape, or no end."""
+    while at + 8 <= end:  # eight bytes at once: what is below 0 or borrows was a quote, an escape or a control
+        eight = word(at)
+        quote, escape = eight ^ _QUOTES, eight ^ _ESCAPES
+        found = ((quote - _ONES) & ~quote) | ((escape - _ONES) & ~escape) | ((eight - _BLANKS) & ~eight)
+        found &= _HIGH
+        if found:
+            at += lowest(found)
+            return at if byte(at) == 34 else -1
+        at += 8
     while at < end:
-        byte = data[np.uint64(at)]  # unsigned: an index that may be negative costs more
-        if byte == 34:
+        if byte(at) == 34:
             return at
-        if byte == 92 or byte < 32:
+        if byte(at) == 92 or byte(at) < 32:
             return -1
         at += 1
     return -1
 
 
 @compiled
-def _same(data: Bytes, at: int, names: Bytes, low: int, high: int) -> bool:
+def _same(at: int, low: int, high: int) -> bool:
+    """Whether the bytes from `at` on are those from `low` to `high`."""
+    while low + 8 <= high:
+        if word(at) != word(low):
+            return False
+        at, low = at + 8, low + 8
     for i in range(high - low):  # noqa: SIM110
-        if data[np.uint64(at + i)] != names[np.uint64(low + i)]:
+        if byte(at + i) != byte(low + i):
             return False
     return True
 
 
 @compiled
-def _digits(data: Bytes, at: int, end: int) -> int:
+def _digits(at: int, end: int) -> int:
     """The number that these digits are; -1 if they are none, or too many."""
     if at >= end or end - at > _DIGITS:
         return -1
     number = 0
     for i in range(at, end):
-        if data[i] < 48 or data[i] > 57:
+        if byte(i) < 48 or byte(i) > 57:
             return -1
-        number = number * 10 + int(data[i] - 48)
+        number = number * 10 + byte(i) - 48
     return number
 
 
 @compiled
-def _date(data: Bytes, at: int) -> int:
+def _date(at: int) -> int:
     """Days since 1970 of YYYY-MM-DD; -1 if it is none."""
-    year, month, day = _digits(data, at, at + 4), _digits(data, at + 5, at + 7), _digits(data, at + 8, at + 10)
-    if data[at + 4] != 45 or data[at + 7] != 45 or year < 1970 or month < 1 or month > 12 or day < 1:
+    year, month, day = _digits(at, at + 4), _digits(at + 5, at + 7), _digits(at + 8, at + 10)
+    if byte(at + 4) != 45 or byte(at + 7) != 45 or year < 1970 or month < 1 or month > 12 or day < 1:
         return -1
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > (30 if month in (4, 6, 9, 11) else (29 if leap else 28) if month == 2 else 31):
@@ -89,24 +109,24 @@ def _date(data: Bytes, at: int) -> int:
 
 
 @compiled
-def _clock(data: Bytes, at: int) -> int:
+def _clock(at: int) -> int:
     """Seconds of hh:mm:ss; -1 if it is none."""
-    hour, minute, second = _digits(data, at, at + 2), _digits(data, at + 3, at + 5), _digits(data, at + 6, at + 8)
-    if data[at + 2] != 58 or data[at + 5] != 58 or min(hour, minute, second) < 0:
+    hour, minute, second = _digits(at, at + 2), _digits(at + 3, at + 5), _digits(at + 6, at + 8)
+    if byte(at + 2) != 58 or byte(at + 5) != 58 or min(hour, minute, second) < 0:
         return -1
     return (hour * 60 + minute) * 60 + second if hour < 24 and minute < 60 and second < 60 else -1
 
 
 @compiled
-def _moment(data: Bytes, at: int, end: int) -> int:
+def _moment(at: int, end: int) -> int:
     """Microseconds since 1970 of YYYY-MM-DDThh:mm:ss, up to six decimals, then Z or nothing; -1 if it is none."""
-    if end - at < 19 or (data[at + 10] != 84 and data[at + 10] != 32):
+    if end - at < 19 or (byte(at + 10) != 84 and byte(at + 10) != 32):
         return -1
-    days, seconds = _date(data, at), _clock(data, at + 11)
-    end -= data[end - 1] == 90
+    days, seconds = _date(at), _clock(at + 11)
+    end -= byte(end - 1) == 90
     micros = 0
     if end > at + 19:
-        micros = _digits(data, at + 20, end) if data[at + 19] == 46 and end - at <= 26 else -1
+        micros = _digits(at + 20, end) if byte(at + 19) == 46 and end - at <= 26 else -1
         for _ in range(26 - (end - at)):
             micros *= 10
     if days < 0 or seconds < 0 or micros < 0:
@@ -115,11 +135,11 @@ def _moment(data: Bytes, at: int, end: int) -> int:
 
 
 @compiled
-def _time(data: Bytes, low: int, high: int, limits: Int64) -> int:
+def _time(low: int, high: int, limits: Int64) -> int:
     """A time: ISO 8601, or a number of a unit by its size."""
-    if high - low > 4 and data[low + 4] == 45:
-        return _moment(data, low, high)
-    number = _digits(data, low, high)
+    if high - low > 4 and byte(low + 4) == 45:
+        return _moment(low, high)
+    number = _digits(low, high)
     for i in range(4, len(limits), 3):
         if 0 <= number < limits[i]:
             return int(number * limits[i + 1] // limits[i + 2])
@@ -127,57 +147,56 @@ def _time(data: Bytes, low: int, high: int, limits: Int64) -> int:
 
 
 @compiled
-def _number(data: Bytes, what: int, value: Value, limits: Int64) -> int:
+def _number(what: int, value: Value, limits: Int64, words: int) -> int:
     """The value as one of `NUMBERS`; -1 if it is none, or beyond the limits."""
     token, low, high, _ = value
     if what > _DWELL:
         if token == _TRUE or token == _FALSE:  # noqa: PLR1714, SIM109 (a set is slow when compiled)
             return 1 if token == _TRUE else 0
-        return int(data[low] - 48) if token == _NUMBER and high - low == 1 and data[low] <= 49 else -1
+        return byte(low) - 48 if token == _NUMBER and high - low == 1 and byte(low) <= 49 else -1
     if token < _STRING:
         return -1
     if what == _KIND:
         for kind in range(2):
-            first, last = ENDS[3 + kind], ENDS[4 + kind]
-            if last - first == high - low and _same(data, low, WORDS, first, last):
+            first, last = words + ENDS[3 + kind], words + ENDS[4 + kind]
+            if last - first == high - low and _same(low, first, last):
                 return kind
         return -1
-    number = _time(data, low, high, limits) if what == _TIME else _digits(data, low, high)
+    number = _time(low, high, limits) if what == _TIME else _digits(low, high)
     least = limits[0] if what == _TIME else 1 if what == _POSITION else 0
     most = limits[1] if what == _TIME else limits[2] if what == _POSITION else limits[3]
     return number if least <= number <= most else -1
 
 
 @compiled
-def _value(data: Bytes, at: int, end: int) -> Value:
+def _value(at: int, end: int, words: int) -> Value:
     """The value that starts here."""
-    byte = data[at] if at < end else 0
-    if byte == 34:
-        high = _string(data, at + 1, end)
-        return Value(_STRING if high >= 0 else _BROKEN, at + 1, high, high + 1)
-    if 48 <= byte <= 57:
+    start = byte(at) if at < end else 0
+    if start == 34:
+        high = _string(at + 1, end)
+        return Value(_STRING, at + 1, high, high + 1) if high >= 0 else Value(_BROKEN, at, at, at)
+    if 48 <= start <= 57:
         high = at
-        while high < end and 48 <= data[high] <= 57:
+        while high < end and 48 <= byte(high) <= 57:
             high += 1
-        return Value(_BROKEN if (byte == 48 and high > at + 1) or high - at > _DIGITS else _NUMBER, at, high, high)
-    for word in range(3):
-        first, last = ENDS[word], ENDS[word + 1]
-        if byte == WORDS[first] and end - at >= last - first and _same(data, at, WORDS, first, last):
-            return Value(word, at, at + last - first, at + last - first)
+        return Value(_BROKEN if (start == 48 and high > at + 1) or high - at > _DIGITS else _NUMBER, at, high, high)
+    for literal in range(3):
+        first, last = words + ENDS[literal], words + ENDS[literal + 1]
+        if start == byte(first) and end - at >= last - first and _same(at, first, last):
+            return Value(literal, at, at + last - first, at + last - first)
     return Value(_BROKEN, at, at, at)
 
 
 @compiled
-def _field(data: Bytes, first: int, end: int, names: Bytes, places: Int64, guess: int) -> int:  # noqa: PLR0917
+def _field(first: int, end: int, names: int, places: Int64, guess: int) -> int:
     """Which name this is, looked for from `guess` on; -1: of no use, -2: of features."""
     count, size = len(places), end - first
     for i in range(count):
         field = guess + i if guess + i < count else guess + i - count
-        if places[field, 1] - places[field, 0] == size and _same(
-            data, first, names, places[field, 0], places[field, 1]
-        ):
+        low, high = names + places[field, 0], names + places[field, 1]
+        if high - low == size and _same(first, low, high):
             return field
-    return -2 if size >= 8 and data[first] == 102 and data[first + 7] == 95 else -1
+    return -2 if size >= 8 and byte(first) == 102 and byte(first + 7) == 95 else -1
 
 
 @compiled
@@ -209,28 +228,29 @@ def scan(  # noqa: PLR0912, PLR0917 (arrays in a tuple, and calls with many, are
         numbers: out, shape (numbers, lines); -1: null.
         good: out, whether the line was read; what else is said of one that was not is void.
     """
+    base, known, words = address(data), address(names), address(WORDS)
     named, taken = np.full(len(places), -1, np.int64), np.full(_NUMBERS + len(places), -1, np.int64)
     for row in range(len(starts)):
         length[:, row] = 0
         numbers[:, row] = -1
         good[row] = False
-        end = ends[row]
-        at, guess = _skip(data, starts[row], end), 0
-        more = at < end and data[at] == 123
+        end = base + ends[row]
+        at, guess = _skip(base + starts[row], end), 0
+        more = at < end and byte(at) == 123
         while more:
-            first = _skip(data, at + 1, end) + 1
-            if first >= end or data[first - 1] != 34:
+            first = _skip(at + 1, end) + 1
+            if first >= end or byte(first - 1) != 34:
                 break
-            at = _string(data, first, end)
+            at = _string(first, end)
             if at < 0:
                 break
-            field = _field(data, first, at, names, places, guess)
-            at = _skip(data, at + 1, end)
-            if field < -1 or at >= end or data[at] != 58:
+            field = _field(first, at, known, places, guess)
+            at = _skip(at + 1, end)
+            if field < -1 or at >= end or byte(at) != 58:
                 break
-            value = _value(data, _skip(data, at + 1, end), end)
-            at = _skip(data, value.after, end)
-            if value.token == _BROKEN or at >= end or (data[at] != 44 and data[at] != 125):
+            value = _value(_skip(at + 1, end), end, words)
+            at = _skip(value.after, end)
+            if value.token == _BROKEN or at >= end or (byte(at) != 44 and byte(at) != 125):
                 break
             if field >= 0:
                 if named[field] == row:
@@ -246,15 +266,15 @@ def scan(  # noqa: PLR0912, PLR0917 (arrays in a tuple, and calls with many, are
                     elif to < _TEXTS:
                         if value.token < _STRING:
                             break
-                        begin[to, row], length[to, row] = value.low, value.high - value.low
+                        begin[to, row], length[to, row] = value.low - base, value.high - value.low
                     else:
-                        number = _number(data, to - _TEXTS, value, limits)
+                        number = _number(to - _TEXTS, value, limits, words)
                         if number < 0:
                             break
                         numbers[to - _TEXTS, row] = number
-            if data[at] == 125:
+            if byte(at) == 125:
                 more = False
-                good[row] = _skip(data, at + 1, end) == end
+                good[row] = _skip(at + 1, end) == end
         if good[row]:
             good[row] = _complete(length[:, row], numbers[:, row])
 
@@ -278,12 +298,14 @@ def gather(data: Bytes, begin: Int32, length: Int32, rows: Int64) -> tuple[Int32
     offsets[0] = 0
     for i in range(len(rows)):
         offsets[i + 1] = offsets[i] + length[rows[i]]
-    values = np.empty(offsets[-1], np.uint8)
-    to, one = np.uint64(0), np.uint64(1)
+    values = np.empty(offsets[-1] + 8, np.uint8)
+    source, target = address(data), address(values)
+    last = source + len(data) - 8
     for i in range(len(rows)):
-        at, end = np.uint64(begin[rows[i]]), np.uint64(offsets[i + 1])
-        while to < end:
-            values[to] = data[at]
-            to += one
-            at += one
+        at, to, end = source + begin[rows[i]], target + offsets[i], target + offsets[i + 1]
+        while to < end and at <= last:  # what is written too much, the next text overwrites
+            put_word(to, word(at))
+            at, to = at + 8, to + 8
+        for place in range(to, end):
+            values[place - target] = byte(at + place - to)
     return offsets, values
