@@ -1,30 +1,21 @@
 """A fitted ranker: scores documents, and goes to disk and back without a line of code in the file.
 
-On disk a model is a folder: `model.json`, the manifest, and the files that it names, each with its SHA-256 in the
-manifest and a part of it in its name. Saving writes new files beside the old and then replaces the manifest, in one
-step: a reader finds the old model or the new one, and writers wait for each other. The hashes find damage; they do not
-prove where a model came from, so load models of people you trust.
+On disk a model is a folder: `model.json`, the manifest, and the files that it names (see `clickprism.manifest`).
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import io
-import json
-import os
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
-from zipfile import BadZipFile
 
 import numpy as np
 
 from clickprism.data.normalise import Normaliser
-from clickprism.errors import ClickprismError, DataError, MissingExtraError
+from clickprism.errors import DataError, MissingExtraError
+from clickprism.manifest import Manifest
 from clickprism.rankers import RANKERS
 from clickprism.rankers.lambdamart import LambdaMART, Trees
 from clickprism.settings import choose, plain
@@ -34,12 +25,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 FORMAT: Final = 1
-MANIFEST: Final = "model.json"
-FILE: Final = re.compile(r"(network|trees|normaliser)-[0-9a-f]{16}\.(safetensors|txt|npz)")
+FILES: Final = re.compile(r"(network|trees|normaliser)-[0-9a-f]{16}\.(safetensors|txt|npz)")
+MANIFEST: Final = Manifest("model.json", FILES, "a model manifest")
 MOST_FEATURES: Final = 1_000_000
 CHUNK: Final = 65_536
-TRIES: Final = 10
-BROKEN: Final = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, RecursionError, BadZipFile)
 
 
 @final
@@ -102,7 +91,6 @@ class Model:
 
     def save(self, folder: Path | str) -> None:
         """Write the model into a folder; an older model there is replaced in one step, other files are left alone."""
-        folder = Path(folder)
         contents: dict[str, bytes] = {}
         state: dict[str, Any] | None = None
         if isinstance(self._parts, Trees):
@@ -117,58 +105,25 @@ class Model:
             packed = io.BytesIO()
             np.savez(packed, allow_pickle=False, **arrays)
             contents["normaliser.npz"] = packed.getvalue()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with _only_writer(folder):
-                old, files = _old_files(folder), {}
-                for name, content in contents.items():
-                    stem, _, ending = name.partition(".")
-                    digest = hashlib.sha256(content).hexdigest()
-                    files[f"{stem}-{digest[:16]}.{ending}"] = digest
-                    _write(folder / f"{stem}-{digest[:16]}.{ending}", content)
-                manifest = {
-                    "format": FORMAT,
-                    "ranker": {"name": self.ranker.name, **plain(self.ranker)},
-                    "method": self.method,
-                    "features": self.features,
-                    "normaliser": state,
-                    "files": files,
-                }
-                _write(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-                for name in old - set(files):
-                    (folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise DataError(f"cannot be written ({error.strerror})", file=error.filename or folder) from None
+        about = {
+            "format": FORMAT,
+            "ranker": {"name": self.ranker.name, **plain(self.ranker)},
+            "method": self.method,
+            "features": self.features,
+            "normaliser": state,
+        }
+        MANIFEST.save(Path(folder), about, contents)
 
     @classmethod
     def load(cls, folder: Path | str) -> Model:
         """Read a model; every file is checked against its hash, and nothing in them is run."""
-        file = Path(folder) / MANIFEST
-        try:
-            for _ in range(TRIES):
-                with suppress(FileNotFoundError):  # replaced between the manifest and its files: the new one is there
-                    return cls._load(Path(folder))
-            return cls._load(Path(folder))
-        except ClickprismError:
-            raise
-        except OSError as error:
-            raise DataError(f"cannot be read ({error.strerror})", file=error.filename or file) from None
-        except BROKEN as error:
-            raise DataError(f"is not a model manifest ({error})", file=file) from None
+        return MANIFEST.load(Path(folder), FORMAT, cls._made)
 
     @classmethod
-    def _load(cls, folder: Path) -> Model:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if manifest["format"] != FORMAT:
-            problem = f"is a model of format {manifest['format']!r}, this version reads {FORMAT}"
-            raise DataError(problem, file=folder / MANIFEST)
+    def _made(cls, manifest: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> Model:
         features = manifest["features"]
         if not isinstance(features, int) or not 1 <= features <= MOST_FEATURES:
-            raise DataError(f"says that there are {features!r} features", file=folder / MANIFEST)
-        contents = {
-            str(name).partition("-")[0]: (folder / name, _read(folder, str(name), digest))
-            for name, digest in dict(manifest["files"]).items()
-        }
+            raise DataError(f"the manifest of the model says that there are {features!r} features")
         ranker = choose(RANKERS, manifest["ranker"], path="ranker")
         normaliser = None
         if manifest["normaliser"] is not None:
@@ -212,44 +167,6 @@ def _network(ranker: Any, features: int, path: Path, content: bytes) -> nn.Modul
     except (SafetensorError, RuntimeError) as error:
         raise DataError(f"does not fit the ranker of the manifest ({error})", file=path) from None
     return network.requires_grad_(False).eval()
-
-
-@contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    """Wait until no one else writes into the folder; the lock goes with the process, whatever happens to it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole: under another name first, then renamed."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as part:
-        part.write(content)
-        part.flush()
-        os.fsync(part.fileno())
-    os.replace(part.name, path)
-
-
-def _read(folder: Path, name: str, digest: str) -> bytes:
-    if not FILE.fullmatch(name):
-        raise DataError(f"names a file that no model has: {name!r}", file=folder / MANIFEST)
-    content = (folder / name).read_bytes()
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise DataError("was changed after the model was saved", file=folder / name, remedy="Save the model anew")
-    return content
-
-
-def _old_files(folder: Path) -> set[str]:
-    """The files of the model that is there; none where there is none, or where its manifest is broken."""
-    try:
-        named = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-        return {str(name) for name in named if FILE.fullmatch(str(name))}
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
 
 
 def _torch() -> Any:

@@ -84,14 +84,12 @@ class TextFitSettings:
         for name in ("weight_decay", "clip_norm", "warm_up"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(name, getattr(self, name), "be 0 or more")
-        for name, most in (("balance", 1.0), ("held_out", 0.9)):
+        for name, most in (("balance", 1), ("held_out", 0.9), ("seed", 2**32 - 1)):
             if not 0 <= getattr(self, name) <= most:
                 raise SettingError(name, getattr(self, name), f"be from 0 to {most}")
         for name, known in (("schedule", get_args(Schedule)), ("optimiser", get_args(Optimiser))):
             if getattr(self, name) not in known:
                 raise SettingError(name, getattr(self, name), f"be one of {', '.join(known)}")
-        if not 0 <= self.seed < 2**32:
-            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
 
     @classmethod
     def paper(cls) -> TextFitSettings:
