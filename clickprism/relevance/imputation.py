@@ -1,0 +1,185 @@
+"""The imputation: what a model says about a pair that has too few clicks of its own (Zou et al. 2022, §4).
+
+An imputation gives, for any pair, the click probability c_1 in the first slot, on the scale of the estimators, since it
+learned from clicks there. `TextImputation` reads query and document; `FeatureImputation` takes any ranker on features.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
+
+import numpy as np
+
+from clickprism.data.texts import Texts
+from clickprism.errors import DataError
+from clickprism.manifest import Manifest
+from clickprism.relevance.pairs import distinct_pairs, find_pairs
+from clickprism.relevance.randomised import FirstSlot
+from clickprism.settings import build, plain
+from clickprism.training.calibration import Calibration
+from clickprism.types import Float64, Int64, Lists, Text
+
+if TYPE_CHECKING:
+    from clickprism.model import Model
+    from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+    from clickprism.training.text_settings import TextFitSettings, TextFitted, TextRecord
+
+FORMAT: Final = 1
+FILES: Final = re.compile(r"(network|config|tokenizer|about)-[0-9a-f]{16}\.(safetensors|json)")
+MANIFEST: Final = Manifest("imputation.json", FILES, "the manifest of an imputation")
+SMALL: Final = 1e-6
+
+
+class Imputation(Protocol):
+    """What estimates a pair without any click of its own."""
+
+    def impute(self, queries: Sequence[str] | Text, documents: Sequence[str] | Text) -> Float64:
+        """The probability of a click in the first slot of each pair, by the ids of both, [pairs], in (0, 1)."""
+        ...
+
+
+@final
+class TextImputation:
+    """A cross-encoder over the texts of queries and documents.
+
+    Attributes:
+        network: of a language model, fine-tuned by `fit_imputation`.
+        queries: the texts of the queries.
+        documents: the texts of the documents.
+    """
+
+    def __init__(self, network: CrossEncoderNetwork, queries: Texts, documents: Texts) -> None:
+        self.network, self.queries, self.documents = network, queries, documents
+
+    def impute(self, queries: Sequence[str] | Text, documents: Sequence[str] | Text) -> Float64:
+        """The probability of a click in the first slot, [pairs]; each distinct pair is read once."""
+        from clickprism.rankers.cross_encoder import probabilities
+
+        query_ids, document_ids = (np.asarray(ids, dtype=np.str_) for ids in (queries, documents))
+        first, pair = distinct_pairs(query_ids, document_ids)
+        pairs = _pairs(self.network, self.queries, self.documents, query_ids[first], document_ids[first])
+        return probabilities(self.network.odds(pairs))[pair]
+
+    def save(self, folder: Path | str) -> None:
+        """Write the network, its language model and tokenizer into a folder; the texts stay where they are."""
+        about = {"format": FORMAT, "kind": "text", "encoder": plain(self.network.settings)}
+        MANIFEST.save(Path(folder), about, self.network.files())
+
+    @classmethod
+    def load(cls, folder: Path | str, *, queries: Texts, documents: Texts) -> TextImputation:
+        """Read what `save` wrote; every file is checked against its hash, and nothing in them is run."""
+        from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+
+        def made(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> TextImputation:
+            if about["kind"] != "text":
+                raise DataError(f"is an imputation of kind {about['kind']!r}", file=Path(folder) / MANIFEST.name)
+            settings = build(CrossEncoder, about["encoder"], path="encoder")
+            files = {f"{stem}{path.suffix}": content for stem, (path, content) in contents.items()}
+            return cls(CrossEncoderNetwork.of_files(settings, files), queries, documents)
+
+        return MANIFEST.load(Path(folder), FORMAT, made)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FeatureImputation:
+    """Any ranker of the project on the features of pairs, its scores calibrated by first-slot clicks.
+
+    Attributes:
+        model: a ranker that was trained by whatever method.
+        lists: the features of every pair it will be asked for, with document ids.
+        calibration: from scores to log odds.
+    """
+
+    model: Model
+    lists: Lists
+    calibration: Calibration
+
+    @classmethod
+    def fit(cls, model: Model, lists: Lists, slot: FirstSlot) -> FeatureImputation:
+        """Calibrate a model by the first-slot clicks of pairs that the lists have; the others are left out."""
+        fresh = cls(model, lists, Calibration(1.0, 0.0))
+        rows = fresh._rows(slot.query_ids, slot.document_ids)
+        known = rows >= 0
+        if not known.any():
+            remedy = "The ids of queries and documents must be those of the lists"
+            raise DataError("none of the pairs with first-slot clicks is in the lists", remedy=remedy)
+        scores = model.score(lists)[rows[known]]
+        return cls(model, lists, Calibration.fit(scores, slot.clicks[known], slot.impressions[known]))
+
+    def impute(self, queries: Sequence[str] | Text, documents: Sequence[str] | Text) -> Float64:
+        """The probability of a click in the first slot, [pairs]; a pair without features is an error."""
+        from scipy.special import expit
+
+        query_ids, document_ids = (np.asarray(ids, dtype=np.str_) for ids in (queries, documents))
+        rows = self._rows(query_ids, document_ids)
+        if (rows < 0).any():
+            first = int(np.argmax(rows < 0))
+            named = f"{str(query_ids[first])!r}, {str(document_ids[first])!r}"
+            raise DataError(f"{int((rows < 0).sum()):,} pairs have no features, first {named}")
+        return np.clip(expit(self.calibration(self.model.score(self.lists)[rows])), SMALL, 1 - SMALL)
+
+    def _rows(self, query_ids: Text, document_ids: Text) -> Int64:
+        if self.lists.document_ids is None:
+            raise DataError("the lists have no document ids", remedy="Read them with ids, or give them")
+        known = self.lists.query_ids[self.lists.list_of], self.lists.document_ids
+        return find_pairs(known, (query_ids, document_ids))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FittedImputation:
+    """An imputation that was trained, and how: `fitted` has the history and the held-out losses."""
+
+    imputation: TextImputation
+    fitted: TextFitted
+
+
+def fit_imputation(
+    slot: FirstSlot,
+    queries: Texts,
+    documents: Texts,
+    *,
+    encoder: CrossEncoder | None = None,
+    settings: TextFitSettings | None = None,
+    note: Callable[[str], None] = lambda _: None,
+    show: Callable[[TextRecord, int], None] = lambda _record, _steps: None,
+) -> FittedImputation:
+    """Fine-tune a cross-encoder on the clicks of a randomised first slot.
+
+    Args:
+        slot: the clicks; every pair stands once, with counts.
+        queries: the text of every query of the slot, and of those to come.
+        documents: the text of every document.
+        encoder: the language model and how it reads a pair.
+        settings: of training.
+        note: is told beforehand what an epoch costs.
+        show: is told of every validation.
+    """
+    import torch
+
+    from clickprism.rankers.cross_encoder import CrossEncoder
+    from clickprism.training.text import fit_text
+    from clickprism.training.text_settings import TextFitSettings
+
+    settings = TextFitSettings() if settings is None else settings
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        network = (CrossEncoder() if encoder is None else encoder).build()
+    pairs = _pairs(network, queries, documents, slot.query_ids, slot.document_ids)
+    fitted = fit_text(network, pairs, slot.clicks, slot.impressions, settings=settings, note=note, show=show)
+    return FittedImputation(TextImputation(network, queries, documents), fitted)
+
+
+def _pairs(network: CrossEncoderNetwork, queries: Texts, documents: Texts, query_ids: Text, document_ids: Text) -> Any:
+    """The tokens of pairs by id; only texts that occur are cut into tokens."""
+    sides = []
+    for texts, ids, what in ((queries, query_ids, "query"), (documents, document_ids, "document")):
+        used, rows = np.unique(texts.rows(ids, what=what), return_inverse=True)
+        sides.append(([texts.texts[row] for row in used.tolist()], rows.astype(np.int64)))
+    (words, rows), (others, other_rows) = sides
+    return network.pairs_of_rows(words, others, rows, other_rows)
