@@ -7,13 +7,17 @@ are UTC microseconds without a zone, text is compared by its bytes (reference: d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import date
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from clickprism.errors import SettingError
 
@@ -29,6 +33,8 @@ class Engine(Protocol):
     """What reads files into tables, runs expressions on them and writes the results."""
 
     name: str
+    batch_rows: int
+    """How many rows a query is best given: days are put together until they have so many."""
 
     def read(self, files: Sequence[str | Path], schema: pa.Schema) -> Table:
         """Parquet files with these columns as one table; a column `day` comes from the folder `day=YYYY-MM-DD`."""
@@ -41,6 +47,15 @@ class Engine(Protocol):
 
     def write(self, expression: Table, folder: Path, *, stem: str) -> list[Path]:
         """Write the rows to new Parquet files `<stem>-<unique>.parquet` in a folder; at least one, if without rows."""
+
+    def write_days(self, expression: Table, folder: Path, *, stems: Mapping[date, str]) -> dict[date, list[Path]]:
+        """Write the rows of each day to new Parquet files `day=YYYY-MM-DD/<stem>-<unique>.parquet` in a folder.
+
+        Args:
+            expression: with a column `day`, of these days; the files lack it.
+            folder: of the table.
+            stems: by day. Each gets at least one file, if without rows.
+        """
 
     def held(self, expression: Table) -> AbstractContextManager[Table]:
         """The rows of an expression that is used several times, worked out once; they may lie on disk."""
@@ -61,6 +76,53 @@ class Engine(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def by_rows(rows: Mapping[date, int], *, most: int) -> list[list[date]]:
+    """Days put together, in order, until they have the most rows that they may; a day of more is alone.
+
+    >>> [len(days) for days in by_rows({date(2026, 3, day): 3 * day for day in range(1, 5)}, most=10)]
+    [2, 1, 1]
+    """
+    found: list[list[date]] = []
+    size = 0
+    for day in sorted(rows):
+        if not found or size + rows[day] > most:
+            found.append([])
+            size = 0
+        found[-1].append(day)
+        size += rows[day]
+    return found
+
+
+@contextmanager
+def draft_folder(folder: Path) -> Iterator[Path]:
+    """A place in the folder of a table for files until they are whole; it is gone at the end."""
+    draft = folder / f"unfinished-{uuid4().hex}"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def moved(files: Iterable[Path], folder: Path, *, stem: str) -> list[Path]:
+    """Files in a folder under new names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [file.rename(folder / f"{stem}-{uuid4().hex}.parquet") for file in sorted(files)]
+
+
+def moved_days(draft: Path, folder: Path, *, stems: Mapping[date, str], schema: pa.Schema) -> dict[date, list[Path]]:
+    """The files of a draft in the folders of their days; a day that has none gets one without rows."""
+    found = {}
+    for day, stem in stems.items():
+        place = draft / f"day={day.isoformat()}"
+        if not place.is_dir():
+            place.mkdir(parents=True)
+            columns = pa.schema([field for field in schema if field.name != "day"])
+            pq.write_table(columns.empty_table(), place / "empty.parquet")
+        found[day] = moved(place.glob("*.parquet"), folder / place.name, stem=stem)
+    return found
 
 
 def check_memory(memory: str) -> None:

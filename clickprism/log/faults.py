@@ -20,6 +20,12 @@ POINTS: Final = (
     "files-committed",
 )
 """The commit points of an ingest, in their order."""
+WINDOW_POINTS: Final = tuple(
+    f"{table}-{what}"
+    for table in ("sessions", "partials", "week", "month", "snapshots")
+    for what in ("moved", "committed")
+)
+"""The commit points of `windows`, in their order."""
 
 
 def fault(point: str) -> None:

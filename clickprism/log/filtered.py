@@ -46,7 +46,7 @@ def _query(settings: RobotSettings, kinds: tuple[str, ...], variants: bool) -> s
     import ibis
 
     events = ibis.table(ibis.Schema.from_pyarrow(_EVENTS), name="events_of_day")
-    judged = verdicts(unique(events) if variants else events, settings, kinds=kinds)
+    judged = verdicts(unique(events, by=()) if variants else events, settings, kinds=kinds, by=())
     columns = ["key", "filter"] if variants else ["file_id", "filter"]
     left_out = ibis.to_sql(judged.filter(judged["filter"].notnull()).select(columns), dialect="duckdb")
     if not variants:

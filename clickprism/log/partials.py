@@ -21,9 +21,11 @@ import pyarrow as pa
 from ibis.expr import datatypes, operations
 
 from clickprism.errors import SettingError
+from clickprism.log.engine import by_rows
 from clickprism.log.schedule import WEEKDAYS, Weekday
 from clickprism.log.schema import BEHAVIOUR, EDGES, PARTIALS, SESSIONS
 from clickprism.log.sessions import by_day
+from clickprism.log.table import writing
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 PAIR: Final = ("query_id", "document_id")
 SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
-COMMIT: Final = 16
-"""How many days are written between two commits."""
 LAYOUT: Final = 1
 """Raised when what a partial or a window holds changes, so that old ones are made anew."""
 
@@ -86,13 +86,16 @@ def total(column: Any) -> Any:
     return operations.Cast(column.sum().fill_null(0), to=datatypes.int64).to_expr()
 
 
-def partial_rows(sessions: Any, *, settings: WindowSettings, cells: Any = None) -> Any:
-    """Sums of session rows by query, document and position: the columns `PARTIALS` but `day`.
+def partial_rows(
+    sessions: Any, *, settings: WindowSettings, cells: Any = None, by: Sequence[str] = (*PAIR, "position")
+) -> Any:
+    """Sums of session rows, by default by query, document and position: the columns `PARTIALS` but `day`.
 
     Args:
         sessions: an ibis table with the columns `SESSIONS`.
         settings: the edges of the histograms.
         cells: the estimates of examination, from `examined_cells`; None leaves `examination` null.
+        by: the columns that tell the sums apart.
     """
     rows = counting(sessions)
     if cells is not None:
@@ -116,7 +119,7 @@ def partial_rows(sessions: Any, *, settings: WindowSettings, cells: Any = None) 
     for name in ("dwell", "display"):
         for index in range(EDGES + 1):
             sums[f"{name}_hist_{index}"] = rows.count(where=rows[f"{name}_bin"] == index)
-    return rows.group_by([*PAIR, "position"]).aggregate(**sums)
+    return rows.group_by(list(by)).aggregate(**sums)
 
 
 def _bin(column: Any, edges: Sequence[int]) -> Any:
@@ -165,14 +168,16 @@ def update_partials(
     stems = {day: partial_fingerprint(files.get(day, ()), settings=settings, examiner=examiner) for day in days}
     gone = [day for day in stems if day in present and day not in files]
     stale = sorted(day for day in stems if day in files and not fresh(present.get(day, ()), stems[day]))
-    every = engine.read([file for day in stale for file in files[day]], SESSIONS)
-    with examined_cells(every, engine=engine, examiner=examiner if stale else None) as cells:
-        for first in range(0, len(stale), COMMIT):
-            added = {}
-            for day in stale[first : first + COMMIT]:
-                made = partial_rows(engine.read(files[day], SESSIONS), settings=settings, cells=cells)
-                ordered = made.select(*[name for name in PARTIALS.names if name != "day"])
-                added[day] = engine.write(ordered, partials.day_folder(day), stem=stems[day])
+
+    def rows(days: Sequence[date]) -> Any:
+        return engine.read([file for day in days for file in files[day]], SESSIONS)
+
+    with examined_cells(rows(stale), engine=engine, examiner=examiner if stale else None) as cells:
+        for together in by_rows(sessions.rows_of(stale), most=engine.batch_rows):
+            made = partial_rows(rows(together), settings=settings, cells=cells, by=(*PAIR, "position", "day"))
+            some = {day: stems[day] for day in together}
+            with writing(partials.folder):
+                added = engine.write_days(made.select(*PARTIALS.names), partials.folder, stems=some)
             partials.commit_files(added, remove_days=added)
     if gone:
         partials.commit_files({}, remove_days=gone)

@@ -6,7 +6,7 @@ nothing stored is deleted. Rules on users do not apply to events without a user.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any, Final
@@ -80,13 +80,16 @@ class RobotSettings:
                 raise SettingError("robots.agents", word, "hold words in lower case ASCII letters")
 
 
-def verdicts(events: Table, settings: RobotSettings, *, kinds: Collection[str] = KINDS) -> Table:
+def verdicts(
+    events: Table, settings: RobotSettings, *, kinds: Collection[str] = KINDS, by: Sequence[str] = ("day",)
+) -> Table:
     """The same events with `filter`: the first of `RULES` that leaves the event out, null if none does.
 
     Args:
-        events: all events of one day, each key once.
+        events: all events of some days, each key of a day once.
         settings: of the rules.
         kinds: those that the events have; fewer make the query faster, not different.
+        by: the column that tells days apart; none if there is but one day.
 
     >>> import pyarrow as pa
     >>> from clickprism.log.engine import connect
@@ -99,13 +102,12 @@ def verdicts(events: Table, settings: RobotSettings, *, kinds: Collection[str] =
     """
     import ibis
 
-    clicks = _clicks(events.filter(events.user_id.notnull()), kinds)
-    users = _users(events, clicks, settings)
-    repeats = _repeats(clicks, settings)
-    found = events.left_join(users, events.user_id == users.robot).drop("robot")
-    found = found.left_join(repeats, found.key == repeats.repeat)
-    agents = _agents(events, settings)
-    found = found.left_join(agents, found.agent == agents.machine)
+    clicks = _clicks(events.filter(events.user_id.notnull()), kinds, by)
+    users = _users(events, clicks, settings, by)
+    repeats = _repeats(clicks, settings, by)
+    found = _beside(events, users, "user_id", "robot", by)
+    found = _beside(found, repeats, "key", "repeat", by)
+    found = _beside(found, _agents(events, settings), "agent", "machine", ())
     name = ibis.cases(
         (found.rule.notnull(), found.rule),
         (found.repeat.notnull(), "repeat_clicks"),
@@ -115,15 +117,20 @@ def verdicts(events: Table, settings: RobotSettings, *, kinds: Collection[str] =
     return found.select(*events.columns, filter=name)
 
 
-def unique(events: Table) -> Table:
+def unique(events: Table, *, by: Sequence[str] = ("day",)) -> Table:
     """Each key of a day once: of the variants of an event id, that with the least `content`, whichever came first."""
     import ibis
 
-    twice = events.filter(events.variant).select("key").distinct()
-    least = events.semi_join(twice, "key").group_by("key").aggregate(least=ibis._.content.min())
-    least = least.rename(twice="key")
-    found = events.left_join(least, events.key == least.twice)
+    twice = events.filter(events.variant).select(*by, "key").distinct()
+    several = events.semi_join(twice, [*by, "key"]).group_by(*by, "key")
+    found = _beside(events, several.aggregate(least=ibis._.content.min()).rename(twice="key"), "key", "twice", by)
     return found.filter(found.least.isnull() | (found.content == found.least)).select(*events.columns)
+
+
+def _beside(rows: Table, others: Table, name: str, other: str, by: Sequence[str]) -> Table:
+    """Rows, and beside them what the others of the same day have where two columns are equal."""
+    joined = rows.left_join(others, [rows[name] == others[other], *(rows[each] == others[each] for each in by)])
+    return joined.drop(*(f"{each}_right" for each in by))
 
 
 def query_of(events: Table) -> Any:
@@ -132,7 +139,7 @@ def query_of(events: Table) -> Any:
 
 
 def _agents(events: Table, settings: RobotSettings) -> Table:
-    """The agents with a word of the rule in them: `machine`. A day has few agents, so they are looked at once each."""
+    """The agents with a word of the rule in them: `machine`. There are few agents, so they are looked at once each."""
     import ibis
 
     agents = events.group_by(machine=events.agent).aggregate(times=ibis._.count())
@@ -141,11 +148,11 @@ def _agents(events: Table, settings: RobotSettings) -> Table:
     return agents.filter((agents.times > 0) & named).select("machine")
 
 
-def _clicks(events: Table, kinds: Collection[str]) -> Table:
-    """A row for each click that an event tells of: key, user, search, document and query."""
+def _clicks(events: Table, kinds: Collection[str], by: Sequence[str]) -> Table:
+    """A row for each click that an event tells of: day, key, user, search, document and query."""
     import ibis
 
-    columns = ("key", "user_id", "search_id", "document_id", "query")
+    columns = (*by, "key", "user_id", "search_id", "document_id", "query")
     parts: list[Table] = []
     whole = events.mutate(query=query_of(events))
     if "impression" in kinds:
@@ -155,29 +162,28 @@ def _clicks(events: Table, kinds: Collection[str]) -> Table:
         parts.append(lists.rename(document_id="clicked").select(*columns))
     if "interaction" in kinds:
         searches = whole.filter(whole.kind != "interaction")
-        asked = searches.group_by("search_id").aggregate(asked=searches.query.min()).rename(search="search_id")
+        asked = searches.group_by(*by, "search_id").aggregate(asked=searches.query.min()).rename(search="search_id")
         done = events.filter((events.kind == "interaction") & (events.action == "click"))
-        found = done.left_join(asked, done.search_id == asked.search)
+        found = _beside(done, asked, "search_id", "search", by)
         query = ibis.coalesce(found.query_id, found.asked, found.search_id)
         parts.append(found.mutate(query=query).select(*columns))
     return ibis.union(*parts) if len(parts) > 1 else parts[0]
 
 
-def _users(events: Table, clicks: Table, settings: RobotSettings) -> Table:
-    """The users that a rule leaves out: `robot` and `rule`."""
+def _users(events: Table, clicks: Table, settings: RobotSettings, by: Sequence[str]) -> Table:
+    """The users that a rule leaves out: day, `robot` and `rule`."""
     import ibis
 
     shown = events.filter(events.user_id.notnull() & (events.kind != "interaction"))
     length = ibis.ifelse(shown.kind == "ranking", shown.documents.length(), 1)
-    searches = shown.group_by("user_id", "search_id").aggregate(start=shown.time.min(), shown=length.sum())
+    searches = shown.group_by(*by, "user_id", "search_id").aggregate(start=shown.time.min(), shown=length.sum())
     searches = searches.mutate(minute=searches.start.hour() * 60 + searches.start.minute())
-    minutes = searches.group_by("user_id", "minute").aggregate(searches=ibis._.count(), shown=ibis._.shown.sum())
-    users = minutes.group_by("user_id").aggregate(
-        searches=ibis._.searches.sum(), most=ibis._.searches.max(), shown=ibis._.shown.sum()
-    )
-    once = clicks.select("user_id", "search_id", "document_id").distinct()
-    clicked = once.group_by("user_id").aggregate(clicked=ibis._.count()).rename(clicker="user_id")
-    found = users.left_join(clicked, users.user_id == clicked.clicker)
+    minutes = searches.group_by(*by, "user_id", "minute")
+    users = minutes.aggregate(searches=ibis._.count(), shown=ibis._.shown.sum()).group_by(*by, "user_id")
+    users = users.aggregate(searches=ibis._.searches.sum(), most=ibis._.searches.max(), shown=ibis._.shown.sum())
+    once = clicks.select(*by, "user_id", "search_id", "document_id").distinct()
+    clicked = once.group_by(*by, "user_id").aggregate(clicked=ibis._.count()).rename(clicker="user_id")
+    found = _beside(users, clicked, "user_id", "clicker", by)
     share = round(settings.click_through * _SHARE)
     fast = ibis.or_(
         found.searches > settings.searches_per_day if settings.searches_per_day else False,
@@ -186,16 +192,16 @@ def _users(events: Table, clicks: Table, settings: RobotSettings) -> Table:
     eager = found.clicked.fill_null(0) * _SHARE > found.shown * share
     eager &= found.shown >= settings.click_through_impressions
     rule = ibis.cases((fast, "rate"), (eager, "click_through"), else_=ibis.null("string"))
-    return found.select(robot=found.user_id, rule=rule).filter(ibis._.rule.notnull())
+    return found.select(*by, robot=found.user_id, rule=rule).filter(ibis._.rule.notnull())
 
 
-def _repeats(clicks: Table, settings: RobotSettings) -> Table:
-    """The keys of events with a click that was repeated too often: `repeat`."""
+def _repeats(clicks: Table, settings: RobotSettings, by: Sequence[str]) -> Table:
+    """The keys of events with a click that was repeated too often: day and `repeat`."""
     import ibis
 
     if not settings.repeat_clicks:
-        return clicks.filter(False).select(repeat="key")
-    pair = ("user_id", "query", "document_id")
+        return clicks.filter(False).select(*by, repeat="key")
+    pair = (*by, "user_id", "query", "document_id")
     often = clicks.group_by(*pair).aggregate(times=ibis._.count())
     often = often.filter(often.times > settings.repeat_clicks)
-    return clicks.semi_join(often, list(pair)).select(repeat="key").distinct()
+    return clicks.semi_join(often, list(pair)).select(*by, repeat="key").distinct()

@@ -1,4 +1,4 @@
-"""Session rows: the events of a day as ranked lists with clicks, a row for each document shown, with its features.
+"""Session rows: the events of days as ranked lists with clicks, a row for each document shown, with its features.
 
 A document of a search is shown by an impression row, or by the list of a ranking row. Where a search with a ranking row
 has interactions `impression`, only the documents of these and those that were clicked count as shown. A click proves
@@ -42,9 +42,11 @@ USED: Final = (
     "ranker",
     "randomised",
     "filter",
+    "day",
 )
 """The columns of events, with their verdict, that sessions are made of."""
 _SHOWN: Final = (
+    "day",
     "search_id",
     "document_id",
     "kept",
@@ -61,6 +63,7 @@ _SHOWN: Final = (
     "filter",
 )
 _DONE: Final = (
+    "day",
     "search_id",
     "document_id",
     "kept",
@@ -73,17 +76,18 @@ _DONE: Final = (
     "page_skipped",
     "randomised",
 )
-_PAIR: Final = ("search_id", "document_id", "kept")
+_PAIR: Final = ("day", "search_id", "document_id", "kept")
 
 
 def session_rows(
     events: Table, later: Table | None, settings: SessionSettings, *, kinds: Collection[str] = KINDS
 ) -> Table:
-    """The rows of the table `sessions` of one day: `behaviour` of `shown_rows`.
+    """The rows of the table `sessions` of some days: `behaviour` of `shown_rows`.
 
     Args:
-        events: all events of the day, each key once, with the verdict `filter`.
-        later: the interactions of the next day that `left_over` gives, with theirs; None if there are none.
+        events: all events of the days, each key of a day once, with the verdict `filter`.
+        later: the interactions that `left_over` gives of the day after each, with theirs, `day` being the day before;
+            None if there are none.
         settings: of sessions.
         kinds: those that the events have; fewer make the query faster, not different.
     """
@@ -105,10 +109,10 @@ def shown_rows(
 
 
 def left_over(events: Table, settings: SessionSettings, *, kinds: Collection[str] = KINDS) -> Table:
-    """The interactions of a day with documents that their search does not show on that day, but may the day before.
+    """The interactions of days with documents that their search does not show on that day, but may the day before.
 
     Args:
-        events: the interactions of the day, and all events of the searches that are on the day before too.
+        events: the interactions of the days, and all events of the searches that are on the day before too.
         settings: of sessions.
         kinds: those that the events have.
     """
@@ -120,9 +124,9 @@ def left_over(events: Table, settings: SessionSettings, *, kinds: Collection[str
 
 
 def clicks_of(events: Table, *, kinds: Collection[str] = KINDS) -> Table | None:
-    """The clicks that stand apart from what was shown and count: search, document and time; None if none can."""
+    """The clicks that stand apart from what was shown and count: day, search and document; None if none can."""
     done = _done(events, _interactions(events, None, kinds), kinds)
-    return None if done is None else done.filter(done.click & done.kept).select("search_id", "document_id", "time")
+    return None if done is None else done.filter(done.click & done.kept).select("day", "search_id", "document_id")
 
 
 def _interactions(events: Table, later: Table | None, kinds: Collection[str]) -> Table | None:
@@ -156,7 +160,7 @@ def _tracked(rankings: Table, listed: Table, done: Table, settings: SessionSetti
     """Lists that count whole, and the documents of which interactions prove that they were shown."""
     import ibis
 
-    search = ["search_id", "kept"]
+    search = ["day", "search_id", "kept"]
     once = rankings.group_by(search).aggregate(**_together(rankings))
     proof = done.filter(done.click | done.seen).inner_join(once.select(*search, start="time"), search)
     proof = proof.filter(proof.time <= proof.start + ibis.interval(hours=settings.click_window_hours))
@@ -243,13 +247,14 @@ def behaviour(rows: Table, settings: SessionSettings) -> Table:
     """Those rows with the features of the examination model (§6.1.1)."""
     import ibis
 
-    asked = rows.select("query_id", "kept", "search_id").distinct()
-    searches = asked.group_by("query_id", "kept").aggregate(searches=ibis._.count())
-    found = rows.inner_join(searches, ["query_id", "kept"])
+    asked = rows.select("day", "query_id", "kept", "search_id").distinct()
+    searches = asked.group_by("day", "query_id", "kept").aggregate(searches=ibis._.count())
+    found = rows.inner_join(searches, ["day", "query_id", "kept"])
     bucket = sum((found.searches >= least).cast("int32") for least in BUCKETS)
     place = ibis.ifelse(found.clicks > 0, found.position, ibis.null("int32"))
-    above = ibis.range_window(group_by=[found.search_id, found.kept], order_by=found.position, preceding=(None, 1))
-    search = ibis.window(group_by=[found.search_id, found.kept])
+    one = [found.day, found.search_id, found.kept]
+    above = ibis.range_window(group_by=one, order_by=found.position, preceding=(None, 1))
+    search = ibis.window(group_by=one)
     made = found.mutate(
         query_bucket=bucket,
         clicked=found.clicks > 0,
@@ -257,7 +262,6 @@ def behaviour(rows: Table, settings: SessionSettings) -> Table:
         nearest=place.max().over(above),
         lowest=place.max().over(search),
         page=(found.position - 1) // settings.page_size + 1,
-        day=found.time.date(),
     )
     done = made.mutate(
         click_distance=(made.position - made.nearest).fill_null(0),

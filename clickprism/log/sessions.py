@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,9 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism.errors import SettingError
-from clickprism.log.robots import RobotSettings, unique, verdicts
+from clickprism.log.engine import by_rows
+from clickprism.log.robots import unique, verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
 from clickprism.log.session_rows import USED, behaviour, clicks_of, left_over, shown_rows
+from clickprism.log.table import writing
 from clickprism.settings import plain
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class SessionReport:
 
 
 def update_sessions(store: LogStore, engine: Engine, days: Iterable[date] | None = None) -> list[date]:
-    """Make the stale days of `sessions` anew, one commit a day; returns them.
+    """Make the stale days of `sessions` anew, as many in one query as suits the engine; returns them.
 
     Args:
         store: the log.
@@ -88,37 +90,47 @@ def update_sessions(store: LogStore, engine: Engine, days: Iterable[date] | None
     """
     events, sessions = store.table("events"), store.table("sessions")
     chosen = sorted({*events.days(), *sessions.days()} if days is None else {*days})
-    rebuilt = []
-    for day in chosen:
+    rebuilt: list[date] = []
+    for together in by_rows(events.rows_of(_stale(store, chosen)), most=engine.batch_rows):
         with store.lock():
-            inputs = Inputs.of(by_day(events.files()), day)
-            stem = inputs.fingerprint(store.settings.robots, store.settings.sessions)
-            present = {name.partition("-")[0] for name in sessions.names(day)}
-            if present == ({stem} if inputs.files else set()):
-                continue
-            written = _build(engine, inputs, store, sessions.day_folder(day), stem) if inputs.files else []
-            sessions.replace(day, written)
-            rebuilt.append(day)
+            stale = _stale(store, together)
+            if stale:
+                with writing(sessions.folder):
+                    written = _build(engine, {day: each for day, each in stale.items() if each.files}, store)
+                sessions.commit_files(written, remove_days=stale)
+                rebuilt += stale
     return rebuilt
+
+
+def _stale(store: LogStore, days: Iterable[date]) -> dict[date, Inputs]:
+    """Which of these days differ from what their inputs make, with these inputs."""
+    files, present = by_day(store.table("events").files()), by_day(store.table("sessions").files())
+    found = {}
+    for day in days:
+        inputs = Inputs.of(files, day)
+        stems = {Path(file).name.partition("-")[0] for file in present.get(day, ())}
+        if stems != ({inputs.fingerprint(store)} if inputs.files else set()):
+            found[day] = inputs
+    return found
 
 
 def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> list[SessionReport]:
     """What the sessions of these days hold, as they are now."""
-    files, shown = by_day(store.table("events").files()), by_day(store.table("sessions").files())
     made = []
-    for day in days:
-        rows = engine.read(shown.get(day, []), SESSIONS)
+    for together in by_rows(store.table("events").rows_of(days), most=engine.batch_rows):
+        rows = engine.read(store.table("sessions").files(together), SESSIONS)
         kept = rows["filter"].isnull()
-        counts = rows.aggregate(
+        counts = rows.group_by("day").aggregate(
             searches=rows.search_id.nunique(where=kept),
-            rows=rows.count(where=kept).fill_null(0),
-            clicked=rows.count(where=kept & rows.clicked).fill_null(0),
-            filtered=rows.count(where=~kept).fill_null(0),
+            rows=rows.count(where=kept),
+            clicked=rows.count(where=kept & rows.clicked),
+            filtered=rows.count(where=~kept),
         )
-        found: dict[str, Any] = engine.collect(counts).to_pylist()[0]
-        near = [*shown.get(day - timedelta(days=1), []), *shown.get(day, [])]
-        found["unmatched"] = _unmatched(engine, files.get(day, []), near, store.settings.robots)
-        made.append(SessionReport(day=day, **found))
+        found: dict[date, dict[str, Any]] = {row["day"]: row for row in engine.collect(counts).to_pylist()}
+        lost = _unmatched(store, engine, together)
+        for day in together:
+            row = {"searches": 0, "rows": 0, "clicked": 0, "filtered": 0} | found.get(day, {"day": day})
+            made.append(SessionReport(unmatched=lost[day], **row))
     return made
 
 
@@ -193,48 +205,76 @@ class Inputs:
             later, kinds = (), ()
         return cls(tuple(today), kinds_of(today), tuple(later), kinds)
 
-    def fingerprint(self, robots: RobotSettings, sessions: SessionSettings) -> str:
+    def fingerprint(self, store: LogStore) -> str:
         """Changes whenever a row may."""
         names = [sorted(Path(file).name for file in files) for files in (self.files, self.later)]
-        said = json.dumps([LAYOUT, *names, plain(robots), plain(sessions)], sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()[:32]
+        settings = [plain(store.settings.robots), plain(store.settings.sessions)]
+        return hashlib.sha256(json.dumps([LAYOUT, *names, *settings], sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _build(engine: Engine, inputs: Inputs, store: LogStore, folder: Path, stem: str) -> list[Path]:
-    robots, settings = store.settings.robots, store.settings.sessions
-    events = _judged(engine, inputs.files, inputs.kinds, robots)
+def _build(engine: Engine, inputs: Mapping[date, Inputs], store: LogStore) -> dict[date, list[Path]]:
+    """The session rows of these days, in one query."""
+    if not inputs:
+        return {}
+    settings, folder = store.settings.sessions, store.table("sessions").folder
+    kinds, later_kinds = (
+        _kinds(each) for each in zip(*((i.kinds, i.later_kinds) for i in inputs.values()), strict=True)
+    )
+    after = [day + timedelta(days=1) for day, each in inputs.items() if each.later]
+    files = sorted({file for each in inputs.values() for file in (*each.files, *each.later)})
     with ExitStack() as stack:
-        if inputs.kinds != ("impression",):
+        events, later = _judged(engine, files, _kinds([kinds, later_kinds]), store), None
+        if after:
+            both = stack.enter_context(engine.held(_near(events, engine.read(files, EVENTS), sorted(inputs))))
+            events = both.filter(both.day.isin(sorted(inputs))).select(*USED)
+            later = both.filter(both.day.isin(after) & ((both.kind == "interaction") | both.twice)).select(*USED)
+            if later_kinds != ("interaction",):
+                later = stack.enter_context(engine.held(left_over(later, settings, kinds=later_kinds)))
+            later = later.mutate(day=_shifted(later.day, -1))
+        elif kinds != ("impression",):
             events = stack.enter_context(engine.held(events))
-        later = None
-        if inputs.later:
-            later = stack.enter_context(engine.held(_later(engine, inputs, robots)))
-            if inputs.later_kinds != ("interaction",):
-                later = stack.enter_context(engine.held(left_over(later, settings, kinds=inputs.later_kinds)))
-        shown = stack.enter_context(engine.held(shown_rows(events, later, settings, kinds=inputs.kinds)))
-        return engine.write(behaviour(shown, settings).drop("day"), folder, stem=stem)
+        shown = stack.enter_context(engine.held(shown_rows(events, later, settings, kinds=kinds)))
+        stems = {day: each.fingerprint(store) for day, each in inputs.items()}
+        return engine.write_days(behaviour(shown, settings), folder, stems=stems)
 
 
-def _judged(engine: Engine, files: Sequence[str], kinds: Sequence[str], robots: RobotSettings) -> Table:
-    return verdicts(unique(engine.read(files, EVENTS)), robots, kinds=kinds).select(*USED)
+def _kinds(found: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    every = {kind for kinds in found for kind in kinds}
+    return tuple(kind for kind in KINDS if kind in every)
 
 
-def _later(engine: Engine, inputs: Inputs, robots: RobotSettings) -> Table:
-    """What `left_over` needs of the next day."""
-    judged = _judged(engine, inputs.later, inputs.later_kinds, robots)
-    days = [engine.read(files, EVENTS) for files in (inputs.files, inputs.later)]
-    before, after = (day.filter(day.kind != "interaction").select("search_id").distinct() for day in days)
-    both = before.inner_join(after, "search_id").select(shown_twice="search_id")
-    found = judged.left_join(both, judged.search_id == both.shown_twice)
-    return found.filter((found.kind == "interaction") | found.shown_twice.notnull()).select(*USED)
+def _judged(engine: Engine, files: Sequence[str], kinds: Sequence[str], store: LogStore) -> Table:
+    return verdicts(unique(engine.read(files, EVENTS)), store.settings.robots, kinds=kinds).select(*USED)
 
 
-def _unmatched(engine: Engine, files: Sequence[str], shown: Sequence[str], robots: RobotSettings) -> int:
+def _near(judged: Table, events: Table, days: Sequence[date]) -> Table:
+    """Events of these days, and what `left_over` needs of the days after; `twice`: the search is the day before too."""
+    searches = events.filter(events.kind != "interaction").select("day", "search_id").distinct()
+    before = searches.select(next_day=_shifted(searches.day, 1), shown_before="search_id")
+    both = searches.inner_join(before, [searches.day == before.next_day, searches.search_id == before.shown_before])
+    both = both.select("next_day", "shown_before")
+    found = judged.left_join(both, [judged.day == both.next_day, judged.search_id == both.shown_before])
+    found = found.mutate(twice=found.shown_before.notnull()).select(*USED, "twice")
+    return found.filter(found.day.isin(days) | (found.kind == "interaction") | found.twice)
+
+
+def _shifted(day: Any, by: int) -> Any:
+    import ibis
+
+    return (day + ibis.interval(days=by)).cast("date")
+
+
+def _unmatched(store: LogStore, engine: Engine, days: Sequence[date]) -> Counter[date]:
+    """By day, the clicks that count on what neither that day shows nor the one before."""
+    files = store.table("events").files(days)
     kinds = kinds_of(files)
     apart = set(kinds) - {"impression"}
-    clicks = clicks_of(_judged(engine, files, kinds, robots), kinds=kinds) if apart else None
+    clicks = clicks_of(_judged(engine, files, kinds, store), kinds=kinds) if apart else None
     if clicks is None:
-        return 0
-    lost = clicks.anti_join(engine.read(shown, SESSIONS), ["search_id", "document_id"])
-    found: int = engine.collect(lost.aggregate(lost=lost.count()))["lost"][0].as_py()
-    return found
+        return Counter()
+    near = {day + timedelta(days=number) for day in days for number in (-1, 0)}
+    shown = engine.read(store.table("sessions").files(near), SESSIONS).select("day", "search_id", "document_id")
+    shown = shown.union(shown.mutate(day=_shifted(shown.day, 1)))
+    lost = clicks.anti_join(shown, ["day", "search_id", "document_id"])
+    counts = engine.collect(lost.group_by("day").aggregate(lost=lost.count()))
+    return Counter(dict(zip(*(counts[name].to_pylist() for name in ("day", "lost")), strict=True)))

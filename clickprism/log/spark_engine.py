@@ -14,6 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -22,7 +23,7 @@ import ibis
 import pyarrow as pa
 
 from clickprism.errors import EngineError, missing_extra
-from clickprism.log.engine import BatchFunction, Engine
+from clickprism.log.engine import BatchFunction, Engine, draft_folder, moved, moved_days
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
@@ -45,6 +46,8 @@ _SETTINGS: Final = {
 
 class SparkEngine(Engine):
     """An engine on Spark; see `connect`. A process can have one at a time."""
+
+    batch_rows = 10_000_000
 
     def __init__(
         self,
@@ -102,18 +105,18 @@ class SparkEngine(Engine):
 
     def write(self, expression: Table, folder: Path, *, stem: str) -> list[Path]:
         """Write the rows to new Parquet files; the executors write them."""
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / f"{stem}-{uuid4().hex}.unfinished"
-        paths = []
-        try:
+        with draft_folder(folder) as draft:
             with _errors():
-                self._frame(expression).write.parquet(f"file://{unfinished.absolute()}")
-            for part in sorted(unfinished.glob("part-*.parquet")):
-                paths.append(folder / f"{stem}-{uuid4().hex}.parquet")
-                part.rename(paths[-1])
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-        return paths
+                self._frame(expression).write.parquet(f"file://{draft.absolute()}")
+            return moved(draft.glob("part-*.parquet"), folder, stem=stem)
+
+    def write_days(self, expression: Table, folder: Path, *, stems: Mapping[date, str]) -> dict[date, list[Path]]:
+        """Write the rows of each day to new Parquet files; see `Engine`. Spark cuts a large day in several."""
+        with draft_folder(folder) as draft:
+            with _errors():
+                frame = self._frame(expression).hint("rebalance", "day")
+                frame.write.partitionBy("day").parquet(f"file://{draft.absolute()}")
+            return moved_days(draft, folder, stems=stems, schema=expression.schema().to_pyarrow())
 
     @contextmanager
     def held(self, expression: Table) -> Iterator[Table]:

@@ -10,6 +10,7 @@ import os
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -28,6 +29,7 @@ from clickprism.log.schema import conform
 
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._=-]*")
 _ATTEMPTS: Final = 20
+_COUNTS: Final = ("path", "num_records")
 
 
 class LogTable:
@@ -92,15 +94,21 @@ class LogTable:
         found = {path.split("/")[0].removeprefix("day=") for path in self._paths() if path.startswith("day=")}
         return [date.fromisoformat(day) for day in sorted(found)]
 
-    def rows(self, days: Iterable[date] | None = None) -> int:
-        """How many rows, of these days or of all."""
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(self._rows().values())
+
+    def rows_of(self, days: Iterable[date]) -> dict[date, int]:
+        """How many rows each of these days has."""
+        counts = Counter[str]()
+        for path, count in self._rows().items():
+            counts[path.split("/")[0]] += count
+        return {day: counts[f"day={day.isoformat()}"] for day in days}
+
+    def _rows(self) -> dict[str, int]:
         delta = self.latest()
-        if delta is None:
-            return 0
-        actions = pa.table(delta.get_add_actions())
-        chosen = None if days is None else {f"day={day.isoformat()}" for day in days}
-        pairs = zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True)
-        return sum(count for path, count in pairs if chosen is None or path.split("/")[0] in chosen)
+        actions = None if delta is None else pa.table(delta.get_add_actions())
+        return {} if actions is None else dict(zip(*(actions[name].to_pylist() for name in _COUNTS), strict=True))
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows in memory: for small tables."""

@@ -32,7 +32,6 @@ from clickprism.log.partials import (
     fresh,
     partial_fingerprint,
     partial_rows,
-    total,
     update_partials,
 )
 from clickprism.log.schedule import Window, midnight_after, schedule
@@ -110,11 +109,15 @@ def windows(
         found = next((each for each in find_snapshots(store) if each.as_of == as_of and each.kept), None)
         if found is not None and found.fingerprint == stem:
             return Windows(found, False, tuple(rebuilt), tuple(partials), ())
-        kept = {span.name: work.update(span) for span in spans[1:]}
-        day, counts = stack.enter_context(work.day(spans[0]))
+        present = {span.name: work.kept(span) for span in spans[1:]}
+        stale = [span for span in spans if present.get(span.name) is None]
+        pairs = stack.enter_context(engine.held(work.users(stale)))
+        counts = work.counts(pairs, stale)
+        kept = {span.name: present[span.name] or work.make(span, pairs, counts[span.name]) for span in spans[1:]}
+        day = stack.enter_context(work.day(spans[0], pairs))
         tables = (day, *(engine.read(each.files, DICTIONARY) for each in kept.values()))
         rows = merged(tables, spans, as_of=as_of, examination=examiner is not None)
-        both = {"day": counts} | {name: each.counts for name, each in kept.items()}
+        both = counts | {name: each.counts for name, each in kept.items()}
         snapshot = commit_snapshot(
             store,
             engine.write(rows, store.table("snapshots").folder, stem=stem),
@@ -138,10 +141,21 @@ def end_of_log(store: LogStore) -> datetime | None:
     return midnight_after(days[-1]) if days else None
 
 
-def pair_users(sessions: Any) -> Any:
-    """The distinct users of each pair, over session rows that count; a row without a user is nobody's."""
+def pair_users(sessions: Any, spans: Sequence[Window]) -> Any:
+    """The distinct users of each pair in each window, over session rows that count: a column for each window.
+
+    A row without a user is nobody's; in a window in which it was not shown a pair has null. Users are found once for
+    all windows, which takes one pass over the rows.
+    """
     rows = counting(sessions)
-    return rows.group_by(PAIR).aggregate(users=rows.user_id.nunique())
+    inside = {span.name: (rows.time >= _time(span.start)) & (rows.time < _time(span.end)) for span in spans}
+    seen = rows.group_by([*PAIR, "user_id"]).aggregate(**{name: here.any() for name, here in inside.items()})
+    users = {name: seen.user_id.count(where=seen[name]) for name in inside}
+    shown = {f"in_{name}": seen[name].any() for name in inside}
+    found = seen.group_by(PAIR).aggregate(**users, **shown)
+    return found.select(
+        *PAIR, **{name: ibis.ifelse(found[f"in_{name}"], found[name], ibis.null("int64")) for name in inside}
+    )
 
 
 def window_rows(partials: Any, pairs: Any, *, window: Window, examination: bool) -> Any:
@@ -245,44 +259,55 @@ class _Work:
         }
         return fingerprint(window.start.isoformat(), window.end.isoformat(), self.settings.k, days)
 
-    @contextmanager
-    def day(self, window: Window) -> Iterator[tuple[Any, tuple[int, int]]]:
-        """The day window, made of session rows, since it is cut at hours; and its counts."""
-        rows = self._sessions(window)
-        rows = rows.filter((rows.time >= _time(window.start)) & (rows.time < _time(window.end)))
-        with (
-            examined_cells(rows, engine=self.engine, examiner=self.examiner) as cells,
-            self._pairs(rows) as (pairs, counts),
-        ):
-            partials = partial_rows(rows, settings=self.settings, cells=cells)
-            yield window_rows(partials, pairs, window=window, examination=self.examiner is not None), counts
+    def users(self, spans: Sequence[Window]) -> Any:
+        """The users of each pair in each of these windows."""
+        return pair_users(self._sessions(spans), spans)
 
-    def update(self, window: Window) -> _Kept:
-        """The week or the month: as it is kept, or made anew."""
-        table, stem, end = self.store.table(window.name), self._stem(window), window.end.date()
-        files = table.files([end])
+    def counts(self, pairs: Any, spans: Sequence[Window]) -> dict[str, tuple[int, int]]:
+        """By window, how many pairs have enough users, and how many too few."""
+        sums = {
+            f"{what}_{span.name}": pairs.count(where=pairs[span.name] >= least).fill_null(0)
+            for span in spans
+            for what, least in (("every", 0), ("enough", self.settings.k))
+        }
+        (found,) = self.engine.collect(pairs.aggregate(**sums)).to_pylist()
+        return {
+            span.name: (found[f"enough_{span.name}"], found[f"every_{span.name}"] - found[f"enough_{span.name}"])
+            for span in spans
+        }
+
+    @contextmanager
+    def day(self, window: Window, pairs: Any) -> Iterator[Any]:
+        """The day window, made of session rows, since it is cut at hours."""
+        rows = self._sessions([window])
+        rows = rows.filter((rows.time >= _time(window.start)) & (rows.time < _time(window.end)))
+        with examined_cells(rows, engine=self.engine, examiner=self.examiner) as cells:
+            yield self._rows(partial_rows(rows, settings=self.settings, cells=cells), pairs, window)
+
+    def kept(self, window: Window) -> _Kept | None:
+        """The week or the month as it is kept, if it is not stale."""
+        table, stem = self.store.table(window.name), self._stem(window)
+        files = table.files([window.end.date()])
         known = _counts(table, stem) if fresh(files, stem) else None
-        if known is not None:
-            return _Kept(files, known, made=False)
+        return None if known is None else _Kept(files, known, made=False)
+
+    def make(self, window: Window, pairs: Any, counts: tuple[int, int]) -> _Kept:
+        """The week or the month made anew."""
+        table, stem, end = self.store.table(window.name), self._stem(window), window.end.date()
         rows = self.engine.read(self.store.table("partials").files(window.days), PARTIALS)
-        with self._pairs(self._sessions(window)) as (pairs, counts):
-            made = window_rows(rows, pairs, window=window, examination=self.examiner is not None)
-            written = self.engine.write(made, table.day_folder(end), stem=stem)
+        written = self.engine.write(self._rows(rows, pairs, window), table.day_folder(end), stem=stem)
         words = {"fingerprint": stem, "pairs": str(counts[0]), "suppressed": str(counts[1])}
         table.commit_files({end: written}, remove_days=table.days(), metadata=words)
         return _Kept([str(file) for file in written], counts, made=True)
 
-    def _sessions(self, window: Window) -> Any:
-        return self.engine.read([file for day in window.days for file in self.files.get(day, ())], SESSIONS)
+    def _rows(self, partials: Any, pairs: Any, window: Window) -> Any:
+        """The fields of a window, for the pairs with enough users."""
+        enough = pairs.filter(pairs[window.name] >= self.settings.k).select(*PAIR, users=window.name)
+        return window_rows(partials, enough, window=window, examination=self.examiner is not None)
 
-    @contextmanager
-    def _pairs(self, sessions: Any) -> Iterator[tuple[Any, tuple[int, int]]]:
-        """The pairs with enough users; how many they are, and how many have too few."""
-        with self.engine.held(pair_users(sessions)) as pairs:
-            enough = pairs.users >= self.settings.k
-            counts = self.engine.collect(pairs.aggregate(every=pairs.count(), enough=total(enough.cast("int64"))))
-            every, kept = (int(counts[name][0].as_py()) for name in ("every", "enough"))
-            yield pairs.filter(enough), (kept, every - kept)
+    def _sessions(self, spans: Sequence[Window]) -> Any:
+        days = sorted({day for span in spans for day in span.days} & self.files.keys())
+        return self.engine.read([file for day in days for file in self.files[day]], SESSIONS)
 
 
 def _time(value: datetime) -> Any:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import datetime
 from pathlib import Path
+
+import ibis.backends.duckdb  # noqa: F401 - so that it is imported once, before the forks
 
 from clickprism.log.engine import connect
 from clickprism.log.faults import VARIABLE
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
+from clickprism.log.partials import WindowSettings
 from clickprism.log.quarantine import clear
 from clickprism.log.store import LogStore
+from clickprism.log.windows import windows
+
+AS_OF = datetime(2026, 3, 3, 12)
 
 
 def run(paths: list[str], log: str, *, fault: str = "", out: str = "") -> None:
     """One ingest; `fault` names the point at which it kills itself, `out` a file for its account."""
-    if fault:
-        os.environ[VARIABLE] = fault
+    os.environ[VARIABLE] = fault
     account = ingest(paths, log, max_bad_ratio=1)
     if out:
         Path(out).write_text(json.dumps(account.plain()), encoding="utf-8")
@@ -34,3 +40,18 @@ def clear_rows(log: str, fault: str) -> None:
     """Clear all of a quarantine, and be killed at this point."""
     os.environ[VARIABLE] = fault
     clear(LogStore.open(log))
+
+
+def run_windows(log: str, *, fault: str = "") -> None:
+    """The windows of a log, from its events to a snapshot; `fault` as above."""
+    os.environ[VARIABLE] = fault
+    aggregates(Path(log))
+
+
+def aggregates(log: Path) -> tuple[list[str], list[str]]:
+    """Every value of the session rows and of the snapshot, in order; what is not there yet is made."""
+    store = LogStore.open(log)
+    with connect(memory="200MB", threads=1) as engine:
+        made = windows(store, engine, AS_OF, settings=WindowSettings(k=0))
+    rows = store.table("sessions").read().to_pylist()
+    return sorted(map(repr, rows)), sorted(map(repr, made.snapshot.read().to_pylist()))

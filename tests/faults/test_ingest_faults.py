@@ -23,7 +23,7 @@ from clickprism.errors import DataError
 from clickprism.log.faults import POINTS
 from clickprism.log.ingest import ingest
 from clickprism.log.readers import SourceSettings
-from tests.faults.children import run
+from tests.faults.children import aggregates, run
 from tests.log.raw_logs import broken, everything, impression, ledger, random_files, stored, write_lines
 
 KILLS = int(os.environ.get("CLICKPRISM_KILLS", "2"))
@@ -46,7 +46,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def undisturbed(files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Any:
     log = tmp_path_factory.mktemp("undisturbed") / "log"
     ingest(files, log, max_bad_ratio=1)
-    return everything(log)
+    return everything(log), aggregates(log)
 
 
 def start(context: ForkServerContext, *args: Any, **options: Any) -> ForkServerProcess:
@@ -66,7 +66,7 @@ def test_killed_at_a_named_point(
     plan = ingest(files, log, max_bad_ratio=1, dry_run=True)
     account = ingest(files, log, max_bad_ratio=1)
     assert replace(plan, seconds=0.0, dry_run=False) == replace(account, seconds=0.0)
-    assert everything(log) == undisturbed
+    assert (everything(log), aggregates(log)) == undisturbed
     if point != "files-committed":
         assert (account.files, account.rows_in) == (3, 120)
     assert not list((log / "staging").iterdir())
@@ -127,7 +127,7 @@ def test_killed_at_random_moments(
             process.kill()
             process.join(120)
         ingest(files, log, max_bad_ratio=1)
-        assert everything(log) == undisturbed
+        assert (everything(log), aggregates(log)) == undisturbed
 
 
 def test_two_at_once_of_the_same_files(
@@ -142,7 +142,7 @@ def test_two_at_once_of_the_same_files(
     assert sum(account["in"] for account in accounts) == 120
     assert sum(account["files"] for account in accounts) == 3
     assert sum(account["known_files"] for account in accounts) == 3
-    assert everything(log) == undisturbed
+    assert (everything(log), aggregates(log)) == undisturbed
 
 
 def test_two_at_once_of_overlapping_files(
@@ -153,6 +153,7 @@ def test_two_at_once_of_overlapping_files(
     for process in processes:
         process.join(120)
         assert process.exitcode == 0
-    assert (stored(log), broken(log)) == undisturbed[:2]
-    totals = [[sum(row[i] for row in rows) for i in (3, 4, 5, 6)] for rows in (ledger(log), undisturbed[2])]
+    whole, values = undisturbed
+    assert (stored(log), broken(log), aggregates(log)) == (*whole[:2], values)
+    totals = [[sum(row[i] for row in rows) for i in (3, 4, 5, 6)] for rows in (ledger(log), whole[2])]
     assert totals[0] == totals[1]

@@ -53,6 +53,25 @@ def test_rows_without_a_row_are_a_file(engine: Engine, tmp_path: Path) -> None:
     assert engine.collect(engine.read(files, COLUMNS)).num_rows == 0
 
 
+def test_rows_go_to_their_days(engine: Engine, tmp_path: Path) -> None:
+    days = [date(2026, 3, number) for number in (1, 2, 3)]
+    rows = engine.memory(TABLE.append_column("day", pa.array([days[0], days[2], days[0]], pa.date32())))
+    for some in (days, days[:1]):
+        folder = tmp_path / "a b 'é' %20" / str(len(some))
+        stems = {day: f"stem{day.day}" for day in some}
+        written = engine.write_days(rows.filter(rows.day.isin(some)), folder, stems=stems)
+        every = [file for files in written.values() for file in files]
+        assert [day for day, files in written.items() if files] == some
+        for day, files in written.items():
+            assert {file.parent.name for file in files} == {f"day={day.isoformat()}"}
+            assert all(file.name.startswith(f"{stems[day]}-") for file in files)
+        assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(every)
+        assert len([*folder.iterdir()]) == len(some)
+        back = engine.collect(engine.read(every, WITH_DAY).order_by("a")).to_pylist()
+        expected = [(1, days[0]), (2, days[2]), (3, days[0])]
+        assert [(row["a"], row["day"]) for row in back] == [pair for pair in expected if pair[1] in some]
+
+
 def test_batches_pass_through_a_function(engine: Engine) -> None:
     schema = pa.schema([("a", pa.int32()), ("twice", pa.int64())])
     rows = engine.memory(TABLE)

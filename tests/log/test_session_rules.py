@@ -85,6 +85,22 @@ def test_a_click_of_a_search_on_both_sides_of_midnight_counts_once(duck: Engine,
     assert [report.unmatched for report in reports] == [0, 0]
 
 
+def test_days_together_are_days_apart(duck: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = []
+    for number in range(4):
+        kinds = KINDS if number < 2 else KINDS[:1] if number == 2 else KINDS[2:]
+        rows += random_rows(random.Random(number), 30, kinds=kinds, day=NOON + timedelta(days=number))
+    found = []
+    for most in (1, 70, 1000):
+        store = log(tmp_path / str(most), rows)
+        store.write_settings(store.settings.with_part("robots", RULES))
+        monkeypatch.setattr(type(duck), "batch_rows", most)
+        days = update_sessions(store, duck)
+        found.append((days, sessions(store, duck), session_report(store, duck, days)))
+    assert len(found[0][0]) == 4
+    assert found[0] == found[1] == found[2]
+
+
 def test_engines_agree_on_searches_over_midnight(engine: Engine, tmp_path: Path) -> None:
     rows = random_rows(random.Random(1), 40, kinds=KINDS)
     later = random_rows(random.Random(2), 40, kinds=KINDS, day=NOON + timedelta(days=1))

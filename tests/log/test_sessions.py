@@ -43,7 +43,8 @@ def made(
         after = None
         if later is not None:
             after = verdicts(unique(engine.memory(table(later))), rules)
-            after = stack.enter_context(engine.held(after.filter(after.kind == "interaction")))
+            after = after.filter(after.kind == "interaction").mutate(day=rows[0]["day"])
+            after = stack.enter_context(engine.held(after))
         shown = shown_rows(stack.enter_context(engine.held(judged)), after, chosen, kinds=kinds)
         return plain(engine.collect(behaviour(stack.enter_context(engine.held(shown)), chosen)))
 
