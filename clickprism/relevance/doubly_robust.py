@@ -11,6 +11,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.observation.parameters import ClickParameters
 from clickprism.relevance.counts import PairCounts
 from clickprism.relevance.estimates import Estimates, check_inputs, require_imputed
+from clickprism.relevance.intervals import Score
 from clickprism.relevance.sums import Sums
 from clickprism.types import Float64, Int64
 
@@ -24,7 +25,7 @@ class DoublyRobust:
     """The imputation, corrected by what clicks say beyond it where a document was examined (§5, Eq. 4).
 
         "click":      imp + [sum of w (c - e / theta_k (alpha_k imp + beta_k))] / [sum of w alpha_k]
-        "relevance":  imp + [sum of w (c - beta_k - e / theta_k alpha_k (imp - beta_1))] / [sum of w alpha_k]
+        "relevance":  imp + [sum of w (c - beta_k - alpha_k (beta_1 + e / theta_k (imp - beta_1)))] / [sum of w alpha_k]
 
     with the examination e of each impression and theta_k its mean at position k in the log. The second is Eq. 4, which
     depends on the level of relevance: it takes away the part of a click that is due to relevance where it was seen, and
@@ -99,31 +100,35 @@ class DoublyRobust:
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """The estimates of these pairs, [pairs]."""
         check_inputs(counts, parameters, imputed)
-        return self.learn(counts, parameters)._estimate(counts, parameters, require_imputed(imputed))
+        known, settled = require_imputed(imputed), self.learn(counts, parameters)
+        score = settled.score(counts, parameters, known)
+        made, alone = settled.sums.estimates(score), score.scale <= 0
+        return replace(made, values=np.where(alone, known, made.values), imputed_only=alone)
 
-    def _estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64) -> Estimates:
+    def taken(self, parameters: ClickParameters, imputed: Float64, positions: int) -> tuple[Float64, Float64]:
+        """What is taken from each click for each e, and whether seen or not, both [pairs, positions]."""
+        alpha, beta = parameters.alpha[:positions], parameters.beta[:positions]
+        theta = np.ones(positions) if self.theta is None else np.array(self.theta)[:positions]
+        if self.correction == "click":
+            return (imputed[:, None] * alpha + beta) / theta, np.zeros((len(imputed), positions))
+        return (imputed[:, None] - self.beta_1) * alpha / theta, np.tile(beta + alpha * self.beta_1, (len(imputed), 1))
+
+    def score(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64) -> Score:
+        """T(y) of the estimate, once it has learned; its V has in it how e goes with clicks."""
         deep = counts.positions
         if counts.examination is None or self.theta is None or len(self.theta) < deep:
             raise DataError(f"the doubly robust estimator needs examination at all {deep} positions")
-        score, weights = self.sums.score(counts, parameters)
+        clicks, weights = self.sums.score(counts, parameters)
         alpha, beta, theta = parameters.alpha[:deep], parameters.beta[:deep], np.array(self.theta)[:deep]
-        # taken away for each e: (alpha above + start) / theta
-        above = imputed if self.correction == "click" else imputed - self.beta_1
-        start = beta if self.correction == "click" else np.zeros(deep)
-        taken = counts.examination @ np.stack([weights * alpha / theta, weights * start / theta], axis=1)
-        kept = counts.impressions @ (weights * start)
-        total = score.total + kept + imputed * score.scale - above * taken[:, 0] - taken[:, 1]
         squared = theta if self.theta_squared is None else np.array(self.theta_squared)[:deep]
-        spread = (weights / theta) ** 2 * (squared - theta**2)
-        more = theta if self.theta_clicked is None else np.array(self.theta_clicked)[:deep]
-        along = 2 * weights**2 / theta * (more - theta)
-        columns = [alpha**2 * spread, 2 * alpha * start * spread, start**2 * spread]
-        columns += [alpha * beta * along, start * beta * along, alpha**2 * along, start * alpha * along]
-        sums = (counts.impressions @ np.stack(columns, axis=1)).T
-        constant = above**2 * sums[0] + above * (sums[1] - sums[3]) + sums[2] - sums[4]
-        added = np.stack([constant, -above * sums[5] - sums[6]], axis=1)
-        made = self.sums.estimates(replace(score, total=total, added=added))
-        return replace(made, values=np.where(score.scale > 0, made.values, imputed), imputed_only=score.scale <= 0)
+        clicked = theta if self.theta_clicked is None else np.array(self.theta_clicked)[:deep]
+        each, always = self.taken(parameters, imputed, deep)
+        each *= weights
+        moved = (counts.examination * each).sum(axis=1) + (counts.impressions * (always - beta)) @ weights
+        along = 2 * counts.impressions * each * weights * (clicked - theta)
+        spread = (counts.impressions * each**2) @ (squared - theta**2)
+        added = np.stack([spread - along @ beta, -along @ alpha], axis=1)
+        return replace(clicks, total=clicks.total + imputed * clicks.scale - moved, added=added)
 
 
 def _mean(sums: Float64 | None, shown: Int64, otherwise: Float64) -> Float64:

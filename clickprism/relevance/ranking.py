@@ -1,0 +1,84 @@
+"""Rank by what is known, and by how well: estimates, lower bounds, or draws that explore what is not known yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, final, get_args
+
+import numpy as np
+
+from clickprism.errors import SettingError
+from clickprism.relevance.estimates import Estimates
+from clickprism.types import Float64, Int64, Text, check
+
+Rule = Literal["value", "lower", "thompson"]
+LEAST: Final = 0.5  # of the two numbers of a Beta distribution, Jeffreys' where nothing is known
+
+
+@final
+@dataclass(frozen=True)
+class RankSettings:
+    """What documents are ordered by.
+
+    Attributes:
+        rule: "value", the estimate; "lower", the lower end of its interval: what is sure to be good comes first, what
+            is new has to prove itself elsewhere; "thompson", a draw of what c_1 may be, so that each document comes
+            first as often as it may be the best (Thompson 1933): for the slot in which documents are tried out.
+        seed: of the draws.
+    """
+
+    rule: Rule = "value"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(Rule):
+            raise SettingError("rule", self.rule, f"be one of {', '.join(get_args(Rule))}")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "not be negative")
+
+
+def scores(estimates: Estimates, *, settings: RankSettings | None = None) -> Float64:
+    """What each pair is ranked by, higher first, [pairs]; -inf where nothing is known, but for a draw.
+
+    A draw is from the Beta distribution with the middle of the interval as its mean and the variance of the estimate;
+    where nothing is known, from Jeffreys', in which anything may be.
+
+    >>> made = Estimates(np.array([0.5, 0.4]), np.array([0.1, 0.3]), np.array([0.9, 0.5]), np.array([0.04, 0.01]),
+    ...     np.array([6.0, 24.0]), np.zeros(2, np.bool_))
+    >>> scores(made).tolist(), scores(made, settings=RankSettings("lower")).tolist()
+    ([0.5, 0.4], [0.1, 0.3])
+    """
+    settings = RankSettings() if settings is None else settings
+    known = ~np.isnan(estimates.values)
+    if settings.rule != "thompson":
+        ranked_by = estimates.values if settings.rule == "value" else estimates.lower
+        return np.where(known, ranked_by, -np.inf)
+    middle = np.clip((estimates.lower + estimates.upper) / 2, 1e-6, 1 - 1e-6)
+    spread = np.where(np.isfinite(estimates.variance), estimates.variance, 1.0)
+    size = middle * (1 - middle) / np.maximum(spread, 1e-12) - 1
+    first, second = np.maximum(size * middle, LEAST), np.maximum(size * (1 - middle), LEAST)
+    return np.random.default_rng(settings.seed).beta(first, second)
+
+
+def rank(estimates: Estimates, queries: Text | Int64, *, settings: RankSettings | None = None) -> tuple[Int64, Int64]:
+    """The pairs query by query, best first, and the rank of each from 1; ties keep the order of the pairs.
+
+    Args:
+        estimates: of the pairs.
+        queries: the query of each pair, [pairs].
+        settings: what documents are ordered by.
+
+    Returns:
+        (order, ranks): `order` [pairs] says which pair comes next, queries sorted; `ranks` its place within its query.
+
+    >>> made = Estimates(np.array([0.1, 0.7, 0.3]), *(np.zeros(3) for _ in range(4)), np.zeros(3, np.bool_))
+    >>> order, ranks = rank(made, np.array(["b", "a", "b"]))
+    >>> order.tolist(), ranks.tolist()
+    ([1, 2, 0], [1, 1, 2])
+    """
+    check(len(queries) == len(estimates), f"{len(estimates)} estimates but {len(queries)} queries")
+    _, query = np.unique(queries, return_inverse=True)
+    order = np.lexsort((-scores(estimates, settings=settings), query))
+    size = np.bincount(query, minlength=1)
+    ranks = 1 + np.arange(len(order)) - np.repeat(np.cumsum(size) - size, size)
+    return order.astype(np.int64), ranks.astype(np.int64)
