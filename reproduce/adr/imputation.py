@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import clickprism as cp
-from clickprism.types import Bool, Clicks, Float32, Float64, Int64, Lists
+from clickprism.training.settings import Validation
+from clickprism.types import Clicks, Float32, Float64, Int64, Lists
 from reproduce.adr.searches import Log
 from reproduce.adr.worlds import Site, World, site_of
 from reproduce.adr.year import log_of
 
 HELD_OUT = 0.15  # of the queries, by whose clicks the epoch is chosen
 HIDDEN = (64, 32)
+RATE, PATIENCE = 0.02, 8
+MOST = 30  # impressions that a document counts for at most: else a few documents of head queries would be all there is
 
 
 def imputed(world: World, folder: Path | None, *, epochs: int) -> tuple[dict[str, Float64 | Float32], dict[str, Any]]:
@@ -59,24 +63,30 @@ def learned_clicks(world: World, log: Log, documents: int) -> tuple[Int64, Int64
 
 
 def by_features(site: Site, clicks: Int64, shown: Int64, *, epochs: int, seed: int) -> tuple[Float64, dict[str, Any]]:
-    """A network on the features, fitted to clicks in the first slot."""
+    """A network on the features, fitted to clicks in the first slot; the epoch by those of held-out queries."""
     lists = site.judged.lists
-    aside = np.random.default_rng(seed).random(len(lists)) < HELD_OUT
-    parts = [single(lists, rows, clicks, shown) for rows in _rows(shown, aside[lists.list_of])]
+    kept = np.minimum(shown, MOST)
+    counted = np.minimum(np.rint(clicks * kept / np.maximum(shown, 1)).astype(np.int64), kept)
+    aside = (np.random.default_rng(seed).random(len(lists)) < HELD_OUT)[lists.list_of]
+    rows, others = np.flatnonzero((kept > 0) & ~aside), np.flatnonzero((kept > 0) & aside)
+
+    def likelihood(score: Callable[[Lists], Float64]) -> float:
+        chance = calibrated(score(lists), counted, kept, rows)[others]
+        of = counted[others] * np.log(chance) + (kept - counted)[others] * np.log(1 - chance)
+        return float(of.sum() / kept[others].sum())
+
     fitted = cp.fit(
-        parts[0],
+        single(lists, rows, counted, kept),
         method=cp.method("pal"),
         ranker=cp.MLP(hidden=HIDDEN),
-        settings=cp.FitSettings(epochs=epochs, batch_size=256, patience=5, threads=1, seed=seed),
-        validation=parts[1],
+        settings=cp.FitSettings(
+            epochs=epochs, batch_size=256, learning_rate=RATE, patience=PATIENCE, threads=1, seed=seed
+        ),
+        validation=Validation("the likelihood of held-out first-slot clicks", likelihood),
         show=False,
     )
-    scores = fitted.model.score(lists)
-    return calibrated(scores, clicks, shown), {"epochs": len(fitted.history)}
-
-
-def _rows(shown: Int64, aside: Bool) -> tuple[Int64, Int64]:
-    return np.flatnonzero((shown > 0) & ~aside), np.flatnonzero((shown > 0) & aside)
+    known = np.flatnonzero(kept > 0)
+    return calibrated(fitted.model.score(lists), counted, kept, known), {"best_epoch": fitted.best_epoch}
 
 
 def single(lists: Lists, rows: Int64, clicks: Int64, shown: Int64) -> Clicks:
@@ -85,11 +95,10 @@ def single(lists: Lists, rows: Int64, clicks: Int64, shown: Int64) -> Clicks:
     return Clicks(lists, np.arange(len(rows) + 1), rows, ones, clicks[rows], shown[rows])
 
 
-def calibrated(scores: Float64, clicks: Int64, shown: Int64) -> Float64:
-    """Click probabilities: the logistic curve of scores that fits the clicks best, [documents]."""
+def calibrated(scores: Float64, clicks: Int64, shown: Int64, known: Int64) -> Float64:
+    """Click probabilities: the logistic curve of scores that fits the clicks of known rows best, [documents]."""
     from sklearn.linear_model import LogisticRegression
 
-    known = np.flatnonzero(shown > 0)
     mean, spread = float(scores[known].mean()), max(float(scores[known].std()), 1e-9)
     inputs = ((scores - mean) / spread)[:, None]
     targets = np.repeat([1, 0], len(known))

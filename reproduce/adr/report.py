@@ -38,7 +38,7 @@ def summary(results: Results) -> list[str]:
     return [
         f"Data: {results.plan.data}, {len(results.plan.size.seeds)} draws. A year of simulated searches, 13 months of "
         f"four weeks, over {head} head queries (600 to 60,000 searches a month), {middle} middle ones (10 to 600) and "
-        f"{tail} tail ones (below 10, about one a month). Users have position and trust bias; 5 % of the searches have "
+        f"{tail} tail ones (1 to 10). Users have position and trust bias; 5 % of the searches have "
         "a random candidate in the first slot. The imputation learns from the first slots of the first seven months, "
         "the approximation from those of the last six, by click vectors as of the end of the seventh. All are judged "
         "by the true grades of all candidates, at the end of the year; offline estimators count the last month.",

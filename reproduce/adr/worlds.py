@@ -18,7 +18,7 @@ from reproduce.common.kept import keep
 Exploration: TypeAlias = Literal["uniform", "thompson"]
 BUCKETS = ("head", "middle", "tail")
 HEAD, TAIL = 600.0, 10.0  # searches a month: the paper's 60,000, a hundred times less, and its 10
-MOST, LEAST = 60_000.0, 0.25  # of a head query at most, of a tail query at least
+MOST, LEAST = 60_000.0, 1.0  # of a head query at most, of a tail query at least
 RANDOMISED = 0.05
 DAYS = 28  # of a month, which is four weeks
 
@@ -27,9 +27,9 @@ DAYS = 28  # of a month, which is four weeks
 class World:
     """All that a log depends on.
 
-    Queries are a sample of so many of each bucket, as judged ones are. In each the frequencies are those of Zipf's law
-    with exponent 1 (the share of queries asked more than f times a month is about 1 / f): a tail query is asked about
-    once a month.
+    By Zipf's law with exponent 1, about 1 / f of all queries are asked more than f times a month. Those here are so
+    many of each bucket as searches would name them, a query in proportion to how often it is asked: the logarithms of
+    their frequencies are uniform. A tail query is asked 1 to 10 times a month, four times on average.
 
     Attributes:
         data: embedded or nfcorpus.
@@ -65,13 +65,12 @@ class World:
         """Searches a month of each query, [queries], head first.
 
         >>> World(queries=(1, 1, 2)).frequencies().round(2).tolist()
-        [1188.12, 19.67, 0.83, 0.33]
+        [6000.0, 77.46, 5.62, 1.78]
         """
         ends = ((HEAD, MOST), (TAIL, HEAD), (LEAST, TAIL))
         parts = []
         for (low, high), count in zip(ends, self.queries, strict=True):
-            chance = (np.arange(count) + 0.5) / max(count, 1)
-            parts.append(1 / (1 / high + chance * (1 / low - 1 / high)))
+            parts.append(high * (low / high) ** ((np.arange(count) + 0.5) / max(count, 1)))
         return np.concatenate(parts)
 
 
