@@ -1,0 +1,303 @@
+"""Alpha and beta of a log, by every way it supports: by chance, by harvest, by expectation maximisation.
+
+All are in the gauge of the first slot (see `parameters`). Intervals are by the bootstrap of scores: with weights drawn
+for queries, an estimate moves by the weighted sum of what each query pulls, over the curvature; so a draw costs a
+matrix product, not a fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, Protocol, final
+
+import numpy as np
+
+from clickprism.errors import DataError, SettingError, TrainingError
+from clickprism.observation.affine_map import MovedRates, fit_affine, scores
+from clickprism.observation.bootstrap import BLOCKS, FEW, Bootstrap
+from clickprism.observation.counts import Counts
+from clickprism.observation.pairs import LEAST_CLICKS, link, refuse_few
+from clickprism.observation.parameters import NOT_LEVEL, ClickParameters
+from clickprism.observation.placed import PlacedCounts
+from clickprism.observation.support import require_linked
+from clickprism.observation.trust import fit_trust
+from clickprism.settings import choose
+from clickprism.types import Float64, Int64
+
+SURE: Final = 2.0  # standard errors by which a slope must be above 0
+
+
+class ParameterEstimator(Protocol):
+    """What finds the affine map of a log."""
+
+    name: ClassVar[str]
+
+    def counts(self, placed: PlacedCounts) -> Counts:
+        """The counts that it rests on; a `DataError` says what the log lacks."""
+
+    def fit(self, placed: PlacedCounts, counts: Counts) -> tuple[Float64, Float64, str]:
+        """Alpha, beta and a note, [positions] each."""
+
+
+PARAMETER_ESTIMATORS: Final = {
+    "randomised": "clickprism.observation.estimate_parameters:RandomisedMap",
+    "harvest": "clickprism.observation.estimate_parameters:HarvestedMap",
+    "em": "clickprism.observation.estimate_parameters:TrustMap",
+}
+
+
+@final
+@dataclass(frozen=True)
+class RandomisedMap:
+    """The line from the first slot, where chance alone put a document, to each position where it was seen.
+
+    Unbiased for any relevance and any ranking (`affine_map`), also if rankings follow clicks, as long as those at lower
+    positions hang on the clicks there too little to matter.
+
+    Attributes:
+        least_clicks: in effect, that the links between positions must rest on.
+    """
+
+    name: ClassVar[str] = "randomised"
+
+    least_clicks: float = LEAST_CLICKS
+
+    def __post_init__(self) -> None:
+        _check(self.least_clicks)
+
+    def counts(self, placed: PlacedCounts) -> Counts:
+        """All impressions, but in the first slot only those by chance."""
+        return placed.first_by_chance
+
+    def fit(self, placed: PlacedCounts, counts: Counts) -> tuple[Float64, Float64, str]:
+        """Alpha, beta and the weakest link."""
+        note = require_linked(link(counts), self.least_clicks)
+        shown = counts.impressions[counts.positions == 1].sum()
+        return *fit_affine(MovedRates.of(counts)), f"{shown:,.0f} first slots by chance; {note}"
+
+
+@final
+@dataclass(frozen=True)
+class HarvestedMap:
+    """The same line, from every document seen at several positions, by whatever rankings.
+
+    Unbiased for any relevance, as long as which ranking a search got did not depend on its user, and relevance stayed
+    the same over the log.
+
+    Attributes:
+        least_clicks: in effect, that the links between positions must rest on.
+    """
+
+    name: ClassVar[str] = "harvest"
+
+    least_clicks: float = LEAST_CLICKS
+
+    def __post_init__(self) -> None:
+        _check(self.least_clicks)
+
+    def counts(self, placed: PlacedCounts) -> Counts:
+        """All impressions."""
+        return placed.counts
+
+    def fit(self, placed: PlacedCounts, counts: Counts) -> tuple[Float64, Float64, str]:
+        """Alpha, beta and the weakest link."""
+        note = require_linked(link(counts), self.least_clicks)
+        return *fit_affine(MovedRates.of(counts)), note
+
+
+@final
+@dataclass(frozen=True)
+class TrustMap:
+    """Maximum likelihood by expectation maximisation on the whole log (`fit_trust`), brought into the gauge.
+
+    Relevance is a parameter of each document, or, where documents have features, a function of them
+    (`fit_trust_by_features`), which few impressions of each then suffice for.
+
+    Attributes:
+        least_clicks: in effect, that the links between positions must rest on.
+        by_features: whether relevance is a function of the features, if there are any.
+        tolerance: of the parameters.
+        max_iterations: steps at most.
+    """
+
+    name: ClassVar[str] = "em"
+
+    least_clicks: float = LEAST_CLICKS
+    by_features: bool = True
+    tolerance: float = 1e-3
+    max_iterations: int = 20_000
+
+    def __post_init__(self) -> None:
+        _check(self.least_clicks)
+        if not 0 < self.tolerance < 1:
+            raise SettingError("tolerance", self.tolerance, "be between 0 and 1")
+        if self.max_iterations < 1:
+            raise SettingError("max_iterations", self.max_iterations, "be at least 1")
+
+    def counts(self, placed: PlacedCounts) -> Counts:
+        """All impressions."""
+        return placed.counts
+
+    def fit(self, placed: PlacedCounts, counts: Counts) -> tuple[Float64, Float64, str]:
+        """Alpha, beta and the weakest link."""
+        note = require_linked(link(counts), self.least_clicks)
+        fitted = fit_trust(counts, tolerance=self.tolerance, max_iterations=self.max_iterations)
+        if not fitted.converged:
+            raise TrainingError(f"expectation maximisation has not settled after {fitted.iterations:,} steps")
+        made = ClickParameters.of_affine(fitted.alpha, fitted.beta)
+        return made.alpha, made.beta, f"{fitted.iterations:,} steps; {note}"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EstimatedParameters:
+    """The parameters of a log by several estimators.
+
+    Attributes:
+        found: by name of the estimator.
+        refused: why the log cannot support the others, by name.
+    """
+
+    found: dict[str, ClickParameters]
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def best(self) -> ClickParameters | None:
+        """Those to use: the ones with the narrowest intervals."""
+        return min(self.found.values(), key=_width, default=None)
+
+    @property
+    def apart(self) -> dict[tuple[str, str], Int64]:
+        """The positions at which two estimators disagree: their intervals of alpha do not meet."""
+        names, made = list(self.found), {}
+        for place, one in enumerate(names):
+            for other in names[place + 1 :]:
+                first, second = self.found[one], self.found[other]
+                above, below = first.alpha_lower > second.alpha_upper, first.alpha_upper < second.alpha_lower
+                made[one, other] = np.flatnonzero((above | below)[1:]) + 2
+        return made
+
+
+def estimate_parameters(
+    placed: PlacedCounts, estimator: ParameterEstimator | None = None, *, bootstrap: Bootstrap | None = None
+) -> ClickParameters:
+    """The parameters of a log by one estimator, by default `HarvestedMap`, with intervals.
+
+    A `DataError` names the position that the log says too little about, and what to do.
+
+    >>> m, alpha, beta = np.array([0.2, 0.4, 0.8]), np.array([1.0, 0.5]), np.array([0.0, -0.05])
+    >>> chance = (m[:, None] * alpha + beta).ravel()
+    >>> counts = Counts(np.repeat([0, 1, 2], 2), np.tile([1, 2], 3), 1e6 * chance, np.full(6, 1e6))
+    >>> estimate_parameters(PlacedCounts(counts, np.array([0, 1, 2]))).alpha.round(3).tolist()
+    [1.0, 0.5]
+    """
+    estimator, bootstrap = estimator or HarvestedMap(), bootstrap or Bootstrap()
+    counts = estimator.counts(placed)
+    refuse_few(counts)
+    alpha, beta, note = estimator.fit(placed, counts)
+    rates = MovedRates.of(counts)
+    groups, unit = _groups(rates, placed.queries[rates.rows], bootstrap)
+    pulls, bend = scores(rates, alpha, beta, groups)
+    draws = _draws(pulls, bend, bootstrap)
+    _require_spread(alpha, bend, draws)
+    notes = [NOT_LEVEL, note, f"intervals drawn by {unit}" if len(draws) else "no intervals"]
+    made = ClickParameters(alpha, beta, placed.theta, source=estimator.name)
+    if len(draws):
+        size, tail = len(alpha) - 1, (1 - bootstrap.confidence) / 2
+        ends = -np.quantile(draws, [1 - tail, tail], axis=0)
+        first, last = (np.insert(part, [0, size], 0.0) for part in ends)
+        made = replace(
+            made,
+            alpha_lower=alpha + first[: size + 1],
+            alpha_upper=alpha + last[: size + 1],
+            beta_lower=beta + first[size + 1 :],
+            beta_upper=beta + last[size + 1 :],
+        )
+        if ((made.beta_lower <= 0) & (made.beta_upper >= 0)).all():
+            notes.append("no sign of trust bias: every interval of beta holds 0, the position-based model fits")
+    if placed.theta is None:
+        notes.append("theta is unknown: the log has no examination estimates (clickprism examine, windows)")
+    else:
+        notes.append("theta is the mean of the examination estimates at each position")
+    return replace(made, notes=tuple(notes))
+
+
+def estimate_all(
+    placed: PlacedCounts,
+    estimators: Iterable[ParameterEstimator] | None = None,
+    *,
+    bootstrap: Bootstrap | None = None,
+) -> EstimatedParameters:
+    """The parameters by several estimators, by default all; those that the log cannot support are named with why."""
+    found, refused = {}, {}
+    chosen = [choose(PARAMETER_ESTIMATORS, name, path="by") for name in PARAMETER_ESTIMATORS]
+    for estimator in chosen if estimators is None else estimators:
+        try:
+            found[estimator.name] = estimate_parameters(placed, estimator, bootstrap=bootstrap)
+        except (DataError, TrainingError) as error:
+            refused[estimator.name] = str(error)
+    return EstimatedParameters(found, refused)
+
+
+def rate_error(estimated: ClickParameters, truth: ClickParameters, first: Float64) -> Float64:
+    """How far click rates are off: the mean of |predicted / true - 1| over documents with these c_1, [positions].
+
+    An intercept near 0 may be off by any factor and do no harm: what counts is the click rate that the line predicts.
+
+    >>> truth = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.1]))
+    >>> off = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.13]))
+    >>> rate_error(off, truth, np.array([0.4])).round(3).tolist()
+    [0.0, 0.1]
+    """
+    predicted, true = (np.outer(first, each.alpha) + each.beta for each in (estimated, truth))
+    return np.asarray(np.abs(predicted / true - 1).mean(axis=0))
+
+
+def _groups(rates: MovedRates, queries: Int64, bootstrap: Bootstrap) -> tuple[Int64, str]:
+    """What is drawn together, and its name: queries, or single documents where there are few queries in effect."""
+    _, numbers = np.unique(queries, return_inverse=True)
+    shown = np.bincount(numbers, weights=rates.by_pair(rates.shown))
+    if bootstrap.unit not in ("auto", "query"):
+        raise SettingError("unit", bootstrap.unit, "be auto or query: parameters are estimated from counts")
+    unit = "query"
+    if bootstrap.unit == "auto" and shown.sum() ** 2 < FEW * (shown**2).sum():
+        numbers, unit = np.arange(len(rates)), "document, as there are few queries"
+    size = int(numbers.max()) + 1
+    if size > BLOCKS:
+        numbers = (np.random.default_rng([bootstrap.seed, 0]).permutation(size) % BLOCKS)[numbers]
+    return numbers, unit
+
+
+def _draws(pulls: Float64, bend: Float64, bootstrap: Bootstrap) -> Float64:
+    """How far the parameters move in each draw, [draws, parameters]."""
+    weights = np.random.default_rng([bootstrap.seed, 1]).exponential(size=(bootstrap.resamples, len(pulls))) - 1
+    return np.asarray(np.linalg.lstsq(bend, (weights @ pulls).T)[0].T)
+
+
+def _require_spread(alpha: Float64, bend: Float64, draws: Float64) -> None:
+    """Refuse a slope that cannot be told from none: documents that differ too little, or too few clicks on them."""
+    size = len(alpha) - 1
+    variance = np.diag(np.linalg.pinv(bend, hermitian=True))[:size]
+    error = draws[:, :size].std(axis=0) if len(draws) else np.sqrt(np.maximum(variance, 0))
+    sure = np.isfinite(alpha[1:]) & (alpha[1:] > SURE * error) & (np.linalg.eigvalsh(bend)[0] > 0)
+    if not sure.all():
+        place = int(np.flatnonzero(~sure)[0]) + 2
+        raise DataError(
+            f"clicks at position {place} do not tell how they follow relevance (slope {alpha[place - 1]:.3g} with a "
+            f"standard error of {error[place - 2]:.2g}): documents seen there and elsewhere differ too little, or have "
+            "too few clicks",
+            remedy="More searches, more of them randomised, or several rankings of the same query"
+            + (f"; or cut the log: --depth {place - 1}" if place > 2 else ""),
+        )
+
+
+def _width(made: ClickParameters) -> float:
+    """The mean width of the intervals of alpha, relative to alpha."""
+    wide = (made.alpha_upper - made.alpha_lower)[1:] / made.alpha[1:]
+    return float(np.nan_to_num(wide, nan=np.inf).mean())
+
+
+def _check(least_clicks: float) -> None:
+    if not 0 < least_clicks < float("inf"):
+        raise SettingError("least_clicks", least_clicks, "be above 0")
