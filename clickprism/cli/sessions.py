@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
@@ -44,6 +45,7 @@ def command(
     """Group impressions and clicks into ranked lists, for the days whose events or settings have changed."""
     from clickprism.errors import SettingError
     from clickprism.log.engine import connect
+    from clickprism.log.repeats import repeated
     from clickprism.log.sessions import export_sessions, has_display_times, session_report, update_sessions
     from clickprism.log.store import LogStore
 
@@ -55,11 +57,13 @@ def command(
     with store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
         finish_erasure(store, output, running)
         rebuilt = update_sessions(store, running, None if span is None else _days(*span))
-        reports = session_report(store, running, rebuilt)
-    told: dict[str, Any] = {"rebuilt": [asdict(report) | {"day": report.day.isoformat()} for report in reports]}
+        reports, again = session_report(store, running, rebuilt), repeated(store, running, rebuilt)
+    told: dict[str, Any] = {
+        "rebuilt": [asdict(each) | {"day": each.day.isoformat(), "repeated": again[each.day]} for each in reports]
+    }
     if out is not None:
         told["rows_written"] = export_sessions(store, out, None if span is None else _days(*span))
-    output.result(_text(reports), told | {"days": len(store.table("sessions").days())})
+    output.result(_text(reports, again), told | {"days": len(store.table("sessions").days())})
     if out is not None:
         output.note(f"Written to {out}: {told['rows_written']:,} rows")
     if has_display_times(store.table("events").files()):
@@ -69,18 +73,20 @@ def command(
         output.note(f"No display times, so examination cannot be learned. Next: {windows}")
 
 
-def _text(reports: list[SessionReport]) -> str:
+def _text(reports: list[SessionReport], again: Counter[date]) -> str:
     if not reports:
         return "All days were up to date"
     header = ["day", "searches", "documents shown", "clicked", "left out by rules", "clicks on nothing shown"]
-    rows = [
-        [
-            each.day.isoformat(),
-            *(f"{value:,}" for value in (each.searches, each.rows, each.clicked, each.filtered, each.unmatched)),
-        ]
-        for each in reports
-    ]
-    return columns(header, rows)
+    header += ["shown again"] if again.total() else []
+    rows = []
+    for each in reports:
+        counts = [each.searches, each.rows, each.clicked, each.filtered, each.unmatched]
+        counts += [again[each.day]] if again.total() else []
+        rows.append([each.day.isoformat(), *(f"{count:,}" for count in counts)])
+    text = columns(header, rows)
+    if again.total():
+        text += "\n\nShown again: a document that its search had shown before is one row, at its first position"
+    return text
 
 
 def day_span(text: str | None) -> tuple[date, date] | None:
