@@ -145,32 +145,43 @@ class VectorScale:
     """Click vectors as a network takes them: logarithms of sums, ratios of sums, all standardised; finite always.
 
     log(1 + x) of each field; the ratios of `RATIOS` in each window and at each position, as sum / (1 + count), so that
-    few impressions say little (of seconds: the log of 1 + that). Then (value - mean) / deviation of the training pairs,
-    at most 8 either way. A value that is missing or not finite takes that of a pair that was never shown.
+    few impressions say little (of seconds: the log of 1 + that). Of each window, with e the clicks that are expected
+    where the pair stood, sum_k n_k rate_k by the click rates of the training pairs: log(1 + e), and clicks over
+    expected clicks (c + 1) / (e + 1) (Chapelle and Zhang 2009), its logarithm and (c - e) / sqrt(e + 1). Then
+    (value - mean) / deviation of the training pairs, at most 8 either way. A value that is missing or not finite takes
+    that of a pair that was never shown.
 
     Attributes:
         fields: of the vectors.
         empty: what a pair that was never shown holds, [L].
+        rates: the click rate of the training pairs for each field that counts impressions at a position; else 0, [L].
         mean: of each input over the training pairs, [inputs].
         factor: 1 / deviation; 0 for an input that is constant, [inputs].
     """
 
     fields: tuple[str, ...]
     empty: Float64
+    rates: Float64
     mean: Float64
     factor: Float64
 
     @classmethod
     def fit(cls, x: Float32, fields: tuple[str, ...], empty: Float32) -> VectorScale:
-        """Take mean and deviation of the training pairs, [pairs, L]."""
+        """Take click rates, mean and deviation of the training pairs, [pairs, L]."""
         if len(x) == 0:
             raise DataError("there is no pair to fit the scale of click vectors to")
-        width = len(fields) + len(_ratios(fields)[0])
-        unscaled = cls(fields, np.asarray(empty, np.float64), np.zeros(width), np.ones(width))
+        none, hollow = np.zeros(0), np.asarray(empty, np.float64)
+        sums = cls(fields, hollow, np.zeros(len(fields)), none, none)._finite(x).sum(axis=0)
+        rates = np.zeros(len(fields))
+        for places in _placed(fields).values():
+            shown, clicked = sums[places[0]], sums[places[1]]
+            overall = clicked.sum() / max(shown.sum(), 1.0)
+            rates[places[0]] = (clicked + overall) / (shown + 1.0)
+        unscaled = cls(fields, hollow, rates, none, none)
         inputs = unscaled._inputs(x)
         deviation = inputs.std(axis=0)
-        factor = np.divide(1.0, deviation, out=np.zeros(width), where=deviation > 1e-9)
-        return cls(fields, unscaled.empty, inputs.mean(axis=0), factor)
+        factor = np.divide(1.0, deviation, out=np.zeros(len(deviation)), where=deviation > 1e-9)
+        return cls(fields, hollow, rates, inputs.mean(axis=0), factor)
 
     @property
     def width(self) -> int:
@@ -184,13 +195,35 @@ class VectorScale:
         scaled = (self._inputs(x) - self.mean) * self.factor
         return np.clip(scaled, -LARGEST, LARGEST).astype(np.float32)
 
-    def _inputs(self, x: Float32) -> Float64:
+    def _finite(self, x: Float32) -> Float64:
         sums = np.asarray(x, dtype=np.float64)
-        sums = np.maximum(np.where(np.isfinite(sums), sums, self.empty), 0.0)
+        return np.maximum(np.where(np.isfinite(sums), sums, self.empty), 0.0)
+
+    def _inputs(self, x: Float32) -> Float64:
+        sums = self._finite(x)
         above, below, seconds = _ratios(self.fields)
         ratios = sums[:, above] / (1 + sums[:, below])
         ratios[:, seconds] = np.log1p(ratios[:, seconds])
-        return np.concatenate([np.log1p(sums), ratios], axis=1)
+        parts = [np.log1p(sums), ratios]
+        for shown, clicked in _placed(self.fields).values():
+            expected, clicks = sums[:, shown] @ self.rates[shown], sums[:, clicked].sum(axis=1)
+            over = (clicks + 1) / (expected + 1)
+            parts.append(
+                np.stack([np.log1p(expected), over, np.log(over), (clicks - expected) / np.sqrt(expected + 1)], 1)
+            )
+        return np.concatenate(parts, axis=1)
+
+
+def _placed(fields: tuple[str, ...]) -> dict[str, tuple[Int64, Int64]]:
+    """By window: the fields that count impressions at a position, and those that count what was clicked there."""
+    places = {name: place for place, name in enumerate(fields)}
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, place in places.items():
+        window, _, field = name.partition(".")
+        clicked = places.get(f"{window}.{field.replace('impressions@', 'clicked@')}")
+        if field.startswith("impressions@") and clicked is not None:
+            found.setdefault(window, []).append((place, clicked))
+    return {window: (np.array(pairs)[:, 0], np.array(pairs)[:, 1]) for window, pairs in found.items()}
 
 
 def _ratios(fields: tuple[str, ...]) -> tuple[Int64, Int64, Bool]:

@@ -1,0 +1,260 @@
+"""The network that approximates the doubly robust estimate from click vectors, fast enough to rank by (§6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final, get_args
+
+import numpy as np
+import torch
+from torch import nn
+
+from clickprism.errors import DataError, SettingError
+from clickprism.rankers.mlp import MLP, MLPNetwork
+from clickprism.relevance.click_vectors import ClickVectors, VectorScale, never_shown
+from clickprism.relevance.descent import DescentSettings, cross_entropy, descend, torch_for
+from clickprism.relevance.randomised import FirstSlot
+from clickprism.relevance.tensors import read_tensors, understood, write_tensors
+from clickprism.relevance.tradeoff import Form, blend, blend_loss, blend_mean, logit
+from clickprism.settings import build, plain
+from clickprism.types import Float32, Float64
+
+KIND: Final = "approximation 1"
+SCALE: Final = ("empty", "rates", "mean", "factor")
+PRIOR: Final = 10.0
+START: Final = 1.0
+
+
+@final
+@dataclass(frozen=True)
+class ApproximateSettings:
+    """Of the approximation.
+
+    Attributes:
+        form: how imputation and affine part are blended, see `clickprism.relevance.tradeoff`.
+        hidden: units of the hidden layers of both networks.
+        members: networks that are fitted, each with its own start and its own held-out queries; the estimate is their
+            mean, and their disagreement its uncertainty.
+        fit: of the loop.
+        seed: of everything random.
+    """
+
+    form: Form = "logit"
+    hidden: tuple[int, ...] = (64, 32, 16)
+    members: int = 1
+    fit: DescentSettings = field(default_factory=DescentSettings)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.form not in get_args(Form):
+            raise SettingError("form", self.form, f"be one of {', '.join(get_args(Form))}")
+        if self.members < 1:
+            raise SettingError("members", self.members, "be at least 1")
+        if not 0 <= self.seed < 2**32:
+            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
+        self.network(1)
+
+    def network(self, inputs: int, *, start: float = 0.0) -> nn.Module:
+        """A new network of these layers, [pairs, inputs] to [pairs], that gives `start` for every pair at first."""
+        network = MLPNetwork(MLP(hidden=self.hidden, activation="relu", layer_norm="none"), inputs)
+        nn.init.zeros_(network.last().weight)
+        nn.init.constant_(network.last().bias, start)
+        return network
+
+
+@final
+class Approximation:
+    """Both networks, fitted: click vectors and imputed values in, estimates of c_1 out.
+
+    Make one by `fit_approximation`, or read one by `Approximation.load`.
+    """
+
+    def __init__(
+        self,
+        settings: ApproximateSettings,
+        scale: VectorScale,
+        members: Sequence[nn.ModuleDict],
+        *,
+        means: tuple[float, float],
+        prior: float,
+    ) -> None:
+        self.settings = settings
+        self.scale = scale
+        self.members = tuple(member.requires_grad_(False).eval() for member in members)
+        self.means = means
+        self.prior = prior
+
+    def __repr__(self) -> str:
+        return f"Approximation({self.settings.form}, {len(self.scale.fields)} fields, {len(self.members)} members)"
+
+    def affine(self, x: Float32) -> Float64:
+        """The approximated affine estimate alone, s(MLP(x)), in (0, 1), [pairs]."""
+        return self._mean(self._affine(x))
+
+    def trade_off(self, x: Float32) -> Float64:
+        """Zeta = tanh(MLP(x)); 1 for a pair that was never shown, [pairs]."""
+        zeta = self._mean([torch.tanh(odds) for odds in self._outputs("trade_off", x)])
+        return np.where(never_shown(x, self.scale.fields), 1.0, zeta)
+
+    def estimate(self, x: Float32, imputed: Float64) -> Float64:
+        """The approximated doubly robust estimate, in (0, 1) but for `reward`, [pairs].
+
+        Of a pair that was never shown the affine part is the prior and the trade-off 1: such pairs rank as imputed.
+
+        Args:
+            x: click vectors with the fields of training, [pairs, L].
+            imputed: in (0, 1), [pairs].
+        """
+        return self._mean(self._estimates(x, imputed))
+
+    def spread(self, x: Float32, imputed: Float64) -> Float64:
+        """The standard deviation of the estimate over the members, [pairs]; 0 of a single one."""
+        return np.asarray(torch.stack(self._estimates(x, imputed)).double().std(0, correction=0).numpy())
+
+    def _estimates(self, x: Float32, imputed: Float64) -> list[torch.Tensor]:
+        known = torch.from_numpy(_checked(imputed, len(x))).float()
+        unseen = torch.from_numpy(never_shown(x, self.scale.fields))
+        as_imputed = torch.sigmoid(logit(torch.tensor(self.prior)) + logit(known) - self.means[1])
+        mean = self.means[self.settings.form == "logit"]
+        pairs = zip(self._affine(x), self._outputs("trade_off", x), strict=True)
+        form = self.settings.form
+        blended = [blend(torch.tanh(odds), known, affine, form=form, mean=mean) for affine, odds in pairs]
+        return [torch.where(unseen, as_imputed, each) for each in blended]
+
+    def _affine(self, x: Float32) -> list[torch.Tensor]:
+        return [torch.sigmoid(odds) for odds in self._outputs("affine", x)]
+
+    def _outputs(self, name: str, x: Float32) -> list[torch.Tensor]:
+        inputs = torch.from_numpy(self.scale(x))
+        with torch.inference_mode():
+            return [member[name](inputs) for member in self.members]
+
+    def save(self, path: Path | str) -> None:
+        """Write it to one file, whole or not at all: weights, scale and settings, and no code."""
+        write_tensors(Path(path), self._tensors(), about=self._about())
+
+    @classmethod
+    def load(cls, path: Path | str) -> Approximation:
+        """Read it back; what does not fit together is an error, and nothing in the file is run."""
+        tensors, about = read_tensors(Path(path), kind=KIND)
+        with understood(Path(path)):
+            settings = build(ApproximateSettings, about["settings"])
+            arrays = {name: tensors.pop(f"scale.{name}").double().numpy() for name in SCALE}
+            scale = VectorScale(fields=tuple(str(name) for name in about["fields"]), **arrays)
+            members = []
+            for number in range(settings.members):
+                with torch.device("meta"):
+                    member = _member(settings, scale.width)
+                start = f"{number}."
+                own = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+                member.load_state_dict(own, assign=True)
+                members.append(member)
+            means = float(about["means"][0]), float(about["means"][1])
+            return cls(settings, scale, members, means=means, prior=float(about["prior"]))
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "kind": KIND,
+            "settings": plain(self.settings),
+            "fields": list(self.scale.fields),
+            "means": list(self.means),
+            "prior": self.prior,
+        }
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        scale = {f"scale.{name}": torch.from_numpy(getattr(self.scale, name)) for name in SCALE}
+        nets = {f"{i}.{name}": value for i, net in enumerate(self.members) for name, value in net.state_dict().items()}
+        return scale | nets
+
+    @staticmethod
+    def _mean(parts: list[torch.Tensor]) -> Float64:
+        return np.asarray(torch.stack(parts).double().mean(0).numpy())
+
+
+def fit_approximation(
+    slot: FirstSlot,
+    vectors: ClickVectors,
+    imputed: Float64,
+    *,
+    settings: ApproximateSettings | None = None,
+) -> Approximation:
+    """Fit the affine part, then the trade-off, to clicks in the randomised first slot.
+
+    affine: - sum c log a + (n - c) log(1 - a), a = s(MLP(x)); trade-off: the loss of `settings.form` on the blend of a
+    and the imputed, neither of which gets a gradient from it (§6.2).
+
+    Args:
+        slot: the clicks.
+        vectors: click vectors as of a time before those clicks (see `ClickVectors.before`).
+        imputed: for each pair of `slot`, in (0, 1), [pairs].
+        settings: of the networks and the loop.
+
+    >>> import numpy as np
+    >>> from clickprism.relevance.counts import PairCounts
+    >>> ids = np.array([f"q{i // 4}" for i in range(80)]), np.array([f"d{i}" for i in range(80)])
+    >>> month = PairCounts(np.full((80, 1), 50), np.tile([[5], [10], [20], [30]], (20, 1)))
+    >>> vectors = ClickVectors.of_counts(*ids, {"month": month})
+    >>> slot = FirstSlot.of(*ids, np.tile([1, 2, 4, 6], 20), impressions=np.full(80, 10))
+    >>> fitted = fit_approximation(slot, vectors, np.full(80, 0.3))
+    >>> scores = fitted.estimate(vectors.x, np.full(80, 0.3))[:4]
+    >>> bool((np.diff(scores) > 0).all())
+    True
+    """
+    settings = ApproximateSettings() if settings is None else settings
+    if len(slot) == 0:
+        raise DataError("there is no first-slot click to learn from")
+    x = vectors.before(slot)
+    scale = VectorScale.fit(x, vectors.fields, vectors.empty)
+    inputs, known = torch.from_numpy(scale(x)), torch.from_numpy(_checked(imputed, len(slot))).float()
+    members = [_fit_member(slot, inputs, known, settings, settings.seed + 7919 * i) for i in range(settings.members)]
+    unseen = never_shown(x, vectors.fields)
+    clicked, shown = slot.clicks[unseen].sum(), slot.impressions[unseen].sum()
+    prior = float((clicked + PRIOR * slot.rate) / (shown + PRIOR))
+    means = blend_mean("likelihood", known), blend_mean("logit", known)
+    return Approximation(settings, scale, members, means=means, prior=min(max(prior, 1e-6), 1 - 1e-6))
+
+
+def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5) -> nn.ModuleDict:
+    """Two networks at their start: the affine part at the click rate, the trade-off on the side of the imputation."""
+    odds = float(logit(torch.tensor(rate)))
+    start = 0.0 if settings.form == "convex" else START
+    return nn.ModuleDict(
+        {"affine": settings.network(inputs, start=odds), "trade_off": settings.network(inputs, start=start)}
+    )
+
+
+def _fit_member(
+    slot: FirstSlot, inputs: torch.Tensor, known: torch.Tensor, settings: ApproximateSettings, seed: int
+) -> nn.ModuleDict:
+    clicks, skips = settings.fit.counts(slot)
+    same: dict[str, Any] = {"query_ids": slot.query_ids, "settings": settings.fit, "seed": seed}
+    with torch_for(settings.fit, seed=seed):
+        member = _member(settings, inputs.shape[1], rate=float(clicks.sum() / (clicks + skips).sum()))
+        affine, trade_off = member["affine"], member["trade_off"]
+
+        def affine_loss(rows: torch.Tensor) -> torch.Tensor:
+            return cross_entropy(affine(inputs[rows]), clicks[rows], skips[rows])
+
+        descend(affine, affine_loss, weights=clicks + skips, **same)
+        with torch.no_grad():
+            stopped = torch.sigmoid(affine(inputs))
+        mean = blend_mean(settings.form, known)
+
+        def blended_loss(rows: torch.Tensor) -> torch.Tensor:
+            zeta = torch.tanh(trade_off(inputs[rows]))
+            counts = clicks[rows], skips[rows]
+            return blend_loss(zeta, known[rows], stopped[rows], counts, form=settings.form, mean=mean)
+
+        descend(trade_off, blended_loss, weights=clicks + skips, **same)
+    return member
+
+
+def _checked(imputed: Float64, pairs: int) -> Float64:
+    values = np.asarray(imputed, dtype=np.float64)
+    if values.shape != (pairs,):
+        raise DataError(f"{pairs} pairs need as many imputed values, got an array of shape {values.shape}")
+    if not ((values > 0) & (values < 1)).all():
+        raise DataError("imputed values must be between 0 and 1", remedy="They are probabilities of a click")
+    return values

@@ -1,0 +1,165 @@
+"""The loop that fits small networks to counts of first-slot clicks: Adam, stopped by the clicks of other queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import nn
+
+from clickprism.errors import DataError, SettingError, TrainingError
+from clickprism.relevance.randomised import FirstSlot
+from clickprism.types import Float64, Text
+
+
+@final
+@dataclass(frozen=True)
+class DescentSettings:
+    """How a network is fitted.
+
+    Attributes:
+        epochs: over the pairs, at most.
+        batch_size: pairs a step.
+        learning_rate: of Adam.
+        weight_decay: decoupled, on all weights.
+        patience: epochs without a better loss on held-out queries before it stops.
+        held_out: the share of queries that choose the epoch; 0 takes the last one.
+        most: a pair counts as at most so many impressions, at its own click rate; 0 for no limit. Without it the few
+            pairs of head queries, with thousands of impressions each, are all that a network looks at.
+        threads: of torch.
+    """
+
+    epochs: int = 100
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 1.0
+    patience: int = 8
+    held_out: float = 0.2
+    most: int = 200
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "patience", "threads"):
+            if getattr(self, name) < 1:
+                raise SettingError(name, getattr(self, name), "be at least 1")
+        if not 0 < self.learning_rate <= 1:
+            raise SettingError("learning_rate", self.learning_rate, "be above 0 and at most 1")
+        if not 0 <= self.weight_decay < 10:
+            raise SettingError("weight_decay", self.weight_decay, "be from 0 to 10")
+        if not 0 <= self.held_out <= 0.9:
+            raise SettingError("held_out", self.held_out, "be from 0 to .9")
+        if self.most < 0:
+            raise SettingError("most", self.most, "be 0 or more")
+
+    def counts(self, slot: FirstSlot) -> tuple[torch.Tensor, torch.Tensor]:
+        """Clicks and skips of each pair, as they count; each [pairs]."""
+        shown = slot.impressions.astype(np.float64)
+        weight = np.minimum(shown, self.most) / shown if self.most else np.ones(len(shown))
+        clicks, skips = slot.clicks * weight, (slot.impressions - slot.clicks) * weight
+        return torch.from_numpy(clicks).float(), torch.from_numpy(skips).float()
+
+
+def cross_entropy(odds: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor) -> torch.Tensor:
+    """- c log s(odds) - (n - c) log(1 - s(odds)) of each pair, [pairs].
+
+    >>> cross_entropy(torch.zeros(1), torch.tensor([2.0]), torch.tensor([1.0])).div(np.log(2)).round(decimals=4).item()
+    3.0
+    """
+    clicked, skipped = nn.functional.logsigmoid(odds), nn.functional.logsigmoid(-odds)
+    return -(clicks * clicked + skips * skipped)
+
+
+def split(query_ids: Text, share: float, *, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows to learn from and those held out: all rows of a query on the same side."""
+    queries, query = np.unique(query_ids, return_inverse=True)
+    aside = np.zeros(len(queries), dtype=bool)
+    size = round(share * len(queries))
+    aside[np.random.default_rng(seed).permutation(len(queries))[:size]] = True
+    return torch.from_numpy(np.flatnonzero(~aside[query])), torch.from_numpy(np.flatnonzero(aside[query]))
+
+
+def descend(
+    network: nn.Module,
+    loss: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    weights: torch.Tensor,
+    query_ids: Text,
+    settings: DescentSettings,
+    seed: int,
+) -> list[float]:
+    """Fit the network; it ends with its best weights, by the queries that were held out.
+
+    Args:
+        network: what is fitted, of which `loss` is a function.
+        loss: the loss of each of some rows, summed over their impressions, [rows] to [rows].
+        weights: how many impressions each row counts as, [rows]; the mean is over these.
+        query_ids: of each row.
+        settings: of the loop.
+        seed: of the order of rows and of what is held out.
+
+    Returns:
+        The mean loss of each epoch on the held-out queries (without any: on all).
+    """
+    rows, aside = split(query_ids, settings.held_out, seed=seed)
+    if len(rows) == 0 or float(weights[rows].sum()) == 0:
+        raise DataError("there is no first-slot click to learn from", remedy="Give a longer log, or hold out less")
+    judged = aside if len(aside) else rows
+    optimiser = torch.optim.AdamW(
+        network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+    )
+    generator = torch.Generator().manual_seed(seed)
+    scale = float(weights[rows].mean())
+    best, values, waited = _weights(network), [_mean(loss, judged, weights)], 0
+    for epoch in range(1, settings.epochs + 1):
+        network.train()
+        order = rows[torch.randperm(len(rows), generator=generator)]
+        for start in range(0, len(order), settings.batch_size):
+            batch = order[start : start + settings.batch_size]
+            optimiser.zero_grad()
+            torch.autograd.backward(loss(batch).mean() / scale)
+            nn.utils.clip_grad_norm_(network.parameters(), 5.0)
+            optimiser.step()
+        network.eval()
+        value = _mean(loss, judged, weights)
+        if not np.isfinite(value):
+            raise TrainingError(f"the loss is {value} in epoch {epoch}; lower learning_rate ({settings.learning_rate})")
+        waited = 0 if value < min(values) else waited + 1
+        values.append(value)
+        if waited == 0 or not len(aside):
+            best = _weights(network)
+        if len(aside) and waited >= settings.patience:
+            break
+    network.load_state_dict(best)
+    network.eval()
+    return values
+
+
+@contextmanager
+def torch_for(settings: DescentSettings, *, seed: int) -> Iterator[None]:
+    """Torch with this seed and these threads; as it was before, afterwards."""
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(settings.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _mean(loss: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor, weights: torch.Tensor) -> float:
+    with torch.no_grad():
+        return float(loss(rows).double().sum() / weights[rows].double().sum())
+
+
+def _weights(network: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+
+def probabilities(odds: Float64) -> Float64:
+    """The sigmoid, without overflow."""
+    return np.asarray(0.5 * (1 + np.tanh(odds / 2)))
