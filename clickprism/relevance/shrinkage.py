@@ -30,6 +30,7 @@ from clickprism.relevance.sums import Sums
 from clickprism.types import Float64
 
 EDGE: Final = 1e-6
+FLOOR: Final = 1e-3  # of the variance of one impression
 PAIRS: Final = 50_000  # of the log that are drawn to learn from
 USUAL: Final = 10.0  # what k is near if the log says nothing of it
 BOUNDS: Final = ((np.log(0.05), np.log(1e5)), (-15.0, 15.0), (0.0, 15.0))
@@ -119,26 +120,51 @@ class Shrunk:
 
 def _learned(score: Score, logits: Float64, *, calibrate: bool) -> tuple[float, float, float]:
     """(k, shift, slope): those of the highest likelihood."""
-    centre, width = (float(logits.mean()), float(logits.std())) if len(logits) else (0.0, 0.0)
+    centre, width = (float(logits.mean()), float(logits.std())) if calibrate and len(logits) else (0.0, 1.0)
     x = (logits - centre) / width if width > 0 else np.zeros(len(logits))
-
-    def loss(values: Float64) -> float:
-        mean = expit(values[1] + values[2] * x) if calibrate else expit(logits)
-        more = mean * (1 - mean) / (np.exp(values[0]) + 1)
-        variance = np.maximum(score.variance(mean) + (score.scale**2 + score.spread[:, 2]) * more, EDGE)
-        misfit = np.log(variance) + (score.total - score.scale * mean) ** 2 / variance
-        return float(misfit.sum() / 2 + ((values[0] - np.log(USUAL)) / 3) ** 2 / 2)
-
     whole = float(score.scale.sum())
     rate = float(np.clip(score.total.sum() / whole, 0.01, 0.99)) if whole > 0 else 0.5
-    starts = [(np.log(USUAL), float(logit(rate)), slope) for slope in (0.1, 1.0)]
-    fits = [minimize(loss, np.array(start), method="L-BFGS-B", bounds=BOUNDS) for start in starts]
-    best = min(fits, key=lambda fit: float(fit.fun))
-    k = float(np.exp(best.x[0]))
-    if not calibrate:
-        return k, 0.0, 1.0
-    slope = float(best.x[2]) / width if width > 0 else 0.0
-    return k, float(best.x[1]) - slope * centre, slope
+    starts = [(float(logit(rate)), 0.1), (float(logit(rate)), 1.0)] if calibrate else [(0.0, 1.0)]
+    fits = [
+        minimize(
+            misfit,
+            np.array([np.log(USUAL), *start]),
+            args=(score, x),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=BOUNDS if calibrate else [BOUNDS[0], (0.0, 0.0), (1.0, 1.0)],
+        )
+        for start in starts
+    ]
+    log_k, shift, slope = (float(value) for value in min(fits, key=lambda fit: float(fit.fun)).x)
+    slope = slope / width if width > 0 else 0.0
+    return float(np.exp(log_k)), shift - slope * centre, slope
+
+
+def misfit(values: Float64, score: Score, x: Float64) -> tuple[float, Float64]:
+    """Minus the log likelihood of the corrected sums, by log k, shift and slope for the logits x; and its gradient.
+
+        total ~ Normal(scale m, E[V(y)] + scale^2 var y),    var y = m (1 - m) / (k + 1)
+
+    A pair without impressions must not be among them.
+    """
+    k = np.exp(values[0])
+    mean = expit(values[1] + values[2] * x)
+    step = mean * (1 - mean)
+    wide = score.scale**2 + score.spread[:, 2]
+    near = np.clip(mean, score.least, score.most)
+    inside = mean == near
+    variance = score.variance(near) + wide * step / (k + 1)
+    free = variance > FLOOR * score.scale
+    variance = np.maximum(variance, FLOOR * score.scale)
+    off = (score.total - score.scale * mean) / variance
+    by_variance = free * (1 / variance - off**2) / 2
+    slope = inside * (score.spread[:, 1] + 2 * score.spread[:, 2] * near) + wide * (1 - 2 * mean) / (k + 1)
+    by_mean = (by_variance * slope - off * score.scale) * step
+    by_k = -float(by_variance @ (wide * step)) * k / (k + 1) ** 2
+    far = (values[0] - np.log(USUAL)) / 3
+    loss = float(np.log(variance).sum() + (off**2) @ variance + far**2) / 2
+    return loss, np.array([by_k + far / 3, by_mean.sum(), by_mean @ x])
 
 
 def _logit(imputed: Float64) -> Float64:

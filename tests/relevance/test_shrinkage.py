@@ -11,7 +11,8 @@ from scipy.special import expit, logit
 from clickprism.observation.parameters import ClickParameters
 from clickprism.relevance.counts import PairCounts
 from clickprism.relevance.estimators import DEFAULT, ESTIMATORS, Affine
-from clickprism.relevance.shrinkage import Shrunk
+from clickprism.relevance.intervals import click_score
+from clickprism.relevance.shrinkage import Shrunk, misfit
 from clickprism.relevance.sums import Sums
 from clickprism.settings import choose
 from clickprism.types import Float64, Int64
@@ -42,6 +43,17 @@ def test_k_and_the_scale_of_the_imputation_are_learned() -> None:
         assert learned.k == pytest.approx(k, rel=0.15)
         assert learned.slope * slope == pytest.approx(1, abs=0.15)
         np.testing.assert_allclose(learned.prior(imputed, len(counts)), first[keep], atol=0.03)
+
+
+def test_the_gradient_is_that_of_finite_differences() -> None:
+    users, rng = Users.of(), np.random.default_rng(6)
+    counts = users.show(rng.uniform(0, 1, 40), rng.poisson(3, (40, 10)), seed=7)
+    score, x = click_score(counts, users.parameters, np.ones(10)), rng.normal(size=40)
+    for values in ((1.0, 0.2, 0.5), (4.0, -0.3, 1.5)):
+        at = np.array(values)
+        steps = 1e-5 * np.eye(3)
+        apart = [(misfit(at + step, score, x)[0] - misfit(at - step, score, x)[0]) / 2e-5 for step in steps]
+        np.testing.assert_allclose(misfit(at, score, x)[1], apart, rtol=1e-5, atol=1e-5)
 
 
 def test_a_useless_imputation_is_worth_no_more_than_the_average() -> None:
