@@ -23,7 +23,7 @@ from ibis.expr import datatypes, operations
 from clickprism.errors import SettingError
 from clickprism.log.engine import by_rows
 from clickprism.log.schedule import WEEKDAYS, Weekday
-from clickprism.log.schema import BEHAVIOUR, EDGES, PARTIALS, SESSIONS
+from clickprism.log.schema import BEHAVIOUR, EDGES, EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import by_day
 from clickprism.log.table import writing
 
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from clickprism.log.store import LogStore
 
 PAIR: Final = ("query_id", "document_id")
+EXAMINATION: Final = ("examination", "examination_clicked", "examination_squared")
 SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
-LAYOUT: Final = 1
+COMMIT: Final = 16
+"""How many queries are run between two commits."""
+LAYOUT: Final = 2
 """Raised when what a partial or a window holds changes, so that old ones are made anew."""
 
 
@@ -99,7 +102,8 @@ def partial_rows(
     """
     rows = counting(sessions)
     if cells is not None:
-        rows = rows.inner_join(cells, list(BEHAVIOUR))
+        squared = (cells.examination * cells.examination) // EXAMINATION_UNIT
+        rows = rows.inner_join(cells.mutate(squared=squared.cast("int64")), list(BEHAVIOUR))
     rows = rows.mutate(
         dwell_bin=_bin(rows.dwell_ms, settings.dwell_edges_ms),
         display_bin=_bin(rows.display_ms, settings.display_edges_ms),
@@ -108,7 +112,7 @@ def partial_rows(
         "impressions": rows.count(),
         "clicks": total(rows.clicks),
         "clicked": rows.count(where=rows.clicked),
-        "examination": ibis.null("int64") if cells is None else total(rows.examination),
+        **_examination(rows, examined=cells is not None),
         "dwell_ms": total(rows.dwell_ms),
         "dwells": rows.dwell_ms.count(),
         "display_ms": total(rows.display_ms),
@@ -120,6 +124,14 @@ def partial_rows(
         for index in range(EDGES + 1):
             sums[f"{name}_hist_{index}"] = rows.count(where=rows[f"{name}_bin"] == index)
     return rows.group_by(list(by)).aggregate(**sums)
+
+
+def _examination(rows: Any, *, examined: bool) -> dict[str, Any]:
+    """The sums of the estimates, of those of clicked rows and of the squares, each square cut to whole units."""
+    if not examined:
+        return dict.fromkeys(EXAMINATION, ibis.null("int64"))
+    clicked = ibis.ifelse(rows.clicked, rows.examination, 0)
+    return dict(zip(EXAMINATION, (total(rows.examination), total(clicked), total(rows.squared)), strict=True))
 
 
 def _bin(column: Any, edges: Sequence[int]) -> Any:
@@ -173,11 +185,14 @@ def update_partials(
         return engine.read([file for day in days for file in files[day]], SESSIONS)
 
     with examined_cells(rows(stale), engine=engine, examiner=examiner if stale else None) as cells:
-        for together in by_rows(sessions.rows_of(stale), most=engine.batch_rows):
-            made = partial_rows(rows(together), settings=settings, cells=cells, by=(*PAIR, "position", "day"))
-            some = {day: stems[day] for day in together}
-            with writing(partials.folder):
-                added = engine.write_days(made.select(*PARTIALS.names), partials.folder, stems=some)
+        batches = by_rows(sessions.rows_of(stale), most=engine.batch_rows)
+        for first in range(0, len(batches), COMMIT):
+            added: dict[date, list[Path]] = {}
+            for together in batches[first : first + COMMIT]:
+                made = partial_rows(rows(together), settings=settings, cells=cells, by=(*PAIR, "position", "day"))
+                some = {day: stems[day] for day in together}
+                with writing(partials.folder):
+                    added |= engine.write_days(made.select(*PARTIALS.names), partials.folder, stems=some)
             partials.commit_files(added, remove_days=added)
     if gone:
         partials.commit_files({}, remove_days=gone)

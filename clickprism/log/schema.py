@@ -140,6 +140,8 @@ PARTIALS: Final = pa.schema(
         pa.field("clicks", pa.int64(), nullable=False),
         pa.field("clicked", pa.int64(), nullable=False),
         pa.field("examination", pa.int64()),
+        pa.field("examination_clicked", pa.int64()),
+        pa.field("examination_squared", pa.int64()),
         pa.field("dwell_ms", pa.int64(), nullable=False),
         pa.field("dwells", pa.int64(), nullable=False),
         pa.field("display_ms", pa.int64(), nullable=False),
@@ -150,8 +152,8 @@ PARTIALS: Final = pa.schema(
         pa.field("day", pa.date32(), nullable=False),
     ]
 )
-"""The table `partials`, partitioned by `day`: sums over the session rows that count. `examination` is null without a
-model. A sum of partials is a partial; so is the greatest `last_click`."""
+"""The table `partials`, partitioned by `day`: sums over the session rows that count. `examination`, the same of what was
+clicked and that of the squares, all in units of 2^-20, are null without a model. A sum of partials is a partial; so is the greatest `last_click`."""
 
 DICTIONARY: Final = pa.schema(
     [

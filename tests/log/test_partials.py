@@ -35,6 +35,8 @@ def test_sums_by_hand(engine: Engine, tmp_path: Path) -> None:
             "clicks": 3,
             "clicked": 2,
             "examination": 2 * UNIT + UNIT // 5,
+            "examination_clicked": 2 * UNIT,
+            "examination_squared": 2 * UNIT + (UNIT // 5) ** 2 // UNIT,
             "dwell_ms": 185_000,
             "dwells": 2,
             "display_ms": 1999,
