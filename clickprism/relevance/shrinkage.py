@@ -161,10 +161,10 @@ def misfit(values: Float64, score: Score, x: Float64) -> tuple[float, Float64]:
     by_variance = free * (1 / variance - off**2) / 2
     slope = inside * (score.spread[:, 1] + 2 * score.spread[:, 2] * near) + wide * (1 - 2 * mean) / (k + 1)
     by_mean = (by_variance * slope - off * score.scale) * step
-    by_k = -float(by_variance @ (wide * step)) * k / (k + 1) ** 2
+    by_k = -float((by_variance * wide * step).sum()) * k / (k + 1) ** 2
     far = (values[0] - np.log(USUAL)) / 3
-    loss = float(np.log(variance).sum() + (off**2) @ variance + far**2) / 2
-    return loss, np.array([by_k + far / 3, by_mean.sum(), by_mean @ x])
+    loss = float((np.log(variance) + off**2 * variance).sum() + far**2) / 2
+    return loss, np.array([by_k + far / 3, by_mean.sum(), (by_mean * x).sum()])
 
 
 def _logit(imputed: Float64) -> Float64:
