@@ -49,6 +49,7 @@ class LogStore:
         path = Path(folder).absolute()
         _refuse_name(path)
         if (path / SETTINGS_FILE).is_file():
+            _refuse_loss(path)
             return cls(path)
         if not create:
             raise DataError(
@@ -137,6 +138,14 @@ def _refuse_name(folder: Path) -> None:
     if _CODED.search(shown) or shown != str(folder):
         words = "has a name that tables cannot be kept under (a % code, or bytes that are not UTF-8)"
         raise DataError(words, file=shown, remedy="Choose another folder")
+
+
+def _refuse_loss(folder: Path) -> None:
+    """An error if files were ingested whose events are gone: they are known, so they would never come back."""
+    ingested, there = ((folder / name / "_delta_log").is_dir() for name in ("files", "events"))
+    if ingested and not there:
+        remedy = "Restore it from a copy, or ingest your files into a new folder"
+        raise DataError("has lost its table events", file=folder, remedy=remedy)
 
 
 def _clear_if_dead(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from datetime import date
 from pathlib import Path
@@ -12,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import DataError, SettingError
+from clickprism.log.ingest import ingest
 from clickprism.log.settings import LogSettings
 from clickprism.log.store import LogStore
 from clickprism.log.table import LogTable
+from tests.log.raw_logs import impression, write_lines
 
 SCHEMA = pa.schema([pa.field("value", pa.int64()), pa.field("day", pa.date32(), nullable=False)])
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
@@ -163,3 +166,14 @@ def test_settings_are_read_back(store: LogStore) -> None:
     (store.folder / "log.toml").write_text("[robot]\n", encoding="utf-8")
     with pytest.raises(SettingError, match="robots"):
         _ = store.settings
+
+
+def test_a_log_that_lost_its_events_is_refused(tmp_path: Path) -> None:
+    """Its files are known, so that they would never come back."""
+    path = write_lines(tmp_path / "a.jsonl", [impression(1)])
+    ingest([path], tmp_path / "log")
+    shutil.rmtree(tmp_path / "log" / "events")
+    with pytest.raises(
+        DataError, match=r"log: has lost its table events. Restore it from a copy, or ingest your files"
+    ):
+        ingest([path], tmp_path / "log")
