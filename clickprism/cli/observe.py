@@ -102,16 +102,16 @@ def command(
     from clickprism.observation import contexts
     from clickprism.observation.bootstrap import Bootstrap
 
-    with _options():
+    with settings_named():
         settings = Bootstrap(resamples=bootstrap, confidence=confidence, unit=unit, seed=seed)
         estimators = _estimators(method, {"pivot": pivot, "weights": weights})
     if out is not None:
         make_folder(out)
     output = Output(json, quiet)
-    with _options():
-        chosen = contexts.where(_read(log, on_error), where or [])
+    with settings_named():
+        chosen = contexts.where(read_any(log, on_error), where or [])
     _account(chosen, output)
-    with _options(), _bar(output) as progress:
+    with settings_named(), _bar(output) as progress:
         observed = contexts.observe(
             chosen,
             estimators,
@@ -132,7 +132,7 @@ def command(
 
 
 @contextmanager
-def _options() -> Iterator[None]:
+def settings_named() -> Iterator[None]:
     """Errors of settings name the option, not the field."""
     from clickprism.errors import SettingError
 
@@ -162,7 +162,7 @@ def _bar(output: Output) -> Iterator[Progress | None]:
         yield lambda name, done, draws: bar.update(task, description=f"draws of {name}", completed=done, total=draws)
 
 
-def _read(log: Path, on_error: Literal["raise", "quarantine"]) -> SessionLog:
+def read_any(log: Path, on_error: Literal["raise", "quarantine"]) -> SessionLog:
     """A file of sessions, or the sessions of a click log as they are now."""
     from clickprism.data.sessions import read_log
 

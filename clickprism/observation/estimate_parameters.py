@@ -219,8 +219,19 @@ def estimate_parameters(
     if placed.theta is None:
         notes.append("theta is unknown: the log has no examination estimates (clickprism examine, windows)")
     else:
-        notes.append("theta is the mean of the examination estimates at each position")
+        notes.append(f"theta is {placed.theta_source}")
     return replace(made, notes=tuple(notes))
+
+
+def with_curve(placed: PlacedCounts) -> PlacedCounts:
+    """The same log with theta by the curve of the position-based model, 1 at the first position by assumption."""
+    from clickprism.observation.click_models.pbm import fit_position
+
+    refuse_few(placed.counts)
+    require_linked(link(placed.counts), LEAST_CLICKS)
+    curve = fit_position(placed.counts).curve
+    source = "the curve of the position-based model, 1 at the first position by assumption"
+    return replace(placed, theta=np.minimum(curve / curve[0], 1.0), theta_source=source)
 
 
 def estimate_all(

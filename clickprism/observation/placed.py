@@ -31,7 +31,8 @@ class PlacedCounts:
         counts: of all searches.
         queries: the query of each document, [documents].
         randomised: of the places that were filled at random; None where the log does not tell.
-        theta: the mean of the examination estimates at each position, where the log has a model, [positions].
+        theta: the examination at each position, where the log has a model of it, [positions].
+        theta_source: what theta is, in words.
         features: of each document, [documents, features]; None without any.
     """
 
@@ -39,6 +40,7 @@ class PlacedCounts:
     queries: Int64
     randomised: Counts | None = None
     theta: Float64 | None = None
+    theta_source: str = "the mean of the examination estimates at each position"
     features: Float64 | None = None
 
     @classmethod
@@ -122,7 +124,7 @@ def place(store: LogStore, days: Iterable[date] | None = None) -> PlacedCounts:
         known,
         pairs // (int(document.max()) + 1),
         _added(row[by_chance], position[by_chance], *(each[by_chance] for each in values)) if by_chance.any() else None,
-        _examined(store, days, known.max_position),
+        theta=_examined(store, days, known.max_position),
     )
 
 
