@@ -21,7 +21,7 @@ from clickprism.log.schema import BAD, EVENTS, QUARANTINE, ROW
 from clickprism.log.threads import mapped
 from clickprism.types import Int64
 
-_FLUSH_BYTES: Final = 16 << 20
+_FLUSH_BYTES: Final = 4 << 20
 _OPEN_FILES: Final = 128
 _GROUP_ROWS: Final = 100_000
 _POOL: Final = pa.system_memory_pool()  # keeps its pages: to clear new ones costs more than all that is done here

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 AHEAD: Final = 2
 
 
-def mapped(function: Callable[[S], T], items: Iterable[S], *, threads: int) -> Iterator[T]:
+def mapped(function: Callable[[S], T], items: Iterable[S], *, threads: int) -> Generator[T, None, None]:
     """The function of each item, in order, by so many threads; some are made ahead of the taker.
 
     >>> list(mapped(abs, [-1, 2, -3], threads=2))

@@ -18,6 +18,7 @@ from clickprism.types import Bool, Int64
 BOM: Final = b"\xef\xbb\xbf"
 KEPT: Final = 4096  # bytes that are kept of a line that is too long
 MOST: Final = 1 << 18  # lines at a time
+STEP: Final = 1 << 17
 LF, CR = 10, 13
 
 
@@ -121,7 +122,7 @@ def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Ite
         if len(pending) > max_line + 1 + len(BOM):
             head = bytes(pending).removeprefix(BOM) if number == 1 and not whole else pending
             skipped, pending = bytes(head[: min(KEPT, max_line)]), bytearray()
-        newlines = np.flatnonzero(np.frombuffer(whole, np.uint8) == LF)
+        newlines = _newlines(np.frombuffer(whole, np.uint8))
         cuts = [0, *(newlines[MOST - 1 : -1 : MOST] + 1).tolist(), len(whole)]
         for place, (start, stop) in enumerate(pairwise(cuts)):
             ends = newlines[place * MOST : (place + 1) * MOST] - start
@@ -135,6 +136,12 @@ def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Ite
                     lines.bad.append(Bad(number, block.problem or "too-long", None, skipped or bytes(pending)))
             if len(lines) or lines.bad or lines.read:
                 yield lines
+
+
+def _newlines(text: NDArray[np.uint8]) -> Int64:
+    """Where they are, found in pieces that stay in the cache."""
+    found = [start + np.flatnonzero(text[start : start + STEP] == LF) for start in range(0, len(text), STEP)]
+    return np.concatenate([np.empty(0, np.int64), *found])
 
 
 def _lines(data: bytes, newlines: Int64, number: int, *, max_line: int, blank: bool) -> Lines:

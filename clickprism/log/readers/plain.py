@@ -25,6 +25,7 @@ from clickprism.types import Bool, Int64
 
 WORTH: Final = 1 << 20  # bytes of text from which on it pays to load compiled code
 SIZE: Final = 8 << 20  # bytes of text at a time: what is made of them is still near when it is used
+_DAY: Final = 86_400_000_000  # microseconds
 _SCALES: Final = {"s": (10**11, 10**6, 1), "ms": (10**14, 10**3, 1), "us": (10**17, 1, 1), "ns": (10**18, 1, 1000)}
 
 
@@ -42,7 +43,7 @@ def read_plain(lines: Lines, settings: SourceSettings) -> tuple[Chunk, Lines]:
     values, good = np.empty((len(scan.NUMBERS), count), np.int64), np.empty(count, np.bool_)
     places = _places((*scan.TEXTS, *scan.NUMBERS))
     scan.scan(data, lines.starts, lines.ends, *places, _limits(settings), begin, length, values, good)
-    kept = np.flatnonzero(good)
+    kept = _by_day(np.flatnonzero(good), values[scan.NUMBERS.index("time")])
     columns = {
         name: _texts(*scan.gather(data, begin[i], length[i], kept), length[i][kept] == 0)
         for i, name in enumerate(scan.TEXTS)
@@ -60,6 +61,12 @@ def read_plain(lines: Lines, settings: SourceSettings) -> tuple[Chunk, Lines]:
     arrays = [columns[field.name] if field.name in columns else pa.nulls(len(kept), field.type) for field in ROW]
     chunk = Chunk(pa.Table.from_arrays(arrays, schema=ROW), bad_table(lines.bad), 0, lines.read)
     return chunk, replace(lines.take(~good), bad=[], read=0).alone()
+
+
+def _by_day(rows: Int64, time: Int64) -> Int64:
+    """The rows in the order of their days, as they are stored; those of a day stay as they are."""
+    days = time[rows] // _DAY
+    return rows if (days[1:] >= days[:-1]).all() else rows[np.argsort(days, kind="stable")]
 
 
 def _places(read: Sequence[str]) -> tuple[Any, Any]:

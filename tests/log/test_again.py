@@ -1,0 +1,85 @@
+"""Rows that repeat an event, against a loop over all of them; and threads that work ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clickprism.log import again
+from clickprism.log.again import find_again
+from clickprism.log.threads import ahead, mapped
+
+PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), max_size=30)
+
+
+def table(pairs: list[tuple[int, int]]) -> pa.Table:
+    """Keys that share one half or the other, and contents."""
+    keys = [np.array([key // 3, key % 3], "<u8").tobytes() for key, _ in pairs]
+    contents = [np.array([0, content], "<u8").tobytes() for _, content in pairs]
+    return pa.table({"key": pa.array(keys, pa.binary()), "content": pa.array(contents, pa.binary())})
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(PAIRS, max_size=3), PAIRS, st.tuples(st.sampled_from([1, 4, 1 << 20]), st.integers(1, 7)))
+def test_what_repeats_is_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stored: list[list[tuple[int, int]]],
+    new: list[tuple[int, int]],
+    sizes: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(again, "KEYS", sizes[0])
+    for number, pairs in enumerate(stored):
+        pq.write_table(table(pairs), tmp_path / f"{number}.parquet")
+    rows = table(new).append_column("row", pa.array(np.arange(len(new)) * 2 + 5))
+    rows = rows.append_column("file", pa.array(np.arange(len(new)) // 3, pa.int32()))
+
+    def staged(names: list[str]) -> Iterator[pa.RecordBatch]:
+        yield from rows.select(names).to_batches(max_chunksize=sizes[1])
+
+    found = find_again(staged, [str(tmp_path / f"{number}.parquet") for number in range(len(stored))], rows=len(new))
+    expected, seen = [], [pair for pairs in stored for pair in pairs]
+    for row, pair in enumerate(new):
+        if any(pair[0] == key for key, _ in seen):
+            expected.append((row // 3, row * 2 + 5, pair in seen))
+        seen.append(pair)
+    assert list(zip(found.file.tolist(), found.row.tolist(), found.same.tolist(), strict=True)) == expected
+
+
+def test_results_come_in_order_and_errors_where_they_belong() -> None:
+    first = threading.Event()
+
+    def slow(number: int) -> int:
+        if number == 0:
+            assert first.wait(10)
+        elif number == 1:
+            first.set()
+        return 1 // (number - 3)
+
+    results = mapped(slow, range(9), threads=2)
+    assert [next(results) for _ in range(3)] == [-1, -1, -1]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_a_taker_that_stops_stops_the_maker() -> None:
+    made: list[int] = []
+
+    def make() -> Iterator[int]:
+        for number in range(1000):
+            made.append(number)
+            yield number
+
+    taken = mapped(lambda number: number, ahead(make()), threads=2)
+    assert next(taken) == 0
+    taken.close()
+    assert len(made) < 20
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("clickprism-")]
