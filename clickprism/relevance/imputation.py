@@ -147,7 +147,7 @@ def fit_imputation(
     encoder: CrossEncoder | None = None,
     settings: TextFitSettings | None = None,
     note: Callable[[str], None] = lambda _: None,
-    show: Callable[[TextRecord, int], None] = lambda _record, _steps: None,
+    show: Callable[[int, int, TextRecord | None], None] = lambda _step, _steps, _record: None,
 ) -> FittedImputation:
     """Fine-tune a cross-encoder on the clicks of a randomised first slot.
 
@@ -158,7 +158,7 @@ def fit_imputation(
         encoder: the language model and how it reads a pair.
         settings: of training.
         note: is told beforehand what an epoch costs.
-        show: is told of every validation.
+        show: is told of every step, as `fit_text` does.
     """
     import torch
 

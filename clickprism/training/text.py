@@ -23,6 +23,11 @@ from clickprism.types import Bool, Int64
 MEASURED: Final = 3  # steps whose time is taken beforehand
 RIDGE: Final = 30.0  # on the weights of the last layer when it is fitted alone, inputs of length 1
 Note = Callable[[str], None]
+Show = Callable[[int, int, TextRecord | None], None]
+
+
+def silent(step: int, steps: int, record: TextRecord | None) -> None:
+    """Show nothing of a step."""
 
 
 def fit_text(
@@ -33,7 +38,7 @@ def fit_text(
     *,
     settings: TextFitSettings | None = None,
     note: Note = lambda _: None,
-    show: Callable[[TextRecord, int], None] = lambda _record, _steps: None,
+    show: Show = silent,
 ) -> TextFitted:
     """Fine-tune a cross-encoder: minimise -sum of c log y - (n - c) log(1 - y) over the distinct pairs.
 
@@ -44,7 +49,7 @@ def fit_text(
         impressions: of each pair there, [pairs]. Merged counts give the same loss as single impressions.
         settings: of the loop.
         note: is told what an epoch will cost, before the first.
-        show: is told of every validation, and how many steps there are.
+        show: is told of every step, of how many, and of the validation after it if there was one.
 
     Returns:
         The network with the best weights by held-out queries. Ctrl-C ends training early and keeps the best so far.
@@ -173,7 +178,7 @@ class _Loop:
         seconds = (time.perf_counter() - start) / worked * sum(tokens)
         return TextCost(len(self.train), sum(tokens), len(batches), seconds)
 
-    def run(self, show: Callable[[TextRecord, int], None]) -> Stopped:
+    def run(self, show: Show) -> Stopped:
         """All steps, until there are no more, or the held-out queries say that it gets no better."""
         settings, step = self.settings, 0
         for epoch, batches in enumerate(self.order):
@@ -184,10 +189,11 @@ class _Loop:
                 loss += self._step(rows, step) * len(rows)
                 pairs += len(rows)
                 if place not in due:
+                    show(step, self.steps, None)
                     continue
                 speed = pairs / (time.perf_counter() - start)
                 self.validate(step, loss / pairs, speed, epoch=epoch + place / len(batches))
-                show(self.history[-1], self.steps)
+                show(step, self.steps, self.history[-1])
                 if settings.patience and self.waited >= settings.patience:
                     return "patience"
                 loss, pairs, start = 0.0, 0, time.perf_counter()

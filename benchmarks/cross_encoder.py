@@ -1,0 +1,192 @@
+"""The cross-encoder: pairs a second by length against fixed padding, and how it ranks after learning from clicks.
+
+`python -m benchmarks cross_encoder` measures the speed; `python -m benchmarks.cross_encoder FOLDER` fine-tunes on
+simulated clicks of a randomised first slot over the texts of NFCorpus in that folder, and ranks its test queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.base import Result, seconds
+from clickprism.data.bm25 import BM25
+from clickprism.data.nfcorpus import Collection, Part, nfcorpus
+from clickprism.evaluation.measures import evaluate
+from clickprism.evaluation.significance import interval, paired_randomisation, paired_t
+from clickprism.rankers.cross_encoder import CrossEncoder
+from clickprism.rankers.similarity import Similarity
+from clickprism.rankers.text_tokens import by_length
+from clickprism.relevance.imputation import fit_imputation
+from clickprism.relevance.randomised import FirstSlot
+from clickprism.settings import build, override
+from clickprism.training.text_settings import TextFitSettings
+from clickprism.types import Float64, Int64, JudgedLists, Lists
+from clickprism.users.trust import TrustUser
+
+FOUND = 50  # candidates of a query that BM25 finds; the judged ones are beside them
+HIGHEST = 3
+MEASURE = "nDCG(exp)@10"
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The candidates of each query as lists with grades, and their scores by BM25."""
+
+    judged: JudgedLists
+    bm25: Float64
+
+
+def candidates(found: Collection, *, judged: bool = True) -> Candidates:
+    """The best of BM25 for each query, and the documents that were judged for it."""
+    index = BM25().index(found.documents)
+    best, _ = index.top(found.queries.texts, FOUND)
+    query, place = np.nonzero(best >= 0)
+    pairs = [query * len(found.documents) + best[query, place]]
+    known = found.judgements
+    inside = found.queries.has(known.query_ids) & found.documents.has(known.document_ids)
+    if judged:
+        rows = found.queries.rows(known.query_ids[inside])
+        pairs.append(rows * len(found.documents) + found.documents.rows(known.document_ids[inside]))
+    query, document = np.divmod(np.unique(np.concatenate(pairs)), len(found.documents))
+    present, lengths = np.unique(query, return_counts=True)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids = found.queries.ids[query], found.documents.ids[document]
+    lists = Lists(np.zeros((len(query), 1), np.float32), offsets, found.queries.ids[present], ids[1])
+    scores = index.scores(found.queries.texts)[query, document]
+    return Candidates(JudgedLists(lists, known.grades_of(*ids)), np.asarray(scores, dtype=np.float64).ravel())
+
+
+def explored(train: JudgedLists, *, pairs: int, impressions: int, seed: int) -> FirstSlot:
+    """Clicks of a randomised first slot: pairs at random, queries by Zipf, trust bias at position 1.
+
+    P(click) = theta_1 (plus_1 y / 3 + minus_1 (1 - y / 3)): .65 where the grade is 0, 1 where it is 3.
+    """
+    rng = np.random.default_rng(seed)
+    lists = train.lists
+    chosen = np.sort(rng.permutation(lists.documents)[:pairs])
+    share = 1 / (1 + rng.permutation(len(lists)))[lists.list_of[chosen]]
+    shown = 1 + rng.multinomial(max(impressions - len(chosen), 0), share / share.sum())
+    first = np.ones(1, np.int64)
+    theta, (plus, minus) = TrustUser("hyperbolic").observation(first), TrustUser("hyperbolic").trust(first)
+    relevance = train.grades[chosen] / HIGHEST
+    clicks = rng.binomial(shown, theta * (plus * relevance + minus * (1 - relevance)))
+    documents = lists.document_ids if lists.document_ids is not None else lists.query_ids[:0]
+    return FirstSlot.of(lists.query_ids[lists.list_of[chosen]], documents[chosen], clicks, impressions=shown)
+
+
+def quality(folder: Path, arguments: argparse.Namespace) -> None:
+    """Fine-tune, rank the test queries, compare in pairs."""
+    train = nfcorpus(folder, "train")
+    slot = explored(
+        candidates(train).judged, pairs=arguments.pairs, impressions=arguments.impressions, seed=arguments.seed
+    )
+    encoder = build(CrossEncoder, override({}, arguments.encoder))
+    settings = build(TextFitSettings, override({"seed": arguments.seed}, arguments.set))
+    print(f"{slot}, click rate {slot.rate:.3f}; {encoder}; {settings}", flush=True)
+    held_out = test_part(folder, "test", arguments.queries)
+    found, chosen = held_out
+    lists = chosen.judged.lists
+    ids = lists.query_ids[lists.list_of], lists.document_ids if lists.document_ids is not None else lists.query_ids
+    texts = found.queries.of_ids(ids[0]), found.documents.of_ids(ids[1])
+    scores = {"BM25": chosen.bm25, "untuned": Similarity(encoder.model, tokens=encoder.tokens).score_pairs(*texts)}
+    for name, values in scores.items():
+        report(chosen.judged, name, values, scores)
+    start = time.perf_counter(), time.process_time()
+    done = fit_imputation(
+        slot,
+        train.queries,
+        train.documents,
+        encoder=encoder,
+        settings=settings,
+        note=lambda text: print(text, flush=True),
+        show=lambda _, steps, record: record and print(f"{record} of {steps}", flush=True),
+    )
+    spent = time.perf_counter() - start[0], time.process_time() - start[1]
+    fitted = done.fitted
+    print(f"trained in {spent[0]:.0f} s, {spent[1]:.0f} s of CPU; {fitted.stopped}, best step {fitted.best_step}")
+    print(f"held-out loss: constant {fitted.constant:.4f}, untrained {fitted.untrained:.4f}, best {fitted.best:.4f}")
+    scores["fine-tuned"] = fitted.network.score_pairs(*texts)
+    report(chosen.judged, "fine-tuned", scores["fine-tuned"], scores)
+    true = 0.65 + 0.35 * chosen.judged.grades / HIGHEST
+    print(f"correlation with the true click probability {np.corrcoef(scores['fine-tuned'], true)[0, 1]:.3f}")
+    bins = np.digitize(scores["fine-tuned"], np.quantile(scores["fine-tuned"], [0.2, 0.4, 0.6, 0.8]))
+    means = [(scores["fine-tuned"][bins == each].mean(), true[bins == each].mean()) for each in range(5)]
+    print("estimate and truth by fifths: " + ", ".join(f"{mean:.3f} {truth:.3f}" for mean, truth in means))
+    if arguments.save is not None:
+        done.imputation.save(arguments.save)
+
+
+def test_part(folder: Path, part: Part, most: int) -> tuple[Collection, Candidates]:
+    """A part of the queries, or the first so many of them in random order."""
+    found = nfcorpus(folder, part)
+    chosen = candidates(found)
+    lists = np.sort(np.random.default_rng(0).permutation(len(chosen.judged))[: most or None])
+    rows: Int64 = np.flatnonzero(np.isin(chosen.judged.lists.list_of, lists))
+    return found, Candidates(chosen.judged.take(lists), chosen.bm25[rows])
+
+
+def report(judged: JudgedLists, name: str, values: Float64, scores: dict[str, Float64]) -> None:
+    """The measure of one ranking, and how it differs from the others."""
+    mine = evaluate(judged, values, MEASURE)[MEASURE]
+    print(f"{name}: {MEASURE} {np.nanmean(mine):.4f}", flush=True)
+    for other, theirs in scores.items():
+        if other == name:
+            continue
+        them = evaluate(judged, theirs, MEASURE)[MEASURE]
+        span, t = interval(mine - them), paired_t(mine, them)
+        p = paired_randomisation(mine, them).p_value
+        span_text = f"{span.low:+.4f} to {span.high:+.4f}"
+        print(f"  against {other}: {t.difference:+.4f} ({span_text}), p {t.p_value:.2g} (t), {p:.2g} (randomisation)")
+
+
+def run() -> Iterable[Result]:
+    """Pairs a second: batches of like length against batches in the order of the pairs, padded to the most tokens."""
+    rng = np.random.default_rng(0)
+    words = np.array(["heart", "diet", "cancer", "protein", "study", "risk", "milk", "vitamin", "plant", "blood"])
+    lengths = np.minimum(rng.lognormal(3.3, 0.8, 192).astype(np.int64) + 3, 120)
+    queries = [" ".join(rng.choice(words, 3)) for _ in lengths]
+    documents = [" ".join(rng.choice(words, length)) for length in lengths]
+    network = CrossEncoder(tokens=128).build().requires_grad_(False).eval()
+    pairs = network.pairs(queries, documents)
+    by_buckets = seconds(lambda: network.odds(pairs), repeats=2)
+
+    def fixed() -> None:
+        import torch
+
+        with torch.inference_mode():
+            for start in range(0, len(pairs), 64):
+                tokens, types, kinds = network.batch(pairs.take(np.arange(start, min(start + 64, len(pairs)))))
+                short = 128 - tokens.shape[1]
+                pad = torch.nn.functional.pad
+                network(pad(tokens, (0, short)), pad(types, (0, short)), pad(kinds, (0, short), value=-1))
+
+    padded = seconds(fixed, repeats=2)
+    best = sum(int(pairs.lengths[rows].max()) * len(rows) for rows in by_length(pairs.lengths, budget=8192))
+    yield Result(
+        "cross-encoder: length buckets", len(pairs) / by_buckets, len(pairs) / padded, 1.5, "pairs/s, fixed padding"
+    )
+    yield Result("cross-encoder: tokens not padding", float(pairs.lengths.sum()), best, 0.85, "tokens, with padding")
+
+
+def main() -> None:
+    """What the module says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pairs", type=int, default=12_000)
+    parser.add_argument("--impressions", type=int, default=200_000)
+    parser.add_argument("--queries", type=int, default=0, help="test queries, 0 for all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--encoder", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--save", type=Path)
+    quality(parser.parse_args().folder, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Imputation: probabilities by id, whatever makes them; to a folder and back; from files to files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+import clickprism as cp
+from clickprism.cli.app import app
+from clickprism.data.texts import Texts, read_texts
+from clickprism.errors import DataError
+from clickprism.rankers.cross_encoder import CrossEncoder
+from clickprism.rankers.text_tokens import Pairs
+from clickprism.relevance.imputation import FeatureImputation, Imputation, TextImputation, fit_imputation
+from clickprism.relevance.impute import read_slot
+from clickprism.relevance.randomised import FirstSlot
+from clickprism.training.text_settings import TextFitSettings
+from clickprism.types import Clicks, Float64, JudgedLists, Lists
+from tests.rankers.tiny_language_model import WORDS, write_tiny_model
+
+FIT = TextFitSettings(epochs=2, learning_rate=1e-3, probe=40, threads=1, batch_pairs=16)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A world of files: a tiny language model, texts, first-slot clicks."""
+    folder = tmp_path_factory.mktemp("files")
+    write_tiny_model(folder / "model")
+    rng = np.random.default_rng(5)
+    queries = [f"{i}\t{WORDS[i % 10]} {WORDS[i // 10]}" for i in range(30)]
+    documents = [f"d{i}\t{' '.join(rng.choice(WORDS, 4))}" for i in range(40)]
+    (folder / "queries.tsv").write_text("\n".join(queries))
+    (folder / "documents.tsv").write_text("\n".join(documents))
+    rows = ["query_id\tdocument_id\tclicks\timpressions"]
+    for _ in range(200):
+        shown = int(rng.integers(1, 9))
+        query, document = int(rng.integers(30)), int(rng.integers(40))
+        alike = queries[query].split("\t")[1].split()[0] in documents[document]
+        rows.append(f"{query}\td{document}\t{rng.binomial(shown, 0.8 if alike else 0.3)}\t{shown}")
+    (folder / "clicks.tsv").write_text("\n".join(rows))
+    (folder / "pairs.tsv").write_text("query_id\tdocument_id\n3\td1\n4\td2\n3\td1\n")
+    return folder
+
+
+def texts(folder: Path) -> tuple[Texts, Texts]:
+    return read_texts(folder / "queries.tsv"), read_texts(folder / "documents.tsv")
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> TextImputation:
+    slot = read_slot(folder / "clicks.tsv")
+    encoder = CrossEncoder(str(folder / "model"), tokens=16, query_tokens=4)
+    return fit_imputation(slot, *texts(folder), encoder=encoder, settings=FIT).imputation
+
+
+def test_each_distinct_pair_is_read_once_and_in_its_place(
+    trained: TextImputation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    odds = trained.network.odds
+
+    def counted(pairs: Pairs) -> Float64:
+        read.append(len(pairs))
+        return odds(pairs)
+
+    monkeypatch.setattr(trained.network, "odds", counted)
+    imputation: Imputation = trained
+    values = imputation.impute(["3", "4", "3"], ["d1", "d2", "d1"])
+    assert read == [2]
+    assert values[0] == values[2]
+    assert ((values > 0) & (values < 1)).all()
+    alone = trained.network.score_pairs(trained.queries.of_ids(["4"]), trained.documents.of_ids(["d2"]))
+    assert values[1] == pytest.approx(alone[0], abs=1e-6)
+    with pytest.raises(DataError, match="1 of 2 rows name a document without a text, first 'dx'"):
+        imputation.impute(["3", "4"], ["d1", "dx"])
+
+
+def test_a_folder_and_back(trained: TextImputation, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    again = TextImputation.load(tmp_path, queries=trained.queries, documents=trained.documents)
+    ids = ["3", "9"], ["d1", "d7"]
+    np.testing.assert_array_equal(trained.impute(*ids), again.impute(*ids))
+    names = {path.name.partition("-")[0] for path in tmp_path.iterdir()}
+    assert names == {"imputation.json", "network", "config", "tokenizer", "about"}
+    manifest = tmp_path / "imputation.json"
+    good = manifest.read_text()
+    weights = next(tmp_path.glob("network-*.safetensors"))
+    for values, words in (
+        ({"format": 9}, "format 9, this version reads 1"),
+        ({"kind": "features"}, "of kind 'features'"),
+        ({"encoder": {"pooling": "max"}}, r"encoder\.pooling must be one of"),
+        ({"files": {"evil.pkl": "0"}}, "names a file that no model has"),
+        ({"files": {}}, "is not the manifest of an imputation"),
+    ):
+        manifest.write_text(json.dumps(json.loads(good) | values))
+        with pytest.raises(Exception, match=words) as caught:
+            TextImputation.load(tmp_path, queries=trained.queries, documents=trained.documents)
+        assert type(caught.value).__module__ == "clickprism.errors"
+    manifest.write_text(good)
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(DataError, match="was changed after the model was saved"):
+        TextImputation.load(tmp_path, queries=trained.queries, documents=trained.documents)
+
+
+def test_any_ranker_on_features_is_an_imputation(judged: JudgedLists, clicks: Clicks) -> None:
+    lists = judged.lists
+    named = Lists(lists.features, lists.offsets, lists.query_ids, np.array([f"d{i}" for i in range(lists.documents)]))
+    settings = cp.FitSettings(epochs=5, threads=1)
+    model = cp.fit(clicks, method=cp.method("dla"), ranker=cp.Linear(), settings=settings).model
+    rng = np.random.default_rng(1)
+    truth = 0.2 + 0.15 * judged.grades
+    shown = np.full(lists.documents, 200)
+    queries = named.query_ids[named.list_of]
+    documents = named.document_ids
+    assert documents is not None
+    slot = FirstSlot.of(queries, documents, rng.binomial(shown, truth), impressions=shown)
+    imputation = FeatureImputation.fit(model, named, slot)
+    values = imputation.impute(queries, documents)
+    assert values.mean() == pytest.approx(truth.mean(), abs=0.01)
+    assert np.corrcoef(values, truth)[0, 1] > 0.8
+    low = truth[values < np.median(values)].mean(), values[values < np.median(values)].mean()
+    assert low[0] == pytest.approx(low[1], abs=0.05)
+    with pytest.raises(DataError, match="1 pairs have no features, first 'q0', 'other'"):
+        imputation.impute(["q0"], ["other"])
+    with pytest.raises(DataError, match="none of the pairs"):
+        FeatureImputation.fit(model, named, FirstSlot.of(np.array(["x"]), np.array(["y"]), np.array([1])))
+
+
+def run(*words: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["impute", *map(str, words)])
+    assert result.exit_code == code, result.output + str(result.exception)
+    return result
+
+
+def test_the_command_trains_and_applies(folder: Path, tmp_path: Path) -> None:
+    files = ["--queries", folder / "queries.tsv", "--documents", folder / "documents.tsv"]
+    small = ["--set", "encoder.tokens=16", "--set", "encoder.query_tokens=4", "--set", "fit.threads=1"]
+    train = ["--clicks", folder / "clicks.tsv", *files, "--model", folder / "model", *small, "--epochs", 1, "--seed", 3]
+    told = run(*train, "--out", tmp_path / "a", "--json")
+    found = json.loads(told.stdout)
+    assert found["impressions"] == int(read_slot(folder / "clicks.tsv").impressions.sum())
+    assert found["held_out"]["best"] <= found["held_out"]["untrained"]
+    assert "one epoch: " in told.stderr
+    words = run(*train, "--out", tmp_path / "b", "--quiet").stdout
+    assert "first-slot impressions, click rate" in words
+    for ending in ("parquet", "jsonl"):
+        out = tmp_path / f"imputed.{ending}"
+        run("--apply", tmp_path / "a", "--pairs", folder / "pairs.tsv", *files, "--out", out)
+    table = pq.read_table(tmp_path / "imputed.parquet").to_pylist()
+    lines = [json.loads(line) for line in (tmp_path / "imputed.jsonl").read_text().splitlines()]
+    assert table == lines
+    assert [row["document_id"] for row in table] == ["d1", "d2", "d1"]
+    assert all(0 < row["imputation"] < 1 for row in table)
+    pairs = ["--pairs", folder / "pairs.tsv"]
+    other = run("--apply", tmp_path / "b", *pairs, *files, "--out", tmp_path / "c.jsonl", "--json")
+    assert json.loads(other.stdout)["mean"] == pytest.approx(np.mean([row["imputation"] for row in table]), abs=1e-12)
+
+
+def test_what_is_wrong_ends_with_its_code(folder: Path, tmp_path: Path) -> None:
+    files = ["--queries", folder / "queries.tsv", "--documents", folder / "documents.tsv", "--out", tmp_path / "x"]
+    assert "--clicks must be given to learn, or else --apply" in run(*files, code=2).stderr
+    assert "--pairs must be given with --apply" in run(*files, "--apply", tmp_path, code=2).stderr
+    apply = ["--apply", tmp_path, "--pairs", folder / "pairs.tsv"]
+    assert "end in .parquet or .jsonl" in run(*files, *apply, code=2).stderr
+    wrong = run(*files, "--clicks", folder / "clicks.tsv", "--set", "fit.epoch=2", code=2).stderr
+    assert "fit.epoch must be a known setting (did you mean 'epochs'?)" in wrong
+    bad = tmp_path / "bad.tsv"
+    for text, words in (
+        ("query_id\tdocument_id\tclicks\n3\td1\t1\n", "has no column 'impressions'"),
+        ("query_id\tdocument_id\tclicks\timpressions\n3\td1\t2\t1\n", "bad.tsv:2: has 2 clicks on 1 impressions"),
+        ("query_id\tdocument_id\tclicks\timpressions\n3\td1\t0.5\t1\n", "bad.tsv:2: has clicks 0.5"),
+        ("query_id\tdocument_id\tclicks\timpressions\n\td1\t0\t1\n", "has a row without a query_id"),
+    ):
+        bad.write_text(text)
+        assert words in run(*files, "--clicks", bad, code=3).stderr
