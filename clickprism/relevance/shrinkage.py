@@ -32,7 +32,7 @@ from clickprism.types import Float64
 EDGE: Final = 1e-6
 FLOOR: Final = 1e-3  # of the variance of one impression
 PAIRS: Final = 50_000  # of the log that are drawn to learn from
-USUAL: Final = 10.0  # what k is near if the log says nothing of it
+USUAL: Final = 10.0  # k if the log says nothing of it
 BOUNDS: Final = ((np.log(0.05), np.log(1e5)), (-15.0, 15.0), (0.0, 15.0))
 
 
@@ -146,7 +146,9 @@ def misfit(values: Float64, score: Score, x: Float64) -> tuple[float, Float64]:
 
         total ~ Normal(scale m, E[V(y)] + scale^2 var y),    var y = m (1 - m) / (k + 1)
 
-    A pair without impressions must not be among them.
+    Where the log says little of k, it must not run away, or intervals are too narrow: before the log speaks, the share
+    20 / (k + 20) may be anything between 0 and 1 (Daniels 1999), and the likelihood is taken times it (Morris and Tang
+    2011), which is highest at k = 10. A pair without impressions must not be among them.
     """
     k = np.exp(values[0])
     mean = expit(values[1] + values[2] * x)
@@ -162,9 +164,8 @@ def misfit(values: Float64, score: Score, x: Float64) -> tuple[float, Float64]:
     slope = inside * (score.spread[:, 1] + 2 * score.spread[:, 2] * near) + wide * (1 - 2 * mean) / (k + 1)
     by_mean = (by_variance * slope - off * score.scale) * step
     by_k = -float((by_variance * wide * step).sum()) * k / (k + 1) ** 2
-    far = (values[0] - np.log(USUAL)) / 3
-    loss = float((np.log(variance) + off**2 * variance).sum() + far**2) / 2
-    return loss, np.array([by_k + far / 3, by_mean.sum(), (by_mean * x).sum()])
+    loss = float((np.log(variance) + off**2 * variance).sum()) / 2 + 3 * np.log(k + 2 * USUAL) - values[0]
+    return loss, np.array([by_k + 3 * k / (k + 2 * USUAL) - 1, by_mean.sum(), (by_mean * x).sum()])
 
 
 def _logit(imputed: Float64) -> Float64:

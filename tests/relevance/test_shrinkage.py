@@ -77,6 +77,7 @@ def test_a_log_that_says_nothing_leaves_a_usable_estimator() -> None:
         made = Shrunk().estimate(counts, parameters, np.array([0.1, 0.2, 0.3, 0.4]))
         assert np.isfinite(made.values).all()
         assert ((made.values >= 0) & (made.values <= 1)).all()
+    assert Shrunk().learn(counts.select(slice(0)), parameters, np.zeros(0)).k == pytest.approx(10)
 
 
 @dataclass(frozen=True, eq=False)
