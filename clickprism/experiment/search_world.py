@@ -45,17 +45,17 @@ class WorldSettings:
         seed: of everything.
     """
 
-    queries: int = 2000
+    queries: int = 4000
     documents: tuple[int, int] = (10, 20)
     shown: int = 10
-    top: float = 200_000.0
+    top: float = 300_000.0
     zipf: float = 1.5
     head: float = 1000.0
     tail: float = 10.0
-    randomised: float = 0.1
-    level: float = 0.6
+    randomised: float = 0.3
+    level: float = 1.0
     correlation: float = 0.56
-    engine: float = 0.5
+    engine: float = 0.3
     width: int = 16
     seed: int = 0
 

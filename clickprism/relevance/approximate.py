@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final, get_args
@@ -12,16 +14,18 @@ import torch
 from torch import nn
 
 from clickprism.errors import DataError, SettingError
+from clickprism.manifest import Manifest
 from clickprism.rankers.mlp import MLP, MLPNetwork
 from clickprism.relevance.click_vectors import ClickVectors, VectorScale, never_shown
 from clickprism.relevance.descent import DescentSettings, cross_entropy, descend, torch_for
 from clickprism.relevance.randomised import FirstSlot
-from clickprism.relevance.tensors import read_tensors, understood, write_tensors
 from clickprism.relevance.tradeoff import Form, blend, blend_loss, blend_mean, logit
 from clickprism.settings import build, plain
 from clickprism.types import Float32, Float64
 
-KIND: Final = "approximation 1"
+FORMAT: Final = 1
+FILES: Final = re.compile(r"networks-[0-9a-f]{16}\.safetensors")
+MANIFEST: Final = Manifest("approximation.json", FILES, "the manifest of an approximation")
 SCALE: Final = ("empty", "rates", "mean", "factor")
 PRIOR: Final = 10.0
 START: Final = 1.0
@@ -43,7 +47,7 @@ class ApproximateSettings:
 
     form: Form = "logit"
     hidden: tuple[int, ...] = (64, 32, 16)
-    members: int = 1
+    members: int = 3
     fit: DescentSettings = field(default_factory=DescentSettings)
     seed: int = 0
 
@@ -131,42 +135,41 @@ class Approximation:
         with torch.inference_mode():
             return [member[name](inputs) for member in self.members]
 
-    def save(self, path: Path | str) -> None:
-        """Write it to one file, whole or not at all: weights, scale and settings, and no code."""
-        write_tensors(Path(path), self._tensors(), about=self._about())
+    def save(self, folder: Path | str) -> None:
+        """Write weights, scale and settings into a folder, and no code; an older one is replaced in one step."""
+        from safetensors.torch import save
 
-    @classmethod
-    def load(cls, path: Path | str) -> Approximation:
-        """Read it back; what does not fit together is an error, and nothing in the file is run."""
-        tensors, about = read_tensors(Path(path), kind=KIND)
-        with understood(Path(path)):
-            settings = build(ApproximateSettings, about["settings"])
-            arrays = {name: tensors.pop(f"scale.{name}").double().numpy() for name in SCALE}
-            scale = VectorScale(fields=tuple(str(name) for name in about["fields"]), **arrays)
-            members = []
-            for number in range(settings.members):
-                with torch.device("meta"):
-                    member = _member(settings, scale.width)
-                start = f"{number}."
-                own = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-                member.load_state_dict(own, assign=True)
-                members.append(member)
-            means = float(about["means"][0]), float(about["means"][1])
-            return cls(settings, scale, members, means=means, prior=float(about["prior"]))
-
-    def _about(self) -> dict[str, Any]:
-        return {
-            "kind": KIND,
+        scale = {f"scale.{name}": torch.from_numpy(getattr(self.scale, name)) for name in SCALE}
+        nets = {f"{i}.{name}": value for i, net in enumerate(self.members) for name, value in net.state_dict().items()}
+        about = {
+            "format": FORMAT,
             "settings": plain(self.settings),
             "fields": list(self.scale.fields),
             "means": list(self.means),
             "prior": self.prior,
         }
+        MANIFEST.save(Path(folder), about, {"networks.safetensors": save(scale | nets)})
 
-    def _tensors(self) -> dict[str, torch.Tensor]:
-        scale = {f"scale.{name}": torch.from_numpy(getattr(self.scale, name)) for name in SCALE}
-        nets = {f"{i}.{name}": value for i, net in enumerate(self.members) for name, value in net.state_dict().items()}
-        return scale | nets
+    @classmethod
+    def load(cls, folder: Path | str) -> Approximation:
+        """Read it back; every file is checked against its hash, and nothing in them is run."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        def made(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> Approximation:
+            path, content = contents["networks"]
+            settings = build(ApproximateSettings, about["settings"])
+            try:
+                tensors = load(content)
+                arrays = {name: tensors.pop(f"scale.{name}").double().numpy() for name in SCALE}
+                scale = VectorScale(fields=tuple(str(name) for name in about["fields"]), **arrays)
+                members = [_restored(settings, scale.width, tensors, f"{i}.") for i in range(settings.members)]
+            except (SafetensorError, RuntimeError, KeyError, DataError) as error:
+                raise DataError(f"does not fit the settings of the manifest ({error})", file=path) from None
+            first, second = (float(mean) for mean in about["means"])
+            return cls(settings, scale, members, means=(first, second), prior=float(about["prior"]))
+
+        return MANIFEST.load(Path(folder), FORMAT, made)
 
     @staticmethod
     def _mean(parts: list[torch.Tensor]) -> Float64:
@@ -218,11 +221,22 @@ def fit_approximation(
 
 def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5) -> nn.ModuleDict:
     """Two networks at their start: the affine part at the click rate, the trade-off on the side of the imputation."""
-    odds = float(logit(torch.tensor(rate)))
+    rate = min(max(rate, 1e-4), 1 - 1e-4)
+    odds = math.log(rate / (1 - rate))
     start = 0.0 if settings.form == "convex" else START
     return nn.ModuleDict(
         {"affine": settings.network(inputs, start=odds), "trade_off": settings.network(inputs, start=start)}
     )
+
+
+def _restored(
+    settings: ApproximateSettings, inputs: int, tensors: Mapping[str, torch.Tensor], start: str
+) -> nn.ModuleDict:
+    with torch.device("meta"):
+        member = _member(settings, inputs)
+    own = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+    member.load_state_dict(own, assign=True)
+    return member
 
 
 def _fit_member(

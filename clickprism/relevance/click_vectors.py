@@ -165,20 +165,26 @@ class VectorScale:
     mean: Float64
     factor: Float64
 
+    def __post_init__(self) -> None:
+        width = len(self.fields)
+        inputs = width + len(_ratios(self.fields)[0]) + 4 * len(_placed(self.fields))
+        for name, wanted in (("empty", width), ("rates", width), ("mean", inputs), ("factor", inputs)):
+            values = getattr(self, name)
+            sound = values.shape == (wanted,) and bool(np.isfinite(values).all())
+            check(sound, f"{name} of the scale of click vectors must be {wanted} finite numbers")
+
     @classmethod
     def fit(cls, x: Float32, fields: tuple[str, ...], empty: Float32) -> VectorScale:
         """Take click rates, mean and deviation of the training pairs, [pairs, L]."""
         if len(x) == 0:
             raise DataError("there is no pair to fit the scale of click vectors to")
-        none, hollow = np.zeros(0), np.asarray(empty, np.float64)
-        sums = cls(fields, hollow, np.zeros(len(fields)), none, none)._finite(x).sum(axis=0)
+        hollow = np.asarray(empty, np.float64)
+        sums = _finite(x, hollow).sum(axis=0)
         rates = np.zeros(len(fields))
-        for places in _placed(fields).values():
-            shown, clicked = sums[places[0]], sums[places[1]]
-            overall = clicked.sum() / max(shown.sum(), 1.0)
-            rates[places[0]] = (clicked + overall) / (shown + 1.0)
-        unscaled = cls(fields, hollow, rates, none, none)
-        inputs = unscaled._inputs(x)
+        for shown, clicked in _placed(fields).values():
+            overall = sums[clicked].sum() / max(sums[shown].sum(), 1.0)
+            rates[shown] = (sums[clicked] + overall) / (sums[shown] + 1.0)
+        inputs = _inputs(_finite(x, hollow), fields, rates)
         deviation = inputs.std(axis=0)
         factor = np.divide(1.0, deviation, out=np.zeros(len(deviation)), where=deviation > 1e-9)
         return cls(fields, hollow, rates, inputs.mean(axis=0), factor)
@@ -192,26 +198,27 @@ class VectorScale:
         """The inputs of these vectors, [pairs, width]."""
         if x.ndim != 2 or x.shape[1] != len(self.fields):
             raise DataError(f"click vectors must have the {len(self.fields)} fields of training, got {list(x.shape)}")
-        scaled = (self._inputs(x) - self.mean) * self.factor
+        scaled = (_inputs(_finite(x, self.empty), self.fields, self.rates) - self.mean) * self.factor
         return np.clip(scaled, -LARGEST, LARGEST).astype(np.float32)
 
-    def _finite(self, x: Float32) -> Float64:
-        sums = np.asarray(x, dtype=np.float64)
-        return np.maximum(np.where(np.isfinite(sums), sums, self.empty), 0.0)
 
-    def _inputs(self, x: Float32) -> Float64:
-        sums = self._finite(x)
-        above, below, seconds = _ratios(self.fields)
-        ratios = sums[:, above] / (1 + sums[:, below])
-        ratios[:, seconds] = np.log1p(ratios[:, seconds])
-        parts = [np.log1p(sums), ratios]
-        for shown, clicked in _placed(self.fields).values():
-            expected, clicks = sums[:, shown] @ self.rates[shown], sums[:, clicked].sum(axis=1)
-            over = (clicks + 1) / (expected + 1)
-            parts.append(
-                np.stack([np.log1p(expected), over, np.log(over), (clicks - expected) / np.sqrt(expected + 1)], 1)
-            )
-        return np.concatenate(parts, axis=1)
+def _finite(x: Float32, empty: Float64) -> Float64:
+    sums = np.asarray(x, dtype=np.float64)
+    return np.maximum(np.where(np.isfinite(sums), sums, empty), 0.0)
+
+
+def _inputs(sums: Float64, fields: tuple[str, ...], rates: Float64) -> Float64:
+    """What a network gets, before it is standardised, [pairs, inputs]."""
+    above, below, seconds = _ratios(fields)
+    ratios = sums[:, above] / (1 + sums[:, below])
+    ratios[:, seconds] = np.log1p(ratios[:, seconds])
+    parts = [np.log1p(sums), ratios]
+    for shown, clicked in _placed(fields).values():
+        expected, clicks = sums[:, shown] @ rates[shown], sums[:, clicked].sum(axis=1)
+        over = (clicks + 1) / (expected + 1)
+        beyond = (clicks - expected) / np.sqrt(expected + 1)
+        parts.append(np.stack([np.log1p(expected), over, np.log(over), beyond], axis=1))
+    return np.concatenate(parts, axis=1)
 
 
 def _placed(fields: tuple[str, ...]) -> dict[str, tuple[Int64, Int64]]:
