@@ -6,31 +6,61 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clickprism.log.engine import Engine
+from clickprism.log.partials import WindowSettings
 from clickprism.log.schema import KINDS
 from clickprism.log.sessions import update_sessions
+from clickprism.log.snapshots import read_snapshot
+from clickprism.log.windows import windows
+from clickprism.observation.examination import examine, newest_model, put_in_force
 from tests.log.cluster import standalone_cluster
 from tests.log.conftest import need_java
-from tests.log.event_logs import random_rows
+from tests.log.event_logs import NOON, random_rows
 from tests.log.test_sessions import log, sessions
+
+AS_OF = datetime(2026, 3, 3, 9, 30)
+
+
+def run(environment: Mapping[str, str], *words: str) -> Any:
+    """What a command of clickprism says, run on the cluster."""
+    command = [sys.executable, "-m", "clickprism", *words, "--engine", environment["MASTER"], "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.timeout(900)
-def test_cluster_makes_the_same_sessions(duck: Engine, tmp_path: Path) -> None:
+def test_cluster_makes_the_same_sessions_model_and_windows(duck: Engine, tmp_path: Path) -> None:
     need_java()
-    rows = random_rows(random.Random(3), 150, kinds=KINDS)
+    rows = [
+        row
+        for number in range(3)
+        for row in random_rows(random.Random(number), 200, kinds=KINDS, day=NOON + timedelta(days=number))
+    ]
     one, other = (log(tmp_path / name, rows) for name in ("by duckdb", "by spark"))
     days = update_sessions(one, duck)
+    model = examine(one, duck).model
+    put_in_force(one, model)
+    expected = windows(one, duck, AS_OF, examiner=model, settings=WindowSettings(k=1))
     with standalone_cluster(tmp_path / "cluster") as environment:
-        words = ["sessions", str(other.folder), "--engine", environment["MASTER"], "--json"]
-        command = [sys.executable, "-m", "clickprism", *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("Next: "), done.stderr
-    assert [each["day"] for each in json.loads(done.stdout)["rebuilt"]] == [day.isoformat() for day in days]
-    assert sessions(other, duck) == sessions(one, duck)
+        run(environment, "examine", str(other.folder))
+        said = run(environment, "windows", str(other.folder), "--as-of", AS_OF.isoformat(), "--k", "1")
     assert update_sessions(other, duck) == []
+    assert other.table("sessions").days() == days
+    assert sessions(other, duck) == sessions(one, duck)
+    trained = newest_model(other.folder / "models")
+    assert trained is not None
+    assert trained.fingerprint == model.fingerprint == said["examination"]
+    made = read_snapshot(other)
+    assert (made.pairs, made.suppressed) == (expected.snapshot.pairs, expected.snapshot.suppressed)
+    assert min(made.pairs.values()) > 0
+    found, known = (sorted(map(repr, each.read().to_pylist())) for each in (made, expected.snapshot))
+    assert found == known
+    assert not windows(other, duck, AS_OF, examiner=model, settings=WindowSettings(k=1)).changed
