@@ -104,7 +104,7 @@ def command(
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     best.write(out)
-    output.note(f"Written: {out}, by {best.source}, whose intervals are the narrowest")
+    output.note(f"Written: {out}, by {best.source}")
 
 
 def _placed(log: Path, on_error: Literal["raise", "quarantine"], output: Output) -> PlacedCounts:

@@ -76,7 +76,7 @@ def command(
     if follow and as_of is not None:
         raise SettingError("--as-of", as_of, "not be given with --follow, which takes the time as it goes")
     if out is not None:
-        _check_out(out)
+        check_out(out)
     from clickprism.log.engine import connect
     from clickprism.log.snapshots import find_snapshots
     from clickprism.log.store import LogStore
@@ -93,7 +93,7 @@ def command(
             connect(engine, memory=memory, temp=temp) as running,
         ):
             finish_erasure(store, output, running)
-            examiner = _examiner(store, examination)
+            examiner = examiner_of(store, examination)
             before = next(iter(find_snapshots(store)), None)
             made = windows(store, running, time, examiner=examiner, settings=settings)
         _say(made, output, log=log, follow=follow)
@@ -113,7 +113,7 @@ def command(
         output.note("Ended. The last snapshot stays in force")
 
 
-def _check_out(out: Path) -> None:
+def check_out(out: Path) -> None:
     """An error, before any work, if the file cannot be written."""
     from clickprism.errors import DataError, SettingError
 
@@ -156,7 +156,7 @@ def _state(store: LogStore) -> Callable[[], object]:
     )
 
 
-def _examiner(store: LogStore, name: str | None) -> Examiner | None:
+def examiner_of(store: LogStore, name: str | None) -> Examiner | None:
     """The examination model: the one that is asked for, or the one in force."""
     if name == "none":
         return None

@@ -129,6 +129,13 @@ class ClickParameters:
         """
         return self.alpha * level[0], self.beta + self.alpha * level[1]
 
+    def cut(self, depth: int) -> ClickParameters:
+        """Those of positions 1 to `depth`, as far as they are known."""
+        ends = {name: getattr(self, name)[:depth] for name in ENDS}
+        theta = None if self.theta is None else self.theta[:depth]
+        notes = self.notes
+        return ClickParameters(self.alpha[:depth], self.beta[:depth], theta, **ends, source=self.source, notes=notes)
+
     def click_rates(self, first: Float64) -> Float64:
         """The click probability at every position of documents with these click probabilities in the first slot.
 

@@ -11,7 +11,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.observation.parameters import ClickParameters
 from clickprism.relevance.counts import PairCounts
 from clickprism.relevance.estimates import Estimates, check_inputs, require_imputed
-from clickprism.relevance.intervals import Score
+from clickprism.relevance.intervals import Score, over_positions
 from clickprism.relevance.sums import Sums
 from clickprism.types import Float64, Int64
 
@@ -124,10 +124,11 @@ class DoublyRobust:
         clicked = theta if self.theta_clicked is None else np.array(self.theta_clicked)[:deep]
         each, always = self.taken(parameters, imputed, deep)
         each *= weights
-        moved = (counts.examination * each).sum(axis=1) + (counts.impressions * (always - beta)) @ weights
-        along = 2 * counts.impressions * each * weights * (clicked - theta)
-        spread = (counts.impressions * each**2) @ (squared - theta**2)
-        added = np.stack([spread - along @ beta, -along @ alpha], axis=1)
+        seen_or_not = over_positions(counts.impressions * (always - beta), weights[:, None])[:, 0]
+        moved = (counts.examination * each).sum(axis=1) + seen_or_not
+        along = over_positions(2 * counts.impressions * each * weights * (clicked - theta), np.stack([beta, alpha], 1))
+        spread = over_positions(counts.impressions * each**2, (squared - theta**2)[:, None])
+        added = np.concatenate([spread, np.zeros_like(spread)], axis=1) - along
         return replace(clicks, total=clicks.total + imputed * clicks.scale - moved, added=added)
 
 

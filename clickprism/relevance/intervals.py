@@ -20,7 +20,7 @@ from scipy.special import ndtri
 from clickprism.errors import SettingError
 from clickprism.observation.parameters import ClickParameters
 from clickprism.relevance.counts import PairCounts
-from clickprism.types import Float64
+from clickprism.types import Float64, Int64
 
 LEAST: Final = 1e-12
 SHARE: Final = 0.05  # of the variance of clicks that an examination leaves at least
@@ -91,8 +91,21 @@ def click_score(counts: PairCounts, parameters: ClickParameters, weights: Float6
     alpha, beta = parameters.alpha[:deep], parameters.beta[:deep]
     squared = weights**2
     columns = [squared * beta * (1 - beta), squared * alpha * (1 - 2 * beta), -squared * alpha**2]
-    sums = shown @ np.stack([weights * beta, weights * alpha, *columns], axis=1)
-    return Score(counts.clicked @ weights - sums[:, 0], sums[:, 1], sums[:, 2:], *possible(counts, parameters))
+    sums = over_positions(shown, np.stack([weights * beta, weights * alpha, *columns], axis=1))
+    clicks = over_positions(counts.clicked, weights[:, None])[:, 0]
+    return Score(clicks - sums[:, 0], sums[:, 1], sums[:, 2:], *possible(counts, parameters))
+
+
+def over_positions(values: Float64 | Int64, columns: Float64) -> Float64:
+    """[pairs, positions] times [positions, columns], added up position by position.
+
+    A product of matrices may round the same row otherwise in another batch, and estimates must be the same on every
+    engine.
+    """
+    made = np.zeros((len(values), columns.shape[1]))
+    for place, row in enumerate(columns):
+        made += values[:, place, None] * row
+    return made
 
 
 def parameter_variance(counts: PairCounts, parameters: ClickParameters, weights: Float64, y: Float64) -> Float64:

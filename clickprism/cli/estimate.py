@@ -1,0 +1,201 @@
+"""`clickprism estimate`: the relevance of each (query, document) of a click log, with its uncertainty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clickprism.cli.forget import finish_erasure
+from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Json, Log, Memory, Quiet
+from clickprism.cli.output import Output, columns, command_line
+from clickprism.cli.windows import check_out, examiner_of
+
+if TYPE_CHECKING:
+    from clickprism.log.store import LogStore
+    from clickprism.observation.parameters import ClickParameters
+    from clickprism.relevance.estimates import Estimator
+    from clickprism.relevance.of_log import LogEstimates
+
+EPILOG = (
+    "Examples:\n\nclickprism estimate logs/shop --out estimates.parquet\n\n"
+    "clickprism estimate logs/shop --parameters parameters.json --imputation imputed.parquet --out e.parquet\n\n"
+    "clickprism estimate logs/shop --estimator affine --set sums.weighting=mean --since 2026-03-01 --out e.parquet"
+)
+
+
+def command(
+    log: Log,
+    *,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="FILE.parquet", help="A row a pair: estimate, interval, evidence.", rich_help_panel=OUTPUT
+        ),
+    ],
+    parameters: Annotated[
+        Path | None,
+        typer.Option(
+            "--parameters",
+            metavar="FILE.json",
+            help="How clicks follow from those in the first slot (clickprism parameters); by default estimated now.",
+        ),
+    ] = None,
+    imputation: Annotated[
+        Path | None,
+        typer.Option(
+            "--imputation",
+            metavar="FILE.parquet",
+            help="A relevance for each pair that needs no clicks (clickprism impute); pairs never shown get theirs.",
+        ),
+    ] = None,
+    estimator: Annotated[
+        str,
+        typer.Option("--estimator", metavar="NAME", help="shrunk, affine, ipw, doubly_robust or imputation."),
+    ] = "shrunk",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the estimator, such as k=5 or sums.confidence=0.9; may be repeated.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="DAY", help="From this day on (UTC).")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="DAY", help="To this day, with it.")] = None,
+    depth: Annotated[
+        int, typer.Option("--depth", metavar="N", help="Positions further down do not count.", rich_help_panel=SETTINGS)
+    ] = 10,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "--k",
+            metavar="N",
+            help="The clicks on pairs with fewer users do not speak (5); 0 lets all speak.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    examination: Annotated[
+        str | None,
+        typer.Option(
+            "--examination",
+            metavar="MODEL|none",
+            help="The JSON of an examination model, or none; by default the one in force, if there is one.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    engine: EngineName = "duckdb",
+    memory: Memory = "2GB",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate the relevance of each (query, document): the click that it would get in the first slot."""
+    from clickprism.errors import SettingError
+    from clickprism.log.engine import connect
+    from clickprism.log.store import LogStore
+    from clickprism.relevance.estimators import ESTIMATORS
+    from clickprism.relevance.of_log import estimate_log
+    from clickprism.settings import choose, override
+
+    output = Output(json, quiet)
+    check_out(out)
+    chosen = choose(ESTIMATORS, override({"name": estimator}, settings or ()), path="--estimator")
+    if estimator in ("doubly_robust", "imputation") and imputation is None:
+        raise SettingError("--estimator", estimator, "be given an --imputation, which it needs")
+    store = LogStore.open(log)
+    output.starting(engine)
+    with (
+        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
+        store.staging() as temp,
+        connect(engine, memory=memory, temp=temp) as running,
+    ):
+        finish_erasure(store, output, running)
+        known = _parameters(store, running, parameters, depth, output)
+        made = estimate_log(
+            store,
+            running,
+            out,
+            estimator=chosen,
+            parameters=known,
+            imputation=imputation,
+            days=_days(store, since, until),
+            k=k,
+            examiner=examiner_of(store, examination),
+        )
+    _say(made, known, output, estimator=estimator, out=out)
+
+
+def _parameters(store: LogStore, engine: Any, path: Path | None, depth: int, output: Output) -> ClickParameters:
+    """Those of the file; else those that the log gives."""
+    from clickprism.observation.parameters import ClickParameters
+
+    if path is not None:
+        return ClickParameters.read(path).cut(depth)
+    from clickprism.log.sessions import update_sessions
+    from clickprism.observation.estimate_parameters import estimate_parameters
+    from clickprism.observation.placed import place
+
+    update_sessions(store, engine)
+    found = estimate_parameters(place(store).cut(depth))
+    output.note(
+        f"Parameters estimated from the log by {found.source}; keep them by: clickprism parameters {store.folder}"
+    )
+    return found
+
+
+def _days(store: LogStore, since: str | None, until: str | None) -> list[Any] | None:
+    from datetime import date
+
+    from clickprism.errors import DataError, SettingError
+
+    ends = []
+    for name, text in (("--since", since), ("--until", until)):
+        try:
+            ends.append(None if text is None else date.fromisoformat(text))
+        except ValueError:
+            raise SettingError(name, text, "be a day such as 2026-03-04") from None
+    if ends == [None, None]:
+        return None
+    known = store.table("events").days()
+    days = [day for day in known if (ends[0] is None or day >= ends[0]) and (ends[1] is None or day <= ends[1])]
+    if not days:
+        span = f"{known[0]} to {known[-1]}" if known else "no day"
+        raise DataError(f"has no events then; it has {span}", file=store.folder, remedy="Give other days")
+    return days
+
+
+def _say(made: LogEstimates, parameters: ClickParameters, output: Output, *, estimator: str, out: Path) -> None:
+    learned = _learned(made.learned)
+    data = {
+        "pairs": made.pairs,
+        "imputed_only": made.imputed_only,
+        "suppressed": made.suppressed,
+        "below_depth": made.below,
+        "without_imputation": made.without_imputation,
+        "estimator": estimator,
+        "learned": learned,
+        "parameters": parameters.plain(),
+        "out": str(out),
+    }
+    rows = [
+        ["pairs", f"{made.pairs:,}"],
+        ["by the imputation alone", f"{made.imputed_only:,}"],
+        ["left out: too few users", f"{made.suppressed:,}"],
+        [f"impressions below position {len(parameters)}, not counted", f"{made.below:,}"],
+    ]
+    if made.without_imputation:
+        rows.append(["without an imputation: its mean", f"{made.without_imputation:,}"])
+    rows += [[f"learned: {name}", f"{value:.4g}"] for name, value in learned.items()]
+    output.result(columns([f"by {estimator}", ""], rows), data)
+    output.note(f"Written: {out}")
+    output.note(f"Next: {command_line('judgments', out, '--out', 'judgments.csv')}")
+
+
+def _learned(estimator: Estimator) -> dict[str, float]:
+    """The numbers that the estimator has learned."""
+    from clickprism.settings import plain
+
+    values = {name: value for name, value in plain(estimator).items() if name in ("k", "shift", "slope")}
+    return {name: float(value) for name, value in values.items() if value is not None}

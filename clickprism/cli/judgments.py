@@ -1,0 +1,77 @@
+"""`clickprism judgments`: graded judgement lists from estimates of relevance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clickprism.cli.options import OUTPUT, Json, Quiet
+from clickprism.cli.output import Output, columns
+
+EPILOG = (
+    "Examples:\n\nclickprism judgments estimates.parquet --out judgments.csv\n\n"
+    "clickprism judgments estimates.parquet --out judgments.csv --set scale=absolute --set 'cuts=[.1, .2, .4, .6]'\n\n"
+    "clickprism judgments estimates.parquet --out judgments.jsonl --set by=lower --set least_weight=30"
+)
+
+
+def command(
+    estimates: Annotated[Path, typer.Argument(metavar="ESTIMATES", help="A file of clickprism estimate.")],
+    *,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="query_id, document_id, grade, estimate, lower, upper, weight; .csv, .tsv, .jsonl or .parquet.",
+            rich_help_panel=OUTPUT,
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="scale (quantile, absolute, relative), cuts, by (value, lower), least_weight, widest, imputed, "
+            "least_documents; may be repeated.",
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Grade the pairs that clicks know enough about, from 0 to 4, and count the others by reason."""
+    from clickprism.relevance.files import check_suffix, write_rows
+    from clickprism.relevance.judgments import JudgmentSettings, judge
+    from clickprism.relevance.table import read_estimates
+    from clickprism.settings import build, override
+
+    output = Output(json, quiet)
+    check_suffix(out)
+    chosen = build(JudgmentSettings, override({}, settings or ()), path="--set")
+    queries, documents, known = read_estimates(estimates)
+    made = judge(known, queries, settings=chosen)
+    kept = known.select(made.pairs)
+    write_rows(
+        out,
+        {
+            "query_id": queries[made.pairs],
+            "document_id": documents[made.pairs],
+            "grade": made.grades,
+            "estimate": kept.values,
+            "lower": kept.lower,
+            "upper": kept.upper,
+            "weight": kept.weight,
+        },
+    )
+    facts = made.plain()
+    starts = [None, *facts["cuts"]]
+    rows = [
+        [str(grade), "" if start is None else f"{start:.4f}", f"{number:,}"]
+        for grade, (start, number) in enumerate(zip(starts, facts["grades"].values(), strict=True))
+    ]
+    output.result(columns(["grade", "from", "pairs"], rows), {**facts, "out": str(out)})
+    for reason, number in facts["left_out"].items():
+        output.note(f"not judged, {reason}: {number:,}")
+    output.note(f"Written: {out}")

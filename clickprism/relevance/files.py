@@ -1,0 +1,67 @@
+"""Small tables of results as files that other tools read: CSV, TSV, JSON lines, Parquet; whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from clickprism.errors import DataError, SettingError
+
+SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+def check_suffix(out: Path) -> None:
+    """Refuse a name that does not tell the format."""
+    if out.suffix not in SUFFIXES:
+        raise SettingError("--out", str(out), f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+
+
+def write_rows(out: Path, columns: Mapping[str, Any]) -> None:
+    """Write columns of equal length; numbers that are none become empty, or null.
+
+    Args:
+        out: its suffix tells the format.
+        columns: arrays by name.
+    """
+    draft = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix == ".parquet":
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
+            pq.write_table(pa.table(arrays), draft, compression="zstd")
+        else:
+            _write_lines(draft, columns, out.suffix)
+        draft.replace(out)
+    except OSError as error:
+        raise DataError(f"cannot be written ({error.strerror})", file=out, remedy="Choose another --out") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write_lines(draft: Path, columns: Mapping[str, Any], suffix: str) -> None:
+    names = list(columns)
+    rows = zip(*(_plain(np.asarray(values)) for values in columns.values()), strict=True)
+    with draft.open("w", encoding="utf-8", newline="") as file:
+        if suffix == ".jsonl":
+            file.writelines(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
+            return
+        writer = csv.writer(file, delimiter="," if suffix == ".csv" else "\t", lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(rows)
+
+
+def _plain(values: Any) -> list[Any]:
+    """Python's own values; None for what is not a finite number."""
+    plain: list[Any] = values.tolist()
+    if values.dtype.kind == "f":
+        return [round(value, 9) if np.isfinite(value) else None for value in plain]
+    return plain

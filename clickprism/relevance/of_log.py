@@ -1,0 +1,243 @@
+"""Estimates for every pair of a click log: one pass over its partials, on DuckDB or Spark, with equal values.
+
+The engine adds up whole numbers by pair and position; the estimator, which is numpy, then runs through Arrow batches of
+pairs. What depends on the whole log is learned from a sample of its pairs first, the same on every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+import ibis
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from clickprism.errors import DataError
+from clickprism.log.partials import EXAMINATION, PAIR, Examiner, counting, update_partials
+from clickprism.log.schema import EXAMINATION_UNIT, PARTIALS, SESSIONS
+from clickprism.log.sessions import update_sessions
+from clickprism.observation.parameters import ClickParameters
+from clickprism.relevance.counts import PairCounts
+from clickprism.relevance.estimates import Estimator
+from clickprism.relevance.table import ESTIMATES, IMPUTATION, estimate_columns, write_whole
+from clickprism.types import Float64
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
+    from clickprism.log.store import LogStore
+
+LEARN: Final = 200_000  # pairs, at most, to learn from
+COUNTS: Final = ("impressions", "clicked")
+
+
+@final
+@dataclass(frozen=True)
+class LogEstimates:
+    """What `estimate_log` did.
+
+    Attributes:
+        pairs: how many have an estimate, or a row that says that nothing is known.
+        imputed_only: how many of them rest on the imputation alone.
+        suppressed: pairs whose clicks do not speak, since fewer than k users saw them.
+        below: impressions further down than the parameters go; they do not count.
+        without_imputation: pairs that the imputation does not know; they take its mean.
+        learned: the estimator with all that it learned.
+    """
+
+    pairs: int
+    imputed_only: int
+    suppressed: int
+    below: int
+    without_imputation: int
+    learned: Estimator
+
+
+def estimate_log(
+    store: LogStore,
+    engine: Engine,
+    out: Path,
+    *,
+    estimator: Estimator,
+    parameters: ClickParameters,
+    imputation: Path | None = None,
+    days: Iterable[date] | None = None,
+    k: int | None = None,
+    examiner: Examiner | None = None,
+    refresh: bool = True,
+) -> LogEstimates:
+    """Estimate the relevance of every pair of a log, and of an imputation; written to a Parquet file (`ESTIMATES`).
+
+    Args:
+        store: the log.
+        engine: where the sums are made.
+        out: the file; whole or not at all.
+        estimator: such as `Shrunk()`.
+        parameters: of the positions that count; what was shown further down does not.
+        imputation: a Parquet file of `IMPUTATION`. A pair that was never shown gets an estimate too.
+        days: of these days only; by default all.
+        k: the clicks on pairs with fewer distinct users do not speak; by default the log's setting, 0 for all.
+        examiner: the examination model; `doubly_robust` needs one.
+        refresh: bring the sessions up to date with the events first; False takes them as they are.
+    """
+    k = store.settings.windows.k if k is None else k
+    with store.lock(), ExitStack() as stack:
+        partials = store.table("partials")
+        chosen = None if days is None else sorted(days)
+        known = {*store.table("events").days(), *store.table("sessions").days(), *partials.days()}
+        needed = sorted(known if chosen is None else known & set(chosen))
+        if refresh:
+            update_sessions(store, engine, needed)
+        update_partials(store, engine, days=needed, examiner=examiner)
+        names = (*COUNTS, *EXAMINATION) if examiner is not None else COUNTS
+        rows = engine.read(partials.files(chosen), PARTIALS)
+        sums = stack.enter_context(engine.held(pair_sums(rows, depth=len(parameters), names=names)))
+        below, every = (int(_one(engine, value)) for value in (sums.below.sum().fill_null(0), sums.count()))
+        if k > 0:
+            enough = _seen_by(engine.read(store.table("sessions").files(chosen), SESSIONS), k)
+            sums = stack.enter_context(engine.held(sums.semi_join(enough, list(PAIR))))
+        shown = int(_one(engine, sums.count())) if k > 0 else every
+        if imputation is not None:
+            sums = _with_imputation(sums, engine.read([_checked(imputation)], IMPUTATION))
+        task = _learned(_Task(estimator, parameters, names), engine, sums, shown=shown)
+        made = engine.map_batches(sums, task, ESTIMATES)
+        with store.staging() as place:
+            pairs = write_whole(engine.write(made, Path(place), stem="estimates"), out, ESTIMATES)
+    only, without = _counted(out)
+    return LogEstimates(pairs, only, every - shown, below, without if imputation is not None else 0, task.estimator)
+
+
+def pair_sums(partials: Any, *, depth: int, names: Sequence[str] = COUNTS) -> Any:
+    """The sums of each pair at each position to `depth`: columns such as `clicked_3`, and `below`.
+
+    Whole numbers are added up as doubles, which is exact below 2^53 and so does not depend on the order.
+
+    Args:
+        partials: an ibis table with the columns `PARTIALS`.
+        depth: the last position that counts.
+        names: of the columns that are added up.
+    """
+    sums = {
+        f"{name}_{place}": ibis.ifelse(partials.position == place, partials[name].cast("float64"), 0.0).sum()
+        for name in names
+        for place in range(1, depth + 1)
+    }
+    beyond = ibis.ifelse(partials.position > depth, partials.impressions.cast("float64"), 0.0).sum()
+    return partials.group_by(list(PAIR)).aggregate(**sums, below=beyond)
+
+
+@final
+@dataclass(frozen=True)
+class _Task:
+    """The estimates of a batch of pairs; it is sent to the executors of Spark."""
+
+    estimator: Estimator
+    parameters: ClickParameters
+    names: tuple[str, ...]
+    mean: float | None = None
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        counts, imputed = self.inputs(batch)
+        made = estimate_columns(self.estimator.estimate(counts, self.parameters, imputed))
+        columns: dict[str, Any] = {name: batch.column(name) for name in PAIR} | made
+        columns["impressions"] = pa.array(counts.shown)
+        columns["clicked"] = pa.array(counts.clicked.sum(axis=1))
+        given = "imputation" in batch.schema.names
+        columns["imputation"] = batch.column("imputation") if given else pa.nulls(len(counts), pa.float64())
+        return pa.record_batch([columns[name] for name in ESTIMATES.names], schema=ESTIMATES)
+
+    def inputs(self, batch: Any) -> tuple[PairCounts, Float64 | None]:
+        """The counts and the imputations of a batch, or of a table."""
+        sums = {
+            name: np.stack(
+                [np.nan_to_num(batch[f"{name}_{place}"].to_numpy(zero_copy_only=False)) for place in self._places],
+                axis=1,
+            )
+            for name in self.names
+        }
+        shown, clicked = (sums[name].astype(np.int64) for name in COUNTS)
+        examined = {name: sums[name] / EXAMINATION_UNIT for name in self.names if name not in COUNTS}
+        counts = PairCounts(shown, clicked, **examined)
+        if "imputation" not in batch.schema.names:
+            return counts, None
+        given = np.asarray(batch["imputation"].to_numpy(zero_copy_only=False), dtype=np.float64)
+        return counts, np.where(np.isnan(given), 0.5 if self.mean is None else self.mean, given)
+
+    @property
+    def _places(self) -> range:
+        return range(1, len(self.parameters) + 1)
+
+
+def _learned(task: _Task, engine: Engine, sums: Any, *, shown: int) -> _Task:
+    """The task with what its estimator learns from a sample of the pairs."""
+    sample = sums
+    if shown > LEARN:
+        letters = (sums.query_id + "\x1f" + sums.document_id).hexdigest("sha256").substr(0, 6)
+        sample = sums.filter(letters < f"{int(LEARN / shown * 16**6):06x}")
+    table = engine.collect(sample).sort_by([(name, "ascending") for name in PAIR])
+    if not table.num_rows:
+        raise DataError("has no pair to estimate", remedy="Ingest a log first, or give other days or a lower --k")
+    mean = pc.mean(table["imputation"]).as_py() if "imputation" in table.column_names else None
+    task = replace(task, mean=mean)
+    counts, given = task.inputs(table)
+    return replace(task, estimator=task.estimator.learn(counts, task.parameters, given))
+
+
+def _with_imputation(sums: Any, imputed: Any) -> Any:
+    """Every pair of the log and of the imputation, with what is known of it."""
+    other = imputed.rename({f"{name}_imputed": name for name in PAIR})
+    both = sums.outer_join(other, [sums[name] == other[f"{name}_imputed"] for name in PAIR])
+    pair = {name: ibis.coalesce(both[name], both[f"{name}_imputed"]) for name in PAIR}
+    return both.select(
+        **pair, **{name: both[name] for name in sums.columns if name not in PAIR}, imputation=both.imputation
+    )
+
+
+def _seen_by(sessions: Any, k: int) -> Any:
+    """The pairs that at least k distinct users saw; a row without a user is nobody's."""
+    rows = counting(sessions)
+    found = rows.group_by(list(PAIR)).aggregate(users=rows.user_id.nunique())
+    return found.filter(found.users >= k).select(*PAIR)
+
+
+def _checked(path: Path) -> Path:
+    """The file, if it is an imputation: each pair once, numbers from 0 to 1."""
+    remedy = "Make it by: clickprism impute --apply, or as Parquet with query_id, document_id, imputation"
+    try:
+        table = pq.read_table(path, columns=IMPUTATION.names).cast(
+            pa.schema([field.with_nullable(True) for field in IMPUTATION])
+        )
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=remedy) from None
+    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+        raise DataError(f"does not hold imputations: {error}", file=path, remedy=remedy) from None
+    for name in IMPUTATION.names:
+        if table[name].null_count:
+            raise DataError(f"has a row without {name}", file=path, remedy=remedy)
+    values = table["imputation"].to_numpy()
+    if not ((values >= 0) & (values <= 1)).all():
+        row = int(np.flatnonzero(~((values >= 0) & (values <= 1)))[0])
+        raise DataError(f"has an imputation that is not within 0 and 1: {values[row]}", file=path, line=row + 1)
+    if table.group_by(list(PAIR)).aggregate([]).num_rows < table.num_rows:
+        raise DataError("has a pair twice", file=path, remedy=remedy)
+    return path
+
+
+def _one(engine: Engine, value: Any) -> Any:
+    return engine.collect(value.name("value").as_table())["value"][0].as_py()
+
+
+def _counted(out: Path) -> tuple[int, int]:
+    """How many rows are imputed only, and how many have no imputation."""
+    only = without = 0
+    with pq.ParquetFile(out) as opened:
+        for batch in opened.iter_batches(columns=["imputed_only", "imputation"]):
+            only += pc.sum(batch.column("imputed_only")).as_py() or 0
+            without += batch.column("imputation").null_count
+    return only, without

@@ -1,0 +1,96 @@
+"""The table of estimates: a row a pair, as a Parquet file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clickprism.errors import DataError
+from clickprism.log.schema import conform
+from clickprism.relevance.estimates import Estimates
+from clickprism.types import Text
+
+IMPUTATION: Final = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("imputation", pa.float64(), nullable=False),
+    ]
+)
+"""A relevance that no click of the pair speaks for, from 0 to 1: what `clickprism impute --apply` writes."""
+
+ESTIMATES: Final = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("estimate", pa.float64()),
+        pa.field("lower", pa.float64(), nullable=False),
+        pa.field("upper", pa.float64(), nullable=False),
+        pa.field("variance", pa.float64()),
+        pa.field("weight", pa.float64(), nullable=False),
+        pa.field("imputed_only", pa.bool_(), nullable=False),
+        pa.field("impressions", pa.int64(), nullable=False),
+        pa.field("clicked", pa.int64(), nullable=False),
+        pa.field("imputation", pa.float64()),
+    ]
+)
+"""`estimate` is null where nothing is known; see `Estimates` for what the columns up to `imputed_only` mean."""
+
+_BATCH: Final = 65_536
+
+
+def estimate_columns(made: Estimates) -> dict[str, pa.Array]:
+    """The columns from `estimate` to `imputed_only`; what is not a number is null."""
+    return {
+        "estimate": pa.array(made.values, from_pandas=True),
+        "lower": pa.array(made.lower),
+        "upper": pa.array(made.upper),
+        "variance": pa.array(made.variance, from_pandas=True),
+        "weight": pa.array(made.weight),
+        "imputed_only": pa.array(made.imputed_only),
+    }
+
+
+def write_whole(files: Iterable[Path], path: Path, schema: pa.Schema) -> int:
+    """Put the rows of Parquet files into one, whole or not at all; a batch at a time. Returns how many there are."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = 0
+    try:
+        with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+            for file in files:
+                with pq.ParquetFile(file) as opened:
+                    for batch in opened.iter_batches(_BATCH):
+                        writer.write_table(conform(pa.Table.from_batches([batch]), schema, what=str(path)))
+                        rows += batch.num_rows
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return rows
+
+
+def read_estimates(path: Path) -> tuple[Text, Text, Estimates]:
+    """The query ids, the document ids and the estimates of a file that `clickprism estimate` has written."""
+    try:
+        table = conform(pq.read_table(path), ESTIMATES, what="estimates")
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=_REMEDY) from None
+    except (pa.ArrowInvalid, DataError) as error:
+        raise DataError(f"does not hold estimates: {error}", file=path, remedy=_REMEDY) from None
+    ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in ("query_id", "document_id")]
+    numbers = [table[name].to_numpy().astype(np.float64) for name in ESTIMATES.names[2:7]]
+    value, lower, upper, variance, weight = numbers
+    made = Estimates(value, lower, upper, variance, weight, table["imputed_only"].to_numpy().astype(np.bool_))
+    sound = (lower >= -1e-9) & (upper <= 1 + 1e-9) & (lower <= upper) & (weight >= 0)
+    if not sound.all():
+        raise DataError("has an interval that is none, within 0 and 1", file=path, remedy=_REMEDY)
+    return ids[0], ids[1], made
+
+
+_REMEDY: Final = "Make the file by: clickprism estimate DIR --out FILE.parquet"
