@@ -71,19 +71,33 @@ def coverage(estimator: Estimator, users: Users, gamma: Float64, shown: Int64, i
     return float(((made.lower <= truth) & (truth <= made.upper))[enough].mean())
 
 
+def drawn(users: Users, rates: tuple[float, float], places: slice, *, seed: int) -> tuple[Float64, Int64, Float64]:
+    """Relevance between these rates, impressions at these places, and imputations that are 30% off."""
+    pairs, size = 6000, places.stop - places.start
+    rng = np.random.default_rng([seed, int(1000 * rates[0]), size])
+    gamma = np.exp(rng.uniform(np.log(rates[0]), np.log(rates[1]), pairs))
+    shown = np.zeros((pairs, 10), dtype=np.int64)
+    frequency = np.exp(rng.uniform(np.log(30), np.log(3000), pairs))
+    shown[:, places] = rng.multinomial(np.ceil(frequency).astype(np.int64), rng.dirichlet(np.ones(size), pairs))
+    return gamma, shown, np.clip(users.first_slot(gamma) * np.exp(rng.normal(0, 0.3, pairs)), 0.001, 0.99)
+
+
+@pytest.mark.parametrize("trust", [True, False], ids=["trust", "position"])
+@pytest.mark.parametrize("places", [slice(0, 1), slice(0, 10), slice(6, 10)], ids=["first", "all", "last"])
+def test_shrunk_intervals_cover_pairs_of_all_rates(trust: bool, places: slice) -> None:
+    """Though relevance is spread over them otherwise than a Beta distribution is."""
+    users = Users.of(trust=trust)
+    gamma, shown, imputed = drawn(users, (0.005, 1.0), places, seed=12)
+    assert 0.93 <= coverage(Shrunk(), users, gamma, shown, imputed) <= 0.97
+
+
 @pytest.mark.parametrize("trust", [True, False], ids=["trust", "position"])
 @pytest.mark.parametrize("rates", [(0.005, 0.05), (0.05, 0.5), (0.5, 1.0)], ids=["rare", "middling", "frequent"])
 @pytest.mark.parametrize("places", [slice(0, 1), slice(0, 10), slice(6, 10)], ids=["first", "all", "last"])
 def test_intervals_of_95_cover_93_to_97(trust: bool, rates: tuple[float, float], places: slice) -> None:
     """Pairs of 30 to 3000 impressions; the share of 6000 has a standard error of .003."""
-    pairs, users = 6000, Users.of(trust=trust)
-    rng = np.random.default_rng([11, int(trust), int(1000 * rates[0]), places.stop - places.start])
-    gamma = np.exp(rng.uniform(np.log(rates[0]), np.log(rates[1]), pairs))
-    shown = np.zeros((pairs, 10), dtype=np.int64)
-    size = places.stop - places.start
-    frequency = np.exp(rng.uniform(np.log(30), np.log(3000), pairs))
-    shown[:, places] = rng.multinomial(np.ceil(frequency).astype(np.int64), rng.dirichlet(np.ones(size), pairs))
-    imputed = np.clip(users.first_slot(gamma) * np.exp(rng.normal(0, 0.3, pairs)), 0.001, 0.99)
+    users = Users.of(trust=trust)
+    gamma, shown, imputed = drawn(users, rates, places, seed=11)
     for estimator in (Affine(), Affine(Sums("mean")), DoublyRobust(), DoublyRobust(correction="relevance")):
         share = coverage(estimator, users, gamma, shown, imputed)
         assert 0.93 <= share <= 0.97, (estimator, share)
