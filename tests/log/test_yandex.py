@@ -10,8 +10,9 @@ import pytest
 from clickprism.data.sessions import read_sessions
 from clickprism.log.engine import connect
 from clickprism.log.ingest import ingest
+from clickprism.log.lists import session_log
 from clickprism.log.readers import SourceSettings
-from clickprism.log.sessions import update_sessions
+from clickprism.log.sessions import session_report, update_sessions
 from clickprism.log.store import LogStore
 
 REAL = Path(__file__).parents[3] / "shared/data/yandex-clicks/sessions.tsv.gz"
@@ -25,10 +26,16 @@ def test_real_sessions_are_the_same_as_by_the_other_reader(tmp_path: Path) -> No
     store = LogStore.open(tmp_path / "log")
     with connect() as engine:
         days = update_sessions(store, engine)
+        (report,) = session_report(store, engine, days)
+    assert (report.searches, report.rows, report.clicked) == (len(known), 350_640, 42_703)
+    assert (report.filtered, report.unmatched) == (0, 417)
     assert [str(day) for day in days] == ["2000-01-02"]
     sessions = store.table("sessions").read(["search_id", "position", "clicked"])
     positions, clicked = sessions["position"].to_numpy(), sessions["clicked"].to_numpy()
     assert len(sessions["search_id"].unique()) == len(known)
     assert np.bincount(positions).tolist() == np.bincount(known.clicks.positions).tolist()
+    observed = session_log(store).clicks
+    assert (observed.sessions, len(observed.lists)) == (known.clicks.sessions, len(known.clicks.lists))
+    assert int(observed.clicks.sum()) == report.clicked
     by_position = np.bincount(known.clicks.positions, weights=known.clicks.clicks)
     assert np.bincount(positions, weights=clicked).tolist() == by_position.tolist()
