@@ -76,7 +76,7 @@ class SearchWorld:
 
     Attributes:
         judged: the documents of each query with their grades; their features are the representation of each pair.
-        clicks: what was shown in the month, merged by ranking, and clicked.
+        clicks: what was shown in the month, displayed and clicked: merged by day and by how far down users went.
         windows: the counts of each pair by window.
         vectors: the same as click vectors.
         slot: clicks in the randomised first slot, after the month, on every other query.
@@ -164,36 +164,40 @@ def _representation(first: Float64, settings: WorldSettings, rng: np.random.Gene
 def _month(
     lists: Lists, chance: Float64, searches: Float64, settings: WorldSettings, rng: np.random.Generator
 ) -> tuple[Clicks, dict[str, PairCounts]]:
-    """Rankings by day, by a score of the engine that changes a little every day, and the clicks on them."""
+    """Rankings by day, by a score of the engine that changes a little every day, and the clicks on them.
+
+    A search scrolls down to some depth: what is below was not displayed, nor clicked. sqrt(theta_k) reach position k.
+    """
     engine = settings.engine * _standard(chance[:, 0])
     engine += np.sqrt(1 - settings.engine**2) * rng.normal(size=lists.documents)
-    shown_by = {name: np.zeros((lists.documents, settings.shown), np.int64) for name in WINDOWS}
-    clicked_by = {name: np.zeros((lists.documents, settings.shown), np.int64) for name in WINDOWS}
-    rows, counts, impressions = [], [], []
+    places = np.arange(settings.shown)
+    reach = np.sqrt(TrustUser(setting="hyperbolic").observation(places + 1))
+    displayed = places <= places[:, None]
+    sums = {name: np.zeros((2, lists.documents, settings.shown), np.int64) for name in WINDOWS}
+    parts: list[tuple[Int64, Int64, Int64]] = []
     for day in range(DAYS):
         score = engine + 0.5 * rng.normal(size=lists.documents)
-        order = np.lexsort((-score, lists.list_of))
-        top = order[lists.offsets[:-1, None] + np.arange(settings.shown)]
-        times = rng.poisson(searches / DAYS)
-        clicked = rng.binomial(times[:, None], chance[top, np.arange(settings.shown)])
+        top = np.lexsort((-score, lists.list_of))[lists.offsets[:-1, None] + places]
+        times = rng.multinomial(rng.poisson(searches / DAYS), reach - np.append(reach[1:], 0.0))
+        clicked = rng.binomial(times[:, :, None], (chance[top, places] / reach)[:, None] * displayed)
         for name, length in WINDOWS.items():
             if day >= DAYS - length:
-                np.add.at(shown_by[name], (top, np.arange(settings.shown)), times[:, None])
-                np.add.at(clicked_by[name], (top, np.arange(settings.shown)), clicked)
-        seen = times > 0
-        rows.append(top[seen])
-        counts.append(clicked[seen])
-        impressions.append(times[seen])
-    shown = np.concatenate(impressions)
+                np.add.at(sums[name][0], (top, places), times.sum(axis=1)[:, None])
+                np.add.at(sums[name][1], (top, places), clicked.sum(axis=1))
+        query, depth = np.nonzero(times)
+        parts.append((top[query], clicked[query, depth], np.stack([times[query, depth], depth])))
+    rows, counts = (np.concatenate([part[i] for part in parts]).ravel() for i in range(2))
+    shown, depth = np.concatenate([part[2] for part in parts], axis=1)
     clicks = Clicks(
         lists,
         np.arange(len(shown) + 1, dtype=np.int64) * settings.shown,
-        np.concatenate(rows).ravel(),
+        rows,
         np.tile(np.arange(1, settings.shown + 1, dtype=np.int32), len(shown)),
-        np.concatenate(counts).ravel(),
+        counts,
         shown,
+        seen=(shown[:, None] * displayed[depth]).ravel(),
     )
-    return clicks, {name: PairCounts(shown_by[name], clicked_by[name]) for name in WINDOWS}
+    return clicks, {name: PairCounts(*each) for name, each in sums.items()}
 
 
 def _first_slot(
