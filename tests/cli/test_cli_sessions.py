@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from typer.testing import CliRunner
 
 from clickprism.cli.app import app
+from clickprism.cli.output import Output
 from clickprism.log.schema import SESSIONS
 from tests.log.event_logs import event
 from tests.log.test_sessions import DAY, log
@@ -46,3 +48,14 @@ def test_sessions_errors(tmp_path: Path) -> None:
         assert f"{words[0]} must" in run(folder, *words, code=2)
     log(tmp_path / "log", [event("ranking", "s", documents=["a"])])
     assert "engine must be" in run(str(tmp_path / "log"), "--engine", "fast", code=2)
+
+
+@pytest.mark.parametrize("words", [["sessions"], ["examine"], ["windows"], ["forget", "--user", "u"]])
+def test_every_command_on_spark_says_that_it_starts(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(tmp_path / "log", [event("impression", "s", document_id="a", display_ms=6000)])
+    said: list[str] = []
+    monkeypatch.setattr(Output, "starting", lambda _, engine: said.append(engine))
+    done = CliRunner().invoke(app, [*words, str(tmp_path / "log"), "--engine", "fast"])
+    assert (done.exit_code, said) == (2, ["fast"])
