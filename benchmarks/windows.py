@@ -63,7 +63,7 @@ def _measured(*words: str) -> dict[str, Any]:
 def main(step: str, folder: str) -> None:
     """One step in a process of its own: print what it took."""
     steps: dict[str, Callable[[str], dict[str, Any]]] = {
-        "make": _make,
+        "make": make_log,
         "hand": _by_hand,
         "first": lambda log: _windows(log, AS_OF),
         "same": _same,
@@ -72,7 +72,7 @@ def main(step: str, folder: str) -> None:
     print(json.dumps(steps[step](folder)))
 
 
-def _timed(work: Callable[[], object]) -> dict[str, Any]:
+def timed(work: Callable[[], object]) -> dict[str, Any]:
     wall, processor = time.perf_counter(), time.process_time()
     work()
     return {
@@ -82,7 +82,7 @@ def _timed(work: Callable[[], object]) -> dict[str, Any]:
     }
 
 
-def _connect(folder: str) -> Any:
+def connect_by_hand(folder: str) -> Any:
     import duckdb
 
     config: dict[str, str | bool | int | float | list[str]]
@@ -108,7 +108,7 @@ def _windows(folder: str, as_of: datetime) -> dict[str, Any]:
 
     store = LogStore.open(folder)
     with connect(threads=2, memory="2GB") as engine:
-        return _timed(lambda: windows(store, engine, as_of, examiner=Examiner(), refresh=False))
+        return timed(lambda: windows(store, engine, as_of, examiner=Examiner(), refresh=False))
 
 
 def _same(folder: str) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _same(folder: str) -> dict[str, Any]:
     from clickprism.log.store import LogStore
 
     files = ", ".join(f"'{file}'" for file in read_snapshot(LogStore.open(folder)).files)
-    counts = _connect(folder).execute(
+    counts = connect_by_hand(folder).execute(
         f"SELECT count(*), count(*) FILTER (a.x = b.x AND a.users = b.users AND a.as_of = b.as_of) "  # noqa: S608
         f"FROM read_parquet([{files}]) a FULL JOIN '{folder}-hand.parquet' b USING (query_id, document_id)"
     )
@@ -124,13 +124,13 @@ def _same(folder: str) -> dict[str, Any]:
     return {"rows": rows, "equal": rows == equal and rows > 0}
 
 
-def _make(folder: str) -> dict[str, Any]:
+def make_log(folder: str) -> dict[str, Any]:
     """A log of session rows, a file a day."""
     from clickprism.log.store import LogStore
 
     store = LogStore.open(folder, create=True)
     store.write_settings(store.settings)
-    table, connection = store.table("sessions"), _connect(folder)
+    table, connection = store.table("sessions"), connect_by_hand(folder)
     searches = IMPRESSIONS // 10 // DAYS
     added = {}
     for number in range(DAYS):
@@ -171,14 +171,14 @@ FROM shown"""  # noqa: S608
 
 
 def _by_hand(folder: str) -> dict[str, Any]:
-    connection = _connect(folder)
+    connection = connect_by_hand(folder)
     source = f"read_parquet('{folder}/sessions/*/*.parquet')"
     connection.execute(
         f"CREATE TABLE cells AS SELECT *, (1048576 // position)::BIGINT AS examination "  # noqa: S608
         f"FROM (SELECT DISTINCT {CELL} FROM {source} WHERE filter IS NULL)"
     )
     statement = _statement(source)
-    return _timed(
+    return timed(
         lambda: connection.execute(f"COPY ({statement}) TO '{folder}-hand.parquet' (FORMAT parquet, COMPRESSION zstd)")
     )
 

@@ -105,6 +105,7 @@ def command(
     if estimator in ("doubly_robust", "imputation") and imputation is None:
         raise SettingError("--estimator", estimator, "be given an --imputation, which it needs")
     store = LogStore.open(log)
+    days = _days(store, since, until)
     output.starting(engine)
     with (
         store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
@@ -120,7 +121,7 @@ def command(
             estimator=chosen,
             parameters=known,
             imputation=imputation,
-            days=_days(store, since, until),
+            days=days,
             k=k,
             examiner=examiner_of(store, examination),
         )

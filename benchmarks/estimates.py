@@ -1,0 +1,105 @@
+"""Estimates of relevance for every pair of a click log, against the plain DuckDB aggregation of the same rows.
+
+The log is that of `benchmarks.windows`, of session rows; `CLICKPRISM_BENCH_IMPRESSIONS` sets its size. The plain
+aggregation adds up impressions and clicks by pair and position, and writes them. Ours makes the daily partials and the
+estimates with their intervals from them; an hour later the partials are there. Each figure is measured in a process of
+its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.base import Result
+from benchmarks.windows import IMPRESSIONS, connect_by_hand, make_log, timed
+
+DEPTH: Final = 10
+
+
+def run() -> list[Result]:
+    """Seconds of ours and of the plain aggregation, from session rows and from partials."""
+    with tempfile.TemporaryDirectory(prefix="clickprism-bench-") as scratch:
+        log = str(Path(scratch) / "log")
+        _measured("make", log)
+        rows, first = _measured("rows", log), _measured("ours", log)
+        partials, again = _measured("partials", log), _measured("ours", log)
+    size = f"{IMPRESSIONS / 1e6:g} M impressions"
+    return [
+        Result(
+            f"estimates of {size}, partials made: plain sums", first["seconds"], rows["seconds"], 1 / 1.5, "s", False
+        ),
+        Result(
+            "the same from the partials: plain sums of them", again["seconds"], partials["seconds"], 1 / 1.5, "s", False
+        ),
+        Result("peak memory of estimates", first["megabytes"], 4096.0, 1, "MB", False),
+    ]
+
+
+def _measured(*words: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.estimates", *words], stdout=subprocess.PIPE, text=True, check=True
+    )
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
+
+
+def _by_hand(folder: str, table: str) -> dict[str, Any]:
+    """The sums of each pair at each position, by one statement."""
+    shown, clicked = ("count(*)", "count(*)") if table == "sessions" else ("sum(impressions)", "sum(clicked)")
+    also = "clicked AND " if table == "sessions" else ""
+    places = range(1, DEPTH + 1)
+    columns = [f"{shown} FILTER (position = {place})" for place in places]
+    columns += [f"{clicked} FILTER ({also}position = {place})" for place in places]
+    kept = "WHERE filter IS NULL" if table == "sessions" else ""
+    statement = (
+        f"SELECT query_id, document_id, {', '.join(columns)} "  # noqa: S608
+        f"FROM read_parquet('{folder}/{table}/*/*.parquet') {kept} GROUP BY query_id, document_id"
+    )
+    connection = connect_by_hand(folder)
+    copy = f"COPY ({statement}) TO '{folder}-sums.parquet' (FORMAT parquet, COMPRESSION zstd)"
+    return timed(lambda: connection.execute(copy))
+
+
+def _ours(folder: str) -> dict[str, Any]:
+    import numpy as np
+
+    from clickprism.log.engine import connect
+    from clickprism.log.store import LogStore
+    from clickprism.observation.parameters import ClickParameters
+    from clickprism.relevance.of_log import estimate_log
+    from clickprism.relevance.shrinkage import Shrunk
+
+    parameters = ClickParameters(np.arange(1, DEPTH + 1) ** -0.5, np.zeros(DEPTH))
+    store = LogStore.open(folder)
+    with connect(threads=2, memory="2GB") as engine:
+        return timed(
+            lambda: estimate_log(
+                store,
+                engine,
+                Path(f"{folder}-estimates.parquet"),
+                estimator=Shrunk(),
+                parameters=parameters,
+                k=0,
+                refresh=False,
+            )
+        )
+
+
+def main(step: str, folder: str) -> None:
+    """One step in a process of its own: print what it took."""
+    steps = {
+        "make": make_log,
+        "rows": lambda log: _by_hand(log, "sessions"),
+        "partials": lambda log: _by_hand(log, "partials"),
+        "ours": _ours,
+    }
+    print(json.dumps(steps[step](folder)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,96 @@
+"""`clickprism estimate`, `judgments` and `rank`: from a log to grades and rankings, and their errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from clickprism.cli.app import app
+from clickprism.log.ingest import ingest
+from clickprism.observation.parameters import ClickParameters
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A query with three documents, of which the first is clicked always, the second often, the third never."""
+    folder = tmp_path_factory.mktemp("estimates")
+    rows = [
+        {
+            "search_id": f"s{number}",
+            "query_id": "q",
+            "document_id": document,
+            "position": place + 1,
+            "time": f"2026-03-0{1 + number % 3}T10:00:00Z",
+            "click": number % 4 < chance,
+            "user_id": f"u{number}",
+        }
+        for number in range(60)
+        for place, (document, chance) in enumerate((("always", 4), ("often", 2), ("never", 0)))
+    ]
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    ingest([folder / "rows.jsonl"], folder / "log")
+    ClickParameters(np.array([1.0, 0.8, 0.6]), np.zeros(3)).write(folder / "parameters.json")
+    return folder
+
+
+def run(*words: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_from_a_log_to_grades_and_rankings(folder: Path) -> None:
+    out = folder / "estimates.parquet"
+    code, said, noted = run(
+        "estimate", folder / "log", "--parameters", folder / "parameters.json", "--out", out, "--json"
+    )
+    assert code == 0, noted
+    found = json.loads(said)
+    assert (found["pairs"], found["suppressed"], found["estimator"]) == (3, 0, "shrunk")
+    assert found["learned"]["k"] > 0
+    cuts = ["--set", "scale=absolute", "--set", "cuts=[.2, .8]"]
+    code, said, noted = run("judgments", out, "--out", folder / "judged.csv", *cuts)
+    assert code == 0, noted
+    judged = list(csv.DictReader((folder / "judged.csv").read_text().splitlines()))
+    assert {row["document_id"]: row["grade"] for row in judged} == {"always": "2", "often": "1", "never": "0"}
+    for by in ("value", "lower", "thompson"):
+        code, said, noted = run("rank", out, "--by", by, "--top", 2, "--out", folder / "ranked.jsonl", "--json")
+        assert code == 0, noted
+        ranked = [json.loads(line) for line in (folder / "ranked.jsonl").read_text().splitlines()]
+        assert [(row["rank"], row["document_id"]) for row in ranked] == [(1, "always"), (2, "often")]
+
+
+def test_few_users_and_days(folder: Path) -> None:
+    given = ["--parameters", folder / "parameters.json", "--out", folder / "e.parquet"]
+    code, _, noted = run("estimate", folder / "log", *given, "--k", 999)
+    assert (code, "no pair to estimate" in noted) == (3, True)
+    code, said, _ = run(
+        "estimate", folder / "log", *given, "--since", "2026-03-03", "--k", 0, "--json", "--estimator", "affine"
+    )
+    assert (code, json.loads(said)["pairs"]) == (0, 3)
+    code, _, noted = run("estimate", folder / "log", *given, "--since", "2027-01-01")
+    assert (code, "2026-03-01 to 2026-03-03" in noted) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["estimate", "LOG", "--out", "e.csv"], 2, "end in .parquet"),
+        (["estimate", "LOG", "--out", "e.parquet", "--estimator", "shrink"], 2, "did you mean 'shrunk'"),
+        (["estimate", "LOG", "--out", "e.parquet", "--estimator", "doubly_robust"], 2, "--imputation"),
+        (["estimate", "LOG", "--out", "e.parquet", "--set", "kk=3"], 2, "kk"),
+        (["estimate", "LOG", "--out", "e.parquet", "--since", "March"], 2, "be a day such as"),
+        (["judgments", "nothing.parquet", "--out", "j.csv"], 3, "clickprism estimate"),
+        (["judgments", "nothing.parquet", "--out", "j.xls"], 2, "end in .csv"),
+        (["rank", "nothing.parquet", "--out", "j.csv"], 3, "clickprism estimate"),
+    ],
+)
+def test_errors(folder: Path, tmp_path: Path, words: list[str], code: int, said: str) -> None:
+    paths = [str(folder / "log") if word == "LOG" else word for word in words]
+    paths = [str(tmp_path / word) if word.endswith((".parquet", ".csv", ".xls")) else word for word in paths]
+    found, _, noted = run(*paths)
+    assert (found, said in noted) == (code, True), noted
