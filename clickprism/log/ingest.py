@@ -21,12 +21,13 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log.account import IGNORED, Account
-from clickprism.log.engine import check_memory
+from clickprism.log.engine import by_rows, check_memory
 from clickprism.log.faults import fault
-from clickprism.log.filtered import filtered_rows
+from clickprism.log.filtered import ROWS, filtered_rows
 from clickprism.log.group import Group, InputFile, begun_latest
 from clickprism.log.pieces import read_pieces
 from clickprism.log.readers import Chunk, SourceSettings, find_inputs, read_chunks
@@ -235,9 +236,12 @@ class _Run:
         """Where every row went."""
         filtered: Counter[str] = Counter()
         ids = [file.file_id for file in self.files if file.stored]
-        for day in sorted(self.days) if ids else []:
-            self._say(f"robot rules, {day}")
-            filtered += filtered_rows(self.connection, self._events(day), ids, self.settings.robots)
+        files = {day: self._events(day) for day in sorted(self.days)} if ids else {}
+        rows = {day: sum(pq.read_metadata(path).num_rows for path in paths) for day, paths in files.items()}
+        for days in by_rows(rows, most=ROWS):
+            self._say(f"robot rules, {days[0]}")
+            listed = [path for day in days for path in files[day]]
+            filtered += filtered_rows(self.connection, listed, ids, self.settings.robots)
         stored, ignored = sum(file.stored for file in self.files), sum(file.ignored for file in self.files)
         reasons = sum((file.bad for file in self.files), Counter())
         return Account(
