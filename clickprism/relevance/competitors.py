@@ -29,7 +29,7 @@ from clickprism.relevance.pairs import find_pairs
 from clickprism.relevance.randomised import FirstSlot
 from clickprism.settings import suggest
 from clickprism.training.fit import fit
-from clickprism.training.settings import FitSettings
+from clickprism.training.settings import FitSettings, Fitted
 from clickprism.types import Clicks, Float64
 
 Competitor: TypeAlias = Literal["no_correction", "pal", "tal", "ipw", "display_filtering", "rand"]
@@ -92,13 +92,64 @@ def competitor(
         if slot is None:
             raise DataError("rand learns from the randomised first slot, of which there is none")
         return _rand(backbone, slot, settings)
+    fitted, _ = _fitted(name, backbone, log, propensities, settings)
+    return fitted.model.score(backbone.ranked)
+
+
+def as_first_slot(
+    name: str,
+    backbone: Backbone,
+    *,
+    log: Clicks | None = None,
+    propensities: Sequence[float] = (),
+    settings: CompetitorSettings | None = None,
+) -> FirstSlot:
+    """The clicks of a log as a competitor sees them, as if all had been in the first slot: what a text model can learn.
+
+    A method that corrects by position says how much exposure each impression had, in units of the first slot, and how
+    many clicks came without relevance. The sums of both over the impressions of a pair, in whole numbers, stand for
+    impressions and clicks there: `fit_imputation` fine-tunes a cross-encoder on them end to end, and so makes the
+    competitor whose text model was trained by this method. What a method must learn, it learns on the backbone.
+
+    Args:
+        name: one of `COMPETITORS`, but `rand`: its clicks are of the first slot.
+        backbone: as for `competitor`.
+        log: as for `competitor`.
+        propensities: as for `competitor`.
+        settings: as for `competitor`.
+    """
+    settings = CompetitorSettings() if settings is None else settings
+    if name not in COMPETITORS or name == "rand":
+        known = tuple(each for each in COMPETITORS if each != "rand")
+        raise SettingError("competitor", name, f"be a known name ({suggest(name, known)})")
+    fitted, whole = _fitted(name, backbone, log, propensities, settings)
+    if fitted.learner is None:
+        raise DataError(f"{name} left no learner to say what was exposed")
+    sums = [
+        np.bincount(whole.rows, weights=values, minlength=whole.lists.documents)
+        for values in (whole.clicks - fitted.learner.background(whole), fitted.learner.exposure(whole))
+    ]
+    shown = np.rint(np.maximum(sums[1], sums[0])).astype(np.int64)
+    clicks = np.clip(np.rint(sums[0]), 0, shown).astype(np.int64)
+    return FirstSlot.of(*backbone.pairs, clicks, impressions=shown)
+
+
+def _fitted(
+    name: str,
+    backbone: Backbone,
+    log: Clicks | None,
+    propensities: Sequence[float],
+    settings: CompetitorSettings,
+) -> tuple[Fitted, Clicks]:
+    """A method that was trained on the log, and the log over the features of the backbone."""
     if log is None:
         raise DataError(f"{name} learns from a log, of which there is none")
     if log.lists.documents != backbone.learned.documents:
         raise DataError(f"the log has {log.lists.documents} pairs, the backbone {backbone.learned.documents}")
     if name == "display_filtering":
         log = displayed(log)
-    part, aside = _parts(replace(log, lists=backbone.learned, seen=None), settings)
+    whole = replace(log, lists=backbone.learned, seen=None)
+    part, aside = _parts(whole, settings)
     fitted = fit(
         part,
         method=_method(name, propensities, settings),
@@ -107,7 +158,7 @@ def competitor(
         validation=aside,
         show=False,
     )
-    return fitted.model.score(backbone.ranked)
+    return fitted, whole
 
 
 def _method(name: str, propensities: Sequence[float], settings: CompetitorSettings) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import evaluate
 from clickprism.experiment.search_world import SearchWorld, WorldSettings, search_world
-from clickprism.relevance.competitors import COMPETITORS, CompetitorSettings, competitor, displayed
+from clickprism.relevance.competitors import COMPETITORS, CompetitorSettings, as_first_slot, competitor, displayed
 from clickprism.relevance.mixture import Backbone, cross_encoder, vanilla_mix
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Float64, Lists
@@ -80,6 +80,30 @@ def test_what_was_not_displayed_is_left_out() -> None:
         displayed(replace(log, seen=np.array([1, 0, 3, 3, 0])))
     with pytest.raises(DataError, match="does not tell what was displayed"):
         displayed(replace(log, seen=None))
+
+
+def test_exposure_is_in_units_of_the_first_slot() -> None:
+    lists = Lists(np.eye(2, dtype=np.float32), np.array([0, 2]), np.array(["q"]), np.array(["a", "b"]))
+    log = Clicks(
+        lists,
+        np.array([0, 2, 4]),
+        np.array([0, 1, 1, 0]),
+        np.array([1, 2, 1, 2], np.int32),
+        np.array([6, 1, 2, 3]),
+        np.array([10, 20]),
+        seen=np.array([10, 10, 20, 20]),
+    )
+    backbone, brief = cross_encoder(lists, lists.features), replace(BRIEF, held_out=0.0)
+    for name, exposed in (("no_correction", [30, 30]), ("ipw", [10 + 5, 20 + 2.5])):
+        given = (1.0, 0.25) if name == "ipw" else ()
+        slot = as_first_slot(name, backbone, log=log, propensities=given, settings=brief)
+        assert slot.clicks.tolist() == [9, 3]
+        assert slot.impressions.tolist() == np.rint(exposed).tolist()
+    hidden = replace(log, clicks=np.array([6, 0, 2, 3]), seen=np.array([10, 0, 20, 20]))
+    slot = as_first_slot("display_filtering", backbone, log=hidden, settings=brief)
+    assert slot.impressions.tolist() == [30, 20]
+    with pytest.raises(SettingError, match="known name"):
+        as_first_slot("rand", backbone, log=log)
 
 
 def test_mistakes_are_named(world: SearchWorld, backbone: Backbone) -> None:
