@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +43,9 @@ def command(
     ] = None,
     clear: Annotated[
         bool,
-        typer.Option("--clear", help="Take these rows out of quarantine, after --out: they are counted as cleared."),
+        typer.Option(
+            "--clear", help="Take these rows out of quarantine, with --out those it writes; they count as cleared."
+        ),
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -60,9 +62,10 @@ def command(
         finish_erasure(store, output)
         found = reasons(store, chosen)
         if out is not None:
-            written, cut = write_raw(store, out, chosen)
+            written = write_raw(store, out, chosen)
+            cut = sum(each.rows for each in found) - written
         if clear:
-            cleared = clear_rows(store, chosen)
+            cleared = clear_rows(store, replace(chosen, whole=out is not None))
         counts = standing(store)
     rows = [
         [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,7 +25,8 @@ from clickprism.log.table import writing
 from clickprism.settings import suggest
 
 _BATCH: Final = 10_000
-_CUT: Final = ("too-long", "unreadable")  # what is kept of these is not the row
+CUT: Final = ("too-long", "unreadable")
+"""What is kept of rows with these reasons is not the row."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class Chosen:
     Args:
         file: the path or the name of their input file, or a pattern of it.
         reason: the code of the reason.
+        whole: only those whose bytes are kept whole, so that they can be mended.
     """
 
     file: str | None = None
     reason: str | None = None
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if self.reason is not None and self.reason not in REASONS:
@@ -52,6 +55,8 @@ class Chosen:
             meant = pc.and_(meant, pc.is_in(batch.column("file"), pa.array(names, pa.string())))
         if self.reason is not None:
             meant = pc.and_(meant, pc.starts_with(batch.column("reason"), f"{self.reason}:"))
+        for code in CUT if self.whole else ():
+            meant = pc.and_not(meant, pc.starts_with(batch.column("reason"), f"{code}:"))
         return meant
 
     def _is_of(self, name: str) -> bool:
@@ -110,28 +115,28 @@ def standing(store: LogStore) -> Standing:
     return Standing(max(ever, there), there - cleared, cleared, max(0, ever - there))
 
 
-def write_raw(store: LogStore, out: Path, chosen: Chosen | None = None) -> tuple[int, int]:
-    """Write the bytes of broken rows to a file to be mended and ingested again; those of CSV below their header.
+def write_raw(store: LogStore, out: Path, chosen: Chosen | None = None) -> int:
+    """Write broken rows that are kept whole to a file to be mended and ingested, those of CSV below their header.
 
     Returns:
-        how many were written, and how many were not, as their bytes are not kept whole.
+        how many.
     """
-    header = _header(store, out, chosen or Chosen())
-    rows, cut = 0, 0
+    chosen = replace(chosen or Chosen(), whole=True)
+    header, count = _header(store, out, chosen), 0
     draft = out.with_name(f".{out.name}.{os.getpid()}")
     with writing(out):
         try:
             with draft.open("wb") as handle:
                 handle.write(header.encode() + b"\n" if header else b"")
-                for _, table in _meant(store, chosen or Chosen()):
-                    codes = pc.list_element(pc.split_pattern(table["reason"], ":", max_splits=1), 0)
-                    kept = table.filter(pc.invert(pc.is_in(codes, pa.array(_CUT))))
-                    handle.writelines(line.removesuffix(b"\n") + b"\n" for line in kept["raw"].to_pylist())
-                    rows, cut = rows + len(kept), cut + len(table) - len(kept)
+                for _, rows in _meant(store, chosen, columns=["raw"]):
+                    handle.writelines(line.removesuffix(b"\n") + b"\n" for line in rows["raw"].to_pylist())
+                    count += len(rows)
+                handle.flush()
+                os.fsync(handle.fileno())
             draft.replace(out)
         finally:
             draft.unlink(missing_ok=True)
-    return rows, cut
+    return count
 
 
 def clear(store: LogStore, chosen: Chosen | None = None) -> int:

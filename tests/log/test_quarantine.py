@@ -125,7 +125,7 @@ def test_rows_are_chosen_by_file_and_reason(tmp_path: Path) -> None:
         write_raw(store, tmp_path / "out.jsonl", Chosen("three.csv"))
     with pytest.raises(SettingError, match=r"--reason must be .*did you mean 'not-json'"):
         Chosen(reason="not-jsn")
-    assert write_raw(store, tmp_path / "out.jsonl", Chosen("*.jsonl", "not-json")) == (2, 0)
+    assert write_raw(store, tmp_path / "out.jsonl", Chosen("*.jsonl", "not-json")) == 2
     assert (tmp_path / "out.jsonl").read_text() == "{\n[\n"
     assert clear(store, Chosen(str(first), "position-range")) == 1
     assert clear(store, Chosen(str(first), "position-range")) == 0
@@ -143,7 +143,8 @@ def test_rows_are_chosen_by_file_and_reason(tmp_path: Path) -> None:
 def test_rows_that_are_not_kept_whole_are_not_written(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [GOOD[0], json.dumps(GOOD[1] | {"query": "x" * 500}), "{"])
     ingest([path], tmp_path / "log", source=SourceSettings(max_line_bytes=400), max_bad_ratio=1)
-    done = invoke("quarantine", str(tmp_path / "log"), "--out", str(tmp_path / "out.jsonl"))
+    done = invoke("quarantine", str(tmp_path / "log"), "--out", str(tmp_path / "out.jsonl"), "--clear")
+    assert standing(LogStore.open(tmp_path / "log")) == Standing(2, 1, 1, 0)
     assert "1 could not be written: they are too long" in done.stderr
     assert (tmp_path / "out.jsonl").read_text() == "{\n"
 

@@ -22,8 +22,11 @@ PEEK: Final = 1 << 18
 LOOKED_AT: Final = 100
 COMMAS: Final = Dialect()
 DELIMITERS: Final = (",", ";", "\t", "|")
-UBI_NAMES: Final = {name for ways in UBI.values() for name in ((ways,) if isinstance(ways, str) else ways)}
 YANDEX: Final = ("query", "documents", "clicks")
+KNOWN: Final = {*FIELDS, *YANDEX}.union(
+    *((ways,) if isinstance(ways, str) else ways for ways in (*UBI.values(), *ALIASES.values()))
+)
+"""Names of columns of the schemas that we know."""
 METARANK: Final = ("item", "user", "ranking", "interaction")
 
 
@@ -64,25 +67,23 @@ def detect(path: Path, source: SourceSettings) -> Detected:
 
 
 def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect: Dialect) -> str:
-    """What parts the fields of the first line: of several that could, the one that gives the most names we know."""
-    parts = {sign: split_fields(lines[0], replace(dialect, delimiter=sign)) for sign in DELIMITERS} if lines else {}
-    names = {
-        *FIELDS,
-        *UBI_NAMES,
-        *YANDEX,
-        *source.mapping.columns.values(),
-        *(name for way in ALIASES.values() for name in way),
-    }
-    if dialect.names:
-        scores = {sign: int(len(fields) == len(dialect.names)) for sign, fields in parts.items()}
-    else:
-        scores = {sign: len(names.intersection(map(str.strip, fields))) for sign, fields in parts.items()}
-    likely = {sign: score for sign, score in scores.items() if len(parts[sign]) > 1}
-    best = [sign for sign, score in likely.items() if score == max(likely.values())]
-    if len(best) > 1:
+    """What parts fields: of several that could, the one that gives the most names we know in the first line.
+
+    Of a file without a header, the one that gives the right number of fields in the most lines.
+    """
+    known = KNOWN.union(source.mapping.columns.values())
+    scores = {}
+    for sign in DELIMITERS:
+        parts = [split_fields(line, replace(dialect, delimiter=sign)) for line in lines]
+        if dialect.names:
+            scores[sign] = sum(len(fields) == len(dialect.names) for fields in parts)
+        elif parts and len(parts[0]) > 1:
+            scores[sign] = len(known.intersection(map(str.strip, parts[0])))
+    best = [sign for sign, score in scores.items() if score == max(scores.values())]
+    if len(best) > 1 and (max(scores.values()) or not dialect.names):
         shown = " or ".join(repr(sign) for sign in best)
         remedy = f"Say which: --set 'source.delimiter={json.dumps(best[0])}'"
-        raise DataError(f"the columns of the first line may be parted by {shown}", file=path, line=1, remedy=remedy)
+        raise DataError(f"the columns may be parted by {shown}", file=path, line=1, remedy=remedy)
     return best[0] if best else ","
 
 

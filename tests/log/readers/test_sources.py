@@ -285,7 +285,10 @@ def test_a_delimiter_that_cannot_be_told(tmp_path: Path) -> None:
     line = b"s;2024-05-01T12:00:00Z;red, large;d;1\n"
     (row,), bad, _ = read(tmp_path / "a.csv", line, mapping=mapping)
     assert (row["query"], bad) == ("red, large", [])
+    (row,), bad, _ = read(tmp_path / "a.csv", b"cut,off;\n" + line, mapping=mapping)
+    assert (row["line"], bad) == (2, [(1, "field-count", None)])
     with pytest.raises(DataError, match=r"parted by ',' or ';'"):
         read(tmp_path / "a.csv", b"a,b,c,d,e;1;2;3;4\n", mapping=mapping)
+    assert read(tmp_path / "a.csv", b"a,b;c\n", mapping=mapping)[:2] == ([], [(1, "field-count", None)])
     good, bad, _ = read(tmp_path / "a.csv", b"search_id,time;query\n", delimiter=";", schema="clickprism")
     assert (good, bad) == ([], [])
