@@ -74,7 +74,7 @@ def _ours(folder: str) -> dict[str, Any]:
     from clickprism.relevance.of_log import estimate_log
     from clickprism.relevance.shrinkage import Shrunk
 
-    parameters = ClickParameters(np.arange(1, DEPTH + 1) ** -0.5, np.zeros(DEPTH))
+    parameters = ClickParameters(1 / np.sqrt(np.arange(1.0, DEPTH + 1)), np.zeros(DEPTH))
     store = LogStore.open(folder)
     with connect(threads=2, memory="2GB") as engine:
         return timed(

@@ -73,6 +73,7 @@ def main(step: str, folder: str) -> None:
 
 
 def timed(work: Callable[[], object]) -> dict[str, Any]:
+    """How long something takes, and the peak of memory of this process."""
     wall, processor = time.perf_counter(), time.process_time()
     work()
     return {
@@ -83,6 +84,7 @@ def timed(work: Callable[[], object]) -> dict[str, Any]:
 
 
 def connect_by_hand(folder: str) -> Any:
+    """DuckDB with the threads and the memory that ours has."""
     import duckdb
 
     config: dict[str, str | bool | int | float | list[str]]

@@ -108,12 +108,18 @@ class DuckEngine(Engine):
 
     def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
         """The rows that a function gives for those of the expression; they pass through a file, so few are held."""
-        path = self._own / f"{uuid4().hex}.parquet"
-        with _errors(), pq.ParquetWriter(path, schema) as writer:
+        return self.read(self.write_batches(expression, function, schema, self._own, stem="mapped"), schema)
+
+    def write_batches(
+        self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str
+    ) -> list[Path]:
+        """Write the rows that a function gives for those of the expression to one new Parquet file."""
+        path = folder / f"{stem}-{uuid4().hex}.parquet"
+        with _errors(), pq.ParquetWriter(path, schema, compression="zstd") as writer:
             query = self._connection.compile(expression)
             for batch in self._connection.con.sql(query).to_arrow_reader(_BATCH):
                 writer.write_batch(function(batch).select(schema.names).cast(schema))
-        return self.read([path], schema)
+        return [path]
 
     def close(self) -> None:
         """Close the connection and delete what it put on disk."""

@@ -66,6 +66,11 @@ class Engine(Protocol):
         On Spark the function runs on the executors, so it must not depend on which rows come in a batch.
         """
 
+    def write_batches(
+        self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str
+    ) -> list[Path]:
+        """Write what `map_batches` would give to new Parquet files, as `write` does."""
+
     def close(self) -> None:
         """Free what the engine holds. Tables made by it are of no use any more."""
 

@@ -152,8 +152,9 @@ PARTIALS: Final = pa.schema(
         pa.field("day", pa.date32(), nullable=False),
     ]
 )
-"""The table `partials`, partitioned by `day`: sums over the session rows that count. `examination`, the same of what was
-clicked and that of the squares, all in units of 2^-20, are null without a model. A sum of partials is a partial; so is the greatest `last_click`."""
+"""The table `partials`, partitioned by `day`: sums over the session rows that count. `examination`, the same of what
+was clicked and that of the squares, in units of 2^-20, are null without a model. A sum of partials is a partial; so is
+the greatest `last_click`."""
 
 DICTIONARY: Final = pa.schema(
     [

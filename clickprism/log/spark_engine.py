@@ -141,6 +141,12 @@ class SparkEngine(Engine):
         with _errors():
             return self._view(self._frame(expression).mapInArrow(run, _spark_schema(schema)))
 
+    def write_batches(
+        self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str
+    ) -> list[Path]:
+        """Write the rows that a function gives for those of the expression to new Parquet files."""
+        return self.write(self.map_batches(expression, function, schema), folder, stem=stem)
+
     def close(self) -> None:
         """Stop Spark and delete what it put on disk."""
         from pyspark import SparkContext

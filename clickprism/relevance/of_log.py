@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clickprism.log.engine import Engine
     from clickprism.log.store import LogStore
 
-LEARN: Final = 200_000  # pairs, at most, to learn from
+LEARN: Final = 60_000  # pairs, at most, to learn from
 COUNTS: Final = ("impressions", "clicked")
 
 
@@ -106,9 +106,9 @@ def estimate_log(
         if imputation is not None:
             sums = _with_imputation(sums, engine.read([_checked(imputation)], IMPUTATION))
         task = _learned(_Task(estimator, parameters, names), engine, sums, shown=shown)
-        made = engine.map_batches(sums, task, ESTIMATES)
         with store.staging() as place:
-            pairs = write_whole(engine.write(made, Path(place), stem="estimates"), out, ESTIMATES)
+            files = engine.write_batches(sums, task, ESTIMATES, Path(place), stem="estimates")
+            pairs = write_whole(files, out, ESTIMATES)
     only, without = _counted(out)
     return LogEstimates(pairs, only, every - shown, below, without if imputation is not None else 0, task.estimator)
 

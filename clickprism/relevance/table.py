@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -57,12 +58,16 @@ def estimate_columns(made: Estimates) -> dict[str, pa.Array]:
     }
 
 
-def write_whole(files: Iterable[Path], path: Path, schema: pa.Schema) -> int:
+def write_whole(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
     """Put the rows of Parquet files into one, whole or not at all; a batch at a time. Returns how many there are."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     try:
+        if len(files) == 1 and pq.read_schema(files[0]).equals(schema):
+            shutil.copyfile(files[0], draft)
+            draft.replace(path)
+            return pq.read_metadata(path).num_rows
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
             for file in files:
                 with pq.ParquetFile(file) as opened:
