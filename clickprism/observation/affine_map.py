@@ -31,6 +31,7 @@ from clickprism.types import Float64, Int64
 LEAST_IMPRESSIONS: Final = 2  # of a document at a position: of one there is no variance
 ROUNDS: Final = 6  # of weights
 STEPS: Final = 200
+CLOSE: Final = 50  # times as large as its noise is the spread of documents around one that is known closely
 STUCK: Final = 1e12  # damping at which no step leads lower
 TOLERANCE: Final = 1e-9
 TINY: Final = 1e-300
@@ -149,7 +150,11 @@ def scores(rates: MovedRates, alpha: Float64, beta: Float64, groups: Int64) -> t
 
 
 def _chances(rates: MovedRates, weight: Float64, alpha: Float64, beta: Float64) -> Float64:
-    """The click probability of each entry by the line, its document drawn towards those of the same home."""
+    """The click probability of each entry by the line.
+
+    Weights made of it must not know the noise of the clicks they weigh, or they bias the line by about 1 / n. So the
+    document's own place on the line counts only where it is known closely; else that of documents of the same home.
+    """
     here, home, size = _Distance.at(rates, weight, alpha, beta), rates.home, rates.positions
     spread, centre, noise = np.full(size, 0.01), np.zeros(size), 1 / here.bends
     many = np.bincount(home, minlength=size) > 5
@@ -159,8 +164,7 @@ def _chances(rates: MovedRates, weight: Float64, alpha: Float64, beta: Float64) 
         beyond = sums(home, share**2 * ((here.first - centre[home]) ** 2 - noise), size)
         spread = np.maximum(beyond / np.maximum(sums(home, share**2, size), TINY), 1e-4)
         spread = np.where(many, spread, 0.01)
-    share = 1 / (1 + noise / spread[home])
-    first = share * here.first + (1 - share) * centre[home]
+    first = np.where(noise * CLOSE < spread[home], here.first, centre[home])
     chance = first[rates.pairs] * alpha[rates.places] + beta[rates.places]
     low, high = np.maximum(0.1 * rates.means, 1e-6), 1 - np.clip(0.1 * (1 - rates.means), 1e-6, 0.02)
     return np.asarray(np.clip(chance, low[rates.places], high[rates.places]))

@@ -164,8 +164,10 @@ class EstimatedParameters:
 
     @property
     def best(self) -> ClickParameters | None:
-        """Those to use: the ones with the narrowest intervals."""
-        return min(self.found.values(), key=_width, default=None)
+        """Those to use: by harvest, which rest on the most; by chance where the two disagree, or there is no other."""
+        both = self.apart.get(("randomised", "harvest"), self.apart.get(("harvest", "randomised"), ()))
+        order = ("randomised", "harvest", "em") if len(both) else ("harvest", "randomised", "em")
+        return next((self.found[name] for name in order if name in self.found), None)
 
     @property
     def apart(self) -> dict[tuple[str, str], Int64]:
@@ -301,12 +303,6 @@ def _require_spread(alpha: Float64, bend: Float64, draws: Float64) -> None:
             remedy="More searches, more of them randomised, or several rankings of the same query"
             + (f"; or cut the log: --depth {place - 1}" if place > 2 else ""),
         )
-
-
-def _width(made: ClickParameters) -> float:
-    """The mean width of the intervals of alpha, relative to alpha."""
-    wide = (made.alpha_upper - made.alpha_lower)[1:] / made.alpha[1:]
-    return float(np.nan_to_num(wide, nan=np.inf).mean())
 
 
 def _check(least_clicks: float) -> None:
