@@ -117,7 +117,8 @@ def parameter_variance(counts: PairCounts, parameters: ClickParameters, weights:
     slope = np.nan_to_num((parameters.alpha_upper - parameters.alpha_lower)[:deep] / wide)
     start = np.nan_to_num((parameters.beta_upper - parameters.beta_lower)[:deep] / wide)
     squared = counts.impressions.astype(np.float64) ** 2
-    return np.asarray(y**2 * (squared @ (weights * slope) ** 2) + squared @ (weights * start) ** 2, dtype=np.float64)
+    sums = over_positions(squared, np.stack([(weights * slope) ** 2, (weights * start) ** 2], axis=1))
+    return np.asarray(y**2 * sums[:, 0] + sums[:, 1], dtype=np.float64)
 
 
 def possible(counts: PairCounts, parameters: ClickParameters) -> tuple[Float64, Float64]:
