@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.base import Result, seconds
 from clickprism.data.bm25 import BM25
-from clickprism.data.nfcorpus import Collection, Part, nfcorpus
+from clickprism.data.nfcorpus import Collection, nfcorpus
 from clickprism.evaluation.measures import evaluate
 from clickprism.evaluation.significance import interval, paired_randomisation, paired_t
 from clickprism.rankers.cross_encoder import CrossEncoder
@@ -26,40 +26,53 @@ from clickprism.relevance.imputation import fit_imputation
 from clickprism.relevance.randomised import FirstSlot
 from clickprism.settings import build, override
 from clickprism.training.text_settings import TextFitSettings
-from clickprism.types import Float64, Int64, JudgedLists, Lists
+from clickprism.types import Float32, Float64, JudgedLists, Lists, Text
 from clickprism.users.trust import TrustUser
 
-FOUND = 50  # candidates of a query that BM25 finds; the judged ones are beside them
+FOUND = 50  # candidates of a test query that BM25 finds, and as many that the untuned language model finds
+PAGE = 10  # the same of a training query, whose first slot is explored
 HIGHEST = 3
 MEASURE = "nDCG(exp)@10"
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The candidates of each query as lists with grades, and their scores by BM25."""
+    """The candidates of each query as lists with grades, and their scores by BM25 and by the untuned model."""
 
+    texts: Collection
     judged: JudgedLists
     bm25: Float64
+    untuned: Float64
+
+    @property
+    def ids(self) -> tuple[Text, Text]:
+        """The query and the document of each row."""
+        lists = self.judged.lists
+        return lists.query_ids[lists.list_of], lists.query_ids if lists.document_ids is None else lists.document_ids
 
 
-def candidates(found: Collection, *, judged: bool = True) -> Candidates:
-    """The best of BM25 for each query, and the documents that were judged for it."""
+def candidates(found: Collection, similarity: Similarity, states: Float32, *, most: int = FOUND) -> Candidates:
+    """The best documents of each query by BM25 and by the untuned model: neither is favoured by how they were found.
+
+    Judged documents that neither finds are left out: among candidates that were added because they are relevant BM25
+    ranks worse than chance, since what it did not find is better than what it did.
+    """
     index = BM25().index(found.documents)
-    best, _ = index.top(found.queries.texts, FOUND)
-    query, place = np.nonzero(best >= 0)
-    pairs = [query * len(found.documents) + best[query, place]]
-    known = found.judgements
-    inside = found.queries.has(known.query_ids) & found.documents.has(known.document_ids)
-    if judged:
-        rows = found.queries.rows(known.query_ids[inside])
-        pairs.append(rows * len(found.documents) + found.documents.rows(known.document_ids[inside]))
+    words = np.asarray(index.scores(found.queries.texts).todense())
+    cosine = similarity.embed(found.queries.texts) @ states.T
+    pairs = []
+    for scores in (words, cosine):
+        best = np.argpartition(-scores, most, axis=1)[:, :most]
+        query = np.repeat(np.arange(len(best)), most)
+        kept = scores[query, best.ravel()] > 0
+        pairs.append(query[kept] * len(found.documents) + best.ravel()[kept])
     query, document = np.divmod(np.unique(np.concatenate(pairs)), len(found.documents))
     present, lengths = np.unique(query, return_counts=True)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = found.queries.ids[query], found.documents.ids[document]
     lists = Lists(np.zeros((len(query), 1), np.float32), offsets, found.queries.ids[present], ids[1])
-    scores = index.scores(found.queries.texts)[query, document]
-    return Candidates(JudgedLists(lists, known.grades_of(*ids)), np.asarray(scores, dtype=np.float64).ravel())
+    judged = JudgedLists(lists, found.judgements.grades_of(*ids))
+    return Candidates(found, judged, words[query, document], cosine[query, document].astype(np.float64))
 
 
 def explored(train: JudgedLists, *, pairs: int, impressions: int, seed: int) -> FirstSlot:
@@ -82,19 +95,19 @@ def explored(train: JudgedLists, *, pairs: int, impressions: int, seed: int) -> 
 
 def quality(folder: Path, arguments: argparse.Namespace) -> None:
     """Fine-tune, rank the test queries, compare in pairs."""
-    train = nfcorpus(folder, "train")
-    slot = explored(
-        candidates(train).judged, pairs=arguments.pairs, impressions=arguments.impressions, seed=arguments.seed
-    )
     encoder = build(CrossEncoder, override({}, arguments.encoder))
     settings = build(TextFitSettings, override({"seed": arguments.seed}, arguments.set))
+    similarity = Similarity(encoder.model, tokens=encoder.tokens)
+    train, test = nfcorpus(folder, "train"), nfcorpus(folder, "test")
+    states = similarity.embed(train.documents.texts)
+    known = candidates(train, similarity, states, most=PAGE).judged
+    slot = explored(known, pairs=arguments.pairs, impressions=arguments.impressions, seed=arguments.seed)
     print(f"{slot}, click rate {slot.rate:.3f}; {encoder}; {settings}", flush=True)
-    held_out = test_part(folder, "test", arguments.queries)
-    found, chosen = held_out
-    lists = chosen.judged.lists
-    ids = lists.query_ids[lists.list_of], lists.document_ids if lists.document_ids is not None else lists.query_ids
-    texts = found.queries.of_ids(ids[0]), found.documents.of_ids(ids[1])
-    scores = {"BM25": chosen.bm25, "untuned": Similarity(encoder.model, tokens=encoder.tokens).score_pairs(*texts)}
+    chosen = some(candidates(test, similarity, states), arguments.queries)
+    print(f"{len(chosen.judged)} test queries, {len(chosen.bm25)} candidates", flush=True)
+    ids = chosen.ids
+    texts = test.queries.of_ids(ids[0]), test.documents.of_ids(ids[1])
+    scores = {"BM25": chosen.bm25, "untuned": chosen.untuned}
     for name, values in scores.items():
         report(chosen.judged, name, values, scores)
     start = time.perf_counter(), time.process_time()
@@ -122,13 +135,11 @@ def quality(folder: Path, arguments: argparse.Namespace) -> None:
         done.imputation.save(arguments.save)
 
 
-def test_part(folder: Path, part: Part, most: int) -> tuple[Collection, Candidates]:
-    """A part of the queries, or the first so many of them in random order."""
-    found = nfcorpus(folder, part)
-    chosen = candidates(found)
+def some(chosen: Candidates, most: int) -> Candidates:
+    """So many of the queries, at random; all for 0."""
     lists = np.sort(np.random.default_rng(0).permutation(len(chosen.judged))[: most or None])
-    rows: Int64 = np.flatnonzero(np.isin(chosen.judged.lists.list_of, lists))
-    return found, Candidates(chosen.judged.take(lists), chosen.bm25[rows])
+    rows = np.isin(chosen.judged.lists.list_of, lists)
+    return Candidates(chosen.texts, chosen.judged.take(lists), chosen.bm25[rows], chosen.untuned[rows])
 
 
 def report(judged: JudgedLists, name: str, values: Float64, scores: dict[str, Float64]) -> None:
@@ -179,7 +190,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pairs", type=int, default=12_000)
-    parser.add_argument("--impressions", type=int, default=200_000)
+    parser.add_argument("--impressions", type=int, default=400_000)
     parser.add_argument("--queries", type=int, default=0, help="test queries, 0 for all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--encoder", action="append", default=[], metavar="KEY=VALUE")

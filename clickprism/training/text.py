@@ -57,6 +57,8 @@ def fit_text(
     settings = TextFitSettings() if settings is None else settings
     if not len(pairs) == len(clicks) == len(impressions):
         raise DataError(f"{len(pairs)} pairs but {len(clicks)} clicks and {len(impressions)} impressions")
+    if not ((impressions >= 1) & (clicks >= 0) & (clicks <= impressions)).all():
+        raise DataError("a pair that is here was shown, and clicked at most as often")
     if not 0 < int(np.sum(clicks)) < int(np.sum(impressions)):
         what = "no click" if int(np.sum(clicks)) == 0 else "nothing that was not clicked"
         raise DataError(f"there is nothing to learn from: the first slot has {what}")
