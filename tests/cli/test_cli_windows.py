@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from clickprism.cli.app import app
 from clickprism.log.engine import connect
 from clickprism.log.follow import follow
-from clickprism.log.forget import PENDING
 from clickprism.log.ingest import ingest
-from clickprism.log.store import LogStore
+from clickprism.log.store import PENDING, LogStore
 from clickprism.log.windows import windows
 from tests.log.window_logs import Thirds
 
@@ -68,11 +67,13 @@ def test_windows_then_forget(log: Path, tmp_path: Path) -> None:
     assert json.loads(said)["rows"] == 0
     assert run("forget", log, "--user", "user-a")[1].startswith("The log has no row of them: nothing to erase")
     (log / PENDING).write_text(json.dumps({"users": ["user-c"], "days": []}))
-    code, said, noted = run("windows", log, "--k", 0)
-    assert "left out" in said
-    assert "cut short; finish it by: clickprism forget" in noted
     code, said, noted = run("forget", log, "--json")
     assert (code, json.loads(said)["rows"]) == (0, 1), noted
+    (log / PENDING).write_text(json.dumps({"users": ["user-c"], "days": []}))
+    code, said, noted = run("windows", log, "--k", 0)
+    assert "left out" in said
+    assert "An erasure had been cut short: it is done now" in noted
+    assert not (log / PENDING).exists()
     code, said, noted = run("windows", log, "--k", 0, "--as-of", "2026-07-01")
     assert "the log ends 2026-03-04 00:00. As of then: clickprism windows" in noted
     assert [*(log / "staging").iterdir()] == []
