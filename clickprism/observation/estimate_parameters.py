@@ -7,9 +7,9 @@ matrix product, not a fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Protocol, final
+from typing import ClassVar, Final, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.observation.affine_map import MovedRates, fit_affine, scores
 from clickprism.observation.bootstrap import BLOCKS, FEW, Bootstrap
 from clickprism.observation.counts import Counts
+from clickprism.observation.curve import sums
 from clickprism.observation.pairs import LEAST_CLICKS, link, refuse_few
 from clickprism.observation.parameters import NOT_LEVEL, ClickParameters
 from clickprism.observation.placed import PlacedCounts
@@ -28,6 +29,28 @@ from clickprism.types import Float64, Int64
 SURE: Final = 2.0  # standard errors by which a slope must be above 0
 
 
+@final
+class Fitted(NamedTuple):
+    """The affine map of a log, and how each document pulls at it.
+
+    Attributes:
+        alpha: slopes, [positions].
+        beta: intercepts, [positions].
+        note: what it rests on.
+        rows: the documents that it rests on.
+        shown: impressions of each of them.
+        pull: given a group of each document, the sums of their scores, [groups, parameters], and how alpha_2, ...,
+            beta_2, ... move with these, [parameters, 2 (positions - 1)].
+    """
+
+    alpha: Float64
+    beta: Float64
+    note: str
+    rows: Int64
+    shown: Float64
+    pull: Callable[[Int64], tuple[Float64, Float64]]
+
+
 class ParameterEstimator(Protocol):
     """What finds the affine map of a log."""
 
@@ -36,8 +59,8 @@ class ParameterEstimator(Protocol):
     def counts(self, placed: PlacedCounts) -> Counts:
         """The counts that it rests on; a `DataError` says what the log lacks."""
 
-    def fit(self, placed: PlacedCounts, counts: Counts) -> tuple[Float64, Float64, str]:
-        """Alpha, beta and a note, [positions] each."""
+    def fit(self, placed: PlacedCounts, counts: Counts) -> Fitted:
+        """The map."""
 
 
 PARAMETER_ESTIMATORS: Final = {
@@ -70,11 +93,11 @@ class RandomisedMap:
         """All impressions, but in the first slot only those by chance."""
         return placed.first_by_chance
 
-    def fit(self, placed: PlacedCounts, counts: Counts) -> tuple[Float64, Float64, str]:
-        """Alpha, beta and the weakest link."""
+    def fit(self, placed: PlacedCounts, counts: Counts) -> Fitted:
+        """The map, and its weakest link."""
         note = require_linked(link(counts), self.least_clicks)
-        shown = counts.impressions[counts.positions == 1].sum()
-        return *fit_affine(MovedRates.of(counts)), f"{shown:,.0f} first slots by chance; {note}"
+        shown, rates = counts.impressions[counts.positions == 1].sum(), MovedRates.of(counts)
+        return _fitted(rates, *fit_affine(rates), f"{shown:,.0f} first slots by chance; {note}")
 
 
 @final
@@ -100,10 +123,11 @@ class HarvestedMap:
         """All impressions."""
         return placed.counts
 
-    def fit(self, placed: PlacedCounts, counts: Counts) -> tuple[Float64, Float64, str]:
-        """Alpha, beta and the weakest link."""
+    def fit(self, placed: PlacedCounts, counts: Counts) -> Fitted:
+        """The map, and its weakest link."""
         note = require_linked(link(counts), self.least_clicks)
-        return *fit_affine(MovedRates.of(counts)), note
+        rates = MovedRates.of(counts)
+        return _fitted(rates, *fit_affine(rates), note)
 
 
 @final
@@ -111,12 +135,13 @@ class HarvestedMap:
 class TrustMap:
     """Maximum likelihood by expectation maximisation on the whole log (`fit_trust`), brought into the gauge.
 
-    Relevance is a parameter of each document, or, where documents have features, a function of them
-    (`fit_trust_by_features`), which few impressions of each then suffice for.
+    Relevance is a parameter of each document, or a function of its features (`fit_trust_by_features`): then few
+    impressions of each suffice, and none need be seen at several positions; but the slopes are biased by whatever of
+    relevance the features do not explain.
 
     Attributes:
         least_clicks: in effect, that the links between positions must rest on.
-        by_features: whether relevance is a function of the features, if there are any.
+        by_features: whether relevance is a function of the features.
         tolerance: of the parameters.
         max_iterations: steps at most.
     """
@@ -124,7 +149,7 @@ class TrustMap:
     name: ClassVar[str] = "em"
 
     least_clicks: float = LEAST_CLICKS
-    by_features: bool = True
+    by_features: bool = False
     tolerance: float = 1e-3
     max_iterations: int = 20_000
 
@@ -139,14 +164,18 @@ class TrustMap:
         """All impressions."""
         return placed.counts
 
-    def fit(self, placed: PlacedCounts, counts: Counts) -> tuple[Float64, Float64, str]:
-        """Alpha, beta and the weakest link."""
+    def fit(self, placed: PlacedCounts, counts: Counts) -> Fitted:
+        """The map, and its weakest link."""
+        if self.by_features:
+            if placed.features is None:
+                raise DataError("the documents have no features", remedy="TrustMap(by_features=False)")
+            return _by_features(counts, placed.features)
         note = require_linked(link(counts), self.least_clicks)
         fitted = fit_trust(counts, tolerance=self.tolerance, max_iterations=self.max_iterations)
         if not fitted.converged:
             raise TrainingError(f"expectation maximisation has not settled after {fitted.iterations:,} steps")
         made = ClickParameters.of_affine(fitted.alpha, fitted.beta)
-        return made.alpha, made.beta, f"{fitted.iterations:,} steps; {note}"
+        return _fitted(MovedRates.of(counts), made.alpha, made.beta, f"{fitted.iterations:,} steps; {note}")
 
 
 @final
@@ -197,13 +226,14 @@ def estimate_parameters(
     estimator, bootstrap = estimator or HarvestedMap(), bootstrap or Bootstrap()
     counts = estimator.counts(placed)
     refuse_few(counts)
-    alpha, beta, note = estimator.fit(placed, counts)
-    rates = MovedRates.of(counts)
-    groups, unit = _groups(rates, placed.queries[rates.rows], bootstrap)
-    pulls, bend = scores(rates, alpha, beta, groups)
-    draws = _draws(pulls, bend, bootstrap)
-    _require_spread(alpha, bend, draws)
-    notes = [NOT_LEVEL, note, f"intervals drawn by {unit}" if len(draws) else "no intervals"]
+    fitted = estimator.fit(placed, counts)
+    groups, unit = _groups(fitted.shown, placed.queries[fitted.rows], bootstrap)
+    alpha, beta, (pulls, turns) = fitted.alpha, fitted.beta, fitted.pull(groups)
+    moves = pulls @ turns
+    _require_spread(alpha, np.sqrt((moves**2).sum(axis=0))[: len(alpha) - 1])
+    rng = np.random.default_rng([bootstrap.seed, 1])
+    draws = (rng.exponential(size=(bootstrap.resamples, len(moves))) - 1) @ moves
+    notes = [NOT_LEVEL, fitted.note, f"intervals drawn by {unit}" if len(draws) else "no intervals"]
     made = ClickParameters(alpha, beta, placed.theta, source=estimator.name)
     if len(draws):
         size, tail = len(alpha) - 1, (1 - bootstrap.confidence) / 2
@@ -267,33 +297,51 @@ def rate_error(estimated: ClickParameters, truth: ClickParameters, first: Float6
     return np.asarray(np.abs(predicted / true - 1).mean(axis=0))
 
 
-def _groups(rates: MovedRates, queries: Int64, bootstrap: Bootstrap) -> tuple[Int64, str]:
+def _fitted(rates: MovedRates, alpha: Float64, beta: Float64, note: str) -> Fitted:
+    """A map between the positions that documents were seen at."""
+
+    def pull(groups: Int64) -> tuple[Float64, Float64]:
+        pulls, bend = scores(rates, alpha, beta, groups)
+        known = np.linalg.eigvalsh(bend)[0] > 0
+        return pulls, np.asarray(np.linalg.inv(bend)) if known else np.full(bend.shape, np.nan)
+
+    return Fitted(alpha, beta, note, rates.rows, rates.by_pair(rates.shown), pull)
+
+
+def _by_features(counts: Counts, features: Float64) -> Fitted:
+    """A map by relevance as a function of the features."""
+    from clickprism.observation.trust_features import fit_trust_by_features
+
+    made = fit_trust_by_features(counts, features)
+    document = np.searchsorted(made.rows, counts.rows)
+
+    def pull(groups: Int64) -> tuple[Float64, Float64]:
+        size, width = int(groups.max()) + 1, made.pulls.shape[1]
+        cells = (groups[:, None] * width + np.arange(width)).ravel()
+        return sums(cells, made.pulls.ravel(), size * width).reshape(size, width), made.turns
+
+    note = f"{made.steps:,} steps; relevance by {features.shape[1]} features"
+    return Fitted(made.alpha, made.beta, note, made.rows, sums(document, counts.impressions, len(made.rows)), pull)
+
+
+def _groups(shown: Float64, queries: Int64, bootstrap: Bootstrap) -> tuple[Int64, str]:
     """What is drawn together, and its name: queries, or single documents where there are few queries in effect."""
     _, numbers = np.unique(queries, return_inverse=True)
-    shown = np.bincount(numbers, weights=rates.by_pair(rates.shown))
+    asked = np.bincount(numbers, weights=shown)
     if bootstrap.unit not in ("auto", "query"):
         raise SettingError("unit", bootstrap.unit, "be auto or query: parameters are estimated from counts")
     unit = "query"
-    if bootstrap.unit == "auto" and shown.sum() ** 2 < FEW * (shown**2).sum():
-        numbers, unit = np.arange(len(rates)), "document, as there are few queries"
+    if bootstrap.unit == "auto" and asked.sum() ** 2 < FEW * (asked**2).sum():
+        numbers, unit = np.arange(len(queries)), "document, as there are few queries"
     size = int(numbers.max()) + 1
     if size > BLOCKS:
         numbers = (np.random.default_rng([bootstrap.seed, 0]).permutation(size) % BLOCKS)[numbers]
     return numbers, unit
 
 
-def _draws(pulls: Float64, bend: Float64, bootstrap: Bootstrap) -> Float64:
-    """How far the parameters move in each draw, [draws, parameters]."""
-    weights = np.random.default_rng([bootstrap.seed, 1]).exponential(size=(bootstrap.resamples, len(pulls))) - 1
-    return np.asarray(np.linalg.lstsq(bend, (weights @ pulls).T)[0].T)
-
-
-def _require_spread(alpha: Float64, bend: Float64, draws: Float64) -> None:
+def _require_spread(alpha: Float64, error: Float64) -> None:
     """Refuse a slope that cannot be told from none: documents that differ too little, or too few clicks on them."""
-    size = len(alpha) - 1
-    variance = np.diag(np.linalg.pinv(bend, hermitian=True))[:size]
-    error = draws[:, :size].std(axis=0) if len(draws) else np.sqrt(np.maximum(variance, 0))
-    sure = np.isfinite(alpha[1:]) & (alpha[1:] > SURE * error) & (np.linalg.eigvalsh(bend)[0] > 0)
+    sure = np.isfinite(alpha[1:]) & (alpha[1:] > SURE * error)
     if not sure.all():
         place = int(np.flatnonzero(~sure)[0]) + 2
         raise DataError(
