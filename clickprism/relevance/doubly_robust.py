@@ -78,8 +78,8 @@ class DoublyRobust:
                 raise SettingError(name, means, "have as many positions as theta")
 
     def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> DoublyRobust:
-        """The same with the average rate and examination of the log."""
-        sums = self.sums.learn(counts, parameters)
+        """The same with the click rates and the mean examination of the log."""
+        sums = self.sums.learn(counts)
         if self.theta is not None:
             return replace(self, sums=sums)
         if counts.examination is None:

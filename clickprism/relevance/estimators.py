@@ -51,13 +51,13 @@ class Affine:
     sums: Sums = field(default_factory=Sums)
 
     def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Affine:
-        """The same with the average rate of the log."""
-        return replace(self, sums=self.sums.learn(counts, parameters))
+        """The same with the click rates of the log."""
+        return replace(self, sums=self.sums.learn(counts))
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """The estimates of these pairs, [pairs]."""
         check_inputs(counts, parameters)
-        sums = self.sums.learn(counts, parameters)
+        sums = self.sums.learn(counts)
         return sums.estimates(sums.score(counts, parameters)[0])
 
 
@@ -86,8 +86,8 @@ class InversePropensity:
     def learn(
         self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None
     ) -> InversePropensity:
-        """The same with the average rate of the log."""
-        return replace(self, sums=self.sums.learn(counts, self._blind(parameters)))
+        """The same with the click rates of the log."""
+        return replace(self, sums=self.sums.learn(counts))
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """The estimates of these pairs, [pairs]."""

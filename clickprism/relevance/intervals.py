@@ -23,6 +23,7 @@ from clickprism.relevance.counts import PairCounts
 from clickprism.types import Float64, Int64
 
 LEAST: Final = 1e-12
+FLOOR: Final = 1e-3  # of the variance of a click, where parameters that do not fit leave none
 SHARE: Final = 0.05  # of the variance of clicks that an examination leaves at least
 
 
@@ -46,8 +47,6 @@ class Score:
         total: [pairs].
         scale: above 0 where there are impressions, [pairs].
         spread: coefficients of V from y^0 to y^2, [pairs, 3].
-        least: the lowest y at which all click probabilities are 0 or more, and itself is, [pairs].
-        most: the highest at which they are 1 or less, [pairs].
         added: coefficients of what an examination adds to V, y^0 and y^1, [pairs, 2]; None without one.
 
     >>> parameters = ClickParameters(np.array([1.0]), np.array([0.0]))
@@ -59,8 +58,6 @@ class Score:
     total: Float64
     scale: Float64
     spread: Float64
-    least: Float64
-    most: Float64
     added: Float64 | None = None
 
     def variance(self, y: Float64) -> Float64:
@@ -71,17 +68,22 @@ class Score:
         return np.maximum(clicks + self.added[:, 0] + y * self.added[:, 1], SHARE * clicks)
 
     def interval(self, confidence: float) -> tuple[Float64, Float64]:
-        """Lower and upper ends within `least` and `most`, [pairs]; 0 and 1 for a pair without impressions."""
+        """Lower and upper ends within 0 and 1, [pairs]; 0 and 1 for a pair without impressions.
+
+        That alpha_k y + beta_k is a probability too would narrow them further, but only with the right parameters: with
+        estimated ones, the narrowest of ten such limits is as often as not beyond the truth.
+        """
         z = normal_quantile(confidence)
         constant, linear = z * z * self.spread[:, 0], z * z * self.spread[:, 1]
         if self.added is not None:
             constant, linear = constant + z * z * self.added[:, 0], linear + z * z * self.added[:, 1]
         square = np.maximum(self.scale**2 - z * z * self.spread[:, 2], LEAST)
         half = self.total * self.scale + linear / 2
-        root = np.sqrt(np.maximum(half**2 - square * (self.total**2 - constant), 0.0))
+        inside = half**2 - square * (self.total**2 - constant)
+        scarce = square * z * z * FLOOR * np.maximum(-self.spread[:, 2], LEAST)
+        root = np.sqrt(np.where(inside > 0, inside, scarce))
         seen = self.scale > 0
-        lower = np.clip((half - root) / square, self.least, self.most)
-        upper = np.clip((half + root) / square, self.least, self.most)
+        lower, upper = (np.clip((half + side * root) / square, 0.0, 1.0) for side in (-1, 1))
         return np.where(seen, lower, 0.0), np.where(seen, upper, 1.0)
 
 
@@ -93,7 +95,7 @@ def click_score(counts: PairCounts, parameters: ClickParameters, weights: Float6
     columns = [squared * beta * (1 - beta), squared * alpha * (1 - 2 * beta), -squared * alpha**2]
     sums = over_positions(shown, np.stack([weights * beta, weights * alpha, *columns], axis=1))
     clicks = over_positions(counts.clicked, weights[:, None])[:, 0]
-    return Score(clicks - sums[:, 0], sums[:, 1], sums[:, 2:], *possible(counts, parameters))
+    return Score(clicks - sums[:, 0], sums[:, 1], sums[:, 2:])
 
 
 def over_positions(values: Float64 | Int64, columns: Float64) -> Float64:
@@ -119,13 +121,3 @@ def parameter_variance(counts: PairCounts, parameters: ClickParameters, weights:
     squared = counts.impressions.astype(np.float64) ** 2
     sums = over_positions(squared, np.stack([(weights * slope) ** 2, (weights * start) ** 2], axis=1))
     return np.asarray(y**2 * sums[:, 0] + sums[:, 1], dtype=np.float64)
-
-
-def possible(counts: PairCounts, parameters: ClickParameters) -> tuple[Float64, Float64]:
-    """The lowest and highest y of each pair, within 0 and 1, at which its click probabilities are probabilities."""
-    deep = counts.positions
-    alpha, beta = parameters.alpha[:deep], parameters.beta[:deep]
-    seen = counts.impressions > 0
-    least = np.where(seen, np.maximum(-beta / alpha, 0.0), 0.0).max(axis=1, initial=0.0)
-    most = np.where(seen, np.minimum((1 - beta) / alpha, 1.0), 1.0).min(axis=1, initial=1.0)
-    return np.minimum(least, most), most

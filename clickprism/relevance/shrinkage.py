@@ -75,12 +75,12 @@ class Shrunk:
             raise SettingError("slope", self.slope, "be 0 or more")
 
     def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Shrunk:
-        """The same with the rate, and where k is None with k, shift and slope, of this log or of a sample of its pairs.
+        """The same with the click rates, and where k is None with k, shift and slope, of this log.
 
-        Without imputations all pairs share one m.
+        A sample of its pairs will do. Without imputations all pairs share one m.
         """
         check_inputs(counts, parameters, imputed)
-        sums = self.sums.learn(counts, parameters)
+        sums = self.sums.learn(counts)
         if self.k is not None:
             return replace(self, sums=sums)
         shown = np.flatnonzero(counts.impressions.any(axis=1))
@@ -154,14 +154,14 @@ def misfit(values: Float64, score: Score, x: Float64) -> tuple[float, Float64]:
     mean = expit(values[1] + values[2] * x)
     step = mean * (1 - mean)
     wide = score.scale**2 + score.spread[:, 2]
-    near = np.clip(mean, score.least, score.most)
-    inside = mean == near
-    variance = score.variance(near) + wide * step / (k + 1)
+    curve = score.spread[:, 1] + 2 * score.spread[:, 2] * mean
+    variance = score.variance(mean)
+    inside, variance = variance > 0, variance + wide * step / (k + 1)
     free = variance > FLOOR * score.scale
     variance = np.maximum(variance, FLOOR * score.scale)
     off = (score.total - score.scale * mean) / variance
     by_variance = free * (1 / variance - off**2) / 2
-    slope = inside * (score.spread[:, 1] + 2 * score.spread[:, 2] * near) + wide * (1 - 2 * mean) / (k + 1)
+    slope = inside * curve + wide * (1 - 2 * mean) / (k + 1)
     by_mean = (by_variance * slope - off * score.scale) * step
     by_k = -float((by_variance * wide * step).sum()) * k / (k + 1) ** 2
     loss = float((np.log(variance) + off**2 * variance).sum()) / 2 + 3 * np.log(k + 2 * USUAL) - values[0]

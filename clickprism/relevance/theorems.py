@@ -27,7 +27,7 @@ def affine_bias(
         used: the parameters that the estimator used, with the hat.
         true: those of the clicks.
         relevance: the true y of each pair, [pairs].
-        sums: how clicks are added up; "precision" must have its rate.
+        sums: how clicks are added up; "precision" must have its rates.
 
     >>> true = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.1]))
     >>> used = ClickParameters(np.array([1.0, 0.4]), np.array([0.0, 0.1]))
@@ -50,7 +50,7 @@ def affine_variance(counts: PairCounts, used: ClickParameters, values: Float64, 
         counts: of the pairs.
         used: the parameters that the estimator used.
         values: the estimates y^, [pairs].
-        sums: how clicks were added up; "precision" must have its rate.
+        sums: how clicks were added up; "precision" must have its rates.
     """
     deep = counts.positions
     weights = sums.weights(used, deep)
@@ -89,7 +89,7 @@ def doubly_robust_bias(
         true: those of the clicks.
         relevance: the true y of each pair, [pairs].
         imputed: the imputation of each pair, [pairs].
-        estimator: with its theta and rate learned or given.
+        estimator: with its theta and rates learned or given.
         seen: the mean of e at each position, E[e], [positions].
     """
     deep = counts.positions
@@ -112,7 +112,7 @@ def doubly_robust_variance(
         used: the parameters that the estimator used.
         values: the estimates, [pairs].
         imputed: the imputation of each pair, [pairs].
-        estimator: with its theta and rate learned or given.
+        estimator: with its theta and rates learned or given.
     """
     check(counts.examination is not None, "the variance of the doubly robust estimator needs examination")
     deep, shown = counts.positions, counts.impressions

@@ -20,7 +20,7 @@ IMPUTED = np.array([0.2, 0.7])
 
 
 def test_affine_by_hand() -> None:
-    rate = 0.4  # p is .4 and .3, so weights are 1 and .5 * .24 / .21
+    rates = (0.4, 0.3)  # weights are 1 and .5 * .24 / .21
     weight = 0.5 * 0.24 / 0.21
     by_hand = {
         "mean": (4 + 3 / 0.5) / 30,
@@ -28,15 +28,15 @@ def test_affine_by_hand() -> None:
         "precision": (4 + weight * 3) / (10 + weight * 10),
     }
     for weighting, value in by_hand.items():
-        made = Affine(build(Sums, {"weighting": weighting, "rate": rate})).estimate(COUNTS, PARAMETERS)
+        made = Affine(build(Sums, {"weighting": weighting, "rates": rates})).estimate(COUNTS, PARAMETERS)
         assert made.values[0] == pytest.approx(value)
         assert np.isnan(made.values[1])
         assert (made.lower[1], made.upper[1], made.weight[1]) == (0, 1, 0)
 
 
-def test_the_rate_of_the_log_is_learned() -> None:
-    assert Sums().learn(COUNTS, PARAMETERS).rate == pytest.approx(7 / 20)
-    assert Sums("mean").learn(COUNTS, PARAMETERS).rate is None
+def test_the_click_rates_of_the_log_are_learned() -> None:
+    assert Sums().learn(COUNTS).rates == pytest.approx((4.5 / 11, 5.5 / 21))
+    assert Sums("mean").learn(COUNTS).rates is None
 
 
 def test_inverse_propensity_by_hand() -> None:

@@ -37,7 +37,7 @@ def shown(seed: int) -> PairCounts:
 @pytest.mark.parametrize("used", [TRUE, WRONG], ids=["true", "wrong"])
 @pytest.mark.parametrize("weighting", ["mean", "ratio", "precision"])
 def test_theorem_1(weighting: Weighting, used: ClickParameters) -> None:
-    counts, sums = shown(1), Sums(weighting, rate=0.5)
+    counts, sums = shown(1), Sums(weighting, rates=(0.5, 0.3, 0.2, 0.1))
     values = Affine(sums).estimate(counts, used).values
     bias = affine_bias(counts, used, TRUE, RELEVANCE, sums=sums)[0]
     assert abs(bias) < 1e-12 if used is TRUE else abs(bias) > 0.02
@@ -54,7 +54,7 @@ def test_theorem_1(weighting: Weighting, used: ClickParameters) -> None:
 @pytest.mark.parametrize("weighting", ["mean", "precision"])
 def test_theorem_2(weighting: Weighting, correction: Correction, used: ClickParameters) -> None:
     counts, imputed = shown(2), np.full(TIMES, 0.5)
-    estimator = DoublyRobust(Sums(weighting, rate=0.5), correction=correction).learn(counts, used)
+    estimator = DoublyRobust(Sums(weighting, rates=(0.5, 0.3, 0.2, 0.1)), correction=correction).learn(counts, used)
     made = estimator.estimate(counts, used, imputed)
     bias = doubly_robust_bias(
         counts, used, TRUE, RELEVANCE, imputed, estimator=replace(estimator, theta=tuple(USERS.theta)), seen=USERS.theta
