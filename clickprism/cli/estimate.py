@@ -182,7 +182,7 @@ def _say(made: LogEstimates, parameters: ClickParameters, output: Output, *, est
     }
     rows = [
         ["pairs", f"{made.pairs:,}"],
-        ["by the imputation alone", f"{made.imputed_only:,}"],
+        ["no impression that counts: the prior alone", f"{made.imputed_only:,}"],
         ["left out: too few users", f"{made.suppressed:,}"],
         [f"impressions below position {len(parameters)}, not counted", f"{made.below:,}"],
     ]

@@ -42,6 +42,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Grade the pairs that clicks know enough about, from 0 to 4, and count the others by reason."""
+    import numpy as np
+
     from clickprism.relevance.files import check_suffix, write_rows
     from clickprism.relevance.judgments import JudgmentSettings, judge
     from clickprism.relevance.table import read_estimates
@@ -52,13 +54,15 @@ def command(
     chosen = build(JudgmentSettings, override({}, settings or ()), path="--set")
     queries, documents, known = read_estimates(estimates)
     made = judge(known, queries, settings=chosen)
-    kept = known.select(made.pairs)
+    order = np.lexsort((-known.values[made.pairs], queries[made.pairs]))
+    pairs = made.pairs[order]
+    kept = known.select(pairs)
     write_rows(
         out,
         {
-            "query_id": queries[made.pairs],
-            "document_id": documents[made.pairs],
-            "grade": made.grades,
+            "query_id": queries[pairs],
+            "document_id": documents[pairs],
+            "grade": made.grades[order],
             "estimate": kept.values,
             "lower": kept.lower,
             "upper": kept.upper,

@@ -209,6 +209,8 @@ def _seen_by(sessions: Any, k: int) -> Any:
 def _checked(path: Path) -> Path:
     """The file, if it is an imputation: each pair once, numbers from 0 to 1."""
     remedy = "Make it by: clickprism impute --apply, or as Parquet with query_id, document_id, imputation"
+    if not path.is_file():
+        raise DataError("does not exist", file=path, remedy=remedy)
     try:
         table = pq.read_table(path, columns=IMPUTATION.names).cast(
             pa.schema([field.with_nullable(True) for field in IMPUTATION])

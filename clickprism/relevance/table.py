@@ -82,6 +82,8 @@ def write_whole(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
 
 def read_estimates(path: Path) -> tuple[Text, Text, Estimates]:
     """The query ids, the document ids and the estimates of a file that `clickprism estimate` has written."""
+    if not path.is_file():
+        raise DataError("does not exist", file=path, remedy=_REMEDY)
     try:
         table = conform(pq.read_table(path), ESTIMATES, what="estimates")
     except OSError as error:
