@@ -26,6 +26,8 @@ RATIOS: Final = {
     "dwell": "dwells",
     "display": "displays",
 }
+EXPECTED: Final = (1.0, 4.0, 16.0, 64.0)
+"""Clicks as many as expected that are added to those there are, from little to much doubt about few."""
 LARGEST: Final = 8.0
 """No input of a network is further from the mean of the training pairs than so many standard deviations."""
 
@@ -146,10 +148,10 @@ class VectorScale:
 
     log(1 + x) of each field; the ratios of `RATIOS` in each window and at each position, as sum / (1 + count), so that
     few impressions say little (of seconds: the log of 1 + that). Of each window, with e the clicks that are expected
-    where the pair stood, sum_k n_k rate_k by the click rates of the training pairs: log(1 + e), and clicks over
-    expected clicks (c + 1) / (e + 1) (Chapelle and Zhang 2009), its logarithm and (c - e) / sqrt(e + 1). Then
-    (value - mean) / deviation of the training pairs, at most 8 either way. A value that is missing or not finite takes
-    that of a pair that was never shown.
+    where the pair stood, sum_k n_k rate_k by the click rates of the training pairs: log(1 + e), clicks over expected
+    clicks (Chapelle and Zhang 2009) as log((c + m) / (e + m)) for several m, and (c - e) / sqrt(e + 1). Then (value -
+    mean) / deviation of the training pairs, at most 8 either way. A value that is missing or not finite takes that of a
+    pair that was never shown.
 
     Attributes:
         fields: of the vectors.
@@ -167,7 +169,7 @@ class VectorScale:
 
     def __post_init__(self) -> None:
         width = len(self.fields)
-        inputs = width + len(_ratios(self.fields)[0]) + 4 * len(_placed(self.fields))
+        inputs = width + len(_ratios(self.fields)[0]) + (len(EXPECTED) + 2) * len(_placed(self.fields))
         for name, wanted in (("empty", width), ("rates", width), ("mean", inputs), ("factor", inputs)):
             values = getattr(self, name)
             sound = values.shape == (wanted,) and bool(np.isfinite(values).all())
@@ -215,9 +217,9 @@ def _inputs(sums: Float64, fields: tuple[str, ...], rates: Float64) -> Float64:
     parts = [np.log1p(sums), ratios]
     for shown, clicked in _placed(fields).values():
         expected, clicks = sums[:, shown] @ rates[shown], sums[:, clicked].sum(axis=1)
-        over = (clicks + 1) / (expected + 1)
+        over = [np.log((clicks + more) / (expected + more)) for more in EXPECTED]
         beyond = (clicks - expected) / np.sqrt(expected + 1)
-        parts.append(np.stack([np.log1p(expected), over, np.log(over), beyond], axis=1))
+        parts.append(np.stack([*over, beyond, np.log1p(expected)], axis=1))
     return np.concatenate(parts, axis=1)
 
 
