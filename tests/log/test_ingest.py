@@ -181,7 +181,7 @@ def test_too_many_broken_rows(tmp_path: Path) -> None:
     assert len(stored(log)) == 11
     (reason,) = reasons(LogStore.open(log))
     assert (reason.rows, reason.line, reason.field) == (1, 2, "time")
-    assert write_raw(LogStore.open(log), tmp_path / "raw.jsonl") == (1, 0)
+    assert write_raw(LogStore.open(log), tmp_path / "raw.jsonl") == 1
     assert (tmp_path / "raw.jsonl").read_text(encoding="utf-8") == f"{BROKEN}\n"
 
 
