@@ -32,11 +32,11 @@ class Similarity:
 
     def embed(self, texts: Sequence[str]) -> Float32:
         """The mean state of each text, of length 1, [texts, width]."""
-        special = self.tokenizer.num_special_tokens_to_add(False)
-        cut = tokenise(self.tokenizer, texts, most=self.tokens - special)
-        frame = self.tokenizer.encode("a").ids
-        before, after = frame[:1], frame[len(frame) - special + 1 :]
-        lengths = cut.lengths + special
+        frame = self.tokenizer.encode("a")
+        first, last = frame.special_tokens_mask.index(0), len(frame) - frame.special_tokens_mask[::-1].index(0)
+        before, after = frame.ids[:first], frame.ids[last:]
+        cut = tokenise(self.tokenizer, texts, most=self.tokens - len(before) - len(after))
+        lengths = cut.lengths + len(before) + len(after)
         states = np.empty((len(texts), int(self._config("hidden_size"))), dtype=np.float32)
         with torch.inference_mode():
             for rows in by_length(lengths, budget=BUDGET):
