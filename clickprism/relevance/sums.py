@@ -80,7 +80,7 @@ class Sums:
         """T(y) of the clicks, and the weights."""
         weights = self.weights(parameters, counts.positions)
         score = click_score(counts, parameters, weights)
-        if self.parameter_uncertainty:
+        if self.parameter_uncertainty and not np.isnan(parameters.alpha_upper).all():
             near = np.clip(score.total / np.where(score.scale > 0, score.scale, 1), 0.0, 1.0)
             spread = score.spread.copy()
             spread[:, 0] += parameter_variance(counts, parameters, weights, near)
