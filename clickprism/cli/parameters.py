@@ -42,6 +42,14 @@ def command(
             "(maximum likelihood) or all; may be repeated; by default all.",
         ),
     ] = None,
+    only_random: Annotated[
+        bool,
+        typer.Option(
+            "--only-random",
+            help="With randomised: count nothing but what chance placed, at all positions; for rankings that follow "
+            "clicks. Needs whole lists in random order.",
+        ),
+    ] = False,
     depth: Annotated[
         int | None, typer.Option("--depth", metavar="N", help="Look at positions 1 to N only; by default at all.")
     ] = None,
@@ -87,7 +95,8 @@ def command(
     names = list(PARAMETER_ESTIMATORS) if not by or "all" in by else list(dict.fromkeys(by))
     with settings_named():
         settings = Bootstrap(resamples=bootstrap, confidence=confidence, seed=seed)
-    estimators = [choose(PARAMETER_ESTIMATORS, name, path="--by") for name in names]
+    own: dict[str, dict[str, Any]] = {"randomised": {"only": only_random}}
+    estimators = [choose(PARAMETER_ESTIMATORS, {"name": name, **own.get(name, {})}, path="--by") for name in names]
     placed = _placed(log, on_error, output)
     with settings_named():
         placed = _theta(placed if depth is None else placed.cut(depth), theta)

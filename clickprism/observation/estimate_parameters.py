@@ -75,23 +75,26 @@ PARAMETER_ESTIMATORS: Final = {
 class RandomisedMap:
     """The line from the first slot, where chance alone put a document, to each position where it was seen.
 
-    Unbiased for any relevance and any ranking (`affine_map`), also if rankings follow clicks, as long as those at lower
-    positions hang on the clicks there too little to matter.
+    Unbiased for any relevance and any ranking (`affine_map`), as long as rankings do not follow the clicks counted
+    here: where they do, a lucky document leaves its position, and its clicks there count too little. `only` is immune.
 
     Attributes:
         least_clicks: in effect, that the links between positions must rest on.
+        only: take nothing but what chance placed, at all positions, which needs whole lists in random order.
     """
 
     name: ClassVar[str] = "randomised"
 
     least_clicks: float = LEAST_CLICKS
+    only: bool = False
 
     def __post_init__(self) -> None:
         _check(self.least_clicks)
 
     def counts(self, placed: PlacedCounts) -> Counts:
-        """All impressions, but in the first slot only those by chance."""
-        return placed.first_by_chance
+        """All impressions, or only those by chance; in the first slot only these."""
+        mixed = placed.first_by_chance
+        return placed.randomised if self.only and placed.randomised is not None else mixed
 
     def fit(self, placed: PlacedCounts, counts: Counts) -> Fitted:
         """The map, and its weakest link."""
@@ -105,8 +108,8 @@ class RandomisedMap:
 class HarvestedMap:
     """The same line, from every document seen at several positions, by whatever rankings.
 
-    Unbiased for any relevance, as long as which ranking a search got did not depend on its user, and relevance stayed
-    the same over the log.
+    Unbiased for any relevance, as long as which ranking a search got did not depend on its user or on the clicks that
+    are counted, and relevance stayed the same over the log.
 
     Attributes:
         least_clicks: in effect, that the links between positions must rest on.

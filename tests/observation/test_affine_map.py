@@ -123,6 +123,31 @@ def test_estimators_agree_and_say_what_they_rest_on() -> None:
     assert f"{chance.sum():,} first slots by chance" in made.found["randomised"].notes[1]
 
 
+def test_only_what_chance_placed_does_not_mind_rankings_that_follow_clicks() -> None:
+    """A document that was clicked at position 5 leaves it for the first slot: its clicks there were luck."""
+    first, random = documents(6000, 1), np.random.default_rng(1)
+    shuffled = counts_of(first, np.full((6000, 5), 12), seed=2)
+    early = random.binomial(10, TRUE.click_rates(first)[:, 4]).astype(np.float64)
+    lucky = early > np.median(early)
+    rows = np.tile(np.arange(6000), 2)
+    places = np.concatenate([np.full(6000, 5), np.where(lucky, 1, 5)])
+    shown = np.concatenate([np.full(6000, 10.0), np.full(6000, 60.0)])
+    later = random.binomial(60, TRUE.click_rates(first)[np.arange(6000), places[6000:] - 1]).astype(np.float64)
+    parts = {
+        "rows": np.concatenate([shuffled.rows, rows]),
+        "positions": np.concatenate([shuffled.positions, places]),
+        "clicks": np.concatenate([shuffled.clicks, early, later]),
+        "impressions": np.concatenate([shuffled.impressions, shown]),
+    }
+    keys, cell = np.unique(parts["rows"] * 9 + parts["positions"], return_inverse=True)
+    sums = [np.bincount(cell, parts[name]).astype(np.float64) for name in ("clicks", "impressions")]
+    placed = PlacedCounts(Counts(keys // 9, keys % 9, *sums), np.arange(6000), shuffled)
+    only, all_ = (estimate_parameters(placed, each) for each in (RandomisedMap(only=True), HarvestedMap()))
+    assert ((only.alpha_lower <= TRUE.alpha) & (TRUE.alpha <= only.alpha_upper)).all()
+    assert rate_error(only, TRUE, first).max() < 0.04
+    assert rate_error(all_, TRUE, first)[4] > 2 * rate_error(only, TRUE, first)[4]
+
+
 def test_chance_wins_where_the_two_disagree() -> None:
     one, other = (
         ClickParameters(
