@@ -104,18 +104,18 @@ class Size:
         visits: searches of the simulated A/B test.
     """
 
-    queries: tuple[int, int, int] = (200, 400, 600)
+    queries: tuple[int, int, int] = (150, 400, 1500)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    cost_seeds: int = 3
+    cost_seeds: int = 2
     shares: tuple[float, ...] = SHARES
-    epochs: int = 60
+    epochs: int = 40
     searches: int = 30_000
     visits: int = 200_000
 
 
 SIZES = {
     "quick": Size(
-        queries=(100, 200, 300),
+        queries=(60, 150, 500),
         seeds=(0, 1),
         cost_seeds=1,
         shares=(0.0, 0.01, 0.05, 0.1),
@@ -124,5 +124,5 @@ SIZES = {
         visits=50_000,
     ),
     "standard": Size(),
-    "full": Size(queries=(300, 700, 1500), cost_seeds=5, epochs=100, searches=100_000, visits=500_000),
+    "full": Size(queries=(300, 800, 3000), cost_seeds=5, epochs=100, searches=100_000, visits=500_000),
 }

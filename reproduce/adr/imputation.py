@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 
 import clickprism as cp
+from clickprism.relevance.imputation import FeatureImputation
+from clickprism.relevance.pairs import find_pairs
+from clickprism.relevance.randomised import FirstSlot
+from clickprism.training.calibration import Calibration
 from clickprism.training.settings import Validation
-from clickprism.types import Clicks, Float32, Float64, Int64, Lists
+from clickprism.types import Bool, Float32, Float64, Int64, Lists
+from reproduce.adr.parameters import parameters_of
 from reproduce.adr.searches import Log
 from reproduce.adr.worlds import Site, World, site_of
 from reproduce.adr.year import log_of
+from reproduce.common.pool import say
 
 HELD_OUT = 0.15  # of the queries, by whose clicks the epoch is chosen
 HIDDEN = (64, 32)
@@ -24,12 +30,19 @@ MOST = 30  # impressions that a document counts for at most: else a few document
 def imputed(world: World, folder: Path | None, *, epochs: int) -> tuple[dict[str, Float64 | Float32], dict[str, Any]]:
     """The imputation of each candidate, [documents], and its representation, [documents, width]."""
     site, log = site_of(world, folder), log_of(world, folder)
-    clicks, shown = learned_clicks(world, log, len(site.relevance))
-    values, notes = by_features(site, clicks, shown, epochs=epochs, seed=world.seed)
-    found = {"correlation": float(np.corrcoef(values, site.first_slot)[0, 1]), "impressions": int(shown.sum())}
-    return {"imputed": values, "representation": site.judged.lists.features}, notes | found | {
-        "lost": lost(log, site.judged.lists.list_of)
-    }
+    slot = slot_of(world, site, log, log.months < world.split)
+    if world.data == "embedded":
+        values, notes = by_features(site, slot, epochs=epochs, seed=world.seed)
+        representation = site.judged.lists.features
+    else:
+        values, representation, notes = by_texts(site, slot, folder, seed=world.seed)
+    notes["correlation"] = float(np.corrcoef(values, site.first_slot)[0, 1])
+    notes["impressions"] = int(slot.impressions.sum())
+    notes["lost"] = lost(log, site.judged.lists.list_of)
+    parameters, error = parameters_of(world, site, log)
+    notes["rate_error"] = error
+    arrays = {"imputed": values, "representation": representation, "alpha": parameters.alpha, "beta": parameters.beta}
+    return arrays, notes
 
 
 def lost(log: Log, query_of: Int64) -> float:
@@ -50,33 +63,38 @@ def lost(log: Log, query_of: Int64) -> float:
     return float(gone / max(((shown + explored) * rate).sum(), 1.0))
 
 
-def learned_clicks(world: World, log: Log, documents: int) -> tuple[Int64, Int64]:
-    """Clicks and impressions in first slots of the earlier months, [documents].
+def slot_of(world: World, site: Site, log: Log, chosen: Bool) -> FirstSlot:
+    """The clicks in first slots of some entries of a log.
 
     Explored ones; in a world without exploration all, which the production ranker filled.
     """
-    first = log.take((log.places == 0) & (log.months < world.split) & (log.randomised | (world.randomised == 0)))
-    clicks, shown = np.zeros(documents, np.int64), np.zeros(documents, np.int64)
-    np.add.at(clicks, first.rows, first.clicked)
-    np.add.at(shown, first.rows, first.impressions)
-    return clicks, shown
+    first = log.take(chosen & (log.places == 0) & (log.randomised | (world.randomised == 0)))
+    queries, documents = site.pairs
+    return FirstSlot.of(queries[first.rows], documents[first.rows], first.clicked, impressions=first.impressions)
 
 
-def by_features(site: Site, clicks: Int64, shown: Int64, *, epochs: int, seed: int) -> tuple[Float64, dict[str, Any]]:
+def by_features(site: Site, slot: FirstSlot, *, epochs: int, seed: int) -> tuple[Float64, dict[str, Any]]:
     """A network on the features, fitted to clicks in the first slot; the epoch by those of held-out queries."""
     lists = site.judged.lists
-    kept = np.minimum(shown, MOST)
-    counted = np.minimum(np.rint(clicks * kept / np.maximum(shown, 1)).astype(np.int64), kept)
-    aside = (np.random.default_rng(seed).random(len(lists)) < HELD_OUT)[lists.list_of]
-    rows, others = np.flatnonzero((kept > 0) & ~aside), np.flatnonzero((kept > 0) & aside)
+    aside = np.isin(slot.query_ids, lists.query_ids[np.random.default_rng(seed).random(len(lists)) < HELD_OUT])
+    learned, held_out = slot.take(~aside), slot.take(aside)
+    rows = find_pairs(site.pairs, (learned.query_ids, learned.document_ids))
+    order = np.argsort(rows)
+    rows, shown = rows[order], np.minimum(learned.impressions, MOST)[order]
+    clicks = np.minimum(np.rint(learned.clicks[order] * shown / learned.impressions[order]), shown).astype(np.int64)
+    single = cp.Clicks(lists, np.arange(len(rows) + 1), rows, np.ones(len(rows), np.int32), clicks, shown)
+    other = find_pairs(site.pairs, (held_out.query_ids, held_out.document_ids))
 
     def likelihood(score: Callable[[Lists], Float64]) -> float:
-        chance = calibrated(score(lists), counted, kept, rows)[others]
-        of = counted[others] * np.log(chance) + (kept - counted)[others] * np.log(1 - chance)
-        return float(of.sum() / kept[others].sum())
+        scores = score(lists)
+        odds = Calibration.fit(scores[rows], clicks, shown)(scores[other])
+        weight = np.minimum(held_out.impressions, MOST) / held_out.impressions
+        skips = held_out.impressions - held_out.clicks
+        of = -held_out.clicks * np.logaddexp(0, -odds) - skips * np.logaddexp(0, odds)
+        return float((weight * of).sum() / (weight * held_out.impressions).sum())
 
     fitted = cp.fit(
-        single(lists, rows, counted, kept),
+        single,
         method=cp.method("pal"),
         ranker=cp.MLP(hidden=HIDDEN),
         settings=cp.FitSettings(
@@ -85,23 +103,19 @@ def by_features(site: Site, clicks: Int64, shown: Int64, *, epochs: int, seed: i
         validation=Validation("the likelihood of held-out first-slot clicks", likelihood),
         show=False,
     )
-    known = np.flatnonzero(kept > 0)
-    return calibrated(fitted.model.score(lists), counted, kept, known), {"best_epoch": fitted.best_epoch}
+    made = FeatureImputation.fit(fitted.model, lists, slot)
+    return made.impute(*site.pairs), {"best_epoch": fitted.best_epoch}
 
 
-def single(lists: Lists, rows: Int64, clicks: Int64, shown: Int64) -> Clicks:
-    """Lists of one document each, in the first slot."""
-    ones = np.ones(len(rows), dtype=np.int32)
-    return Clicks(lists, np.arange(len(rows) + 1), rows, ones, clicks[rows], shown[rows])
+def by_texts(site: Site, slot: FirstSlot, folder: Path | None, *, seed: int) -> tuple[Float64, Float32, dict[str, Any]]:
+    """The cross-encoder on the texts, and the representation that it has of each pair."""
+    from clickprism.relevance.imputation import fit_imputation
+    from clickprism.training.text_settings import TextFitSettings
+    from reproduce.adr.texts import collection, texts_of
 
-
-def calibrated(scores: Float64, clicks: Int64, shown: Int64, known: Int64) -> Float64:
-    """Click probabilities: the logistic curve of scores that fits the clicks of known rows best, [documents]."""
-    from sklearn.linear_model import LogisticRegression
-
-    mean, spread = float(scores[known].mean()), max(float(scores[known].std()), 1e-9)
-    inputs = ((scores - mean) / spread)[:, None]
-    targets = np.repeat([1, 0], len(known))
-    weights = np.concatenate([clicks[known], shown[known] - clicks[known]])
-    fitted = LogisticRegression().fit(np.tile(inputs[known], (2, 1)), targets, sample_weight=weights)
-    return np.asarray(fitted.predict_proba(inputs)[:, 1])
+    found = collection(folder)
+    settings = TextFitSettings(threads=1, seed=seed)
+    made = fit_imputation(slot, found.queries, found.documents, settings=settings, note=say)
+    values = made.imputation.impute(*site.pairs)
+    representation = made.imputation.network.represent(*texts_of(site.judged.lists, folder))
+    return values, representation, {"pairs": len(slot), "validations": len(made.fitted.history)}

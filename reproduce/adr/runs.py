@@ -126,7 +126,9 @@ def write_arrays(path: Path, arrays: Mapping[str, Float64 | Float32]) -> None:
     """Write arrays as they are, without pickle; the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = io.BytesIO()
-    as_single: dict[str, Any] = {name: np.asarray(values, dtype=np.float32) for name, values in arrays.items()}
+    as_single: dict[str, Any] = {
+        name: values.astype(np.float32) if values.ndim > 1 else values for name, values in arrays.items()
+    }
     np.savez(made, **as_single)
     temporary = path.with_suffix(".part")
     temporary.write_bytes(made.getvalue())

@@ -31,6 +31,7 @@ class Log:
         months: from 0.
         segments: which of `SEGMENTS`.
         randomised: whether exploration put it there.
+        versions: of the ranker whose whole list was shown, unexplored; -1 in searches that were explored.
         impressions: how many.
         clicked: how many were clicked.
         seen: how many were truly seen.
@@ -47,6 +48,7 @@ class Log:
     months: Int64
     segments: Int64
     randomised: Bool
+    versions: Int64
     impressions: Int64
     clicked: Int64
     seen: Int64
@@ -79,14 +81,14 @@ def versions_of(world: World, month: int) -> Float64:
     return np.asarray(np.maximum(1 - np.abs(np.arange(world.rankers) - now), 0.0))
 
 
-def month_of(world: World, site: Site, month: int, explored: Float64) -> Log:
+def month_of(world: World, site: Site, month: int, choice: Float64) -> Log:
     """What happens in a month.
 
     Args:
         world: who searches how often.
         site: what they find.
         month: from 0.
-        explored: the probability that exploration takes a candidate of the query, [documents].
+        choice: the probability that exploration takes a candidate of the query, [documents].
     """
     random = np.random.default_rng([world.seed, 1, month])
     offsets = site.judged.lists.offsets
@@ -97,22 +99,25 @@ def month_of(world: World, site: Site, month: int, explored: Float64) -> Log:
     count = searches[query, segment, version].astype(np.int64)
     ranked = _ranked(site, offsets)[version, query]  # [cells, longest]: rows of documents, best first
     inside = np.arange(ranked.shape[1]) < lengths[query][:, None]
-    choice = np.where(inside, explored[ranked], 0.0)
+    chances = np.where(inside, choice[ranked], 0.0)
     explored_count = random.binomial(count, world.randomised)
-    taken = random.multinomial(explored_count, choice / choice.sum(axis=1, keepdims=True))
+    taken = random.multinomial(explored_count, chances / chances.sum(axis=1, keepdims=True))
     taken[:, 0] += np.where(inside, 0, taken).sum(axis=1)  # what rounding left over
     taken *= inside
     shown = inside[:, : world.shown]
-    kept = np.where(shown, count[:, None] - taken[:, : world.shown], 0)
-    kept[:, 0] = count - explored_count
+    whole = np.where(shown, (count - explored_count)[:, None], 0)
+    kept = np.where(shown, explored_count[:, None] - taken[:, : world.shown], 0)
+    kept[:, 0] = 0
     moved = np.where(shown, taken[:, : world.shown], 0)
     moved[:, 0] = 0
     places = np.arange(ranked.shape[1])
+    none = np.full_like(version, -1)
     top = np.broadcast_to(ranked[:, :1], moved.shape)
     parts = [
-        _Shown.of(kept, ranked[:, : world.shown], places[: world.shown], segment),
-        _Shown.of(moved, top, places[: world.shown], segment),
-        _Shown.of(taken, ranked, np.zeros_like(places), segment, randomised=True),
+        _Shown.of(whole, ranked[:, : world.shown], places[: world.shown], segment, version),
+        _Shown.of(kept, ranked[:, : world.shown], places[: world.shown], segment, none),
+        _Shown.of(moved, top, places[: world.shown], segment, none),
+        _Shown.of(taken, ranked, np.zeros_like(places), segment, none, randomised=True),
     ]
     return _behaviour(site, _Shown(*map(np.concatenate, zip(*parts, strict=True))), month, random)
 
@@ -124,14 +129,17 @@ class _Shown(NamedTuple):
     places: Int64
     segments: Int64
     randomised: Bool
+    versions: Int64
     impressions: Int64
 
     @classmethod
-    def of(cls, impressions: Int64, rows: Int64, places: Int64, segment: Int64, *, randomised: bool = False) -> _Shown:
-        """Of counts, [cells, columns], and the segment of each cell."""
-        cell, column = np.nonzero(impressions)
-        shown = impressions[cell, column].astype(np.int64)
-        return cls(rows[cell, column], places[column], segment[cell], np.full(len(cell), randomised), shown)
+    def of(
+        cls, counts: Int64, rows: Int64, places: Int64, segment: Int64, version: Int64, *, randomised: bool = False
+    ) -> _Shown:
+        """Of counts, [cells, columns], and the segment and version of each cell."""
+        cell, column = np.nonzero(counts)
+        flags, shown = np.full(len(cell), randomised), counts[cell, column].astype(np.int64)
+        return cls(rows[cell, column], places[column], segment[cell], flags, version[cell], shown)
 
 
 def _ranked(site: Site, offsets: Int64) -> Int64:
@@ -145,7 +153,7 @@ def _ranked(site: Site, offsets: Int64) -> Int64:
 
 def _behaviour(site: Site, shown: _Shown, month: int, random: np.random.Generator) -> Log:
     """Who looks, who clicks, and for how long it is on screen."""
-    rows, places, segments, randomised, impressions = shown
+    rows, places, segments, randomised, versions, impressions = shown
     seen = random.binomial(impressions, site.theta[places])
     clicked = random.binomial(seen, site.click_if_seen(rows, places))
     unseen = impressions - seen
@@ -163,6 +171,7 @@ def _behaviour(site: Site, shown: _Shown, month: int, random: np.random.Generato
         np.full(len(rows), month),
         segments,
         randomised,
+        versions,
         impressions,
         clicked,
         seen,

@@ -9,7 +9,9 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 
 import clickprism as cp
-from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists, Text
+from clickprism.data.synthetic import feature_roles
+from clickprism.errors import DataError
+from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists, Lists, Text
 from clickprism.users.base import attraction
 from clickprism.users.initial import InitialRanker
 from clickprism.users.trust import TrustUser
@@ -20,6 +22,7 @@ BUCKETS = ("head", "middle", "tail")
 HEAD, TAIL = 600.0, 10.0  # searches a month: the paper's 60,000, a hundred times less, and its 10
 MOST, LEAST = 60_000.0, 1.0  # of a head query at most, of a tail query at least
 RANDOMISED = 0.05
+TOLD = ("match", "query")  # roles of the embedded features that stand for text
 DAYS = 28  # of a month, which is four weeks
 
 
@@ -43,7 +46,7 @@ class World:
     """
 
     data: str = "embedded"
-    queries: tuple[int, int, int] = (200, 400, 600)
+    queries: tuple[int, int, int] = (150, 400, 1500)
     seed: int = 0
     months: int = 13
     shown: int = 20
@@ -101,8 +104,9 @@ class Site:
     def pairs(self) -> tuple[Text, Text]:
         """The query and the document of each row, each [documents]."""
         lists = self.judged.lists
-        rows = np.arange(lists.documents).astype(np.str_)
-        return lists.query_ids[lists.list_of], rows if lists.document_ids is None else lists.document_ids
+        if lists.document_ids is None:
+            raise DataError("the documents of a site must have ids")
+        return lists.query_ids[lists.list_of], lists.document_ids
 
     @property
     def first_slot(self) -> Float64:
@@ -146,14 +150,22 @@ def _made(world: World, folder: Path | None) -> Site:
 
 
 def _embedded(world: World) -> tuple[JudgedLists, Float64]:
-    """Generated lists; a version of the production ranker is a linear one, from 1% of the labels of other queries."""
+    """Generated lists with the features that a text would tell: matches, and what the query is like.
+
+    Users care for quality, popularity and freshness too, which no learner sees. A version of the production ranker is
+    linear in all features, from 1% of the labels of other queries.
+    """
     settings = cp.SyntheticSettings(train_queries=600, validation_queries=0, test_queries=sum(world.queries))
     data = cp.synthetic(settings)
     versions = [
         InitialRanker().fit(data.train, seed=100 * world.seed + version)(data.test.lists.features)
         for version in range(world.rankers)
     ]
-    return data.test, np.stack(versions)
+    lists = data.test.lists
+    told = np.isin(feature_roles(settings), TOLD)
+    ids = np.arange(lists.documents).astype(np.str_)
+    named = Lists(np.ascontiguousarray(lists.features[:, told]), lists.offsets, lists.query_ids, ids)
+    return JudgedLists(named, data.test.grades), np.stack(versions)
 
 
 def padded(values: Float64 | Float32 | Int64, offsets: Int64, *, fill: float) -> Float64:

@@ -12,7 +12,7 @@ from reproduce.adr import runs as run_module
 from reproduce.adr.__main__ import main, parser, plan_of
 from reproduce.adr.config import BASE, CANDIDATES, LEADING, MEASURES, SIZES, TABLE_3, TABLE_4, Size
 from reproduce.adr.expected import EXPECTED, PAPER
-from reproduce.adr.imputation import learned_clicks, lost
+from reproduce.adr.imputation import lost, slot_of
 from reproduce.adr.online import clicks_of, good_same_bad, tried
 from reproduce.adr.plan import PARTS, Plan
 from reproduce.adr.rows import COLUMNS, LOST, Results, Row, rows_of
@@ -143,7 +143,7 @@ def test_thompson_sampling_goes_where_clicks_are(site: Site, log: Log) -> None:
     assert (month_of(WORLD, site, 0, uniform(site)).clicked == log.take(log.months == 0).clicked).all()
 
 
-def test_what_exploration_loses_by_hand(log: Log) -> None:
+def test_what_exploration_loses_by_hand(site: Site, log: Log) -> None:
     one = log.take(np.arange(len(log)) < 2)
     made = replace(
         one,
@@ -154,10 +154,11 @@ def test_what_exploration_loses_by_hand(log: Log) -> None:
         clicked=np.array([81, 5]),
     )
     assert lost(made, np.array([0, 0])) == pytest.approx((10 * 0.9 - 5) / (100 * 0.9))
-    clicks, shown = learned_clicks(replace(WORLD, months=99), made, 2)
-    assert (clicks.tolist(), shown.tolist()) == ([0, 5], [0, 10])
-    clicks, shown = learned_clicks(replace(WORLD, months=99, randomised=0.0), made, 2)
-    assert (clicks.tolist(), shown.tolist()) == ([81, 5], [90, 10])
+    everything = np.array([True, True])
+    slot = slot_of(WORLD, site, made, everything)
+    assert (slot.clicks.tolist(), slot.impressions.tolist()) == ([5], [10])
+    slot = slot_of(replace(WORLD, randomised=0.0), site, made, everything)
+    assert (slot.clicks.tolist(), slot.impressions.tolist()) == ([81, 5], [90, 10])
 
 
 def test_a_better_ranking_wins_its_test_and_the_same_one_does_not(site: Site) -> None:
