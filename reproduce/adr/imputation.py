@@ -39,10 +39,10 @@ def imputed(world: World, folder: Path | None, *, epochs: int) -> tuple[dict[str
     notes["correlation"] = float(np.corrcoef(values, site.first_slot)[0, 1])
     notes["impressions"] = int(slot.impressions.sum())
     notes["lost"] = lost(log, site.judged.lists.list_of)
-    parameters, error = parameters_of(world, site, log)
+    parameters, error = parameters_of(site, log)
     notes["rate_error"] = error
-    arrays = {"imputed": values, "representation": representation, "alpha": parameters.alpha, "beta": parameters.beta}
-    return arrays, notes
+    arrays: dict[str, Float64 | Float32] = {"imputed": values, "representation": representation}
+    return arrays | {"alpha": parameters.alpha, "beta": parameters.beta}, notes
 
 
 def lost(log: Log, query_of: Int64) -> float:

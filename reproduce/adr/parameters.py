@@ -6,30 +6,21 @@ import numpy as np
 
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.counts import Counts
-from clickprism.observation.estimate_parameters import (
-    HarvestedMap,
-    ParameterEstimator,
-    RandomisedMap,
-    estimate_parameters,
-    rate_error,
-)
+from clickprism.observation.estimate_parameters import HarvestedMap, estimate_parameters, rate_error
 from clickprism.observation.parameters import ClickParameters
 from clickprism.observation.placed import PlacedCounts
 from reproduce.adr.searches import Log
 from reproduce.adr.sums import pair_counts
-from reproduce.adr.worlds import Site, World
+from reproduce.adr.worlds import Site
 
 
-def parameters_of(world: World, site: Site, log: Log) -> tuple[ClickParameters, float]:
-    """Alpha and beta by explored first slots, without any by harvest; and how far click rates are off by them.
+def parameters_of(site: Site, log: Log) -> tuple[ClickParameters, float]:
+    """Alpha and beta by harvest from what stood at several positions, and how far click rates are off by them.
 
     The error is the mean over positions of |estimated rate / true rate - 1|, over all candidates.
     """
-    placed = PlacedCounts(
-        counts_of(site, log), site.judged.lists.list_of, counts_of(site, log.take(log.randomised)), site.theta
-    )
-    estimator: ParameterEstimator = RandomisedMap() if world.randomised else HarvestedMap()
-    found = estimate_parameters(placed, estimator, bootstrap=Bootstrap(resamples=0))
+    placed = PlacedCounts(counts_of(site, log), site.judged.lists.list_of, theta=site.theta)
+    found = estimate_parameters(placed, HarvestedMap(), bootstrap=Bootstrap(resamples=0))
     truth = ClickParameters.of_trust(site.theta, site.plus, site.minus)
     return found, float(rate_error(found, truth, site.first_slot).mean())
 
