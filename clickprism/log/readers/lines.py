@@ -114,7 +114,7 @@ def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Ite
         cut = data.rfind(b"\n") + 1
         whole = b""
         if cut:
-            whole = b"".join([pending, memoryview(data)[:cut]])
+            whole = data if cut == len(data) and not pending else b"".join([pending, memoryview(data)[:cut]])
             pending = bytearray()
         pending += data[cut:]
         if block.last and not block.problem and not skipped:

@@ -24,7 +24,7 @@ from clickprism.log.schema import ROW
 from clickprism.types import Bool, Int64
 
 WORTH: Final = 1 << 20  # bytes of text from which on it pays to load compiled code
-SIZE: Final = 8 << 20  # bytes of text at a time: what is made of them is still near when it is used
+SIZE: Final = 4 << 20  # bytes of text at a time: what is made of them is still near when it is used
 _DAY: Final = 86_400_000_000  # microseconds
 _SCALES: Final = {"s": (10**11, 10**6, 1), "ms": (10**14, 10**3, 1), "us": (10**17, 1, 1), "ns": (10**18, 1, 1000)}
 

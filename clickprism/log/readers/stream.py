@@ -26,16 +26,20 @@ ZSTD_WINDOW: Final = 1 << 28  # what it looks back, and holds, at most: `zstd --
 
 @dataclass(frozen=True)
 class Block:
-    """Some text, how many bytes of the file have been read so far, and why there is no more, if there is a fault."""
+    """Some text, how many bytes of the file have been read so far, and why there is no more, if there is a fault.
+
+    A `whole` one is passed on as it is.
+    """
 
     data: bytes
     read: int
     problem: str | None = None
     last: bool = False
+    whole: bool = False
 
 
 def blocks(path: Path, size: int) -> Iterator[Block]:
-    """The text of a file in blocks of `size` bytes; a fault ends it, with the last block."""
+    """The text of a file in blocks of at most `size` bytes; a fault ends it, with the last block."""
     kept: list[bytes] = []
     held, read = 0, 0
     try:
@@ -43,8 +47,8 @@ def blocks(path: Path, size: int) -> Iterator[Block]:
             for block in _expanded(file, size):
                 read = max(read, block.read)
                 view, at = block.data, 0
-                while held + len(view) - at >= size:
-                    end = at + size - held
+                while held + len(view) - at >= size or (block.whole and at < len(view)):
+                    end = min(at + size - held, len(view))
                     yield Block(b"".join([*kept, view[at:end]]), read)
                     kept, held, at = [], 0, end
                 if at < len(view):
@@ -69,8 +73,14 @@ def _expanded(file: IO[bytes], size: int) -> Iterator[Block]:
 
 
 def _plain(file: IO[bytes], size: int) -> Iterator[Block]:
-    while data := file.read(size):
-        yield Block(data, file.tell())
+    """Up to the last line end of each block, if it is near, so that no line is in two of them."""
+    near = min(size, STEP)
+    while True:
+        start = file.tell() + size - near
+        cut = os.pread(file.fileno(), near, start).rfind(b"\n") + 1
+        if not (data := file.read(size - near + cut if cut else size)):
+            return
+        yield Block(data, file.tell(), whole=True)
 
 
 def _gunzip(file: IO[bytes]) -> Iterator[Block]:
