@@ -51,7 +51,8 @@ def command(
         ),
     ] = False,
     depth: Annotated[
-        int | None, typer.Option("--depth", metavar="N", help="Look at positions 1 to N only; by default at all.")
+        int | None,
+        typer.Option("--depth", metavar="N", help="Positions 1 to N; by default as many as the log supports."),
     ] = None,
     theta: Annotated[
         Literal["auto", "curve", "none"],
@@ -100,7 +101,7 @@ def command(
     placed = _placed(log, on_error, output)
     with settings_named():
         placed = _theta(placed if depth is None else placed.cut(depth), theta)
-        made = estimate_all(placed, estimators, bootstrap=settings)
+        made = estimate_all(placed, estimators, bootstrap=settings, shallower=depth is None)
     output.result(_text(made, confidence), _facts(made, log))
     best = made.best
     if best is None:
@@ -127,8 +128,8 @@ def _placed(log: Path, on_error: Literal["raise", "quarantine"], output: Output)
     else:
         placed = PlacedCounts.of_sessions(read_any(log, on_error))
     counts, chance = placed.counts, placed.randomised
-    words = "" if chance is None else f"; {chance.impressions.sum():,.0f} of them at places filled at random"
-    output.note(f"{counts.impressions.sum():,.0f} impressions, {counts.clicks.sum():,.0f} clicks{words}")
+    words = "" if chance is None else f", {chance.impressions.sum():,.0f} of them at places filled at random"
+    output.note(f"{counts.impressions.sum():,.0f} impressions{words}; {counts.clicks.sum():,.0f} clicks")
     return placed
 
 
@@ -151,7 +152,7 @@ def _text(made: EstimatedParameters, confidence: float) -> str:
             + (f"; {confidence:.0%} intervals" if _known(found[0]) else ""),
             "",
         ]
-        theta = found[0].theta
+        theta = max(found, key=len).theta
         header = ["position", *(f"{name} {each.source}" for each in found for name in ("alpha", "beta"))]
         rows = [
             [str(place + 1), *(_cell(each, name, place) for each in found for name in ("alpha", "beta"))]
@@ -179,6 +180,8 @@ def _known(made: ClickParameters) -> bool:
 
 
 def _cell(made: ClickParameters, name: str, place: int) -> str:
+    if place >= len(made):
+        return "-"
     value, low, high = (getattr(made, each)[place] for each in (name, f"{name}_lower", f"{name}_upper"))
     return f"{value:.3f}" if place == 0 or not _known(made) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 

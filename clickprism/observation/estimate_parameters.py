@@ -21,7 +21,7 @@ from clickprism.observation.curve import sums
 from clickprism.observation.pairs import LEAST_CLICKS, link, refuse_few
 from clickprism.observation.parameters import NOT_LEVEL, ClickParameters
 from clickprism.observation.placed import PlacedCounts
-from clickprism.observation.support import require_linked
+from clickprism.observation.support import linked_depth, require_linked
 from clickprism.observation.trust import fit_trust
 from clickprism.settings import choose
 from clickprism.types import Float64, Int64
@@ -208,8 +208,10 @@ class EstimatedParameters:
         for place, one in enumerate(names):
             for other in names[place + 1 :]:
                 first, second = self.found[one], self.found[other]
-                above, below = first.alpha_lower > second.alpha_upper, first.alpha_upper < second.alpha_lower
-                made[one, other] = np.flatnonzero((above | below)[1:]) + 2
+                both = slice(1, min(len(first), len(second)))
+                above = first.alpha_lower[both] > second.alpha_upper[both]
+                below = first.alpha_upper[both] < second.alpha_lower[both]
+                made[one, other] = np.flatnonzero(above | below) + 2
         return made
 
 
@@ -269,18 +271,48 @@ def with_curve(placed: PlacedCounts) -> PlacedCounts:
     return replace(placed, theta=np.minimum(curve / curve[0], 1.0), theta_source=source)
 
 
+def deepest_parameters(
+    placed: PlacedCounts, estimator: ParameterEstimator | None = None, *, bootstrap: Bootstrap | None = None
+) -> ClickParameters:
+    """The same, down to the deepest position that the log supports; a note names what is left out."""
+    estimator = estimator or HarvestedMap()
+    counts = estimator.counts(placed)
+    whole, refusal = counts.max_position, None
+    for depth in range(linked_depth(link(counts), LEAST_CLICKS), 1, -1):
+        try:
+            found = estimate_parameters(placed.cut(depth), estimator, bootstrap=bootstrap)
+        except DataError as error:
+            refusal = refusal or error
+            continue
+        if depth == whole:
+            return found
+        return replace(found, notes=(*found.notes, f"positions below {depth} are left out: the log says too little"))
+    if refusal is not None:
+        raise refusal
+    return estimate_parameters(placed, estimator, bootstrap=bootstrap)
+
+
 def estimate_all(
     placed: PlacedCounts,
     estimators: Iterable[ParameterEstimator] | None = None,
     *,
     bootstrap: Bootstrap | None = None,
+    shallower: bool = False,
 ) -> EstimatedParameters:
-    """The parameters by several estimators, by default all; those that the log cannot support are named with why."""
+    """The parameters by several estimators, by default all; those that the log cannot support are named with why.
+
+    Args:
+        placed: the log.
+        estimators: which, with their settings.
+        bootstrap: how intervals are made.
+        shallower: leave out the deep positions that the log says too little about, instead of refusing it.
+    """
     found, refused = {}, {}
     chosen = [choose(PARAMETER_ESTIMATORS, name, path="by") for name in PARAMETER_ESTIMATORS]
+    estimate = deepest_parameters if shallower else estimate_parameters
     for estimator in chosen if estimators is None else estimators:
         try:
-            found[estimator.name] = estimate_parameters(placed, estimator, bootstrap=bootstrap)
+            found[estimator.name] = estimate(placed, estimator, bootstrap=bootstrap)
         except (DataError, TrainingError) as error:
             refused[estimator.name] = str(error)
     return EstimatedParameters(found, refused)

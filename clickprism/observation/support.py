@@ -120,13 +120,19 @@ def _groups(links: Links, pairs: Int64) -> Int64:
     return np.asarray(group, dtype=np.int64)
 
 
-def _shallower(links: Links, least: float) -> str:
-    """How deep a log could be cut to be linked, as the end of a remedy."""
-    for depth in range(links.positions - 1, 1, -1):
+def linked_depth(links: Links, least: float) -> int:
+    """The deepest position to which all are linked; 1 where not even the second is."""
+    for depth in range(links.positions, 1, -1):
         kept = (links.high < depth) & (links.strength >= least)
         if (_groups(links, np.flatnonzero(kept))[:depth] == 0).all():
-            return f". Positions 1 to {depth} are linked: --depth {depth}"
-    return ""
+            return depth
+    return 1
+
+
+def _shallower(links: Links, least: float) -> str:
+    """How deep a log could be cut to be linked, as the end of a remedy."""
+    depth = linked_depth(links, least)
+    return f". Positions 1 to {depth} are linked: --depth {depth}" if depth > 1 else ""
 
 
 def _above(first: Int64, second: Int64, weak: Bool) -> str:

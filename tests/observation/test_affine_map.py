@@ -14,6 +14,7 @@ from clickprism.observation.estimate_parameters import (
     HarvestedMap,
     RandomisedMap,
     TrustMap,
+    deepest_parameters,
     estimate_all,
     estimate_parameters,
     rate_error,
@@ -188,6 +189,26 @@ def test_logs_that_cannot_tell_are_refused_by_position() -> None:
         TrustMap(tolerance=2)
     with pytest.raises(SettingError, match="unit must be auto or query"):
         estimate_parameters(found_placed(), bootstrap=Bootstrap(unit="list"))
+
+
+def test_deep_positions_that_say_too_little_are_left_out() -> None:
+    shown = np.full((2000, 5), 60)
+    shown[:, 4] = np.arange(2000) < 4
+    placed = PlacedCounts(counts_of(documents(2000, 0), shown, seed=0), np.arange(2000))
+    with pytest.raises(DataError, match="--depth 4"):
+        estimate_parameters(placed)
+    found = deepest_parameters(placed)
+    assert len(found) == 4
+    assert found.notes[-1].startswith("positions below 4 are left out")
+    assert len(deepest_parameters(found_placed())) == 5
+    same = PlacedCounts(counts_of(np.full(300, 0.5), np.full((300, 5), 50), seed=0), np.arange(300))
+    with pytest.raises(DataError, match="clicks at position"):
+        deepest_parameters(same)
+    apart = np.tile([[50, 0], [0, 50]], (20, 1))
+    with pytest.raises(DataError, match="are not linked"):
+        deepest_parameters(
+            PlacedCounts(counts_of(documents(40, 0), np.pad(apart, ((0, 0), (0, 3))), seed=0), np.arange(40))
+        )
 
 
 def found_placed() -> PlacedCounts:
