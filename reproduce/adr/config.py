@@ -104,11 +104,11 @@ class Size:
         visits: searches of the simulated A/B test.
     """
 
-    queries: tuple[int, int, int] = (150, 400, 1500)
+    queries: tuple[int, int, int] = (100, 300, 1000)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     cost_seeds: int = 2
     shares: tuple[float, ...] = SHARES
-    epochs: int = 40
+    epochs: int = 30
     searches: int = 30_000
     visits: int = 200_000
 
@@ -124,5 +124,5 @@ SIZES = {
         visits=50_000,
     ),
     "standard": Size(),
-    "full": Size(queries=(300, 800, 3000), cost_seeds=5, epochs=100, searches=100_000, visits=500_000),
+    "full": Size(queries=(200, 600, 3000), cost_seeds=5, epochs=100, searches=100_000, visits=500_000),
 }

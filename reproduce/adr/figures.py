@@ -57,7 +57,7 @@ def buckets(_: Results, rows: Sequence[Row]) -> Figure | None:
     methods = [name for name in CANDIDATES if (name, "head") in found]
     if not methods:
         return None
-    figure, panels = panels_of(9.6, 0.27 * len(methods) + 1.2, 1, 3)
+    figure, panels = panels_of(10.4, 0.27 * len(methods) + 1.2, 1, 3)
     places = np.arange(len(methods))[::-1]
     for axes, bucket in zip(panels, BUCKETS, strict=True):
         for place, method in zip(places, methods, strict=True):
@@ -109,17 +109,18 @@ def sequences(results: Results, _: Sequence[Row]) -> Figure | None:
     tests = {method: found for method, found in tests.items() if found}
     if not tests:
         return None
-    figure, panels = panels_of(9.0, 5.6, 2, 2)
+    figure, panels = panels_of(9.0, 6.2, 2, 2)
     for line, traffic in enumerate(TRAFFIC):
-        for column, (name, unit) in enumerate((("dcg", "judged queries"), ("clicks", "searches"))):
+        for column, (name, unit) in enumerate((("dcg", "judged queries"), ("satisfied", "searches"))):
             axes = panels[2 * line + column]
             for place, (method, found) in enumerate(tests.items()):
                 _sequence(axes, found[0][traffic][name], titled(method), COLOURS[(0, 6, 2)[place]])
             axes.axhline(0, color=INK, linewidth=1)
-            what = f"{LEADING}" if name == "dcg" else "clicks a search"
+            what = f"{LEADING}" if name == "dcg" else "satisfied clicks"
             axes.set(title=f"{traffic} searches", xlabel=unit, ylabel=f"{what} over base, %", xscale="log")
-            if not line and not column:
-                axes.legend(frameon=False, fontsize=8, title=f"against {titled(ONLINE)}", title_fontsize=8)
+    handles, labels = panels[0].get_legend_handles_labels()
+    against = f"against {titled(ONLINE)}; a dot: decided"
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9, title=against)
     return figure
 
 
@@ -131,11 +132,9 @@ def _sequence(axes: Axes, test: dict[str, list[float]], label: str, colour: str)
     if test["decided"] is not None:
         decided = float(np.asarray(test["decided"]))
         axes.plot([decided], [np.interp(decided, x, y) * scale], "o", color=colour, ms=6)
-    far = 1.3 * float(
-        np.abs(np.concatenate([low, high])[np.r_[len(x) // 3 : len(x), len(x) + len(x) // 3 : 2 * len(x)]]).max()
-        * scale
-    )
-    axes.set_ylim(max(-far, axes.get_ylim()[0]) if axes.lines[1:] else -far, far)
+    ends = np.concatenate([low[len(x) // 3 :], high[len(x) // 3 :], [0.0]]) * scale
+    bottom, top = axes.get_ylim() if len(axes.lines) > 2 else (0.0, 0.0)
+    axes.set_ylim(min(bottom, 1.1 * float(ends.min())), max(top, 1.1 * float(ends.max())))
 
 
 @styled

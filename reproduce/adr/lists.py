@@ -8,11 +8,12 @@ from clickprism.types import Clicks, Int64
 from reproduce.adr.searches import HIDDEN, Log
 from reproduce.adr.worlds import Site
 
+MOST = 50  # searches that a list counts as, at most: else the lists of a few head queries would be all there is
 PATTERNS = 4  # of what was on screen, that the searches with one list are divided into
 
 
 def list_log(site: Site, log: Log) -> Clicks:
-    """Each version's list of each query once, with all its impressions and clicks."""
+    """Each version's list of each query once, as at most `MOST` searches at its own click rates."""
     lists, rows, places, clicks, shown = _added(site, log)
     return Clicks(site.judged.lists, _offsets(lists), rows, (places + 1).astype(np.int32), clicks, _first(lists, shown))
 
@@ -56,7 +57,9 @@ def _added(site: Site, log: Log) -> tuple[Int64, Int64, Int64, Int64, Int64]:
     clicks, shown = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
     np.add.at(clicks, which, whole.clicked)
     np.add.at(shown, which, whole.impressions)
-    return keys // deep, whole.rows[first], keys % deep, clicks, shown
+    kept = np.minimum(shown, MOST)
+    thinned = np.minimum(np.rint(clicks * kept / shown).astype(np.int64), kept)
+    return keys // deep, whole.rows[first], keys % deep, thinned, kept
 
 
 def _offsets(lists: Int64) -> Int64:

@@ -21,6 +21,7 @@ from reproduce.adr.searches import Log
 from reproduce.adr.sums import HOURS, click_vectors, pair_counts
 from reproduce.adr.worlds import BUCKETS, Site, site_of
 from reproduce.adr.year import log_of
+from reproduce.common.kept import keep
 
 COMPETING = {"ipw_learned": "ipw", ONLINE: "display_filtering"}
 
@@ -56,16 +57,20 @@ def estimated(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
 
 def approximated(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
     """The networks of §6.2: fitted to the first slots of the later half by vectors before it, applied to those now."""
-    from clickprism.relevance.approximate import ApproximateSettings, fit_approximation
+    from clickprism.relevance.approximate import ApproximateSettings, Approximation, fit_approximation
 
     world, site, log = run.world, site_of(run.world, folder), log_of(run.world, folder)
     imputed = run.needs.arrays()["imputed"].astype(np.float64)
-    slot = slot_of(world, site, log, log.months >= world.split)
-    before, now = (vectors_of(site, log, month) for month in (world.split - 1, world.months - 1))
-    rows = find_pairs(site.pairs, (slot.query_ids, slot.document_ids))
+    now = vectors_of(site, log, world.months - 1)
     settings = ApproximateSettings(seed=world.seed, **run.settings)
-    fitted = fit_approximation(slot, before, imputed[rows], settings=settings)
-    notes = {"impressions": int(slot.impressions.sum())}
+
+    def fitted_now() -> Approximation:
+        slot = slot_of(world, site, log, log.months >= world.split)
+        rows = find_pairs(site.pairs, (slot.query_ids, slot.document_ids))
+        return fit_approximation(slot, vectors_of(site, log, world.split - 1), imputed[rows], settings=settings)
+
+    fitted: Approximation = keep(("approximation", run.needs.key, settings), fitted_now)
+    notes: dict[str, Any] = {}
     if run.method == "approximate_affine":
         return fitted.affine(now.x), notes
     zeta = fitted.trade_off(now.x)
@@ -99,7 +104,7 @@ def competing(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
         h = weak(site, representation) if run.method == ONLINE else representation
         backbone = vanilla_mix(lists, h, before=before, now=now)
     later = log.take(log.months >= world.split)
-    settings = CompetitorSettings(seed=world.seed, fit=cp.FitSettings(epochs=run.epochs // 2, patience=5, threads=1))
+    settings = CompetitorSettings(seed=world.seed, fit=cp.FitSettings(epochs=run.epochs, patience=5, threads=1))
     given: dict[str, Any] = {}
     if name == "rand":
         given["slot"] = slot_of(world, site, later, np.ones(len(later), dtype=np.bool_))

@@ -18,11 +18,12 @@ from reproduce.adr.runs import Run
 from reproduce.adr.worlds import Site, World, padded, site_of
 from reproduce.common.files import key_of
 
-VERSION = 1
+VERSION = 2
 JUDGED: Final = 6_000  # queries whose first four results are judged, as in the paper
 MARGIN: Final = 0.05  # of the best possible DCG@4 of a query: what annotators would not call a difference
 TRAFFIC: Final = ("random", "tail")
 CLICKS_TO: Final = 10  # documents whose clicks are counted
+FIRST_LOOK: Final = 1_000  # searches: before, the means of the arms are not known well enough
 POINTS: Final = 60  # of a sequence that are kept
 
 
@@ -103,8 +104,13 @@ def tried(site: Site, new: Float64, old: Float64, *, traffic: str, seed: int, vi
     votes = good_same_bad(*gains)[judged]
     voted = confidence_sequence(votes.astype(np.float64), tightest=JUDGED // 4)
     treated = random.random(visits) < 0.5
-    clicks = clicks_of(site, np.where(treated[:, None], _top(site, new)[searched], _top(site, old)[searched]), random)
-    clicked = confidence_sequence(arm_differences(clicks, treated), tightest=visits // 4)
+    rows = np.where(treated[:, None], _top(site, new)[searched], _top(site, old)[searched])
+    made = dict(zip(("clicks", "satisfied"), clicks_of(site, rows, random), strict=True))
+    differences = {name: arm_differences(values, treated) for name, values in made.items()}
+    tests = {
+        name: confidence_sequence(each, tightest=visits // 4, first_look=FIRST_LOOK)
+        for name, each in differences.items()
+    }
     base = float(gains[1][judged].mean())
     return {
         "dcg": {"base": base, **_plain(difference)},
@@ -114,7 +120,7 @@ def tried(site: Site, new: Float64, old: Float64, *, traffic: str, seed: int, vi
             "bad": int((votes < 0).sum()),
             **_plain(voted),
         },
-        "clicks": {"base": float(clicks[~treated].mean()), **_plain(clicked)},
+        **{name: {"base": float(made[name][~treated].mean()), **_plain(each)} for name, each in tests.items()},
     }
 
 
@@ -125,12 +131,16 @@ def _top(site: Site, scores: Float64) -> Int64:
     return np.where(order < np.diff(offsets)[:, None], order + offsets[:-1, None], -1).astype(np.int64)
 
 
-def clicks_of(site: Site, rows: Int64, random: np.random.Generator) -> Float64:
-    """How many of the rows shown in each search are clicked, [searches]."""
+def clicks_of(site: Site, rows: Int64, random: np.random.Generator) -> tuple[Float64, Float64]:
+    """How many of the rows shown in each search are clicked, and how many of these satisfy, each [searches].
+
+    A clicked document satisfies, as a long dwell time would tell, with the probability of its relevance.
+    """
     places = np.arange(rows.shape[1])
     chance = np.where(rows >= 0, site.theta[places] * site.click_if_seen(rows, places), 0.0)
     clicked: Bool = random.random(rows.shape) < chance
-    return np.asarray(clicked.sum(axis=1), dtype=np.float64)
+    satisfied = clicked & (random.random(rows.shape) < site.relevance[rows])
+    return np.asarray(clicked.sum(axis=1), np.float64), np.asarray(satisfied.sum(axis=1), np.float64)
 
 
 def _plain(sequence: ConfidenceSequence) -> dict[str, Any]:

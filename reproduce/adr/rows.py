@@ -20,6 +20,7 @@ from reproduce.common.results import Store, mark_of, mean_of, t_interval
 COLUMNS = ("table", "data", "bucket", "method", "measure", "mean", "se", "seeds", "paper")
 MORE = ("at", "low", "high", "mark", "p_value")
 OVER = ", % over {}"
+ONLINE_MEASURES: Final = {"dcg": LEADING, "gsb": "GSB", "clicks": "clicks", "satisfied": "satisfied clicks"}
 LOST: Final = "first-slot clicks lost, %"
 ALL = "all"
 
@@ -162,14 +163,14 @@ def online(results: Results) -> Iterator[Row]:
         if len(found) < len(runs):
             continue
         for traffic in TRAFFIC:
-            for name, measure in (("dcg", LEADING), ("clicks", "clicks"), ("gsb", "GSB")):
+            for name, measure in ONLINE_MEASURES.items():
                 tests = [each[traffic][name] for each in found]
                 scale = [100.0 if name == "gsb" else 100 / test["base"] for test in tests]
                 change = np.array([test["mean"] * by for test, by in zip(tests, scale, strict=True)])
                 certain = [test["decided"] is not None and test["mean"] > 0 for test in tests]
                 row = results.row("table 3", traffic, method, measure + OVER.format(ONLINE), change)
                 yield replace(row, mark="+" if all(certain) else "")
-                unit = "searches" if name == "clicks" else "judged queries"
+                unit = "searches" if name in ("clicks", "satisfied") else "judged queries"
                 known = np.array([test["decided"] for test in tests if test["decided"] is not None], dtype=np.float64)
                 if len(known):
                     yield results.row("table 3", traffic, method, f"{measure}: {unit} until decided", known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -133,8 +133,3 @@ def write_arrays(path: Path, arrays: Mapping[str, Float64 | Float32]) -> None:
     temporary = path.with_suffix(".part")
     temporary.write_bytes(made.getvalue())
     temporary.replace(path)
-
-
-def with_world(run: Run, **changes: Any) -> Run:
-    """The same in another world."""
-    return replace(run, world=replace(run.world, **changes))

@@ -46,7 +46,7 @@ class World:
     """
 
     data: str = "embedded"
-    queries: tuple[int, int, int] = (150, 400, 1500)
+    queries: tuple[int, int, int] = (100, 300, 1000)
     seed: int = 0
     months: int = 13
     shown: int = 20

@@ -167,7 +167,7 @@ def test_a_better_ranking_wins_its_test_and_the_same_one_does_not(site: Site) ->
     won = tried(site, site.relevance, noise, traffic="tail", seed=0, visits=20_000)
     assert won["gsb"]["good"] > won["gsb"]["bad"]
     assert won["gsb"]["good"] + won["gsb"]["same"] + won["gsb"]["bad"] == 6_000
-    for name in ("dcg", "clicks"):
+    for name in ("dcg", "satisfied"):
         assert won[name]["decided"] is not None
         assert won[name]["low"] > 0
     level = tried(site, noise, noise, traffic="random", seed=0, visits=5_000)
@@ -175,7 +175,9 @@ def test_a_better_ranking_wins_its_test_and_the_same_one_does_not(site: Site) ->
     assert good_same_bad(np.array([1.0]), np.array([1.0]), np.array([2.0])).tolist() == [0]
     rows = np.full((40_000, 10), -1)
     rows[:, 0] = int(site.relevance.argmin())
-    assert clicks_of(site, rows, random).mean() == pytest.approx(site.first_slot.min(), abs=0.01)
+    clicks, satisfied = clicks_of(site, rows, random)
+    assert clicks.mean() == pytest.approx(site.first_slot.min(), abs=0.01)
+    assert satisfied.sum() == 0
 
 
 def test_the_key_is_that_of_the_settings_alone() -> None:
