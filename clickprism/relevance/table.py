@@ -67,7 +67,7 @@ def write_whole(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
         if len(files) == 1 and pq.read_schema(files[0]).equals(schema):
             shutil.copyfile(files[0], draft)
             draft.replace(path)
-            return pq.read_metadata(path).num_rows
+            return int(pq.read_metadata(path).num_rows)
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
             for file in files:
                 with pq.ParquetFile(file) as opened:
