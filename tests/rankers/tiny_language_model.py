@@ -23,7 +23,7 @@ def write_tiny_model(folder: Path, *, layers: int = 2) -> Path:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = BertConfig(
@@ -36,5 +36,5 @@ def write_tiny_model(folder: Path, *, layers: int = 2) -> Path:
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
-        BertModel(config).save_pretrained(folder)
+        BertModel(config).save_pretrained(folder)  # type: ignore[no-untyped-call]
     return folder
