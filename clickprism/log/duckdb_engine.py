@@ -35,7 +35,7 @@ class DuckEngine(Engine):
     """
 
     name = "duckdb"
-    batch_rows = 200_000
+    batch_rows = 1_000_000
 
     def __init__(self, *, threads: int | None = None, memory: str = "2GB", temp: Path | None = None) -> None:
         self._own = Path(tempfile.mkdtemp(prefix="clickprism-", dir=temp))

@@ -217,9 +217,8 @@ def _build(engine: Engine, inputs: Mapping[date, Inputs], store: LogStore) -> di
     if not inputs:
         return {}
     settings, folder = store.settings.sessions, store.table("sessions").folder
-    kinds, later_kinds = (
-        _kinds(each) for each in zip(*((i.kinds, i.later_kinds) for i in inputs.values()), strict=True)
-    )
+    kinds = _kinds(each.kinds for each in inputs.values())
+    later_kinds = _kinds(each.later_kinds for each in inputs.values())
     after = [day + timedelta(days=1) for day, each in inputs.items() if each.later]
     files = sorted({file for each in inputs.values() for file in (*each.files, *each.later)})
     with ExitStack() as stack:

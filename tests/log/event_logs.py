@@ -16,6 +16,7 @@ from clickprism.log.schema import EVENTS, SESSIONS
 from clickprism.log.sessions import SessionSettings
 
 NOON = datetime(2026, 3, 1, 12)
+DOCUMENTS = ("a", "A", "a ", "e\u0301", "\U0001f600")
 LOOSE = pa.schema([field.with_nullable(True) for field in EVENTS])
 Row = dict[str, Any]
 
@@ -230,8 +231,8 @@ def random_rows(rng: random.Random, count: int, *, kinds: tuple[str, ...], day: 
         kind = rng.choice(kinds)
         values: Row = {
             "time": day.replace(hour=0) + timedelta(minutes=rng.randrange(1440), microseconds=rng.randrange(10)),
-            "user_id": rng.choice([None, "u", "v", "é"]),
-            "agent": rng.choice([None, "Mozilla", "SpIder 1", "curl/8"]) if rng.random() < 0.2 else None,
+            "user_id": rng.choice([None, "u", "U ", "\u0130"]),
+            "agent": rng.choice([None, "\uff22OT/", "SpIder 1", "curl/8"]) if rng.random() < 0.2 else None,
             "event_id": rng.choice([None, f"e{rng.randrange(count)}", f"n{number}"]),
             "display_ms": rng.choice([None, 0, 900, 6000]),
             "dwell_ms": rng.choice([None, 10, 2**40]),
@@ -240,11 +241,13 @@ def random_rows(rng: random.Random, count: int, *, kinds: tuple[str, ...], day: 
             "randomised": rng.choice([None, True, False]),
         }
         if kind == "ranking":
-            values["documents"] = [rng.choice("abcdé") for _ in range(rng.randrange(5))]
-            values["clicked"] = [rng.choice("abcdx") for _ in range(rng.randrange(3))] if rng.random() < 0.4 else None
+            values["documents"] = [rng.choice(DOCUMENTS) for _ in range(rng.randrange(5))]
+            values["clicked"] = (
+                [rng.choice((*DOCUMENTS[1:], "x")) for _ in range(rng.randrange(3))] if rng.random() < 0.4 else None
+            )
             values["position"] = rng.choice([None, None, 1, 11])
         else:
-            values["document_id"] = rng.choice("abcdé")
+            values["document_id"] = rng.choice(DOCUMENTS)
         if kind == "impression":
             values |= {"position": rng.randrange(1, 14), "click": rng.choice([None, True, False])}
         if kind == "interaction":
@@ -252,6 +255,9 @@ def random_rows(rng: random.Random, count: int, *, kinds: tuple[str, ...], day: 
             values["position"] = rng.choice([None, rng.randrange(1, 5)])
         else:
             named = rng.random() < 0.6
-            values |= {"query_id": rng.choice("qrs") if named else None, "query": rng.choice([None, "", "ß cat"])}
+            values |= {
+                "query_id": rng.choice(("q", "Q", "'ß\\")) if named else None,
+                "query": rng.choice([None, "", "ß cat"]),
+            }
         made.append(event(kind, f"s{rng.randrange(max(2, count // 5))}", **values))
     return stored(made)
