@@ -23,7 +23,7 @@ from typing import Final, final
 import numpy as np
 from scipy.sparse import csr_array
 
-from clickprism.errors import TrainingError
+from clickprism.errors import DataError
 from clickprism.observation.counts import Counts
 from clickprism.observation.curve import sums
 from clickprism.types import Float64, Int64
@@ -34,6 +34,7 @@ STEPS: Final = 200
 CLOSE: Final = 50  # times as large as its noise is the spread of documents around one that is known closely
 STUCK: Final = 1e12  # damping at which no step leads lower
 TOLERANCE: Final = 1e-9
+EDGE: Final = 1e-6  # from 0 and 1, of the probabilities that weights are made of
 TINY: Final = 1e-300
 
 
@@ -62,22 +63,27 @@ class MovedRates:
 
     @classmethod
     def of(cls, counts: Counts) -> MovedRates:
-        """Those of a log; entries with a single impression are left out."""
+        """Those of a log; entries with a single impression are left out.
+
+        A `DataError` names a position without a click on any of them: nothing can be said of it.
+        """
         often = counts.impressions >= LEAST_IMPRESSIONS
         several = np.bincount(counts.rows[often], minlength=int(counts.rows.max(initial=-1)) + 1) > 1
         kept = np.flatnonzero(often & several[counts.rows])
         rows, first = np.unique(counts.rows[kept], return_index=True)
         shown = counts.impressions[kept]
         rates = counts.clicks[kept] / shown
-        return cls(
-            rows,
-            np.append(first, len(kept)).astype(np.int64),
-            counts.positions[kept] - 1,
-            shown,
-            rates,
-            rates * (1 - rates) / (shown - 1),
-            counts.max_position,
-        )
+        places, size = counts.positions[kept] - 1, counts.max_position
+        silent = np.flatnonzero(sums(places, counts.clicks[kept], size) == 0) + 1
+        if len(silent) or size == 0:
+            place = int(silent[0]) if len(silent) else 1
+            raise DataError(
+                f"no click at position {place} on a document shown at least twice there and at another position",
+                remedy="More searches, or several rankings of the same query"
+                + (f"; or cut the log: --depth {place - 1}" if place > 2 else ""),
+            )
+        offsets = np.append(first, len(kept)).astype(np.int64)
+        return cls(rows, offsets, places, shown, rates, rates * (1 - rates) / (shown - 1), size)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -118,7 +124,7 @@ def fit_affine(rates: MovedRates) -> tuple[Float64, Float64]:
     ([1.0, 0.5], [0.0, -0.05])
     """
     alpha, beta = rates.means / rates.means[0], np.zeros(rates.positions)
-    chance = rates.means[rates.places]
+    chance = np.clip(rates.means, EDGE, 1 - EDGE)[rates.places]
     for _ in range(ROUNDS):
         weight = rates.shown / (chance * (1 - chance))
         alpha, beta = _settle(rates, weight, alpha, beta)
@@ -139,7 +145,7 @@ def scores(rates: MovedRates, alpha: Float64, beta: Float64, groups: Int64) -> t
         the scores of alpha_2, ..., beta_2, ..., [groups, 2 (positions - 1)], and their slope, [2 (positions - 1)]
         squared: with weights on the groups the parameters move by slope^-1 times the weighted sum of the scores.
     """
-    chance = np.clip(rates.means, 1e-6, 1 - 1e-6)[rates.places]
+    chance = np.clip(rates.means, EDGE, 1 - EDGE)[rates.places]
     for _ in range(3):
         chance = _chances(rates, rates.shown / (chance * (1 - chance)), alpha, beta)
     here = _Distance.at(rates, rates.shown / (chance * (1 - chance)), alpha, beta)
@@ -166,7 +172,7 @@ def _chances(rates: MovedRates, weight: Float64, alpha: Float64, beta: Float64) 
         spread = np.where(many, spread, 0.01)
     first = np.where(noise * CLOSE < spread[home], here.first, centre[home])
     chance = first[rates.pairs] * alpha[rates.places] + beta[rates.places]
-    low, high = np.maximum(0.1 * rates.means, 1e-6), 1 - np.clip(0.1 * (1 - rates.means), 1e-6, 0.02)
+    low, high = np.maximum(0.1 * rates.means, EDGE), 1 - np.clip(0.1 * (1 - rates.means), EDGE, 0.02)
     return np.asarray(np.clip(chance, low[rates.places], high[rates.places]))
 
 
@@ -245,4 +251,7 @@ def _settle(rates: MovedRates, weight: Float64, alpha: Float64, beta: Float64) -
         alpha, beta = alpha + moved[0], beta + moved[1]
         if gain < TOLERANCE * len(rates):
             return alpha, beta
-    raise TrainingError(f"the affine map has not settled after {STEPS} steps")
+    raise DataError(
+        f"the affine map has not settled after {STEPS} steps: documents seen at several positions differ too little",
+        remedy="More searches, more of them randomised, or several rankings of the same query",
+    )

@@ -211,6 +211,21 @@ def test_deep_positions_that_say_too_little_are_left_out() -> None:
         )
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_any_small_log_gives_finite_parameters_or_a_reason(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    size, depth = random.integers(1, 60), random.integers(1, 6)
+    shown = random.poisson(random.choice([0.5, 2, 20, 200]), (size, depth)) * (random.random((size, depth)) < 0.8)
+    chance = random.random((size, 1)) * random.uniform(0, 1.2, depth) + random.uniform(-0.2, 0.3, depth)
+    clicks = random.binomial(shown, np.clip(np.round(chance) if seed % 5 == 0 else chance, 0, 1)).astype(np.float64)
+    rows, places = np.nonzero(shown)
+    counts = Counts(rows, places + 1, clicks[rows, places], shown[rows, places].astype(np.float64))
+    made = estimate_all(PlacedCounts(counts, np.arange(size) // 3, counts), bootstrap=Bootstrap(resamples=9))
+    assert len(made.found) + len(made.refused) == 3
+    for found in made.found.values():
+        assert np.isfinite(found.alpha_upper).all()
+
+
 def found_placed() -> PlacedCounts:
     return PlacedCounts(counts_of(documents(2000, 0), np.full((2000, 5), 50), seed=0), np.arange(2000))
 
