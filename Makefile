@@ -28,9 +28,10 @@ bench: $(WHOLE) ## every benchmark: our figure, the peer's or the limit's, ratio
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
-reproduce: $(WHOLE) ## the tables and figures of LBD and InfoRank, in small (twenty minutes): out/report.html, out/inforank/report.html
+reproduce: $(WHOLE) ## the tables and figures of three papers, in small (half an hour): report.html in out, out/inforank, out/adr
 	@$(BIN)/python -m reproduce.lbd --quick --out out
 	@$(BIN)/python -m reproduce.inforank --quick --out out/inforank
+	@$(BIN)/python -m reproduce.adr --quick --out out/adr
 
 docs: $(WHOLE) ## write docs/cli.md anew from the code
 	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md

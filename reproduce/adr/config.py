@@ -33,12 +33,14 @@ class Candidate:
     paper: bool = False
 
 
+EQ_4: dict[str, Any] = {"correction": "relevance", "beta_1": 0.65, "sums": {"weighting": "mean"}}
 CANDIDATES: dict[str, Candidate] = {
     "production": Candidate("the production ranker, last version", "engine"),
     "ipw": Candidate("IPW, of counts", "estimator"),
     "affine": Candidate("affine", "estimator"),
     "imputation": Candidate("imputation", "estimator"),
-    "doubly_robust": Candidate("doubly robust, Eq. 4", "estimator"),
+    "doubly_robust": Candidate("doubly robust", "estimator"),
+    "doubly_robust_paper": Candidate("doubly robust, Eq. 4 as printed", "estimator", EQ_4),
     "doubly_robust_behaviour": Candidate("doubly robust, e from behaviour", "estimator", {"examined": "behaviour"}),
     "shrunk": Candidate("shrunk, our default", "estimator"),
     "no_correction": Candidate("No-correction", "competitor", paper=True),
