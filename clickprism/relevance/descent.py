@@ -13,7 +13,7 @@ from torch import nn
 
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.relevance.randomised import FirstSlot
-from clickprism.types import Float64, Text
+from clickprism.types import Text
 
 
 @final
@@ -158,8 +158,3 @@ def _mean(loss: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor, weig
 
 def _weights(network: nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in network.state_dict().items()}
-
-
-def probabilities(odds: Float64) -> Float64:
-    """The sigmoid, without overflow."""
-    return np.asarray(0.5 * (1 + np.tanh(odds / 2)))
