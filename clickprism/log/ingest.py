@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -36,6 +37,9 @@ from clickprism.log.staging import Stage
 from clickprism.log.store import SETTINGS_FILE, LogStore, refuse_others
 from clickprism.log.table import first_line, writing
 from clickprism.log.threads import ahead
+
+_LARGE: Final = (32 << 20) - 8192
+"""The C library keeps what is freed up to twice the largest block freed so far, at most this; new pages cost more."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def ingest(
     if threads < 1:
         raise SettingError("threads", threads, "be at least 1")
     check_memory(memory)
+    bytearray(_LARGE)
     started, inputs = time.monotonic(), find_inputs(paths)
     given = settings or LogSettings()
     given = given if source is None else given.with_part("source", source)
