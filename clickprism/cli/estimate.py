@@ -135,14 +135,16 @@ def _parameters(store: LogStore, engine: Any, path: Path | None, depth: int, out
     if path is not None:
         return ClickParameters.read(path).cut(depth)
     from clickprism.log.sessions import update_sessions
-    from clickprism.observation.estimate_parameters import estimate_parameters
+    from clickprism.observation.estimate_parameters import deepest_parameters
     from clickprism.observation.placed import place
 
     update_sessions(store, engine)
-    found = estimate_parameters(place(store).cut(depth))
+    found = deepest_parameters(place(store).cut(depth))
     output.note(
         f"Parameters estimated from the log by {found.source}; keep them by: clickprism parameters {store.folder}"
     )
+    for note in found.notes:
+        output.note(f"note: {note}")
     return found
 
 
