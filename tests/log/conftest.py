@@ -15,7 +15,6 @@ QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.constraintPropagation.enabled": "false",
 }
 """Small data is done before its code is compiled; values do not depend on it."""
 
