@@ -8,11 +8,13 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.log.fields import click_fields
+from clickprism.relevance.competitors import displayed
 from reproduce.adr import runs as run_module
 from reproduce.adr.__main__ import main, parser, plan_of
 from reproduce.adr.config import BASE, CANDIDATES, LEADING, MEASURES, SIZES, TABLE_3, TABLE_4, Size
 from reproduce.adr.expected import EXPECTED, PAPER
 from reproduce.adr.imputation import lost, slot_of
+from reproduce.adr.lists import MOST, display_log, list_log
 from reproduce.adr.online import clicks_of, good_same_bad, tried
 from reproduce.adr.plan import PARTS, Plan
 from reproduce.adr.rows import COLUMNS, LOST, Results, Row, rows_of
@@ -294,3 +296,32 @@ def test_nfcorpus_as_a_search_engine() -> None:
     assert (np.maximum.reduceat(made.judged.grades, made.judged.lists.offsets[:-1]) > 0).all()
     assert made.judged.max_grade <= 3
     assert len(log_of(world, SHARED)) > 0
+
+
+def test_lists_of_a_log_are_those_of_its_unexplored_searches(site: Site, log: Log) -> None:
+    whole = log.take(log.versions >= 0)
+    made = list_log(site, log)
+    lists = site.judged.lists
+    assert (
+        np.diff(made.offsets) == np.minimum(lists.lengths, WORLD.shown)[lists.list_of[made.rows[made.offsets[:-1]]]]
+    ).all()
+    assert made.impressions.max() == MOST
+    seldom = site.in_bucket("tail")[lists.list_of[whole.rows]]
+    shown = np.bincount(whole.rows[seldom], weights=whole.impressions[seldom], minlength=lists.documents)
+    mine = np.bincount(made.rows, weights=made.list_impressions, minlength=lists.documents)
+    few = (shown > 0) & (shown <= MOST)
+    assert (mine[few] == shown[few]).all()  # what was shown so seldom stands as it was
+
+
+def test_what_was_on_screen_is_so_for_all_searches_of_a_part_or_for_none(site: Site, log: Log) -> None:
+    made = display_log(site, log, seed=0)
+    assert made.seen is not None
+    assert ((made.seen == 0) | (made.seen == made.list_impressions)).all()
+    assert made.sessions == list_log(site, log).sessions
+    shares = np.bincount(made.positions, weights=made.seen) / np.maximum(
+        np.bincount(made.positions, weights=made.list_impressions), 1
+    )
+    assert shares[1:8] == pytest.approx(site.theta[:7] + 0.4 * (1 - site.theta[:7]), abs=0.1)
+    filtered = displayed(made)
+    assert filtered.clicks.sum() == made.clicks.sum()
+    assert len(filtered.rows) < len(made.rows)
