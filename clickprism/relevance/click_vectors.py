@@ -122,7 +122,7 @@ class ClickVectors:
         A network that finds the click it is to predict in its input learns to read it there, trusts single clicks far
         too much, and is wrong on every impression to come. To take each click out of the vector of its own impression
         (leaving one out) is no remedy: of the impressions of one pair those that were clicked then have the fewer
-        clicks left in x, and a network learns that backwards. So x ends before the first click that it predicts.
+        clicks left in x, which a network could learn backwards. So x ends before the first click that it predicts.
         """
         if self.as_of is not None and slot.since is not None and self.as_of > slot.since:
             raise DataError(
