@@ -42,6 +42,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Grade the pairs that clicks know enough about, from 0 to 4, and count the others by reason."""
+    from math import isnan
+
     import numpy as np
 
     from clickprism.relevance.files import check_suffix, write_rows
@@ -72,10 +74,12 @@ def command(
     facts = made.plain()
     starts = [None, *facts["cuts"]]
     rows = [
-        [str(grade), "" if start is None else f"{start:.4f}", f"{number:,}"]
+        [str(grade), "" if start is None else "-" if isnan(start) else f"{start:.4f}", f"{number:,}"]
         for grade, (start, number) in enumerate(zip(starts, facts["grades"].values(), strict=True))
     ]
     output.result(columns(["grade", "from", "pairs"], rows), {**facts, "out": str(out)})
     for reason, number in facts["left_out"].items():
         output.note(f"not judged, {reason}: {number:,}")
+    if not len(made):
+        output.note("Nothing was judged: lower least_weight, or count more days of clicks")
     output.note(f"Written: {out}")

@@ -67,7 +67,7 @@ class Judgments:
     Attributes:
         pairs: which of the pairs were judged, in their order, [judged].
         grades: from 0, [judged].
-        cuts: where each grade begins, as c_1, or as a share of the query's best.
+        cuts: where each grade begins, as c_1, or as a share of the query's best; nan where no pair got that far.
         left_out: how many pairs were not judged, by reason; a pair counts for the first that holds.
     """
 
@@ -129,10 +129,24 @@ def judge(
     if cuts is None:
         cuts = np.array(settings.cuts)
         if settings.scale == "quantile":
-            cuts = np.quantile(values, cuts) if len(values) else np.full(len(cuts), np.nan)
+            cuts = _quantiles(values, cuts)
     check(len(cuts) == len(settings.cuts), f"{len(settings.cuts)} cuts in the settings but {len(cuts)} given")
     grades = np.searchsorted(cuts, values, side="right").astype(np.int32)
     return Judgments(pairs, grades, cuts, {reason: number for reason, number in left_out.items() if number})
+
+
+def _quantiles(values: Float64, shares: Float64) -> Float64:
+    """The least value of each grade; nan where no pair is that high.
+
+    Many pairs may have the very same value, such as all that were never clicked. They get the grade of the middle one
+    among them: with that of the highest, four in five pairs that are worth nothing would be graded 2.
+
+    >>> _quantiles(np.array([0.0, 0.0, 0.0, 0.0, 0.2, 0.3]), np.array([0.5, 0.9])).tolist()
+    [0.2, 0.3]
+    """
+    distinct, times = np.unique(values, return_counts=True)
+    middle = (np.cumsum(times) - times / 2 - 0.5) / max(len(values) - 1, 1)
+    return np.append(distinct, np.nan)[np.searchsorted(middle, shares)]
 
 
 def _enough(estimates: Estimates, settings: JudgmentSettings) -> tuple[Bool, dict[str, int]]:

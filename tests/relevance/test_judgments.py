@@ -32,7 +32,7 @@ def test_grades_on_each_scale_by_hand() -> None:
     relative = judge(made, QUERIES, settings=JudgmentSettings("relative", (0.5, 0.9)))
     assert relative.grades.tolist() == [2, 1, 0, 2, 1, 2]
     quantile = judge(made, QUERIES, settings=JudgmentSettings("quantile", (0.5, 0.8)))
-    assert quantile.cuts.round(6).tolist() == [0.25, 0.4]
+    assert quantile.cuts.round(6).tolist() == [0.3, 0.4]
     assert quantile.grades.tolist() == [2, 2, 0, 0, 0, 1]
     lower = judge(made, QUERIES, settings=JudgmentSettings("absolute", (0.15, 0.4), by="lower"))
     assert lower.grades.tolist() == [2, 1, 0, 0, 0, 1]
@@ -44,6 +44,16 @@ def test_quantiles_do_not_depend_on_the_level_and_carry_over() -> None:
     assert judge(made.at_level((0.5, 0.05)), QUERIES).grades.tolist() == first.grades.tolist()
     part = judge(made.select(slice(3, 6)), QUERIES[3:], cuts=first.cuts)
     assert part.grades.tolist() == first.grades[3:].tolist()
+
+
+def test_equal_pairs_get_the_grade_of_the_middle_one() -> None:
+    never, always = [0.0] * 80 + [0.3] * 15 + [0.6] * 5, [0.0] * 5 + [0.3] * 70 + [1.0] * 25
+    queries = np.repeat("q", 100)
+    assert judge(estimates(never), queries).plain()["grades"] == {"0": 80, "1": 0, "2": 15, "3": 0, "4": 5}
+    assert judge(estimates(always), queries).plain()["grades"] == {"0": 75, "1": 0, "2": 25, "3": 0, "4": 0}
+    alike = judge(estimates([0.4] * 10), queries[:10], settings=JudgmentSettings(cuts=(0.6, 0.9)))
+    assert alike.grades.tolist() == [0] * 10
+    assert np.isnan(alike.cuts).all()
 
 
 def test_what_is_left_out_is_counted_once_and_by_reason() -> None:
