@@ -71,7 +71,8 @@ def _find(sources: Sequence[Read], *, part: int, parts: int) -> tuple[Int64, Boo
     again = first < np.arange(len(first))
     involved = again.copy()
     involved[first[again]] = True
-    both = firsts(np.concatenate([key[involved], _values(sources, "content", place[involved]).reshape(-1, 2)], axis=1))
+    content = _values(sources, "content", place[involved]).reshape(-1, 2)
+    both = firsts(np.concatenate([content, key[involved]], axis=1))  # rows of one key would all fall on one place
     same = both < np.arange(len(both))
     return place[again], same[again[involved]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,24 @@ def test_what_repeats_is_found(
             expected.append((row // 3, row * 2 + 5, pair in seen))
         seen.append(pair)
     assert list(zip(found.file.tolist(), found.row.tolist(), found.same.tolist(), strict=True)) == expected
+
+
+def test_one_event_id_in_every_row_takes_no_longer() -> None:
+    count = 150_000
+    contents = np.random.default_rng(0).integers(0, 1 << 62, 2 * count).astype("<u8").tobytes()
+    rows = pa.table(
+        {
+            "key": pa.array([b"sixteen letters."] * count, pa.binary()),
+            "content": pa.array([contents[at : at + 16] for at in range(0, 16 * count, 16)], pa.binary()),
+            "row": pa.array(np.arange(count)),
+            "file": pa.array(np.zeros(count, np.int32)),
+        }
+    )
+    started = time.process_time()
+    found = find_again(lambda names: iter(rows.select(names).to_batches()), [], rows=count)
+    assert time.process_time() - started < 10
+    assert found.row.tolist() == list(range(1, count))
+    assert not found.same.any()
 
 
 def test_results_come_in_order_and_errors_where_they_belong() -> None:
