@@ -68,10 +68,9 @@ def test_what_a_network_gets_is_arithmetic() -> None:
     assert raw[0, 0] == pytest.approx(np.log(5), abs=1e-6)
     assert raw[0, 6] == pytest.approx(2 / 5, abs=1e-6)
     expected = 4 * scale.rates[1]
-    over = (2 + 1) / (expected + 1)
-    assert raw[0, -4:] == pytest.approx(
-        [np.log1p(expected), over, np.log(over), (2 - expected) / np.sqrt(expected + 1)]
-    )
+    over = [np.log((2 + more) / (expected + more)) for more in (1, 4, 16, 64)]
+    beyond = (2 - expected) / np.sqrt(expected + 1)
+    assert raw[0, -6:] == pytest.approx([*over, beyond, np.log1p(expected)], abs=1e-6)
     assert scale(vectors.x).std(axis=0)[scale.factor > 0] == pytest.approx(1, abs=1e-6)
 
 
