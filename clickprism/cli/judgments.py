@@ -54,7 +54,7 @@ def command(
     output = Output(json, quiet)
     check_suffix(out)
     chosen = build(JudgmentSettings, override({}, settings or ()), path="--set")
-    queries, documents, known = read_estimates(estimates)
+    ids, queries, known = read_estimates(estimates)
     made = judge(known, queries, settings=chosen)
     order = np.lexsort((-known.values[made.pairs], queries[made.pairs]))
     pairs = made.pairs[order]
@@ -62,8 +62,8 @@ def command(
     write_rows(
         out,
         {
-            "query_id": queries[pairs],
-            "document_id": documents[pairs],
+            "query_id": ids["query_id"].take(pairs),
+            "document_id": ids["document_id"].take(pairs),
             "grade": made.grades[order],
             "estimate": kept.values,
             "lower": kept.lower,

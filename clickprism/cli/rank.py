@@ -52,7 +52,7 @@ def command(
 
     output = Output(json, quiet)
     check_suffix(out)
-    queries, documents, known = read_estimates(estimates)
+    ids, queries, known = read_estimates(estimates)
     settings = RankSettings(rule=by, seed=seed)
     order, ranks = rank(known, queries, settings=settings)
     kept = np.arange(len(order)) if top is None else np.flatnonzero(ranks <= top)
@@ -60,16 +60,16 @@ def command(
     write_rows(
         out,
         {
-            "query_id": queries[order],
+            "query_id": ids["query_id"].take(order),
             "rank": ranks,
-            "document_id": documents[order],
+            "document_id": ids["document_id"].take(order),
             "score": scores(known, settings=settings)[order],
             "estimate": known.values[order],
             "lower": known.lower[order],
             "upper": known.upper[order],
         },
     )
-    count = len(np.unique(queries))
+    count = int(queries[-1]) + 1 if len(queries) else 0
     output.result(
         f"{count:,} queries, {len(order):,} documents ranked by {by}",
         {"queries": count, "rows": len(order), "by": by, "out": str(out)},

@@ -27,7 +27,7 @@ def write_rows(out: Path, columns: Mapping[str, Any]) -> None:
 
     Args:
         out: its suffix tells the format.
-        columns: arrays by name.
+        columns: arrays by name, of numpy or of Arrow.
     """
     draft = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -36,8 +36,11 @@ def write_rows(out: Path, columns: Mapping[str, Any]) -> None:
             import pyarrow as pa
             import pyarrow.parquet as pq
 
-            arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
-            pq.write_table(pa.table(arrays), draft, compression="zstd")
+            given = {
+                name: values if isinstance(values, pa.ChunkedArray) else pa.array(values, from_pandas=True)
+                for name, values in columns.items()
+            }
+            pq.write_table(pa.table(given), draft, compression="zstd")
         else:
             _write_lines(draft, columns, out.suffix)
         draft.replace(out)

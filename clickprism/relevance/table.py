@@ -10,12 +10,13 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism.errors import DataError
 from clickprism.log.schema import conform
 from clickprism.relevance.estimates import Estimates
-from clickprism.types import Text
+from clickprism.types import Bool, Int64
 
 IMPUTATION: Final = pa.schema(
     [
@@ -44,6 +45,7 @@ ESTIMATES: Final = pa.schema(
 """`estimate` is null where nothing is known; see `Estimates` for what the columns up to `imputed_only` mean."""
 
 _BATCH: Final = 65_536
+_PAIR: Final = ["query_id", "document_id"]
 
 
 def estimate_columns(made: Estimates) -> dict[str, pa.Array]:
@@ -80,24 +82,36 @@ def write_whole(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
     return rows
 
 
-def read_estimates(path: Path) -> tuple[Text, Text, Estimates]:
-    """The query ids, the document ids and the estimates of a file that `clickprism estimate` has written."""
+def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
+    """The pairs of a file that `clickprism estimate` has written, in the order of their ids, whatever that of the file.
+
+    Returns:
+        the columns query_id and document_id; which query each pair is of, from 0, [pairs]; the estimates.
+    """
     if not path.is_file():
         raise DataError("does not exist", file=path, remedy=_REMEDY)
     try:
-        table = conform(pq.read_table(path), ESTIMATES, what="estimates")
+        table = conform(pq.read_table(path), ESTIMATES, what="estimates").sort_by([(n, "ascending") for n in _PAIR])
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=_REMEDY) from None
     except (pa.ArrowInvalid, DataError) as error:
         raise DataError(f"does not hold estimates: {error}", file=path, remedy=_REMEDY) from None
-    ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in ("query_id", "document_id")]
     numbers = [table[name].to_numpy().astype(np.float64) for name in ESTIMATES.names[2:7]]
     value, lower, upper, variance, weight = numbers
     made = Estimates(value, lower, upper, variance, weight, table["imputed_only"].to_numpy().astype(np.bool_))
     sound = (lower >= -1e-9) & (upper <= 1 + 1e-9) & (lower <= upper) & (weight >= 0)
     if not sound.all():
         raise DataError("has an interval that is none, within 0 and 1", file=path, remedy=_REMEDY)
-    return ids[0], ids[1], made
+    queries, documents = (_changes(table[name]) for name in _PAIR)
+    if not (queries | documents)[1:].all():
+        raise DataError("has a pair twice", file=path, remedy=_REMEDY)
+    return table.select(_PAIR), np.cumsum(queries) - 1, made
+
+
+def _changes(column: pa.ChunkedArray) -> Bool:
+    """Whether each value is the first or another than the one before."""
+    other = pc.not_equal(column.slice(1), column.slice(0, max(len(column) - 1, 0)))
+    return np.append(np.ones(min(len(column), 1), np.bool_), other.to_numpy().astype(np.bool_))
 
 
 _REMEDY: Final = "Make the file by: clickprism estimate DIR --out FILE.parquet"

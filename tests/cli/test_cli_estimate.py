@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -62,6 +64,41 @@ def test_from_a_log_to_grades_and_rankings(folder: Path) -> None:
         assert code == 0, noted
         ranked = [json.loads(line) for line in (folder / "ranked.jsonl").read_text().splitlines()]
         assert [(row["rank"], row["document_id"]) for row in ranked] == [(1, "always"), (2, "often")]
+
+
+def test_draws_and_ties_do_not_depend_on_the_order_of_the_file(tmp_path: Path) -> None:
+    whole = pa.table(
+        {
+            "query_id": ["b", "a", "b", "a", "b"],
+            "document_id": ["x", "y", "a" * 500, "x", "y"],
+            "estimate": [0.5, 0.2, 0.5, 0.2, None],
+            "lower": [0.1] * 5,
+            "upper": [0.9] * 5,
+            "variance": [0.04] * 5,
+            "weight": [20.0] * 5,
+            "imputed_only": [False] * 5,
+            "impressions": [30] * 5,
+            "clicked": [15] * 5,
+            "imputation": pa.nulls(5, pa.float64()),
+        }
+    )
+    written = set()
+    for number, order in enumerate(([0, 1, 2, 3, 4], [4, 2, 0, 3, 1])):
+        pq.write_table(whole.take(order), tmp_path / "e.parquet")
+        texts = []
+        for words in (["rank", "--by", "thompson"], ["rank"], ["judgments"]):
+            out = tmp_path / f"{number}.csv"
+            code, _, noted = run(words[0], tmp_path / "e.parquet", *words[1:], "--out", out)
+            assert code == 0, noted
+            texts.append(out.read_text())
+        assert [row["document_id"] for row in csv.DictReader(texts[1].splitlines())] == ["x", "y", "a" * 500, "x", "y"]
+        written.add("".join(texts))
+    assert len(written) == 1
+    assert run("rank", tmp_path / "e.parquet", "--out", tmp_path / "r.parquet")[0] == 0
+    assert pq.read_table(tmp_path / "r.parquet")["rank"].to_pylist() == [1, 2, 1, 2, 3]
+    pq.write_table(pa.concat_tables([whole, whole.slice(2, 1)]), tmp_path / "e.parquet")
+    code, _, noted = run("rank", tmp_path / "e.parquet", "--out", tmp_path / "r.csv")
+    assert (code, "has a pair twice" in noted) == (3, True)
 
 
 def test_few_users_and_days(folder: Path) -> None:
