@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 PAIR: Final = ("query_id", "document_id")
 EXAMINATION: Final = ("examination", "examination_clicked", "examination_squared")
 SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
-QUICK: Final = 4
-"""Sums are this much quicker than sessions, so that fewer rows are worth a query of their own."""
 COMMIT: Final = 16
 """How many queries are run between two commits."""
 LAYOUT: Final = 2
@@ -187,7 +185,7 @@ def update_partials(
         return engine.read([file for day in days for file in files[day]], SESSIONS)
 
     with examined_cells(rows(stale), engine=engine, examiner=examiner if stale else None) as cells:
-        batches = by_rows(sessions.rows_of(stale), most=engine.batch_rows // QUICK)
+        batches = by_rows(sessions.rows_of(stale), most=engine.batch_rows)
         for first in range(0, len(batches), COMMIT):
             added: dict[date, list[Path]] = {}
             for together in batches[first : first + COMMIT]:
