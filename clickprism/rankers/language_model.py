@@ -27,6 +27,7 @@ def load_language_model(model: str) -> tuple[nn.Module, Any, int]:
     remedy = "Name a folder in the form of Hugging Face with config.json, tokenizer.json and model.safetensors"
     try:
         with _quietly():
+            _refuse_code(transformers.PretrainedConfig.get_config_dict(source, local_files_only=local)[0])
             encoder = transformers.AutoModel.from_pretrained(
                 source, local_files_only=local, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
             )
@@ -72,11 +73,24 @@ def check_installed(purpose: str) -> None:
 def encoder_of(config: Mapping[str, Any]) -> nn.Module:
     """An encoder of this config, as `to_dict` gives it, with new weights; only what transformers itself knows."""
     transformers = _transformers()
+    _refuse_code(config)
     values = {key: value for key, value in config.items() if key not in {"auto_map", "model_type"}}
     known = transformers.AutoConfig.for_model(config["model_type"], **values)
     encoder: nn.Module = transformers.AutoModel.from_config(known, trust_remote_code=False)
     _without_pooler(encoder)
     return encoder
+
+
+def _refuse_code(config: Mapping[str, Any]) -> None:
+    """Refuse a config that has transformers fetch code, such as {"_attn_implementation": "owner/kernel"}."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            _refuse_code(value)
+        elif "implementation" in key and "/" in str(value):
+            raise DataError(
+                f"the config of the language model asks for code from elsewhere: {key} {value!r}",
+                remedy=f"Take {key} out of its config.json",
+            )
 
 
 def _without_pooler(encoder: nn.Module) -> None:

@@ -133,6 +133,19 @@ def test_what_is_no_language_model_is_said(tmp_path: Path, folder: Path) -> None
         CrossEncoder(model=str(folder), tokens=64).build()
 
 
+def test_code_that_a_config_names_is_never_fetched(tmp_path: Path) -> None:
+    write_tiny_model(tmp_path)
+    config, evil = tmp_path / "config.json", {"_attn_implementation": "owner/kernel"}
+    files = network_of(tmp_path).files()
+    for hidden in (evil, {"text_config": evil}):
+        files["config.json"] = json.dumps(json.loads(config.read_text()) | hidden).encode()
+        with pytest.raises(DataError, match="code from elsewhere: _attn_implementation 'owner/kernel'"):
+            CrossEncoderNetwork.of_files(CrossEncoder(str(tmp_path), tokens=16, query_tokens=4), files)
+    config.write_bytes(files["config.json"])
+    with pytest.raises(DataError, match="code from elsewhere"):
+        load_language_model(str(tmp_path))
+
+
 def test_weights_that_are_pickled_are_never_read(tmp_path: Path) -> None:
     write_tiny_model(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
