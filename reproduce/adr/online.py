@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 import clickprism as cp
+from clickprism.errors import SettingError
 from clickprism.evaluation.sequential import ConfidenceSequence, arm_differences, confidence_sequence
 from clickprism.types import Bool, Float64, Int64
 from reproduce.adr.config import LEADING
@@ -145,7 +146,10 @@ def clicks_of(site: Site, rows: Int64, random: np.random.Generator) -> tuple[Flo
 
 def _plain(sequence: ConfidenceSequence) -> dict[str, Any]:
     """Where it ends, when it was decided, and what it went through."""
-    looks = np.unique(np.geomspace(100, len(sequence), POINTS).astype(np.int64)) - 1
+    known = int(np.isinf(sequence.high).sum())  # looks before the first
+    if known == len(sequence):
+        raise SettingError("visits", len(sequence), f"be above {FIRST_LOOK}: before, an A/B test says nothing")
+    looks = np.unique(np.geomspace(known + 1, len(sequence), POINTS).astype(np.int64)) - 1
     return {
         "mean": float(sequence.means[-1]),
         "low": float(sequence.low[-1]),

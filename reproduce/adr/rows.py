@@ -175,7 +175,7 @@ def online(results: Results) -> Iterator[Row]:
                 if len(known):
                     yield results.row("table 3", traffic, method, f"{measure}: {unit} until decided", known)
                 yield results.row(
-                    "table 3", traffic, method, f"{measure}: decided, %", 100 * np.array(certain, np.float64)
+                    "table 3", traffic, method, f"{measure}: decided for it, %", 100 * np.array(certain, np.float64)
                 )
 
 

@@ -172,6 +172,7 @@ def test_a_better_ranking_wins_its_test_and_the_same_one_does_not(site: Site) ->
     for name in ("dcg", "satisfied"):
         assert won[name]["decided"] is not None
         assert won[name]["low"] > 0
+        assert np.isfinite(won[name]["lows"]).all()  # JSON has no infinity
     level = tried(site, noise, noise, traffic="random", seed=0, visits=5_000)
     assert (level["dcg"]["decided"], level["clicks"]["decided"]) == (None, None)
     assert good_same_bad(np.array([1.0]), np.array([1.0]), np.array([2.0])).tolist() == [0]
