@@ -28,6 +28,7 @@ from clickprism.log.mentions import COLUMNS, Mentions
 from clickprism.log.schema import EVENTS, QUARANTINE
 from clickprism.log.sessions import by_day, update_sessions
 from clickprism.log.store import PENDING, LogStore
+from clickprism.log.table import sweep
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
@@ -106,21 +107,22 @@ def _forget(
         models=tuple(sorted(model.stem for model in models)),
     )
     pending = store.folder / PENDING
-    if dry_run or not (touched or broken or pending.exists()):
+    if dry_run:
         return result
-    with store.staging() as temp:
-        words = {"users": list(users), "days": sorted(day.isoformat() for day in touched)}
-        (temp / PENDING).write_text(json.dumps(words), encoding="utf-8")
-        os.replace(temp / PENDING, pending)
-    _drop(store, touched, models)
-    _erase(events, engine, users, found, searches)
-    for file in broken:
-        _rewrite(quarantine, file, mentions)
-    update_sessions(store, engine, sorted(touched & {*events.days(), *store.table("sessions").days()}))
-    for name in ("events", "quarantine", "sessions", "partials"):
+    if touched or broken or pending.exists():
+        with store.staging() as temp:
+            words = {"users": list(users), "days": sorted(day.isoformat() for day in touched)}
+            (temp / PENDING).write_text(json.dumps(words), encoding="utf-8")
+            os.replace(temp / PENDING, pending)
+        _drop(store, touched, models)
+        _erase(events, engine, users, found, searches)
+        for file in broken:
+            _rewrite(quarantine, file, mentions)
+        update_sessions(store, engine, sorted(touched & {*events.days(), *store.table("sessions").days()}))
+    for name in ("events", "quarantine", "sessions", "partials"):  # a run that was killed may have left files of them
         sweep(store.table(name))
     with store.staging():
-        pending.unlink()
+        pending.unlink(missing_ok=True)
     return result
 
 
@@ -131,17 +133,6 @@ def _begun(store: LogStore) -> tuple[list[str], set[date]]:
         return [], set()
     words = json.loads(pending.read_text(encoding="utf-8"))
     return words["users"], {date.fromisoformat(day) for day in words["days"]}
-
-
-def sweep(table: LogTable) -> int:
-    """Delete the files of a table's folder that the table does not hold now; returns how many."""
-    live = set(table.files())
-    gone = [
-        file for file in table.folder.rglob("*.parquet") if "_delta_log" not in file.parts and str(file) not in live
-    ]
-    for file in gone:
-        file.unlink(missing_ok=True)
-    return len(gone)
 
 
 def _theirs(rows: Any, users: Sequence[str], searches: Any) -> Any:

@@ -21,7 +21,7 @@ from clickprism.log.readers.chunk import REASONS, shown
 from clickprism.log.readers.inputs import FORMATS, extension
 from clickprism.log.schema import QUARANTINE
 from clickprism.log.store import LogStore
-from clickprism.log.table import writing
+from clickprism.log.table import sweep, writing
 from clickprism.settings import suggest
 
 _BATCH: Final = 10_000
@@ -158,8 +158,7 @@ def clear(store: LogStore, chosen: Chosen | None = None) -> int:
                         to.write_batch(_cleared(batch, (chosen or Chosen()).among(batch), now))
         if old:
             store.table("quarantine").commit_files({None: added}, remove=old)
-        for file in old:
-            Path(file).unlink(missing_ok=True)
+        sweep(store.table("quarantine"))
     return counts.total()
 
 

@@ -272,6 +272,17 @@ def writing(folder: Path) -> Iterator[None]:
     ) from None
 
 
+def sweep(table: LogTable) -> int:
+    """Delete the files of a table's folder that the table does not hold now; returns how many."""
+    live = set(table.files())
+    gone = [
+        file for file in table.folder.rglob("*.parquet") if "_delta_log" not in file.parts and str(file) not in live
+    ]
+    for file in gone:
+        file.unlink(missing_ok=True)
+    return len(gone)
+
+
 def first_line(error: BaseException) -> str:
     """What an error says, in a line."""
     lines = str(error).splitlines()

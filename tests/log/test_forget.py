@@ -27,7 +27,7 @@ from clickprism.log.partials import WindowSettings
 from clickprism.log.snapshots import find_snapshots
 from clickprism.log.store import PENDING, LogStore
 from clickprism.log.windows import windows
-from tests.faults.children import forget_user
+from tests.faults.children import forget_user, run
 from tests.log.window_logs import Thirds, as_dict
 
 NOW = datetime(2026, 3, 4, 15)
@@ -184,6 +184,24 @@ def test_killed_and_finished_by_any_command_that_writes(
     assert not before.kept
     assert not (store.folder / PENDING).exists()
     assert [*(store.folder / "models").iterdir()] == []
+
+
+@pytest.mark.parametrize("point", ["quarantine-moved", "events-moved"])
+def test_rows_of_an_ingest_that_was_killed_are_erased(duck: Engine, tmp_path: Path, point: str) -> None:
+    """They are in no table yet, but on disk."""
+    rows = rows_of(2)[:16]
+    store = make(tmp_path / "with", [row for row in rows if not is_theirs(row)], [])
+    more = tmp_path / "more.jsonl"
+    more.write_text("".join(f"{json.dumps(row)}\n" for row in rows if is_theirs(row)) + broken_rows()[0] + "\n")
+    process = multiprocessing.get_context("forkserver").Process(
+        target=run, args=([str(more)], str(store.folder)), kwargs={"fault": point}
+    )
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    assert mentions(store.folder, GONE)
+    forget(store, duck, [GONE])
+    assert mentions(store.folder, GONE) == []
 
 
 def test_no_id_is_refused(duck: Engine, tmp_path: Path) -> None:

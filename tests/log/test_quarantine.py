@@ -161,4 +161,6 @@ def test_killed_while_clearing(point: str, tmp_path: Path) -> None:
     assert standing(store) == Standing(2, left, 2 - left, 0)
     assert clear(store) == left
     assert standing(store) == Standing(2, 0, 2, 0)
+    files = [str(file) for file in (log / "quarantine").rglob("*.parquet")]
+    assert files == store.table("quarantine").files()
     assert ingest([path], log, max_bad_ratio=1).known == 1
