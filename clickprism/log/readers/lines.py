@@ -67,7 +67,8 @@ class Lines:
         """The same lines without the text between them."""
         text = self.text()
         stops = np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, text.offset * 4).astype(np.int64)
-        data = b"" if not len(text) else text.buffers()[2].to_pybytes()
+        data = b"" if not len(text) else text.buffers()[2][stops[0] : stops[-1]].to_pybytes()
+        stops -= stops[0]
         ends = stops[1:] - (self.stops - self.ends)
         return replace(self, data=data, starts=stops[:-1], ends=ends, stops=stops[1:])
 

@@ -19,7 +19,7 @@ import pyarrow.csv as pacsv
 
 from clickprism.errors import DataError
 from clickprism.log.readers.chunk import Bad
-from clickprism.log.readers.lines import Lines
+from clickprism.log.readers.lines import Lines, joined
 from clickprism.types import Int64
 
 QUOTE: Final = 34
@@ -57,7 +57,7 @@ def read_records(
     names = dialect.names
     held: Lines | None = None
     for part, last in _with_last(parts):
-        lines = part if held is None else _joined(held, part)
+        lines = part if held is None else joined([held, part])
         held = None
         if not names:
             lines, names = _header(lines, dialect, file)
@@ -106,14 +106,6 @@ def _header(lines: Lines, dialect: Dialect, file: Path) -> tuple[Lines, tuple[st
     return lines.take(np.arange(filled[0] + 1, len(lines))), names
 
 
-def _joined(first: Lines, second: Lines) -> Lines:
-    shift = len(first.data)
-    pairs = ((first.starts, second.starts), (first.ends, second.ends), (first.stops, second.stops))
-    starts, ends, stops = (np.concatenate([a, b + shift]) for a, b in pairs)
-    numbers = np.concatenate([first.numbers, second.numbers])
-    return Lines(first.data + second.data, starts, ends, stops, numbers, second.bad, second.read)
-
-
 def _records(lines: Lines, dialect: Dialect, fields: int, *, max_line: int, last: bool) -> tuple[Lines, Lines | None]:
     """Good records as lines, of which some are several; what may go on in the next part is held back."""
     held = None
@@ -153,7 +145,7 @@ def _paired(lines: Lines, dialect: Dialect, fields: int, *, max_line: int, last:
             stray.append(place)
         else:
             rest = np.arange(len(lines)) >= opener
-            held, keep = replace(lines.take(rest), data=lines.data[lines.starts[opener] :], bad=[]), ~rest
+            held, keep = replace(lines.take(rest), data=lines.data[lines.starts[opener] :], bad=[], read=0), ~rest
             shift = lines.starts[opener]
             held = replace(held, starts=held.starts - shift, ends=held.ends - shift, stops=held.stops - shift)
     bad = [Bad(int(lines.numbers[odd[each]]), "stray-quote", None, lines.raw(int(odd[each]))) for each in stray]

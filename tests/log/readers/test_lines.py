@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clickprism.log.readers.lines import KEPT, MOST, broken_text, split
+from clickprism.log.readers.lines import KEPT, MOST, broken_text, joined, split
 from clickprism.log.readers.stream import Block
 
 
@@ -95,3 +95,15 @@ def test_broken_text_is_what_does_not_decode(values: list[bytes]) -> None:
     ends = np.cumsum([len(value) for value in values], dtype=np.int64)
     starts = ends - [len(value) for value in values]
     assert broken_text(b"".join(values), starts.astype(np.int64), ends).tolist() == [not decodes(v) for v in values]
+
+
+@pytest.mark.parametrize("chosen", [[1], [0, 1], [1, 3], []])
+def test_lines_alone_keep_no_text_of_others(chosen: list[int]) -> None:
+    text = b"\xef\xbb\xbfone\r\ntwo\nthree\r\nfour"
+    (lines,) = split(in_blocks(text, 100), max_line=20)
+    alone = lines.take(np.array(chosen, np.int64)).alone()
+    words = [b"one", b"two", b"three", b"four"]
+    assert [alone.raw(index) for index in range(len(alone))] == [words[each] for each in chosen]
+    assert alone.data.split() == [words[each] for each in chosen]
+    both = joined([alone, lines])
+    assert [both.raw(index) for index in range(len(both))] == [*(words[each] for each in chosen), *words]
