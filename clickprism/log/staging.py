@@ -23,6 +23,7 @@ from clickprism.types import Int64
 
 _FLUSH_BYTES: Final = 4 << 20
 _OPEN_FILES: Final = 128
+_FOR_MANY_DAYS: Final = 16  # times as much is held before it is put on disk if there are more days than open files
 _GROUP_ROWS: Final = 100_000
 _POOL: Final = pa.system_memory_pool()  # keeps its pages: to clear new ones costs more than all that is done here
 _UNIQUE: Final = ("event_id", "line", "key", "content")
@@ -56,7 +57,7 @@ class Stage:
         if len(good):
             self._pending.append(good.append_column("file", pa.repeat(pa.scalar(number, pa.int32()), len(good))))
             self._bytes += good.nbytes
-            if self._bytes >= _FLUSH_BYTES:
+            if self._bytes >= _FLUSH_BYTES * (_FOR_MANY_DAYS if len(self.rows) > _OPEN_FILES else 1):
                 self.flush()
 
     def add_bad(self, number: int, bad: pa.Table) -> None:

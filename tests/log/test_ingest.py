@@ -9,6 +9,7 @@ import resource
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
-from clickprism.log import group
+from clickprism.log import group, staging
 from clickprism.log.account import Account
 from clickprism.log.group import Group
 from clickprism.log.ingest import Progress, ingest
 from clickprism.log.quarantine import reasons, write_raw
 from clickprism.log.readers import Chunk, SourceSettings, read_chunks
+from clickprism.log.schema import ROW
 from clickprism.log.settings import LogSettings
 from clickprism.log.store import LogStore
 from tests.log.raw_logs import BROKEN, everything, impression, random_files, stored, write_lines
@@ -315,3 +317,17 @@ def test_packed_and_plain_rows_are_the_same_events(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     account = ingest([plain, packed], tmp_path / "log")
     assert (account.files, counts(account)) == (2, (10, 5, 5, 0, 0))
+
+
+def test_rows_of_many_days_in_any_order_make_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    days, times = 300, 32
+    rows = [dict.fromkeys(ROW.names) | {"kind": "ranking", "search_id": f"s{day}", "line": day} for day in range(days)]
+    start = datetime(2020, 1, 1)
+    table = pa.Table.from_pylist([row | {"time": start + timedelta(days=day)} for day, row in enumerate(rows)], ROW)
+    monkeypatch.setattr(staging, "_FLUSH_BYTES", table.nbytes)
+    stage = staging.Stage(tmp_path)
+    for _ in range(times):
+        stage.add(0, table)
+    stage.finish()
+    assert (len(stage.rows), set(stage.rows.values())) == (days, {times})
+    assert len([*tmp_path.iterdir()]) < 4 * days
