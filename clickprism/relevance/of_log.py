@@ -47,7 +47,7 @@ class LogEstimates:
         imputed_only: how many of them rest on the imputation alone.
         suppressed: pairs whose clicks do not speak, since fewer than k users saw them.
         below: impressions further down than the parameters go; they do not count.
-        without_imputation: pairs that the imputation does not know; they take its mean.
+        without_imputation: pairs that the imputation does not know; they take its mean over pairs that were shown.
         learned: the estimator with all that it learned.
     """
 
@@ -175,18 +175,18 @@ class _Task:
 
 
 def _learned(task: _Task, engine: Engine, sums: Any, *, shown: int) -> _Task:
-    """The task with what its estimator learns from a sample of the pairs."""
-    sample = sums
+    """The task with what its estimator learns from a sample of the pairs that were shown."""
+    given = "imputation" in sums.columns
+    sample = sums.filter(sums.below.notnull()) if given else sums
     if shown > LEARN:
-        letters = (sums.query_id + "\x1f" + sums.document_id).hexdigest("sha256").substr(0, 6)
-        sample = sums.filter(letters < f"{int(LEARN / shown * 16**6):06x}")
+        letters = (sample.query_id + "\x1f" + sample.document_id).hexdigest("sha256").substr(0, 6)
+        sample = sample.filter(letters < f"{int(LEARN / shown * 16**6):06x}")
     table = engine.collect(sample).sort_by([(name, "ascending") for name in PAIR])
-    if not table.num_rows:
+    if not given and not table.num_rows:
         raise DataError("has no pair to estimate", remedy="Ingest a log first, or give other days or a lower --k")
-    mean = pc.mean(table["imputation"]).as_py() if "imputation" in table.column_names else None
-    task = replace(task, mean=mean)
-    counts, given = task.inputs(table)
-    return replace(task, estimator=task.estimator.learn(counts, task.parameters, given))
+    task = replace(task, mean=pc.mean(table["imputation"]).as_py() if given else None)
+    counts, imputed = task.inputs(table)
+    return replace(task, estimator=task.estimator.learn(counts, task.parameters, imputed))
 
 
 def _with_imputation(sums: Any, imputed: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from clickprism.relevance.estimators import Affine
 from clickprism.relevance.of_log import LogEstimates, estimate_log
 from clickprism.relevance.shrinkage import Shrunk
 from clickprism.relevance.table import ESTIMATES, read_estimates
+from clickprism.types import Float64
 from tests.log.window_logs import UNIT, Thirds, make_log, random_rows
 
 END = datetime(2026, 3, 4, 15, 30)
@@ -90,10 +92,10 @@ def test_equal_to_loops(engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("estimator", [Shrunk(), DoublyRobust()])
 def test_with_an_imputation(duck: Engine, tmp_path: Path, estimator: Estimator) -> None:
-    """Pairs without an imputation take its mean, pairs without impressions are what it says."""
+    """Pairs without an imputation take its mean over those shown, pairs without impressions are what it says."""
     pairs, counts = by_loops(ROWS)
     given = np.array([IMPUTED.get(pair, np.nan) for pair in [*pairs, ("q3", "new")]])
-    filled = np.where(np.isnan(given), np.nanmean(given), given)
+    filled = np.where(np.isnan(given), np.nanmean(given[:-1]), given)
     nothing = [np.zeros((1, DEPTH), sums.dtype) for sums in counts._sums]
     whole = PairCounts(*(np.concatenate([sums, none]) for sums, none in zip(counts._sums, nothing, strict=True)))
     told, rows = made(duck, tmp_path, estimator, IMPUTED)
@@ -102,6 +104,31 @@ def test_with_an_imputation(duck: Engine, tmp_path: Path, estimator: Estimator) 
     assert (new["impressions"], new["imputed_only"], new["imputation"]) == (0, True, 0.8)
     assert told.imputed_only == sum(row["imputed_only"] for row in rows.values())
     assert told.without_imputation == len(pairs) + 1 - len(IMPUTED)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Remembers how many pairs it learned from."""
+
+    pairs: list[int]
+
+    def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimator:
+        self.pairs.append(len(counts))
+        return Shrunk().learn(counts, parameters, imputed)
+
+    def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
+        return self.learn(counts, parameters, imputed).estimate(counts, parameters, imputed)
+
+
+@pytest.mark.parametrize("k", [0, 999])
+def test_an_imputation_of_many_pairs_is_not_learned_from(duck: Engine, tmp_path: Path, k: int) -> None:
+    """Pairs that were never shown stay in the engine; with none that was shown, there is the imputation."""
+    many = {("new", f"d{number}"): 0.25 for number in range(500)}
+    pairs: list[int] = []
+    told, rows = made(duck, tmp_path, Told(pairs), many, k=k)
+    assert pairs == [0 if k else len(by_loops(ROWS)[0])]
+    assert told.pairs == len(many) + pairs[0]
+    assert all(0 < rows[pair]["estimate"] < 1 and rows[pair]["imputed_only"] for pair in many)
 
 
 def test_clicks_of_few_users_do_not_speak(duck: Engine, tmp_path: Path) -> None:
