@@ -24,6 +24,12 @@ EPILOG = (
     "clickprism estimate logs/shop --estimator affine --set sums.weighting=mean --since 2026-03-01 --out e.parquet"
 )
 
+LEARNED = {
+    "k": "k: impressions in the first slot that the prior is worth",
+    "shift": "shift: prior = sigmoid(shift + slope logit(imputation))",
+    "slope": "slope",
+}
+
 
 def command(
     log: Log,
@@ -59,21 +65,31 @@ def command(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A setting of the estimator, such as k=5 or sums.confidence=0.9; may be repeated.",
+            help="A setting of the estimator, such as sums.confidence=0.9, or for shrunk k=5 (an imputation is worth "
+            "5 impressions); may be repeated.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
     since: Annotated[str | None, typer.Option("--since", metavar="DAY", help="From this day on (UTC).")] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="DAY", help="To this day, with it.")] = None,
     depth: Annotated[
-        int, typer.Option("--depth", metavar="N", help="Positions further down do not count.", rich_help_panel=SETTINGS)
+        int,
+        typer.Option(
+            "--depth",
+            metavar="N",
+            min=1,
+            help="Positions further down do not count, nor those below the parameters.",
+            rich_help_panel=SETTINGS,
+        ),
     ] = 10,
     k: Annotated[
         int | None,
         typer.Option(
             "--k",
             metavar="N",
-            help="The clicks on pairs with fewer users do not speak (5); 0 lets all speak.",
+            min=0,
+            help="The clicks on pairs that fewer users saw do not speak (5, for privacy); 0 lets all speak. "
+            "The k of shrunk is another: --set k=5.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -190,15 +206,17 @@ def _say(made: LogEstimates, parameters: ClickParameters, output: Output, *, est
     ]
     if made.without_imputation:
         rows.append(["without an imputation: its mean", f"{made.without_imputation:,}"])
-    rows += [[f"learned: {name}", f"{value:.4g}"] for name, value in learned.items()]
+    rows += [[LEARNED[name], f"{value:.4g}"] for name, value in learned.items()]
     output.result(columns([f"by {estimator}", ""], rows), data)
+    if estimator == "doubly_robust":
+        output.note("note: an examination model that knows clicks, as that of clickprism examine, biases doubly_robust")
     output.note(f"Written: {out}")
     output.note(f"Next: {command_line('judgments', out, '--out', 'judgments.csv')}")
 
 
 def _learned(estimator: Estimator) -> dict[str, float]:
-    """The numbers that the estimator has learned."""
+    """The numbers that the estimator has learned, or was given."""
     from clickprism.settings import plain
 
-    values = {name: value for name, value in plain(estimator).items() if name in ("k", "shift", "slope")}
+    values = {name: value for name, value in plain(estimator).items() if name in LEARNED}
     return {name: float(value) for name, value in values.items() if value is not None}

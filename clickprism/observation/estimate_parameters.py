@@ -250,6 +250,7 @@ def estimate_parameters(
             alpha_upper=alpha + last[: size + 1],
             beta_lower=beta + first[size + 1 :],
             beta_upper=beta + last[size + 1 :],
+            confidence=bootstrap.confidence,
         )
         if ((made.beta_lower <= 0) & (made.beta_upper >= 0)).all():
             notes.append("no sign of trust bias: every interval of beta holds 0, the position-based model fits")

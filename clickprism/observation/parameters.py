@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -48,6 +48,7 @@ class ClickParameters:
         alpha_upper: upper ends.
         beta_lower: lower ends of the intervals of beta.
         beta_upper: upper ends.
+        confidence: of these intervals.
         source: how they came about: "given", "randomised", "em" or "harvest".
         notes: what is assumed, and what the log cannot tell.
 
@@ -62,6 +63,7 @@ class ClickParameters:
     alpha_upper: Float64 = field(default_factory=_unknown)
     beta_lower: Float64 = field(default_factory=_unknown)
     beta_upper: Float64 = field(default_factory=_unknown)
+    confidence: float = 0.95
     source: str = "given"
     notes: tuple[str, ...] = ()
 
@@ -76,6 +78,12 @@ class ClickParameters:
                 raise DataError(f"{name} must have one number a position, {size}, got shape {values.shape}")
         if size == 0:
             raise DataError("parameters need at least one position")
+        if not 0 < self.confidence < 1:
+            raise DataError(f"the confidence of intervals must be between 0 and 1, got {self.confidence:g}")
+        for name in ("alpha", "beta"):
+            lower, upper = getattr(self, f"{name}_lower"), getattr(self, f"{name}_upper")
+            if (lower > upper).any() or np.isinf([lower, upper]).any():
+                raise DataError(f"{name} has an interval that is none")
         sound = np.isfinite(self.alpha) & np.isfinite(self.beta) & (self.alpha > 0)
         if not sound.all():
             place = int(np.flatnonzero(~sound)[0])
@@ -133,8 +141,7 @@ class ClickParameters:
         """Those of positions 1 to `depth`, as far as they are known."""
         ends = {name: getattr(self, name)[:depth] for name in ENDS}
         theta = None if self.theta is None else self.theta[:depth]
-        notes = self.notes
-        return ClickParameters(self.alpha[:depth], self.beta[:depth], theta, **ends, source=self.source, notes=notes)
+        return replace(self, alpha=self.alpha[:depth], beta=self.beta[:depth], theta=theta, **ends)
 
     def click_rates(self, first: Float64) -> Float64:
         """The click probability at every position of documents with these click probabilities in the first slot.
@@ -146,7 +153,7 @@ class ClickParameters:
 
     def plain(self) -> dict[str, Any]:
         """All of it as JSON takes it; None where there is no number."""
-        made: dict[str, Any] = {"format": FORMAT, "source": self.source}
+        made: dict[str, Any] = {"format": FORMAT, "source": self.source, "confidence": self.confidence}
         for name in ("alpha", "beta", "theta", *ENDS):
             values = getattr(self, name)
             made[name] = None if values is None or np.isnan(values).all() else _numbers(values)
@@ -157,13 +164,16 @@ class ClickParameters:
         """The parameters that `plain` has made; what is missing or broken is a `DataError`."""
         if not isinstance(values, Mapping) or values.get("format") != FORMAT:
             raise DataError(f'does not hold parameters ("format": "{FORMAT}")', file=file, remedy=REMEDY)
-        known = {"format", "source", "notes", "alpha", "beta", "theta", *ENDS}
+        known = {"format", "source", "confidence", "notes", "alpha", "beta", "theta", *ENDS}
         odd = sorted(set(values) - known)
         if odd:
             raise DataError(f"has an unknown field {odd[0]!r}", file=file, remedy=REMEDY)
         source, notes = values.get("source", "given"), values.get("notes", [])
         if not isinstance(source, str) or not isinstance(notes, list) or not all(isinstance(n, str) for n in notes):
             raise DataError("source must be a text and notes a list of texts", file=file, remedy=REMEDY)
+        confidence = values.get("confidence", 0.95)
+        if type(confidence) not in (int, float):
+            raise DataError("confidence must be a number", file=file, remedy=REMEDY)
         alpha, beta = (_vector(values, name, file) for name in ("alpha", "beta"))
         if alpha is None or beta is None:
             raise DataError("needs alpha and beta, a number for each position", file=file, remedy=REMEDY)
@@ -175,11 +185,12 @@ class ClickParameters:
                 beta,
                 theta,
                 **{name: end for name, end in ends.items() if end is not None},
+                confidence=confidence,
                 source=source,
                 notes=tuple(notes),
             )
         except DataError as error:
-            raise DataError(str(error), file=file) from None
+            raise DataError(str(error), file=file, remedy=REMEDY) from None
 
     def write(self, path: Path) -> None:
         """Write them as JSON."""
@@ -208,4 +219,7 @@ def _vector(values: Mapping[str, Any], name: str, file: object) -> Float64 | Non
     numbers = isinstance(given, Sequence) and not isinstance(given, str)
     if not numbers or not all(value is None or type(value) in (int, float) for value in given):
         raise DataError(f"{name} must be a list of numbers, one a position", file=file, remedy=REMEDY)
-    return np.array([np.nan if value is None else value for value in given], dtype=np.float64)
+    try:
+        return np.array([np.nan if value is None else value for value in given], dtype=np.float64)
+    except OverflowError:
+        raise DataError(f"{name} has a number that is too large", file=file, remedy=REMEDY) from None

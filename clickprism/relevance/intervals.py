@@ -113,9 +113,9 @@ def over_positions(values: Float64 | Int64, columns: Float64) -> Float64:
 def parameter_variance(counts: PairCounts, parameters: ClickParameters, weights: Float64, y: Float64) -> Float64:
     """What not knowing alpha and beta exactly adds to V, [pairs]: sum over k of (w n)^2 (y^2 var alpha_k + var beta_k).
 
-    Their intervals are taken for 95%, and errors of alpha and of beta for independent; unknown ones add nothing.
+    Errors of alpha and of beta are taken for independent; unknown ones add nothing.
     """
-    deep, wide = counts.positions, 2 * normal_quantile(0.95)
+    deep, wide = counts.positions, 2 * normal_quantile(parameters.confidence)
     slope = np.nan_to_num((parameters.alpha_upper - parameters.alpha_lower)[:deep] / wide)
     start = np.nan_to_num((parameters.beta_upper - parameters.beta_lower)[:deep] / wide)
     squared = counts.impressions.astype(np.float64) ** 2

@@ -121,6 +121,7 @@ def test_few_users_and_days(folder: Path) -> None:
         (["estimate", "LOG", "--out", "e.parquet", "--estimator", "doubly_robust"], 2, "--imputation"),
         (["estimate", "LOG", "--out", "e.parquet", "--set", "kk=3"], 2, "kk"),
         (["estimate", "LOG", "--out", "e.parquet", "--since", "March"], 2, "be a day such as"),
+        (["estimate", "LOG", "--out", "e.parquet", "--depth", "-1"], 2, "--depth"),
         (["judgments", "nothing.parquet", "--out", "j.csv"], 3, "clickprism estimate"),
         (["judgments", "nothing.parquet", "--out", "j.xls"], 2, "end in .csv"),
         (["rank", "nothing.parquet", "--out", "j.csv"], 3, "clickprism estimate"),

@@ -41,11 +41,11 @@ def test_click_rates_are_those_of_the_users(setting: str) -> None:
 def test_json_gives_the_same_back(lines: list[tuple[float, float]], with_ends: bool) -> None:
     alpha, beta = np.array([(1.0, 0.0), *lines]).T
     ends = {"alpha_lower": alpha - 1, "beta_upper": beta + 1} if with_ends else {}
-    made = ClickParameters(alpha, beta, np.full(len(alpha), 0.5), **ends, source="harvest", notes=("one", "two"))
+    made = ClickParameters(alpha, beta, np.full(len(alpha), 0.5), **ends, confidence=0.8, notes=("one",))
     again = ClickParameters.from_plain(json.loads(json.dumps(made.plain(), allow_nan=False)))
     for name in ("alpha", "beta", "theta", "alpha_lower", "alpha_upper", "beta_lower", "beta_upper"):
         np.testing.assert_array_equal(getattr(again, name), getattr(made, name))
-    assert (again.source, again.notes) == (made.source, made.notes)
+    assert (again.source, again.confidence, again.cut(1).confidence, again.notes) == ("given", 0.8, 0.8, ("one",))
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,11 @@ def test_json_gives_the_same_back(lines: list[tuple[float, float]], with_ends: b
         ({"theta": [0.5, 1.5]}, "theta must be above 0 and at most 1"),
         ({"gamma": 1}, "unknown field 'gamma'"),
         ({"notes": [1]}, "notes a list of texts"),
+        ({"confidence": "high"}, "confidence must be a number"),
+        ({"confidence": 1}, "confidence of intervals must be between 0 and 1"),
+        ({"alpha_lower": [1, 0.6], "alpha_upper": [1, 0.4]}, "alpha has an interval that is none"),
+        ({"beta_upper": [0, float("inf")]}, "beta has an interval that is none"),
+        ({"beta": [0, 10**400]}, "beta has a number that is too large"),
     ],
 )
 def test_what_is_broken_is_named(change: dict[str, object], words: str) -> None:

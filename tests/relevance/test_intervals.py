@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -58,6 +60,10 @@ def test_unsure_parameters_widen_the_interval() -> None:
     width = wide.upper - wide.lower
     by_hand = 2 * np.hypot(0.05 * 0.4, 0.01) / 0.5  # y = .4
     assert width[0] == pytest.approx(by_hand, rel=0.01)
+    less = Affine(Sums("ratio")).estimate(counts, replace(unsure, confidence=0.5))  # the same width holds half as often
+    assert less.upper[0] - less.lower[0] == pytest.approx(
+        by_hand * normal_quantile(0.95) / normal_quantile(0.5), rel=0.01
+    )
     assert width[1] == pytest.approx(narrow.upper[1] - narrow.lower[1])
 
 
