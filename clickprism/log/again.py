@@ -17,7 +17,7 @@ from clickprism.types import Bool, Int64
 if TYPE_CHECKING:
     from clickprism.log.murmur import State
 
-KEYS: Final = 1 << 23  # that are held at a time
+KEYS: Final = 1 << 23  # that are held at a time, by all threads; each takes about 140 bytes
 Read: TypeAlias = Callable[[list[str]], Iterator[pa.RecordBatch]]
 """Gives these columns of some rows: always the same rows in the same order."""
 
@@ -31,17 +31,18 @@ class Again:
     same: Bool
 
 
-def find_again(staged: Read, stored: Sequence[str], *, rows: int) -> Again:
+def find_again(staged: Read, stored: Sequence[str], *, rows: int, threads: int = 1) -> Again:
     """The staged rows that repeat a key, of the stored files or of staged rows before them.
 
     Args:
         staged: rows with `key`, `content`, `file` and `row`.
         stored: Parquet files with `key` and `content`.
         rows: how many are staged.
+        threads: how many do this at a time.
     """
     before = sum(pq.read_metadata(path).num_rows for path in stored)
     sources: list[Read] = [*(partial(_read_stored, path) for path in stored), staged]
-    parts = 1 + (before + rows) // KEYS
+    parts = 1 + threads * (before + rows) // KEYS
     found = [_find(sources, part=part, parts=parts) for part in range(parts)]
     places, same = np.concatenate([each for each, _ in found]), np.concatenate([each for _, each in found])
     order = np.argsort(places)

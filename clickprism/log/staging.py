@@ -126,7 +126,8 @@ class Stage:
         """
 
         def find(day: date) -> Again:
-            return find_again(lambda names: self._read(day, names, skip), stored[day], rows=self.rows[day])
+            rows, at_once = self.rows[day], min(threads, len(stored))
+            return find_again(lambda names: self._read(day, names, skip), stored[day], rows=rows, threads=at_once)
 
         return dict(zip(stored, mapped(find, stored, threads=threads), strict=True))
 

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from clickprism.log import again
+from clickprism.log import again, firsts
 from clickprism.log.again import find_again
 from clickprism.log.threads import ahead, mapped
 
@@ -53,6 +54,24 @@ def test_what_repeats_is_found(
             expected.append((row // 3, row * 2 + 5, pair in seen))
         seen.append(pair)
     assert list(zip(found.file.tolist(), found.row.tolist(), found.same.tolist(), strict=True)) == expected
+
+
+def test_keys_held_are_few_however_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, held = 2000, []
+    halves = np.random.default_rng(0).integers(0, 1 << 62, (count, 2)).astype("<u8")
+    rows = pa.table({"key": pa.array([each.tobytes() for each in halves], pa.binary())})
+
+    def counted(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        held.append(len(keys))
+        return np.arange(len(keys))
+
+    monkeypatch.setattr(again, "KEYS", 400)
+    monkeypatch.setattr(firsts, "firsts", counted)
+    for threads in (1, 4):
+        held.clear()
+        find_again(lambda names: iter(rows.select(names).to_batches()), [], rows=count, threads=threads)
+        assert sum(held) == count
+        assert 2 * max(held) * threads < 3 * again.KEYS
 
 
 def test_one_event_id_in_every_row_takes_no_longer() -> None:
