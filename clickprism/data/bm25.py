@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WORD: Final = re.compile(r"\w+")
 BLOCK: Final = 256  # queries at a time
+PAIRS: Final = 1 << 14  # pairs at a time
 
 
 @final
@@ -89,6 +90,17 @@ class BM25Index:
         """The score of every document for each query, [queries, documents]; 0 where no word is shared."""
         counts = _counts((self.settings.words(text) for text in queries), self.words, grow=False)
         scores: sparse.csr_matrix[Any] = (counts @ self.weights).tocsr()
+        return scores
+
+    def score_pairs(self, queries: Sequence[str], rows: Int64, documents: Int64) -> Float64:
+        """The score of pairs, by the row of the query here and of the document in the index, [pairs]."""
+        counts = _counts((self.settings.words(text) for text in queries), self.words, grow=False)
+        columns = self.weights.T.tocsr()
+        scores = np.empty(len(rows))
+        for start in range(0, len(rows), PAIRS):
+            chosen = slice(start, start + PAIRS)
+            products = counts[rows[chosen]].multiply(columns[documents[chosen]])
+            scores[chosen] = np.asarray(products.sum(axis=1)).ravel()
         return scores
 
     def top(self, queries: Sequence[str], most: int) -> tuple[Int64, Float64]:

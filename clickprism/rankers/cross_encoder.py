@@ -53,8 +53,8 @@ class CrossEncoder:
     name: ClassVar[str] = "cross-encoder"
     model: str = MINILM
     pooling: Pooling = "match"
-    tokens: int = 128
-    query_tokens: int = 32
+    tokens: int = 64
+    query_tokens: int = 16
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -166,7 +166,10 @@ class CrossEncoderNetwork(nn.Module):
         for module in self.encoder.modules():
             if isinstance(module, nn.ModuleList) and len(module) == wanted:
                 return module
-        raise DataError("the layers of the language model cannot be told apart", remedy="Freeze none: frozen_layers=0")
+        raise DataError(
+            "the layers of the language model cannot be told apart",
+            remedy="Freeze none: frozen=0, frozen_embeddings=false",
+        )
 
     def files(self) -> dict[str, bytes]:
         """All that `of_files` needs to make the network again: weights, the model's config, the tokenizer."""

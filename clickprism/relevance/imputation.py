@@ -171,8 +171,24 @@ def fit_imputation(
         torch.manual_seed(settings.seed)
         network = (CrossEncoder() if encoder is None else encoder).build()
     pairs = _pairs(network, queries, documents, slot.query_ids, slot.document_ids)
-    fitted = fit_text(network, pairs, slot.clicks, slot.impressions, settings=settings, note=note, show=show)
+    teacher = without_clicks(network.settings, slot, queries, documents) if settings.imitate else None
+    fitted = fit_text(
+        network, pairs, slot.clicks, slot.impressions, teacher=teacher, settings=settings, note=note, show=show
+    )
     return FittedImputation(TextImputation(network, queries, documents), fitted)
+
+
+def without_clicks(encoder: CrossEncoder, slot: FirstSlot, queries: Texts, documents: Texts) -> Float64:
+    """How pairs would be ranked without a click: by BM25 and by the untuned language model alike, [pairs]."""
+    from clickprism.data.bm25 import BM25
+    from clickprism.rankers.similarity import Similarity
+
+    rows, others = queries.rows(slot.query_ids, what="query"), documents.rows(slot.document_ids, what="document")
+    words = BM25().index(documents).score_pairs(queries.texts, rows, others)
+    texts = [queries.texts[row] for row in rows.tolist()], [documents.texts[row] for row in others.tolist()]
+    cosine = Similarity(encoder.model, tokens=encoder.tokens).score_pairs(*texts)
+    scores: Float64 = sum((each - each.mean()) / max(float(each.std()), 1e-9) for each in (words, cosine))
+    return scores
 
 
 def _pairs(network: CrossEncoderNetwork, queries: Texts, documents: Texts, query_ids: Text, document_ids: Text) -> Any:

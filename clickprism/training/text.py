@@ -6,19 +6,20 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, final
 
 import numpy as np
 import torch
 from torch import nn
 
-from clickprism.errors import DataError, SettingError, TrainingError
-from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+from clickprism.errors import DataError, TrainingError
+from clickprism.rankers.cross_encoder import CrossEncoderNetwork, probabilities
 from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.training.calibration import Calibration, log_loss, log_odds, logistic
 from clickprism.training.settings import Stopped
 from clickprism.training.text_settings import TextCost, TextFitSettings, TextFitted, TextRecord
-from clickprism.types import Bool, Int64
+from clickprism.types import Bool, Float64, Int64
 
 MEASURED: Final = 3  # steps whose time is taken beforehand
 RIDGE: Final = 30.0  # on the weights of the last layer when it is fitted alone, inputs of length 1
@@ -36,6 +37,7 @@ def fit_text(
     clicks: Int64,
     impressions: Int64,
     *,
+    teacher: Float64 | None = None,
     settings: TextFitSettings | None = None,
     note: Note = lambda _: None,
     show: Show = silent,
@@ -47,6 +49,7 @@ def fit_text(
         pairs: distinct, by `network.pairs_of_rows`; those of a query share its row.
         clicks: of each pair in the randomised first slot, [pairs].
         impressions: of each pair there, [pairs]. Merged counts give the same loss as single impressions.
+        teacher: scores of the pairs that the network first learns to rank by, on any scale, [pairs]; None for none.
         settings: of the loop.
         note: is told what an epoch will cost, before the first.
         show: is told of every step, of how many, and of the validation after it if there was one.
@@ -63,10 +66,13 @@ def fit_text(
         what = "no click" if int(np.sum(clicks)) == 0 else "nothing that was not clicked"
         raise DataError(f"there is nothing to learn from: the first slot has {what}")
     with _torch_set_for(settings):
+        cost = _Loop(network, pairs, clicks, impressions, settings).cost()
+        before = settings.imitate if teacher is not None else 0
+        note(f"{cost}; at most {settings.epochs} of clicks" + (f", after {before} of imitation" if before else ""))
+        if teacher is not None and before:
+            _imitate(network, pairs, teacher, settings, show)
         loop = _Loop(network, pairs, clicks, impressions, settings)
         loop.warm_head()
-        cost = loop.cost()
-        note(str(cost))
         untrained = loop.validate(0, float("nan"), 0.0)
         stopped: Stopped = "epochs"
         try:
@@ -81,6 +87,17 @@ def fit_text(
     return TextFitted(network, cost, constant, untrained, best, loop.best_step, tuple(loop.history), stopped)
 
 
+def _imitate(
+    network: CrossEncoderNetwork, pairs: Pairs, teacher: Float64, settings: TextFitSettings, show: Show
+) -> None:
+    """Train the network to rank as the teacher does: cross entropy with sigmoid(2 z), z its standardised scores."""
+    scores = (teacher - teacher.mean()) / max(float(teacher.std()), 1e-9)
+    alone = replace(settings, epochs=settings.imitate, held_out=0.0, balance=0.0, most_impressions=0, validations=1)
+    loop = _Loop(network, pairs, probabilities(2 * scores), np.ones(len(pairs)), alone)
+    loop.warm_head()
+    loop.run(lambda step, steps, _: show(step, steps, None))
+
+
 def held_out_queries(queries: Int64, share: float, *, seed: int) -> Bool:
     """Which pairs are of held-out queries: whole queries, at least one and not all where the share is above 0."""
     distinct = np.unique(queries)
@@ -91,14 +108,13 @@ def held_out_queries(queries: Int64, share: float, *, seed: int) -> Bool:
     return np.isin(queries, chosen)
 
 
-def freeze(network: CrossEncoderNetwork, *, layers: int, embeddings: bool) -> None:
-    """Let only what is to be trained have gradients: the head, and the layers above the lowest `layers`."""
+def freeze(network: CrossEncoderNetwork, *, share: float, embeddings: bool) -> None:
+    """Let only what is to be trained have gradients: the head, and the layers above the lowest share of them."""
     network.requires_grad_(True)
-    if layers == 0 and not embeddings:
+    if share == 0 and not embeddings:
         return
     stack = network.layers()
-    if layers > len(stack):
-        raise SettingError("frozen_layers", layers, f"be at most {len(stack)}, the layers of the language model")
+    layers = round(share * len(stack))
     upper = {id(each) for layer in list(stack)[layers:] for each in layer.parameters()}
     inside = {id(each) for layer in stack for each in layer.parameters()}
     first = True
@@ -113,7 +129,12 @@ class _Loop:
     """What one run works on, and the best weights so far."""
 
     def __init__(
-        self, network: CrossEncoderNetwork, pairs: Pairs, clicks: Int64, impressions: Int64, settings: TextFitSettings
+        self,
+        network: CrossEncoderNetwork,
+        pairs: Pairs,
+        clicks: Int64 | Float64,
+        impressions: Int64 | Float64,
+        settings: TextFitSettings,
     ) -> None:
         self.network, self.settings = network, settings
         self.held_out = held_out_queries(pairs.query_rows, settings.held_out, seed=settings.seed)
@@ -129,7 +150,7 @@ class _Loop:
         self.skipped = (self.impressions - self.clicks) * weight
         scale = float((self.clicked + self.skipped).mean())
         self.clicked, self.skipped = self.clicked / scale, self.skipped / scale
-        freeze(network, layers=settings.frozen_layers, embeddings=settings.frozen_embeddings)
+        freeze(network, share=settings.frozen, embeddings=settings.frozen_embeddings)
         self.generator = np.random.default_rng([settings.seed, 11])
         self.order = [self._batches() for _ in range(settings.epochs)]
         self.steps = sum(map(len, self.order))

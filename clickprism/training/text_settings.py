@@ -24,6 +24,8 @@ class TextFitSettings:
 
     Attributes:
         epochs: how often to go over the pairs, at most.
+        imitate: epochs before that, in which the network learns to rank as a teacher does where one is given: its
+            scores are free of the noise of clicks, and the clicks then have less to teach. 0 for none.
         optimiser: adamw, or adam as in the paper.
         learning_rate: the largest step size of the language model.
         head_rate: that of the last layer, w and b.
@@ -34,7 +36,7 @@ class TextFitSettings:
         clip_norm: the gradient is scaled down to this norm where it is longer; 0 leaves it alone.
         batch_pairs: pairs a step, at most.
         batch_tokens: tokens a step, padding included, at most; pairs of like length share a batch.
-        frozen_layers: the lowest layers, which keep their weights and cost no backward pass.
+        frozen: the share of the layers, from the lowest, which keep their weights and cost no backward pass.
         frozen_embeddings: whether the embeddings keep theirs; they do wherever a layer is frozen.
         balance: how far clicks and skips are made to weigh alike, from 0 (as they are) to 1; what that adds to the log
             odds is taken off again, so that probabilities stay calibrated.
@@ -49,9 +51,10 @@ class TextFitSettings:
         seed: of everything random.
     """
 
-    epochs: int = 2
+    epochs: int = 1
+    imitate: int = 2
     optimiser: Optimiser = "adamw"
-    learning_rate: float = 5e-5
+    learning_rate: float = 1e-4
     head_rate: float = 2e-3
     schedule: Schedule = "linear"
     warm_up: float = 0.1
@@ -59,7 +62,7 @@ class TextFitSettings:
     clip_norm: float = 1.0
     batch_pairs: int = 32
     batch_tokens: int = 8192
-    frozen_layers: int = 0
+    frozen: float = 0.5
     frozen_embeddings: bool = True
     balance: float = 0.0
     most_impressions: int = 50
@@ -75,7 +78,7 @@ class TextFitSettings:
         for name in ("epochs", "batch_pairs", "batch_tokens", "validations"):
             if not 1 <= getattr(self, name) <= LONGEST:
                 raise SettingError(name, getattr(self, name), f"be from 1 to {LONGEST}")
-        for name in ("frozen_layers", "most_impressions", "probe", "patience", "threads"):
+        for name in ("imitate", "most_impressions", "probe", "patience", "threads"):
             if getattr(self, name) < 0:
                 raise SettingError(name, getattr(self, name), "not be negative")
         for name in ("learning_rate", "head_rate"):
@@ -84,7 +87,7 @@ class TextFitSettings:
         for name in ("weight_decay", "clip_norm", "warm_up"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(name, getattr(self, name), "be 0 or more")
-        for name, most in (("balance", 1), ("held_out", 0.9), ("seed", 2**32 - 1)):
+        for name, most in (("balance", 1), ("frozen", 1), ("held_out", 0.9), ("seed", 2**32 - 1)):
             if not 0 <= getattr(self, name) <= most:
                 raise SettingError(name, getattr(self, name), f"be from 0 to {most}")
         for name, known in (("schedule", get_args(Schedule)), ("optimiser", get_args(Optimiser))):
@@ -101,7 +104,9 @@ class TextFitSettings:
             schedule="vaswani",
             warm_up=4000,
             weight_decay=0.0,
+            frozen=0.0,
             frozen_embeddings=False,
+            imitate=0,
             most_impressions=0,
             probe=0,
             calibrate=False,

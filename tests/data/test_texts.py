@@ -106,6 +106,8 @@ def test_bm25_by_hand() -> None:
     red = idf * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / 2.5))
     pear = idf * 1 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 2 / 2.5))
     np.testing.assert_allclose(scores, [[red, pear], [2 * red, 0]], rtol=1e-12)
+    pairs = index.score_pairs(["red pear unknown", "red red"], np.array([0, 1, 1]), np.array([1, 0, 1]))
+    np.testing.assert_allclose(pairs, [pear, 2 * red, 0], rtol=1e-12)
     rows, values = index.top(["pear red"], 3)
     assert rows.tolist() == [[0, 1, -1]] if red > pear else [[1, 0, -1]]
     assert values[0, 2] == 0

@@ -18,7 +18,9 @@ from clickprism.training.text_settings import TextFitSettings, TextRecord
 from clickprism.types import Int64
 from tests.rankers.tiny_language_model import WORDS, write_tiny_model
 
-FAST = TextFitSettings(epochs=6, learning_rate=3e-3, batch_pairs=16, probe=60, held_out=0.2, patience=0, threads=1)
+FAST = TextFitSettings(
+    epochs=6, learning_rate=3e-3, batch_pairs=16, probe=60, held_out=0.2, patience=0, frozen=0, threads=1
+)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,22 @@ def test_it_learns_and_the_same_seed_gives_the_same(folder: Path) -> None:
     assert not any(each.requires_grad for each in network.parameters())
 
 
+def test_a_teacher_is_imitated_before_clicks_are_learned(folder: Path) -> None:
+    """Clicks that say nothing leave the ranking of the teacher, on the scale of the clicks."""
+    network = built(folder)
+    pairs, clicks, impressions = world(network)
+    teacher = clicks / impressions - 7.0
+    random = np.random.default_rng(1).binomial(impressions, 0.6)
+    settings = replace(FAST, imitate=8, epochs=1, held_out=0)
+    fit_text(network, pairs, random, impressions, teacher=teacher, settings=settings)
+    alone = built(folder)
+    fit_text(alone, pairs, random, impressions, settings=settings)
+    taught, untaught = (np.corrcoef(each.odds(pairs), teacher)[0, 1] for each in (network, alone))
+    assert taught > untaught + 0.1
+    chance = 1 / (1 + np.exp(-network.odds(pairs)))
+    assert np.average(chance, weights=impressions) == pytest.approx(0.6, abs=0.05)
+
+
 def test_counts_weigh_as_repeated_pairs_do(folder: Path) -> None:
     """Two impressions of a pair are the same loss as the pair twice with one each."""
     network = built(folder)
@@ -108,14 +126,12 @@ def test_what_is_frozen_stays(folder: Path) -> None:
     network = built(folder)
     before = {name: each.detach().clone() for name, each in network.named_parameters()}
     pairs, clicks, impressions = world(network)
-    fit_text(network, pairs, clicks, impressions, settings=replace(FAST, frozen_layers=1, epochs=1, held_out=0))
+    fit_text(network, pairs, clicks, impressions, settings=replace(FAST, frozen=0.5, epochs=1, held_out=0))
     moved = {name for name, each in network.named_parameters() if not torch.equal(each, before[name])}
     assert any("layer.1" in name for name in moved)
     assert not any("layer.0" in name or "embeddings" in name for name in moved)
-    freeze(network, layers=0, embeddings=False)
+    freeze(network, share=0, embeddings=False)
     assert all(each.requires_grad for each in network.parameters())
-    with pytest.raises(SettingError, match="frozen_layers must be at most 2"):
-        freeze(network, layers=3, embeddings=True)
 
 
 def test_early_stopping_and_interrupts_keep_the_best(folder: Path) -> None:
@@ -170,7 +186,15 @@ def test_nothing_to_learn_from_is_said(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("epochs", 0), ("balance", 1.5), ("held_out", 0.95), ("schedule", "cosine"), ("learning_rate", 0.0), ("seed", -1)],
+    [
+        ("epochs", 0),
+        ("frozen", 2.0),
+        ("balance", 1.5),
+        ("held_out", 0.95),
+        ("schedule", "cosine"),
+        ("learning_rate", 0.0),
+        ("seed", -1),
+    ],
 )
 def test_settings_are_checked(field: str, value: object) -> None:
     with pytest.raises(SettingError, match=field):
