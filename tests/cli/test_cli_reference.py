@@ -22,7 +22,19 @@ def test_the_page_is_current() -> None:
 def test_all_commands_are_there() -> None:
     names = [f"data {name}" for name in ("recipes", "check", "info", "generate", "impressions", "adressa")]
     names += ["simulate", "ingest", "quarantine", "sessions", "examine", "windows", "forget"]
-    names += ["observe", "train", "evaluate", "compare", "feedback", "demo"]
+    names += [
+        "observe",
+        "parameters",
+        "impute",
+        "estimate",
+        "judgments",
+        "rank",
+        "train",
+        "evaluate",
+        "compare",
+        "feedback",
+        "demo",
+    ]
     assert list(COMMANDS) == [f"clickprism {name}" for name in names]
     for code in EXIT_CODES:
         assert f"| {code} |" in PAGE.read_text(encoding="utf-8")
