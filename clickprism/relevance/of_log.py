@@ -155,10 +155,7 @@ class _Task:
     def inputs(self, batch: Any) -> tuple[PairCounts, Float64 | None]:
         """The counts and the imputations of a batch, or of a table."""
         sums = {
-            name: np.stack(
-                [np.nan_to_num(batch[f"{name}_{place}"].to_numpy(zero_copy_only=False)) for place in self._places],
-                axis=1,
-            )
+            name: np.stack([_numbers(batch[f"{name}_{place}"]) for place in self._places], axis=1)
             for name in self.names
         }
         shown, clicked = (sums[name].astype(np.int64) for name in COUNTS)
@@ -229,6 +226,12 @@ def _checked(path: Path) -> Path:
     if table.group_by(list(PAIR)).aggregate([]).num_rows < table.num_rows:
         raise DataError("has a pair twice", file=path, remedy=remedy)
     return path
+
+
+def _numbers(column: Any) -> Float64:
+    """The sums of a column; 0 for pairs that were never shown."""
+    values: Float64 = column.to_numpy(zero_copy_only=False)
+    return np.nan_to_num(values) if column.null_count else values
 
 
 def _one(engine: Engine, value: Any) -> Any:
