@@ -6,10 +6,14 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import hypothesis
 import numpy as np
 import pytest
 
 from clickprism.types import Clicks, JudgedLists, Lists
+
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def make_judged(*, lists: int, features: int, seed: int, longest: int = 12) -> JudgedLists:
