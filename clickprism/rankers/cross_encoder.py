@@ -27,7 +27,7 @@ from clickprism.rankers.text_tokens import (
 from clickprism.types import Float32, Float64, Int64
 
 Pooling = Literal["match", "cls", "mean"]
-BUDGET: Final = 8192  # tokens at a time
+BUDGET: Final = 2048  # tokens at a time: few enough that pairs of a batch are of like length
 SCALE: Final = 4.0  # of the cosine that a new network of pooling "match" starts as
 
 
