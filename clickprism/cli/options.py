@@ -67,6 +67,15 @@ Measures = Annotated[
     ),
 ]
 Log = Annotated[Path, typer.Argument(metavar="DIR", help="A click log, made by clickprism ingest.")]
+Examination = Annotated[
+    str | None,
+    typer.Option(
+        "--examination",
+        metavar="MODEL|none",
+        help="The JSON of an examination model, or none; by default the one in force, if there is one.",
+        rich_help_panel=SETTINGS,
+    ),
+]
 EngineName = Annotated[
     str, typer.Option("--engine", metavar="NAME", help="duckdb, local[*] (Spark here) or spark://host:port.")
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clickprism.cli.forget import finish_erasure
-from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Json, Log, Memory, Quiet
+from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Examination, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
@@ -48,15 +48,7 @@ def command(
             rich_help_panel=SETTINGS,
         ),
     ] = None,
-    examination: Annotated[
-        str | None,
-        typer.Option(
-            "--examination",
-            metavar="MODEL|none",
-            help="The JSON of an examination model, or none; by default the one in force, if there is one.",
-            rich_help_panel=SETTINGS,
-        ),
-    ] = None,
+    examination: Examination = None,
     engine: EngineName = "duckdb",
     memory: Memory = "2GB",
     out: Annotated[
