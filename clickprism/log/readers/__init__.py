@@ -48,8 +48,10 @@ def read_chunks(
     ...     path = Path(folder, "log.jsonl")
     ...     _ = path.write_bytes(row + b"\n" + row[:50])
     ...     chunks = list(read_chunks(path, SourceSettings()))
-    >>> [sum(chunk.good.num_rows for chunk in chunks), sum(chunk.bad.num_rows for chunk in chunks)]
-    [1, 1]
+    >>> [place for chunk in chunks for place in chunk.good["position"].to_pylist()]
+    [1]
+    >>> [reason for chunk in chunks for reason in chunk.bad["reason"].to_pylist()]
+    ['not-json: the line is not JSON']
     """
     if not 1 <= chunk_bytes <= 1 << 30:
         raise SettingError("chunk_bytes", chunk_bytes, "be from 1 to 1073741824")
