@@ -48,5 +48,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 $(WHOLE): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees,log,spark,lm,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees,log,spark,lm,serve,dev]'
 	@touch $@
