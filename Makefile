@@ -16,6 +16,7 @@ demo: $(READY) ## embedded data, biased users, every method, a table and an HTML
 
 test: $(WHOLE) lint ## everything that must hold: lint, types, imports, tests, doctests, README commands
 	@scripts/java
+	@scripts/debian redis-server chromium
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(WHOLE) ## ruff, mypy --strict, import-linter
@@ -26,6 +27,7 @@ lint: $(WHOLE) ## ruff, mypy --strict, import-linter
 
 bench: $(WHOLE) ## every benchmark: our figure, the peer's or the limit's, ratio, bar, ok or short
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@scripts/debian redis-server wrk
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 reproduce: $(WHOLE) ## the tables and figures of three papers, in small (half an hour): report.html in out, out/inforank, out/adr
