@@ -69,6 +69,26 @@ class ApproximateSettings:
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What an approximated estimate is made of, for each pair, [pairs].
+
+    Attributes:
+        estimate: of c_1: the blend of what follows.
+        affine: what the click vector says.
+        trade_off: how much of the imputation is added to it, from -1 to 1; 1 for a pair that was never shown.
+        imputed: as given.
+        spread: the standard deviation of the estimate over the members.
+    """
+
+    estimate: Float64
+    affine: Float64
+    trade_off: Float64
+    imputed: Float64
+    spread: Float64
+
+
+@final
 class Approximation:
     """Both networks, fitted: click vectors and imputed values in, estimates of c_1 out.
 
@@ -116,6 +136,13 @@ class Approximation:
     def spread(self, x: Float32, imputed: Float64) -> Float64:
         """The standard deviation of the estimate over the members, [pairs]; 0 of a single one."""
         return np.asarray(torch.stack(self._estimates(x, imputed)).double().std(0, correction=0).numpy())
+
+    def parts(self, x: Float32, imputed: Float64) -> Parts:
+        """The estimate with all that it is made of, to explain it."""
+        unseen = never_shown(x, self.scale.fields)
+        affine = np.where(unseen, self.prior, self.affine(x))
+        known = np.asarray(imputed, np.float64)
+        return Parts(self.estimate(x, imputed), affine, self.trade_off(x), known, self.spread(x, imputed))
 
     def _estimates(self, x: Float32, imputed: Float64) -> list[torch.Tensor]:
         known = torch.from_numpy(_checked(imputed, len(x))).float()

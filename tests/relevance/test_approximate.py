@@ -100,6 +100,9 @@ def test_pairs_that_were_never_shown_rank_as_imputed(world: SearchWorld) -> None
     imputed = np.linspace(0.001, 0.999, 50)
     assert (np.diff(fitted.estimate(unseen, imputed)) > 0).all()
     assert (fitted.trade_off(unseen) == 1).all()
+    parts = fitted.parts(unseen, imputed)
+    assert (parts.affine == fitted.prior).all()
+    assert (parts.estimate == fitted.estimate(unseen, imputed)).all()
 
 
 def test_all_rows_of_a_query_are_held_out_together() -> None:
