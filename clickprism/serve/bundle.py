@@ -1,0 +1,140 @@
+"""A bundle: a ranker as a folder that can be copied, checked and served, and that never changes.
+
+`manifest.json` says what it is and names every file with its SHA-256. Loading checks them all, refuses what it does not
+know, and runs nothing. The hashes find damage; they do not prove where a bundle came from, so serve those of people you
+trust. `clickprism.serve.scorer` scores by one; docs/serving.md has the format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from clickprism.errors import DataError
+from clickprism.serve import bundle_files as files
+from clickprism.serve.bundle_manifest import BundleManifest, Part, Role, read_manifest
+
+__all__ = ["Bundle", "BundleManifest", "Part", "Role", "file_name", "write_bundle"]
+VERSION_DIGITS: Final = 16
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from clickprism.model import Model
+    from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+    from clickprism.relevance.approximate import Approximation
+    from clickprism.training.calibration import Calibration
+    from clickprism.types import Float64
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A folder that was verified; read only.
+
+    Attributes:
+        folder: where it is.
+        manifest: what it is.
+        version: the first 16 hexadecimal digits of the SHA-256 of manifest.json, which has the hashes of all else.
+    """
+
+    folder: Path
+    manifest: BundleManifest
+    version: str
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Bundle:
+        """Verify a folder: every file is there, is named, is what its hash says, and there is no other."""
+        place = Path(folder)
+        try:
+            place = place.resolve(strict=True)
+            sizes = files.listed(place)
+        except OSError as error:
+            remedy = "Name a folder that clickprism bundle wrote"
+            raise DataError(f"is no bundle ({error.strerror})", file=folder, remedy=remedy) from None
+        if files.MANIFEST not in sizes:
+            remedy = "Make one by: clickprism bundle MODEL --out DIR"
+            raise DataError(f"is no bundle: it has no {files.MANIFEST}", file=folder, remedy=remedy)
+        with files.opened(place, files.MANIFEST) as file:
+            text = file.read()
+        manifest = read_manifest(text, place / files.MANIFEST)
+        _check_set(place, set(sizes) - {files.MANIFEST}, manifest.files)
+        for name, wanted in manifest.files.items():
+            if files.digest(place, name) != wanted:
+                raise files.changed(place / name)
+        return cls(place, manifest, hashlib.sha256(text).hexdigest()[:VERSION_DIGITS])
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file, checked against their hash once more; `name` must be in the manifest."""
+        if name not in self.manifest.files:
+            raise DataError(f"has no {name}", file=self.folder, remedy=files.ANEW)
+        return files.content(self.folder, name, self.manifest.files[name])
+
+    def path(self, name: str) -> Path:
+        """Where a file is."""
+        return self.folder / name
+
+    def __repr__(self) -> str:
+        return f"Bundle({self.manifest.name or self.folder.name!r}, {self.manifest.kind}, version {self.version})"
+
+
+def write_bundle(
+    folder: Path | str,
+    model: Model | Approximation | CrossEncoderNetwork,
+    *,
+    name: str = "",
+    feature_names: Sequence[str] = (),
+    imputation: Model | CrossEncoderNetwork | None = None,
+    calibration: Calibration | None = None,
+    naive: Model | None = None,
+    observation: Float64 | None = None,
+    data: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, float] | None = None,
+    figures: Mapping[str, tuple[str, str]] | None = None,
+    notes: Sequence[str] = (),
+    examples: bytes | None = None,
+    created: datetime | None = None,
+    replace: bool = False,
+) -> Bundle:
+    """Make a bundle: beside its place first, checked there, then renamed; nothing is there if anything fails.
+
+    Args:
+        folder: that is to be the bundle.
+        model: a ranker on features, an approximation, or a cross-encoder.
+        name: for people; by default that of the folder.
+        feature_names: of its features, in order; by default their numbers from 1.
+        imputation: of an approximation: a ranker on features with its calibration, or a cross-encoder; None imputes
+            the mean of training.
+        calibration: of an imputation by features.
+        naive: a ranker on the same features that took clicks for relevance.
+        observation: by position, relative to the first.
+        data: what it was trained on.
+        metrics: what it reached.
+        figures: of the model card: caption and SVG, by name.
+        notes: what a reader should know.
+        examples: the file of the page.
+        created: when; by default now.
+        replace: an older bundle at the same place.
+    """
+    raise NotImplementedError
+
+
+def file_name(role: Role, name: str) -> str:
+    """The name of a file of a ranker: those of the main one are plain.
+
+    >>> file_name("main", "network.onnx"), file_name("naive", "network.onnx")
+    ('network.onnx', 'naive-network.onnx')
+    """
+    return name if role == "main" else f"{role}-{name}"
+
+
+def _check_set(folder: Path, found: set[str], named: Mapping[str, str]) -> None:
+    for name in named:
+        files.check_name(name, file=folder / files.MANIFEST)
+    for name in sorted(found - set(named)):
+        raise DataError("is not named in the manifest of the bundle", file=folder / name, remedy=files.ONLY)
+    for name in sorted(set(named) - found):
+        raise DataError("is missing from the bundle", file=folder / name, remedy=files.ANEW)

@@ -1,0 +1,94 @@
+"""One door to every bundle: candidates in, scores out, by whatever ranker is in it.
+
+Features go in raw, as the bundle names them; a scorer normalises them as its training data was. Networks run in ONNX
+Runtime, trees in LightGBM; PyTorch is not needed but for the language model. A scorer may be used by several threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias, final
+
+from clickprism.serve.bundle import Bundle, Role
+from clickprism.types import Float32, Float64, Int64
+
+Need: TypeAlias = Literal["features", "clicks", "texts"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The documents to score, of one query, or of several one after the other.
+
+    Attributes:
+        query: its text, for rankers that read.
+        texts: of the documents, for rankers that read, [n].
+        features: raw, in the order of the bundle; NaN where one is missing, [n, F].
+        clicks: click vectors; the store's `empty` where it has none, [n, L].
+        offsets: list i owns the rows `offsets[i]` to `offsets[i + 1]`; None for a single list. Normalisation within a
+            list needs it; a query with a text is a single list.
+    """
+
+    query: str | None = None
+    texts: Sequence[str] | None = None
+    features: Float32 | None = None
+    clicks: Float32 | None = None
+    offsets: Int64 | None = None
+
+    def __len__(self) -> int:
+        for values in (self.features, self.clicks, self.texts):
+            if values is not None:
+                return len(values)
+        return 0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Scores, higher first, and with `explain` what they are made of.
+
+    Attributes:
+        scores: [n].
+        parts: by name, [n] each, those that apply: relevance; observation (by position, [positions]); click_features,
+            what the click vector says; imputation, what is said without it; trade_off, how much of the imputation is
+            added; spread, of the members of an ensemble.
+    """
+
+    scores: Float64
+    parts: Mapping[str, Float64] = field(default_factory=dict)
+
+
+class Scorer(Protocol):
+    """What scores by a bundle.
+
+    Attributes:
+        kind: of the bundle.
+        needs: which of the candidates' fields must be there.
+        feature_names: the columns of `features`.
+        click_fields: the columns of `clicks`.
+    """
+
+    kind: str
+    needs: frozenset[Need]
+    feature_names: tuple[str, ...]
+    click_fields: tuple[str, ...]
+
+    def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
+        """Score candidates, [n]; a DataError where something is missing, of another width, or the score no number."""
+        ...
+
+    def warm(self) -> None:
+        """Score the sample in the bundle, so that the first request is not slow; an error where scores are others."""
+        ...
+
+
+def open_scorer(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> Scorer:
+    """The scorer of a bundle, or with `role` of the naive ranker beside it.
+
+    Args:
+        bundle: verified.
+        threads: that one call may use; several calls may run at a time besides.
+        role: "main", or "naive" where the bundle has it.
+    """
+    raise NotImplementedError
