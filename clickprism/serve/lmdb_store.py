@@ -1,0 +1,184 @@
+"""The store in a folder: LMDB snapshots that are read in place, by as many processes as like.
+
+    DIR/current                  which snapshot is in force; replaced by a rename
+    DIR/snapshots/<name>/        data.mdb and store.json, never changed once they are there
+    DIR/.lock                    held by the one who builds
+
+A reader looks at `current` now and then and goes on with the new snapshot as soon as it has it open. What it has open
+stays readable after it was removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, final
+from weakref import WeakValueDictionary
+
+import lmdb
+
+from clickprism.errors import DataError
+from clickprism.serve.block import intact, nothing, query_key, unpack
+from clickprism.serve.store import AGAIN, Found, StoreInfo, StoreUnavailableError
+
+POINTER: Final = "current"
+SNAPSHOTS: Final = "snapshots"
+DATA: Final = "data.mdb"
+INFO: Final = "store.json"
+_NAMES: Final = 200_000
+"""So many document ids are remembered by a reader, about 30 MB."""
+
+
+@final
+class LmdbSnapshot:
+    """One snapshot, open to read; `open_snapshot` opens each once in a process, as LMDB wants it."""
+
+    def __init__(self, folder: Path) -> None:
+        file, data = folder / INFO, folder / DATA
+        try:
+            text, size = file.read_text(encoding="utf-8"), data.stat().st_size
+            values = json.loads(text)
+            if size != values["bytes"]:
+                raise DataError(f"has {size:,} bytes, not {values['bytes']:,}", file=data, remedy=AGAIN)
+            self.info = StoreInfo.from_plain(values, what=str(file))
+            self.env = lmdb.open(str(folder), readonly=True, lock=False, readahead=False, max_spare_txns=16)
+        except (ValueError, KeyError, TypeError, lmdb.Error) as error:
+            raise DataError(f"is damaged ({error})", file=folder, remedy=AGAIN) from None
+        self.folder = folder
+        self.names: dict[str, dict[str, int]] = {}
+        self.remembered = 0
+
+    def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
+        """The rows of these documents."""
+        names = self.names.get(query_id)
+        with self.env.begin(buffers=True) as transaction:
+            value = transaction.get(query_key(query_id))
+            if value is None:
+                return nothing(document_ids, self.info)
+            what = "" if names else f"{self.folder}: the query {query_id!r}"
+            block = unpack(value, fields=len(self.info.fields), what=what, names=names)
+            if names is None and block.names is not None:
+                self._remember(query_id, block.names)
+            return block.answer(document_ids, self.info)
+
+    def _remember(self, query_id: str, names: dict[str, int]) -> None:
+        if self.remembered + len(names) > _NAMES:
+            self.names, self.remembered = {}, 0
+        self.names[query_id] = names
+        self.remembered += len(names)
+
+    def check(self) -> int:
+        """Read every value; how many there are. An error at one that is damaged."""
+        count = 0
+        with self.env.begin(buffers=True) as transaction:
+            for key, value in transaction.cursor():
+                count += 1
+                what = f"{self.folder}: the query {bytes(key)[1:]!r}"
+                unpack(value, fields=len(self.info.fields), what=what)
+                if not intact(value):
+                    raise DataError("is damaged", file=what, remedy=AGAIN)
+        return count
+
+
+_OPEN: WeakValueDictionary[tuple[int, Path], LmdbSnapshot] = WeakValueDictionary()
+_OPENING: Final = threading.Lock()
+
+
+def open_snapshot(folder: Path) -> LmdbSnapshot:
+    """The snapshot in this folder; the same object as long as anyone in this process has it."""
+    with _OPENING:
+        key = (os.getpid(), folder)
+        found = _OPEN.get(key)
+        if found is None:
+            found = _OPEN[key] = LmdbSnapshot(folder)
+        return found
+
+
+def in_force(folder: Path) -> Path:
+    """The folder of the snapshot that the pointer names."""
+    try:
+        name = (folder / POINTER).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        remedy = f"Fill it by: clickprism publish LOG --to {folder}"
+        raise StoreUnavailableError(f"{folder}: holds no published store. {remedy}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot be read ({error})", file=folder / POINTER, remedy=AGAIN) from None
+    if not name or name != Path(name).name:
+        raise DataError("does not name a snapshot", file=folder / POINTER, remedy=AGAIN)
+    return folder / SNAPSHOTS / name
+
+
+@final
+class LmdbStore:
+    """The store in a folder, open to read. It may be shared by threads, and used on in a forked process.
+
+    Args:
+        folder: that `clickprism publish` has filled.
+        poll_seconds: how often to look for a new snapshot; 0: at every lookup.
+    """
+
+    def __init__(self, folder: Path, *, poll_seconds: float = 0.2) -> None:
+        self.folder = Path(folder).resolve()
+        self.problem: Exception | None = None
+        self._poll = poll_seconds
+        self._next = 0.0
+        self._seen: tuple[int, int] | None = None
+        self._pid = os.getpid()
+        self._snapshot: LmdbSnapshot | None = None
+        self._following = threading.Lock()
+        self._follow(must=True)
+
+    @property
+    def info(self) -> StoreInfo:
+        """Of the snapshot in force."""
+        return self._current().info
+
+    def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
+        """The rows of these documents, all of one snapshot."""
+        return self._current().get(query_id, document_ids)
+
+    def close(self) -> None:
+        """Let go of the files; lookups are errors from here on."""
+        self._snapshot = None
+        self._next = float("inf")
+
+    def _current(self) -> LmdbSnapshot:
+        if time.monotonic() >= self._next or self._pid != os.getpid():
+            self._follow(must=False)
+        if self._snapshot is None:
+            raise StoreUnavailableError(f"{self.folder}: the store is closed")
+        return self._snapshot
+
+    def _follow(self, *, must: bool) -> None:
+        """Go on with the snapshot in force; one that cannot be opened leaves the one before in use."""
+        with self._following:
+            self._next = time.monotonic() + self._poll
+            forked = self._pid != os.getpid()
+            try:
+                found = os.stat(self.folder / POINTER)
+                seen = (found.st_mtime_ns, found.st_ino)
+                if seen != self._seen or forked:
+                    self._snapshot = self._newest()
+                    self._seen, self.problem, self._pid = seen, None, os.getpid()
+            except FileNotFoundError:
+                if must:
+                    in_force(self.folder)
+                    raise
+            except (DataError, StoreUnavailableError) as error:
+                if must or forked:
+                    raise
+                self.problem = error
+
+    def _newest(self) -> LmdbSnapshot:
+        for _ in range(20):
+            folder = in_force(self.folder)
+            try:
+                return open_snapshot(folder)
+            except FileNotFoundError:
+                if in_force(self.folder) == folder:
+                    raise DataError("has lost its files", file=folder, remedy=AGAIN) from None
+        raise StoreUnavailableError(f"{self.folder}: snapshots come and go faster than they can be opened")
