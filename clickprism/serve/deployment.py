@@ -1,0 +1,210 @@
+"""A deployment: the folder that `clickprism promote` fills and `clickprism serve` follows.
+
+    DEPLOYMENT/bundles/<version>/   verified copies, which never change
+    DEPLOYMENT/current.json         which of them answers, and which did before
+
+The pointer is replaced in one step after the new bundle is copied, verified and warm, so that a reader finds the old
+model or the new one. A rollback points to the one before.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, final
+
+import msgspec
+
+from clickprism.errors import DataError
+from clickprism.serve.bundle import Bundle
+from clickprism.serve.scorer import Scorer, open_scorer
+
+POINTER: Final = "current.json"
+KEPT: Final = 10
+"""Bundles that stay for a rollback, beside the current one."""
+_VERSION = re.compile(r"[0-9a-f]{16}")
+
+
+@final
+class Pointer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `current.json` says.
+
+    Attributes:
+        version: of the bundle that answers.
+        since: when it was pointed to, UTC.
+        previous: versions before it, newest first.
+        format: of this file.
+    """
+
+    version: str
+    since: str
+    previous: tuple[str, ...] = ()
+    format: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        for version in (self.version, *self.previous):
+            if not _VERSION.fullmatch(version):
+                raise ValueError(f"{version[:80]!r} is no version of a bundle")
+
+
+@final
+@dataclass(frozen=True)
+class Promotion:
+    """What a promotion or a rollback changed: the version now, and the one before (None if it is the first)."""
+
+    version: str
+    before: str | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether another version answers now."""
+        return self.version != self.before
+
+
+@final
+@dataclass(frozen=True)
+class Deployment:
+    """A folder with a pointer to the bundle that answers."""
+
+    folder: Path
+
+    @property
+    def pointer_file(self) -> Path:
+        """Where the pointer is."""
+        return self.folder / POINTER
+
+    def exists(self) -> bool:
+        """Whether something was promoted into the folder."""
+        return self.pointer_file.exists()
+
+    def pointer(self) -> Pointer:
+        """What answers now; a DataError where nothing was promoted, or the pointer is broken."""
+        try:
+            return msgspec.json.decode(self.pointer_file.read_bytes(), type=Pointer)
+        except FileNotFoundError:
+            remedy = f"Run clickprism promote BUNDLE --to {self.folder}"
+            raise DataError("is no deployment: nothing was promoted", file=self.folder, remedy=remedy) from None
+        except msgspec.DecodeError as error:
+            remedy = "Promote a bundle anew"
+            raise DataError(
+                f"is not the pointer of a deployment ({error})", file=self.pointer_file, remedy=remedy
+            ) from None
+
+    def current(self) -> Bundle:
+        """The bundle that answers now, verified."""
+        return self.bundle(self.pointer().version)
+
+    def bundle(self, version: str) -> Bundle:
+        """The bundle of a version, verified."""
+        found = Bundle.load(self._place(version))
+        if found.version != version:
+            problem = f"holds version {found.version}, not that of its name"
+            raise DataError(problem, file=found.folder, remedy="Remove the folder and promote the bundle anew")
+        return found
+
+    def promote(self, bundle: Path | str) -> Promotion:
+        """Copy a bundle in, verify and warm the copy, then point to it; the old one answers until then."""
+        source = Bundle.load(bundle)
+        with self._only_writer():
+            before = self.pointer() if self.exists() else None
+            self._copy(source)
+            warmed(self.bundle(source.version))
+            if before is None or before.version != source.version:
+                self.point(source.version)
+        return Promotion(source.version, before.version if before else None)
+
+    def rollback(self) -> Promotion:
+        """Verify and warm the bundle before the current one, then point to it; again goes further back."""
+        with self._only_writer():
+            now = self.pointer()
+            if not now.previous:
+                remedy = "Promote a bundle instead"
+                raise DataError("has nothing to roll back to", file=self.folder, remedy=remedy)
+            warmed(self.bundle(now.previous[0]))
+            self._write(Pointer(now.previous[0], _now(), now.previous[1:]))
+        return Promotion(now.previous[0], now.version)
+
+    def point(self, version: str) -> None:
+        """Point to a bundle that is here, in one step; `promote` is the safe way."""
+        before = self.pointer() if self.exists() else None
+        old = (before.version, *before.previous) if before else ()
+        self._write(Pointer(version, _now(), tuple(each for each in old if each != version)[:KEPT]))
+
+    def _place(self, version: str) -> Path:
+        return self.folder / "bundles" / version
+
+    def _copy(self, source: Bundle) -> None:
+        """Copy the files that the manifest names; the folder appears whole, or not at all."""
+        place = self._place(source.version)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists():
+            with suppress(DataError):
+                self.bundle(source.version)
+                return
+            shutil.rmtree(place)
+        part = Path(tempfile.mkdtemp(dir=place.parent, prefix=".part-"))
+        try:
+            for name in ("manifest.json", *source.manifest.files):
+                with (source.folder / name).open("rb") as old, (part / name).open("wb") as new:
+                    shutil.copyfileobj(old, new)
+                    new.flush()
+                    os.fsync(new.fileno())
+            part.chmod(0o755)
+            _sync(part)
+            part.rename(place)
+            _sync(place.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+    def _write(self, pointer: Pointer) -> None:
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".part-", delete=False) as part:
+            part.write(msgspec.json.format(msgspec.json.encode(pointer)) + b"\n")
+            part.flush()
+            os.fchmod(part.fileno(), 0o644)
+            os.fsync(part.fileno())
+        os.replace(part.name, self.pointer_file)
+        _sync(self.folder)
+        self._clean({pointer.version, *pointer.previous})
+
+    def _clean(self, kept: set[str]) -> None:
+        """Remove what no pointer names; a killed promotion leaves such."""
+        for each in (self.folder / "bundles").iterdir():
+            if each.name not in kept:
+                shutil.rmtree(each, ignore_errors=True)
+
+    @contextmanager
+    def _only_writer(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def warmed(bundle: Bundle) -> Scorer:
+    """The scorer of a bundle, after it scored the bundle's own sample as it should."""
+    scorer = open_scorer(bundle)
+    scorer.warm()
+    return scorer
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
