@@ -70,6 +70,13 @@ class Model:
             raise DataError("is a model of trees, which has no network")
         return self._parts
 
+    @property
+    def trees(self) -> Trees:
+        """The trees of LambdaMART, on features that are normalised already; a neural ranker has none."""
+        if not isinstance(self._parts, Trees):
+            raise DataError("is a model of a network, which has no trees")
+        return self._parts
+
     def with_normaliser(self, normaliser: Normaliser) -> Model:
         """The model that takes raw features: it normalises them as its training data was."""
         return Model(self.ranker, self._parts, features=self.features, method=self.method, normaliser=normaliser)
