@@ -66,17 +66,12 @@ class ClickVectors:
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> ClickVectors:
         """The vectors of a snapshot of a log, in memory."""
-        from clickprism.log.fields import no_clicks
-        from clickprism.log.schedule import schedule
-
         table = snapshot.read(["query_id", "document_id", "x"])
-        width, examined = len(snapshot.fields), "day.examination" in snapshot.fields
+        width = len(snapshot.fields)
         x = table["x"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
         ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in ("query_id", "document_id")]
-        empty = np.concatenate([no_clicks(window.hours, examination=examined) for window in schedule(snapshot.as_of)])
-        return cls(
-            ids[0], ids[1], x.astype(np.float32), snapshot.fields, empty.astype(np.float32), as_of=snapshot.as_of
-        )
+        empty = empty_vector(snapshot)
+        return cls(ids[0], ids[1], x.astype(np.float32), snapshot.fields, empty, as_of=snapshot.as_of)
 
     @classmethod
     def of_counts(
@@ -133,12 +128,27 @@ class ClickVectors:
         return self.of(slot.query_ids, slot.document_ids)
 
 
-def never_shown(x: Float32, fields: tuple[str, ...]) -> Bool:
-    """Whether a pair was in no window shown, [pairs]."""
+def most_shown(x: Float32, fields: tuple[str, ...]) -> Float64:
+    """How often a pair was shown, in the window in which it was shown most, [pairs]."""
     shown = [place for place, name in enumerate(fields) if name.partition(".")[2] == "impressions"]
     if not shown:
         raise DataError("no field of the click vectors counts impressions", remedy="Name one such as month.impressions")
-    return np.asarray((np.nan_to_num(x[:, shown]) <= 0).all(axis=1))
+    return np.asarray(np.nan_to_num(x[:, shown].astype(np.float64)).max(axis=1))
+
+
+def empty_vector(snapshot: Snapshot) -> Float32:
+    """What a pair that was never shown holds in a snapshot, [L]."""
+    from clickprism.log.fields import no_clicks
+    from clickprism.log.schedule import schedule
+
+    examined = "day.examination" in snapshot.fields
+    windows = [no_clicks(window.hours, examination=examined) for window in schedule(snapshot.as_of)]
+    return np.concatenate(windows).astype(np.float32)
+
+
+def never_shown(x: Float32, fields: tuple[str, ...]) -> Bool:
+    """Whether a pair was in no window shown, [pairs]."""
+    return most_shown(x, fields) <= 0
 
 
 @final
