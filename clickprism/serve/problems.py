@@ -62,8 +62,13 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457
 
     def body(self, request_id: str) -> bytes:
         """The answer's body."""
-        title = HTTPStatus(self.status).phrase
+        title = phrase(self.status)
         return msgspec.json.encode(Details(title, self.status, self.detail, request_id, self.kind, self.pointer))
+
+
+def phrase(status: int) -> str:
+    """A status of HTTP in words."""
+    return HTTPStatus(status).phrase
 
 
 def malformed(error: msgspec.DecodeError) -> Problem:

@@ -38,11 +38,10 @@ class Age:
     stale: bool
 
 
-def look_up(request: RankRequest, live: Live, store: FeatureStore | None) -> Inputs:
-    """Ask the store once, where the request does not say all that the model needs."""
+def look_up(request: RankRequest, lives: tuple[Live, ...], store: FeatureStore | None) -> Inputs:
+    """Ask the store once, where the request does not say all that the models need."""
     ids = request.ids
-    lacks = live.needs_features and any(isinstance(each, str) or each.features is None for each in request.documents)
-    if store is None or not (live.needs_clicks or lacks):
+    if store is None or not any(live.needs_clicks or (live.needs_features and _lacks(request)) for live in lives):
         return Inputs(request, ids, None)
     if request.query_id is None:
         detail = "the store has what the model needs by query and document: say query_id"
@@ -74,11 +73,11 @@ def candidates(inputs: Inputs, live: Live) -> Candidates:
     return Candidates(query=inputs.request.query, texts=texts, features=features, clicks=clicks)
 
 
-def score(inputs: Inputs, live: Live) -> Scored:
+def score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
     """The scores of the request's documents, [n]; a problem of status 422 where they cannot be scored."""
     wanted = candidates(inputs, live)
     try:
-        return live.scorer.score(wanted, explain=inputs.request.explain)
+        return live.scorer.score(wanted, explain=explain)
     except DataError as error:
         raise Problem(422, str(error), kind="unscorable", pointer="/documents") from None
 
@@ -109,6 +108,11 @@ def age(found: Found, policy: AgePolicy) -> Age:
     except StaleFeaturesError as error:
         raise Problem(503, str(error), kind="stale") from None
     return Age(f"{found.info.as_of.isoformat()}Z", found.info.age(now), stale)
+
+
+def _lacks(request: RankRequest) -> bool:
+    """Whether a document comes without features."""
+    return any(isinstance(each, str) or each.features is None for each in request.documents)
 
 
 def _features(request: RankRequest, names: tuple[str, ...], stored: Float32 | None) -> Float32:

@@ -1,0 +1,156 @@
+"""Processes that listen: a supervisor that replaces workers that died, and a protocol with limits on headers."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import socket
+import tempfile
+import threading
+from asyncio import Transport
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, final
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.supervisors.multiprocess import Multiprocess
+
+from clickprism.errors import SettingError
+from clickprism.serve.app import Service, create_app
+from clickprism.serve.metrics import FOLDER
+from clickprism.serve.problems import CONTENT_TYPE, Problem
+from clickprism.serve.settings import ServeSettings
+
+MAX_HEAD: Final = 32 << 10
+"""Bytes of a request's line and headers."""
+HEAD_SECONDS: Final = 10.0
+"""Within which they must arrive, from the first byte, or from the connection."""
+LOGGING: Final = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": "clickprism.serve.lines.JsonFormatter"}},
+    "handlers": {"lines": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
+    "loggers": {"uvicorn": {"handlers": ["lines"], "level": "ERROR", "propagate": False}},
+}
+
+
+@final
+class Protocol(HttpToolsProtocol):
+    """HTTP/1.1 as uvicorn reads it, with a limit on the size of the head and on the time that it takes."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a head."""
+        super().connection_made(transport)
+        self._head = 0
+        self._in_head = True
+        self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._late.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; too many, or too slow, before the head is complete, end the connection."""
+        if self._in_head:
+            self._head += len(data)
+        super().data_received(data)
+        if not self._in_head or self.transport.is_closing():
+            self._late.cancel()
+        elif self._head > MAX_HEAD:
+            self._refuse(431, f"the head of the request is longer than {MAX_HEAD:,} bytes")
+        elif self._late.cancelled():
+            self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        super().on_message_begin()
+        self._in_head = True
+        self._head = 0
+
+    def on_headers_complete(self) -> None:
+        """End a head."""
+        self._in_head = False
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MAX_HEAD:
+            self._refuse(431, f"the head of the request is longer than {MAX_HEAD:,} bytes")
+            return
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say that the bytes are no HTTP."""
+        self._refuse(400, "the request is not HTTP/1.1")
+
+    def _too_late(self) -> None:
+        if self._head:
+            self._refuse(408, f"the head of the request did not arrive within {HEAD_SECONDS:g} s")
+        elif not self.transport.is_closing():
+            self.transport.close()
+
+    def _refuse(self, status: int, detail: str) -> None:
+        if self.transport.is_closing():
+            return
+        body = Problem(status, detail, kind="malformed").body("-")
+        headers = b"content-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (CONTENT_TYPE, len(body))
+        self.transport.write(STATUS_LINE[status] + headers + body)
+        self.transport.close()
+
+
+def run(settings: ServeSettings, *, listening: Callable[[str], None]) -> None:
+    """Serve until asked to stop; `listening` is told the address.
+
+    Workers share the socket. One that dies is replaced; those that are asked to stop end what they have begun.
+    """
+    with _bound(settings) as sock, tempfile.TemporaryDirectory(prefix="clickprism-metrics-") as folder:
+        os.environ[FOLDER] = folder
+        host, port = sock.getsockname()[:2]
+        listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        config = Config(
+            partial(worker, settings),
+            factory=True,
+            loop="uvloop",
+            http=Protocol,
+            ws="none",
+            lifespan="on",
+            log_config=LOGGING,
+            access_log=False,
+            workers=settings.workers,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=max(1, round(settings.drain)),
+            timeout_worker_healthcheck=30,
+        )
+        Multiprocess(config, [sock]).run()
+
+
+def worker(settings: ServeSettings) -> Service:
+    """The application of one worker, which ends when its supervisor does."""
+    service = create_app(settings)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    gc.collect()
+    gc.freeze()
+    return service
+
+
+def _end_with(sentinel: Any) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _bound(settings: ServeSettings) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        sock = socket.socket(family)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((settings.host, settings.port))
+        sock.set_inheritable(True)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        raise SettingError("port", where, f"be free to listen on ({error.strerror}); --port 0 takes any") from None
+    return sock
