@@ -88,6 +88,15 @@ EXTRAS = {
     "deltalake": "log",
     "pyarrow": "log",
     "pyspark": "spark",
+    "uvicorn": "serve",
+    "uvloop": "serve",
+    "httptools": "serve",
+    "prometheus_client": "serve",
+    "onnx": "serve",
+    "onnxscript": "serve",
+    "onnxruntime": "serve",
+    "lmdb": "serve",
+    "redis": "serve",
 }
 
 

@@ -22,8 +22,10 @@ from clickprism.cli import (
     judgments,
     observe,
     parameters,
+    promote,
     quarantine,
     rank,
+    serve,
     sessions,
     simulate,
     train,
@@ -63,6 +65,8 @@ ORDER = [
     "evaluate",
     "compare",
     "feedback",
+    "promote",
+    "serve",
     "demo",
 ]
 
@@ -122,6 +126,8 @@ for module in (
     evaluate,
     compare,
     feedback,
+    promote,
+    serve,
     demo,
 ):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)

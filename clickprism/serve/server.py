@@ -21,9 +21,12 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 
 from clickprism.errors import SettingError
 from clickprism.serve.app import Service, create_app
+from clickprism.serve.bundle import Bundle
+from clickprism.serve.live import go_live
 from clickprism.serve.metrics import FOLDER
 from clickprism.serve.problems import CONTENT_TYPE, Problem
 from clickprism.serve.settings import ServeSettings
+from clickprism.serve.store import open_store
 
 MAX_HEAD: Final = 32 << 10
 """Bytes of a request's line and headers."""
@@ -97,6 +100,17 @@ class Protocol(HttpToolsProtocol):
         headers = b"content-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (CONTENT_TYPE, len(body))
         self.transport.write(STATUS_LINE[status] + headers + body)
         self.transport.close()
+
+
+def check(settings: ServeSettings) -> Bundle:
+    """Verify all that is to be served before a process starts: bundles, the store, that the two fit together."""
+    store = None if settings.store is None else open_store(settings.store)
+    try:
+        models = [go_live(each, store) for each in (settings.source, settings.shadow, settings.interleave) if each]
+    finally:
+        if store is not None:
+            store.close()
+    return models[0].bundle
 
 
 def run(settings: ServeSettings, *, listening: Callable[[str], None]) -> None:

@@ -33,6 +33,8 @@ def test_all_commands_are_there() -> None:
         "evaluate",
         "compare",
         "feedback",
+        "promote",
+        "serve",
         "demo",
     ]
     assert list(COMMANDS) == [f"clickprism {name}" for name in names]
