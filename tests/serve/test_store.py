@@ -64,7 +64,11 @@ def same(one: Float32, other: object) -> bool:
 
 
 def test_rows_come_back_in_the_order_of_the_question(place: str) -> None:
-    odd = {"ü 漢\n": {"d,1": [1, 2, 3], "": [4, 5, 6]}, "": {"d": [7, np.nan, 9]}, "x" * 3000: {"y" * 3000: [1, 1, 1]}}
+    odd: dict[str, dict[str, list[float]]] = {
+        "ü 漢\n": {"d,1": [1, 2, 3], "": [4, 5, 6]},
+        "": {"d": [7, np.nan, 9]},
+        "x" * 3000: {"y" * 3000: [1, 1, 1]},
+    }
     fill(place, "v1", odd)
     store = opened(place)
     found = store.get("ü 漢\n", ["", "none", "d,1", ""])
