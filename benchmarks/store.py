@@ -1,8 +1,9 @@
 """Lookups in the online store: 50 documents of a query from an LMDB folder, from Redis over TCP, and from bare Redis.
 
 The same snapshot is published to both: `CLICKPRISM_BENCH_QUERIES` queries (100,000) of 50 documents and 20 fields each.
-A lookup asks for all documents of a random query, in random order; all are asked for the same ones, in turns, new ones in each. Bare
-Redis only fetches the bytes of the query: no version, no documents looked up, no rows. The Redis server is Debian's.
+A lookup asks for all documents of a random query, in random order; all are asked for the same ones, in turns, new ones
+in each. Bare Redis only fetches the bytes of the query: no version, no documents looked up, no rows. The server is
+Debian's.
 """
 
 from __future__ import annotations

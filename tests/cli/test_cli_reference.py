@@ -33,6 +33,7 @@ def test_all_commands_are_there() -> None:
         "evaluate",
         "compare",
         "feedback",
+        "publish",
         "promote",
         "serve",
         "demo",
