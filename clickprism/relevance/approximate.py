@@ -16,19 +16,21 @@ from torch import nn
 from clickprism.errors import DataError, SettingError
 from clickprism.manifest import Manifest
 from clickprism.rankers.mlp import MLP, MLPNetwork
-from clickprism.relevance.click_vectors import ClickVectors, VectorScale, never_shown
-from clickprism.relevance.descent import DescentSettings, cross_entropy, descend, torch_for
+from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown, never_shown
+from clickprism.relevance.descent import DescentSettings, Split, cross_entropy, descend, split, torch_for
 from clickprism.relevance.randomised import FirstSlot
-from clickprism.relevance.tradeoff import Form, blend, blend_loss, blend_mean, logit
+from clickprism.relevance.tradeoff import Form, begin, blend, blend_loss, blend_mean, logit
 from clickprism.settings import build, plain
 from clickprism.types import Float32, Float64
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 FILES: Final = re.compile(r"networks-[0-9a-f]{16}\.safetensors")
 MANIFEST: Final = Manifest("approximation.json", FILES, "the manifest of an approximation")
 SCALE: Final = ("empty", "rates", "mean", "factor")
 PRIOR: Final = 10.0
 START: Final = 1.0
+WORTH: Final = tuple(10 ** (tenth / 10) for tenth in range(-10, 51))
+"""The impressions that an imputation may be worth, k: from a tenth to a hundred thousand."""
 
 
 @final
@@ -40,14 +42,17 @@ class ApproximateSettings:
         form: how imputation and affine part are blended, see `clickprism.relevance.tradeoff`.
         hidden: units of the hidden layers of both networks.
         members: networks that are fitted, each with its own start and its own held-out queries; the estimate is their
-            mean, and their disagreement its uncertainty.
+            mean, and their disagreement its uncertainty. With five that hold out a fifth, each query is held out once.
+        evidence: whether the trade-off starts at k / (k + n) after n impressions, with k fitted; else, as printed, it
+            is tanh(MLP(x)) alone. The form `reward` has no k: its loss is no proper score, and could not choose it.
         fit: of the loop.
         seed: of everything random.
     """
 
     form: Form = "logit"
     hidden: tuple[int, ...] = (64, 32, 16)
-    members: int = 3
+    members: int = 5
+    evidence: bool = True
     fit: DescentSettings = field(default_factory=DescentSettings)
     seed: int = 0
 
@@ -103,12 +108,14 @@ class Approximation:
         *,
         means: tuple[float, float],
         prior: float,
+        k: float,
     ) -> None:
         self.settings = settings
         self.scale = scale
         self.members = tuple(member.requires_grad_(False).eval() for member in members)
         self.means = means
         self.prior = prior
+        self.k = k
 
     def __repr__(self) -> str:
         return f"Approximation({self.settings.form}, {len(self.scale.fields)} fields, {len(self.members)} members)"
@@ -118,8 +125,8 @@ class Approximation:
         return self._mean(self._affine(x))
 
     def trade_off(self, x: Float32) -> Float64:
-        """Zeta = tanh(MLP(x)); 1 for a pair that was never shown, [pairs]."""
-        zeta = self._mean([torch.tanh(odds) for odds in self._outputs("trade_off", x)])
+        """Zeta = tanh(start + MLP(x)); 1 for a pair that was never shown, [pairs]."""
+        zeta = self._mean(self._trade_offs(x))
         return np.where(never_shown(x, self.scale.fields), 1.0, zeta)
 
     def estimate(self, x: Float32, imputed: Float64) -> Float64:
@@ -149,13 +156,17 @@ class Approximation:
         unseen = torch.from_numpy(never_shown(x, self.scale.fields))
         as_imputed = torch.sigmoid(logit(torch.tensor(self.prior)) + logit(known) - self.means[1])
         mean = self.means[self.settings.form == "logit"]
-        pairs = zip(self._affine(x), self._outputs("trade_off", x), strict=True)
+        pairs = zip(self._affine(x), self._trade_offs(x), strict=True)
         form = self.settings.form
-        blended = [blend(torch.tanh(odds), known, affine, form=form, mean=mean) for affine, odds in pairs]
+        blended = [blend(zeta, known, affine, form=form, mean=mean) for affine, zeta in pairs]
         return [torch.where(unseen, as_imputed, each) for each in blended]
 
     def _affine(self, x: Float32) -> list[torch.Tensor]:
         return [torch.sigmoid(odds) for odds in self._outputs("affine", x)]
+
+    def _trade_offs(self, x: Float32) -> list[torch.Tensor]:
+        begin = _start(x, self.scale.fields, k=self.k, form=self.settings.form)
+        return [torch.tanh(begin + odds) for odds in self._outputs("trade_off", x)]
 
     def _outputs(self, name: str, x: Float32) -> list[torch.Tensor]:
         inputs = torch.from_numpy(self.scale(x))
@@ -174,6 +185,7 @@ class Approximation:
             "fields": list(self.scale.fields),
             "means": list(self.means),
             "prior": self.prior,
+            "k": self.k,
         }
         MANIFEST.save(Path(folder), about, {"networks.safetensors": save(scale | nets)})
 
@@ -194,7 +206,9 @@ class Approximation:
             except (SafetensorError, RuntimeError, KeyError, DataError) as error:
                 raise DataError(f"does not fit the settings of the manifest ({error})", file=path) from None
             first, second = (float(mean) for mean in about["means"])
-            return cls(settings, scale, members, means=(first, second), prior=float(about["prior"]))
+            return cls(
+                settings, scale, members, means=(first, second), prior=float(about["prior"]), k=float(about["k"])
+            )
 
         return MANIFEST.load(Path(folder), FORMAT, made)
 
@@ -213,7 +227,9 @@ def fit_approximation(
     """Fit the affine part, then the trade-off, to clicks in the randomised first slot.
 
     affine: - sum c log a + (n - c) log(1 - a), a = s(MLP(x)); trade-off: the loss of `settings.form` on the blend of a
-    and the imputed, neither of which gets a gradient from it (§6.2).
+    and the imputed, neither of which gets a gradient from it (§6.2). The a that it learns by is of the members that did
+    not learn from the query: on their own clicks networks are better than on any to come, and the imputation would seem
+    to be worth little.
 
     Args:
         slot: the clicks.
@@ -238,19 +254,18 @@ def fit_approximation(
     x = vectors.before(slot)
     scale = VectorScale.fit(x, vectors.fields, vectors.empty)
     inputs, known = torch.from_numpy(scale(x)), torch.from_numpy(_checked(imputed, len(slot))).float()
-    members = [_fit_member(slot, inputs, known, settings, settings.seed + 7919 * i) for i in range(settings.members)]
+    members, k = _fit_members(slot, inputs, known, settings, most_shown(x, vectors.fields))
     unseen = never_shown(x, vectors.fields)
     clicked, shown = slot.clicks[unseen].sum(), slot.impressions[unseen].sum()
     prior = float((clicked + PRIOR * slot.rate) / (shown + PRIOR))
     means = blend_mean("likelihood", known), blend_mean("logit", known)
-    return Approximation(settings, scale, members, means=means, prior=min(max(prior, 1e-6), 1 - 1e-6))
+    return Approximation(settings, scale, members, means=means, prior=min(max(prior, 1e-6), 1 - 1e-6), k=k)
 
 
-def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5) -> nn.ModuleDict:
-    """Two networks at their start: the affine part at the click rate, the trade-off on the side of the imputation."""
+def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5, start: float = 0.0) -> nn.ModuleDict:
+    """Two networks at their start: the affine part at the click rate, the trade-off at `start`."""
     rate = min(max(rate, 1e-4), 1 - 1e-4)
     odds = math.log(rate / (1 - rate))
-    start = 0.0 if settings.form == "convex" else START
     return nn.ModuleDict(
         {"affine": settings.network(inputs, start=odds), "trade_off": settings.network(inputs, start=start)}
     )
@@ -266,30 +281,63 @@ def _restored(
     return member
 
 
-def _fit_member(
-    slot: FirstSlot, inputs: torch.Tensor, known: torch.Tensor, settings: ApproximateSettings, seed: int
-) -> nn.ModuleDict:
+def _fit_members(
+    slot: FirstSlot, inputs: torch.Tensor, known: torch.Tensor, settings: ApproximateSettings, shown: Float64
+) -> tuple[list[nn.ModuleDict], float]:
+    """The members, and k."""
+    form, count = settings.form, settings.members
+    with_k = settings.evidence and form != "reward"
     clicks, skips = settings.fit.counts(slot)
-    same: dict[str, Any] = {"query_ids": slot.query_ids, "settings": settings.fit, "seed": seed}
-    with torch_for(settings.fit, seed=seed):
-        member = _member(settings, inputs.shape[1], rate=float(clicks.sum() / (clicks + skips).sum()))
-        affine, trade_off = member["affine"], member["trade_off"]
+    weights, mean = clicks + skips, blend_mean(form, known)
+    parts = [split(slot.query_ids, settings.fit.held_out, seed=settings.seed, part=i) for i in range(count)]
+    seeds = [settings.seed + 7919 * i for i in range(count)]
+    rate, start = float(clicks.sum() / weights.sum()), 0.0 if with_k or form == "convex" else START
+    members = []
+    for part, seed in zip(parts, seeds, strict=True):
+        with torch_for(settings.fit, seed=seed):
+            members.append(_member(settings, inputs.shape[1], rate=rate, start=start))
+            affine = members[-1]["affine"]
 
-        def affine_loss(rows: torch.Tensor) -> torch.Tensor:
-            return cross_entropy(affine(inputs[rows]), clicks[rows], skips[rows])
+            def affine_loss(rows: torch.Tensor, affine: nn.Module = affine) -> torch.Tensor:
+                return cross_entropy(affine(inputs[rows]), clicks[rows], skips[rows])
 
-        descend(affine, affine_loss, weights=clicks + skips, **same)
-        with torch.no_grad():
-            stopped = torch.sigmoid(affine(inputs))
-        mean = blend_mean(settings.form, known)
+            descend(affine, affine_loss, weights=weights, parts=part, settings=settings.fit, seed=seed)
+    stopped = _by_others([member["affine"] for member in members], parts, inputs)
 
-        def blended_loss(rows: torch.Tensor) -> torch.Tensor:
-            zeta = torch.tanh(trade_off(inputs[rows]))
-            counts = clicks[rows], skips[rows]
-            return blend_loss(zeta, known[rows], stopped[rows], counts, form=settings.form, mean=mean)
+    def loss(zeta: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return blend_loss(zeta, known[rows], stopped[rows], (clicks[rows], skips[rows]), form=form, mean=mean)
 
-        descend(trade_off, blended_loss, weights=clicks + skips, **same)
-    return member
+    often, every = torch.from_numpy(shown).float(), torch.arange(len(slot))
+
+    def loss_of_k(k: float) -> float:
+        return float(loss(torch.tanh(begin(often, k=k, form=form)), every).double().sum())
+
+    k = min(WORTH, key=loss_of_k) if with_k else 0.0
+    starts = begin(often, k=k, form=form)
+    for member, part, seed in zip(members, parts, seeds, strict=True):
+        with torch_for(settings.fit, seed=seed):
+            trade_off = member["trade_off"]
+
+            def blended_loss(rows: torch.Tensor, trade_off: nn.Module = trade_off) -> torch.Tensor:
+                return loss(torch.tanh(starts[rows] + trade_off(inputs[rows])), rows)
+
+            descend(trade_off, blended_loss, weights=weights, parts=part, settings=settings.fit, seed=seed)
+    return members, k
+
+
+def _by_others(networks: list[nn.Module], parts: list[Split], inputs: torch.Tensor) -> torch.Tensor:
+    """The affine part of each row by those that did not learn from its query; by all where there is none, [rows]."""
+    with torch.no_grad():
+        shares = torch.stack([torch.sigmoid(network(inputs)) for network in networks])
+    aside = torch.zeros_like(shares)
+    for own, (_, rows) in zip(aside, parts, strict=True):
+        own[rows] = 1.0
+    aside[:, aside.sum(0) == 0] = 1.0
+    return (shares * aside).sum(0) / aside.sum(0)
+
+
+def _start(x: Float32, fields: tuple[str, ...], *, k: float, form: Form) -> torch.Tensor:
+    return begin(torch.from_numpy(most_shown(x, fields)).float(), k=k, form=form)
 
 
 def _checked(imputed: Float64, pairs: int) -> Float64:

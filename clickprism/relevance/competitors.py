@@ -23,7 +23,7 @@ from torch import nn
 from clickprism.debias import method
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.mlp import MLP
-from clickprism.relevance.descent import DescentSettings, cross_entropy, descend, torch_for
+from clickprism.relevance.descent import DescentSettings, cross_entropy, descend, split, torch_for
 from clickprism.relevance.mixture import Backbone
 from clickprism.relevance.pairs import find_pairs
 from clickprism.relevance.randomised import FirstSlot
@@ -228,8 +228,8 @@ def _rand(backbone: Backbone, slot: FirstSlot, settings: CompetitorSettings) -> 
         def loss(rows: torch.Tensor) -> torch.Tensor:
             return cross_entropy(network(inputs[rows]), clicks[rows], skips[rows])
 
-        same: dict[str, Any] = {"query_ids": known.query_ids, "settings": settings.slot, "seed": settings.seed}
-        descend(network, loss, weights=clicks + skips, **same)
+        parts = split(known.query_ids, settings.slot.held_out, seed=settings.seed)
+        descend(network, loss, weights=clicks + skips, parts=parts, settings=settings.slot, seed=settings.seed)
         with torch.inference_mode():
             scores = network(torch.from_numpy(backbone.ranked.features))
     return np.asarray(scores.double().numpy())

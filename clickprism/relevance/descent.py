@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from torch import nn
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.relevance.randomised import FirstSlot
 from clickprism.types import Text
+
+Split: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 
 
 @final
@@ -73,12 +75,19 @@ def cross_entropy(odds: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor)
     return -(clicks * clicked + skips * skipped)
 
 
-def split(query_ids: Text, share: float, *, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows to learn from and those held out: all rows of a query on the same side."""
+def split(query_ids: Text, share: float, *, seed: int, part: int = 0) -> Split:
+    """The rows to learn from and those held out: all rows of a query on the same side.
+
+    Args:
+        query_ids: of each row.
+        share: of the queries that are held out.
+        seed: of which they are.
+        part: with the same seed, other parts hold out other queries, as long as there are any.
+    """
     queries, query = np.unique(query_ids, return_inverse=True)
     aside = np.zeros(len(queries), dtype=bool)
     size = round(share * len(queries))
-    aside[np.random.default_rng(seed).permutation(len(queries))[:size]] = True
+    aside[np.roll(np.random.default_rng(seed).permutation(len(queries)), -part * size)[:size]] = True
     return torch.from_numpy(np.flatnonzero(~aside[query])), torch.from_numpy(np.flatnonzero(aside[query]))
 
 
@@ -87,7 +96,7 @@ def descend(
     loss: Callable[[torch.Tensor], torch.Tensor],
     *,
     weights: torch.Tensor,
-    query_ids: Text,
+    parts: Split,
     settings: DescentSettings,
     seed: int,
 ) -> list[float]:
@@ -97,14 +106,14 @@ def descend(
         network: what is fitted, of which `loss` is a function.
         loss: the loss of each of some rows, summed over their impressions, [rows] to [rows].
         weights: how many impressions each row counts as, [rows]; the mean is over these.
-        query_ids: of each row.
+        parts: the rows to learn from and those held out, as `split` makes them.
         settings: of the loop.
-        seed: of the order of rows and of what is held out.
+        seed: of the order of rows.
 
     Returns:
         The mean loss of each epoch on the held-out queries (without any: on all).
     """
-    rows, aside = split(query_ids, settings.held_out, seed=seed)
+    rows, aside = parts
     if len(rows) == 0 or float(weights[rows].sum()) == 0:
         raise DataError("there is no first-slot click to learn from", remedy="Give a longer log, or hold out less")
     judged = aside if len(aside) else rows

@@ -9,6 +9,10 @@ With i the imputed and a the approximated affine estimate, both without a gradie
 | `convex` | (1 - z) a + z i, z = (1 + zeta) / 2 | cross entropy |
 | `reward` | zeta i + a | Eq. 5: - (2c - 1) log of it, cut at .01 from below |
 
+Zeta itself is tanh(begin(n) + MLP(x)). Evidence says most of it: with n impressions of the pair and k that an
+imputation is worth, k / (k + n) is where it starts, and the network learns what is different. With k = 0 it is the
+paper's tanh(MLP(x)).
+
 Eq. 5 as printed takes the log of a negative number as soon as zeta i < - a; cut, it stays defined, but is no proper
 score: what minimises it is 0 where the click rate is below one half and as much as possible where it is above.
 """
@@ -23,12 +27,25 @@ from clickprism.relevance.descent import cross_entropy
 
 Form: TypeAlias = Literal["logit", "likelihood", "convex", "reward"]
 LOW: Final = 0.01
+SEEN: Final = 1e-3
 TINY: Final = 1e-6
 
 
 def logit(share: torch.Tensor) -> torch.Tensor:
     """Log odds, of shares that are held away from 0 and 1."""
     return torch.logit(share, eps=TINY)
+
+
+def begin(shown: torch.Tensor, *, k: float, form: Form) -> torch.Tensor:
+    """Where the trade-off starts, before tanh: the imputation counts for k / (k + n) after n impressions, [pairs].
+
+    >>> torch.tanh(begin(torch.tensor([0.0, 5.0, 15.0]), k=5.0, form="logit")).round(decimals=3).tolist()
+    [1.0, 0.5, 0.25]
+    """
+    if k == 0:
+        return torch.zeros_like(shown)
+    worth = k / shown.clamp_min(SEEN)
+    return (torch.log(worth) if form == "convex" else torch.log1p(2 * worth)) / 2
 
 
 def blend(zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor, *, form: Form, mean: float) -> torch.Tensor:
