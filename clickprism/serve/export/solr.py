@@ -1,0 +1,227 @@
+"""Solr's learning to rank: linear models, trees and networks, with their normalisers, and the features they read.
+
+Two files: `features.json` for the feature store, `model.json` for the model store. Solr works in float32 throughout.
+Its trees go left where x <= threshold + 0.000001, the sum rounded to float32; thresholds are chosen so that it is
+exact, and where none is, the feature is scaled by a power of two first, which changes no comparison. From Solr 9.2 on a
+missing value can have a direction: `isNullSameAsZero` is false, and features have the default value NaN. Linear models
+and networks read the mean of training instead, as the default value of the feature.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from clickprism.serve.export.forest import Tree
+from clickprism.serve.export.lightgbm_files import raw_forest
+from clickprism.serve.export.nested import descend
+from clickprism.serve.export.solr_thresholds import Cuts, cuts_of
+from clickprism.serve.export.source import Package, Source, linear_parts, refuse, scaling, single, want_kind
+from clickprism.types import Bool, Float32, Float64, Int64
+
+MODELS: Final = "org.apache.solr.ltr.model."
+NORMS: Final = "org.apache.solr.ltr.norm."
+FIELD: Final = "org.apache.solr.ltr.feature.FieldValueFeature"
+SLACK: Final = np.float32(1e-6)
+ACTIVATIONS: Final = ("relu", "tanh")
+APPLIED: Final[dict[str, Callable[[Float32], Any]]] = {
+    "identity": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "leakyrelu": lambda x: np.where(x < 0, np.float32(0.01) * x, x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+}
+
+
+def export(source: Source) -> Package:
+    """The ranker as the files of Solr's two stores."""
+    want_kind(source, "solr", ("linear", "mlp", "lambdamart"), "onnx")
+    if source.kind == "lambdamart":
+        return _export_trees(source)
+    centre, factor = scaling(source, "solr")
+    spread = np.divide(1.0, factor, out=np.ones_like(factor), where=factor > 0)
+    kept = set() if source.normaliser is None else set(source.normaliser.keep)
+    norms: list[dict[str, Any] | None] = [None] * len(factor)
+    if source.normaliser is not None:
+        standard = source.normaliser.kind == "standard"
+        kind, keys = ("StandardNormalizer", ("avg", "std")) if standard else ("MinMaxNormalizer", ("min", "max"))
+        ends = np.stack([centre, spread if standard else centre + spread], axis=1)
+        norms = [
+            _norm(kind, dict(zip(keys, map(str, pair), strict=True))) if used and place not in kept else None
+            for place, (pair, used) in enumerate(zip(single(ends), factor, strict=True))
+        ]
+    defaults: list[str | None] = [None] * len(factor)
+    if source.normaliser is not None:
+        means = single(source.normaliser.mean)
+        defaults = [None if place in kept else str(mean) for place, mean in enumerate(means)]
+    offset, notes = 0.0, [_put(source)]
+    params: dict[str, Any]
+    if source.kind == "linear":
+        weights, offset = linear_parts(source)
+        values = single(np.where(factor == 0, 0.0, weights))
+        model, params = "LinearModel", {"weights": dict(zip(source.feature_names, values, strict=True))}
+        notes.append(f"scores are lower by the constant {offset:.6g}, which a LinearModel has not: same order")
+    else:
+        model, params = "NeuralNetworkModel", {"layers": _layers(source, factor)}
+    return Package(_files(source, model, params, norms, defaults), read, offset=offset, notes=tuple(notes))
+
+
+def _export_trees(source: Source) -> Package:
+    forest = raw_forest(source, "solr")
+    cuts = [cuts_of(splits) for splits in forest.splits()]
+    norms = [
+        _norm("StandardNormalizer", {"avg": "0.0", "std": str(2.0**-cut.shift)}) if cut.shift else None for cut in cuts
+    ]
+    params = {
+        "isNullSameAsZero": False,
+        "trees": [{"weight": "1.0", "root": _tree(tree, source.feature_names, cuts)} for tree in forest.trees],
+    }
+    notes = [_put(source), "missing values need Solr 9.2 or later"]
+    zero = max(cut.zero for cut in cuts)
+    if zero:
+        notes.append(f"a value closer to 0 than {zero:.1g} may count as another: Solr adds 0.000001 to thresholds")
+    return Package(
+        _files(source, "MultipleAdditiveTreesModel", params, norms, ["NaN"] * len(cuts)),
+        read,
+        notes=tuple(notes),
+        splits=forest.splits(),
+        scale=forest.scale,
+        zero=zero,
+    )
+
+
+def read(files: Mapping[str, bytes], rows: Float32) -> Float64:
+    """Scores by the two files, as Solr's classes compute them."""
+    model, store = json.loads(files["model.json"]), json.loads(files["features.json"])
+    default = {feature["name"]: np.float32(feature["params"].get("defaultValue", 0)) for feature in store}
+    names = [feature["name"] for feature in model["features"]]
+    matrix = np.where(np.isnan(rows), [default[name] for name in names], rows).astype(np.float32)
+    for column, feature in enumerate(model["features"]):
+        if "norm" in feature:
+            matrix[:, column] = _normalised(feature["norm"], matrix[:, column])
+    kind, params = model["class"].removeprefix(MODELS), model["params"]
+    if kind == "LinearModel":
+        total = np.zeros(len(rows), np.float32)
+        for column, name in enumerate(names):
+            total += matrix[:, column] * np.float32(params["weights"][name])
+        return total.astype(np.float64)
+    if kind == "NeuralNetworkModel":
+        return _read_layers(params["layers"], matrix)
+    return _read_trees(params, matrix, {name: column for column, name in enumerate(names)})
+
+
+def _normalised(norm: Mapping[str, Any], values: Float32) -> Float32:
+    given = {name: np.float32(value) for name, value in norm["params"].items()}
+    with np.errstate(over="ignore"):
+        if norm["class"] == f"{NORMS}StandardNormalizer":
+            low, spread = given["avg"], given["std"]
+        else:
+            low, spread = given["min"], given["max"] - given["min"]
+        scaled: Float32 = (values - low) / spread
+    return scaled
+
+
+def _read_layers(layers: list[Mapping[str, Any]], values: Float32) -> Float64:
+    for layer in layers:
+        matrix, bias = np.asarray(layer["matrix"], np.float32), np.asarray(layer["bias"], np.float32)
+        values = APPLIED[layer["activation"]](values @ matrix.T + bias).astype(np.float32)
+    return values[:, 0].astype(np.float64)
+
+
+def _read_trees(params: Mapping[str, Any], matrix: Float32, place: Mapping[str, int]) -> Float64:
+    with_missing = not params.get("isNullSameAsZero", True)
+
+    def left(node: Mapping[str, Any], at: Int64) -> Bool:
+        values = matrix[at, place[node["feature"]]]
+        goes = values <= np.float32(node["threshold"]) + SLACK
+        return np.where(np.isnan(values), with_missing and node.get("missing") == "left", goes)
+
+    total = np.zeros(len(matrix), np.float32)
+    for tree in params["trees"]:
+        leaves = descend(
+            tree["root"],
+            len(matrix),
+            value=lambda node: float(node["value"]) if "value" in node else None,
+            left=left,
+            children=lambda node: (node["left"], node["right"]),
+        )
+        total += np.float32(tree["weight"]) * leaves.astype(np.float32)
+    return total.astype(np.float64)
+
+
+def _tree(tree: Tree, names: tuple[str, ...], cuts: list[Cuts]) -> dict[str, Any]:
+    def split(node: int, depth: int, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
+        feature = int(tree.feature[node])
+        return {
+            "feature": names[feature],
+            "threshold": cuts[feature].text(float(tree.threshold[node])),
+            "missing": "left" if tree.missing_left[node] else "right",
+            "left": left,
+            "right": right,
+        }
+
+    return tree.nested(split, lambda _, value: {"value": str(single(value))})
+
+
+def _layers(source: Source, factor: Float64) -> list[dict[str, Any]]:
+    settings = source.model.ranker
+    if settings.layer_norm != "none":
+        refuse(source, "solr", "its networks have no layer norm", "onnx, or train with ranker.layer_norm=none")
+    if settings.activation not in ACTIVATIONS:
+        why = f"its networks have no {settings.activation}"
+        refuse(source, "solr", why, f"onnx, or train with ranker.activation={' or '.join(ACTIVATIONS)}")
+    state = {name: value.detach().numpy() for name, value in source.model.network.state_dict().items()}
+    names = [name.removesuffix(".weight") for name in state if name.endswith(".weight")]
+    layers = [
+        {
+            "matrix": single(state[f"{name}.weight"]),
+            "bias": single(state[f"{name}.bias"]),
+            "activation": settings.activation if name != names[-1] else "identity",
+        }
+        for name in names
+    ]
+    layers[0]["matrix"] = single(np.where(factor == 0, 0.0, state[f"{names[0]}.weight"]))
+    return layers
+
+
+def _norm(kind: str, params: dict[str, str]) -> dict[str, Any]:
+    return {"class": NORMS + kind, "params": params}
+
+
+def _files(
+    source: Source,
+    kind: str,
+    params: Mapping[str, Any],
+    norms: list[dict[str, Any] | None],
+    defaults: list[str | None] | list[str],
+) -> dict[str, bytes]:
+    features = [
+        {
+            "store": source.store,
+            "name": name,
+            "class": FIELD,
+            "params": {"field": name} | ({} if default is None else {"defaultValue": default}),
+        }
+        for name, default in zip(source.feature_names, defaults, strict=True)
+    ]
+    model = {
+        "store": source.store,
+        "class": MODELS + kind,
+        "name": source.name,
+        "features": [
+            {"name": name} | ({} if norm is None else {"norm": norm})
+            for name, norm in zip(source.feature_names, norms, strict=True)
+        ],
+        "params": params,
+    }
+    return {"features.json": json.dumps(features, indent=1).encode(), "model.json": json.dumps(model).encode()}
+
+
+def _put(source: Source) -> str:
+    return (
+        "PUT features.json to schema/feature-store, then model.json to schema/model-store; features read the field of "
+        f"their name in store {source.store}: change class and params to what computes them, keep defaultValue"
+    )
