@@ -15,6 +15,7 @@ from clickprism.cli import (
     estimate,
     evaluate,
     examine,
+    export,
     feedback,
     forget,
     impute,
@@ -69,6 +70,7 @@ ORDER = [
     "publish",
     "promote",
     "serve",
+    "export",
     "demo",
 ]
 
@@ -131,6 +133,7 @@ for module in (
     publish,
     promote,
     serve,
+    export,
     demo,
 ):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)

@@ -36,6 +36,7 @@ def test_all_commands_are_there() -> None:
         "publish",
         "promote",
         "serve",
+        "export",
         "demo",
     ]
     assert list(COMMANDS) == [f"clickprism {name}" for name in names]

@@ -17,7 +17,7 @@ from clickprism.serve.export.forest import Forest, forest_of
 from clickprism.serve.export.onnx_normalise import normaliser_onnx
 from clickprism.serve.export.source import Package, Source
 from clickprism.serve.networks_onnx import ROWS, network_onnx
-from clickprism.serve.onnx_graph import IN_GRAPH, IR_VERSION, OPSET
+from clickprism.serve.onnx_graph import IR_VERSION, OPSET, in_graph
 from clickprism.types import Float32, Float64
 
 ML = "ai.onnx.ml"
@@ -35,7 +35,7 @@ def export(source: Source) -> Package:
         forest = forest_of(source.model.trees.text, width, None if source.by_list else normaliser)
         content = trees_onnx(forest)
     else:
-        before = normaliser if normaliser is not None and normaliser.kind not in IN_GRAPH else None
+        before = None if in_graph(normaliser) else normaliser
         within = None if before is not None else normaliser
         content = network_onnx(source.model.ranker, source.model.network, features=width, normaliser=within)
     if before is not None:

@@ -1,4 +1,4 @@
-"""Normalisations that need the list, or a table, as ONNX graphs: `features` to `normalised`, both float32."""
+"""Normalisations as ONNX graphs of their own, in double: `features` to `normalised`, both float32."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ import math
 
 import numpy as np
 
-from clickprism.data.normalise import Normaliser
+from clickprism.data.normalise import LARGEST, Normaliser
 from clickprism.serve.networks_onnx import ROWS
 from clickprism.serve.onnx_graph import DOUBLE, FLOAT, Graph
 
 
 def normaliser_onnx(normaliser: Normaliser) -> bytes:
-    """`Normaliser.features` of kind quantile, query-minmax or query-standard; the rows of a call are one list."""
+    """`Normaliser.features`, value for value; the rows of a call are one list."""
     graph, width = Graph(), len(normaliser.mean)
     features = graph.input("features", FLOAT, ROWS, width)
     value = graph.cast(features, DOUBLE)
+    if normaliser.kind == "log1p":
+        grown = graph.op("Log", graph.op("Add", graph.op("Abs", value), graph.const(np.array(1.0))))
+        value = graph.op("Mul", graph.op("Sign", value), grown)
     value = graph.op("Where", graph.op("IsNaN", value), graph.const(normaliser.mean), value)
-    value = _quantile(graph, value, normaliser) if normaliser.kind == "quantile" else _by_list(graph, value, normaliser)
+    if normaliser.kind == "quantile":
+        value = _quantile(graph, value, normaliser)
+    elif normaliser.kind.startswith("query-"):
+        value = _by_list(graph, value, normaliser)
+    else:
+        value = graph.op("Sub", value, graph.const(normaliser.centre))
+        value = graph.op("Mul", value, graph.const(normaliser.factor))
+        value = graph.op("Clip", value, graph.const(np.array(-LARGEST)), graph.const(np.array(LARGEST)))
     value = graph.cast(value, FLOAT)
     if normaliser.keep:
         kept = np.isin(np.arange(width), normaliser.keep)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from clickprism.errors import DataError
+from clickprism.errors import DataError, SettingError
 from clickprism.serve.export import FORMATS
 from clickprism.serve.export.check import check
 from clickprism.serve.export.source import Package, Source
@@ -37,6 +37,7 @@ def export(source: Source, out: Path | str, *, format_name: str, seed: int = 0) 
     A format of one file writes it as `out`, replacing an older one; one of several writes a folder `out`, which must
     not be there yet.
     """
+    check_format(format_name)
     maker: Any = resolve(FORMATS, format_name, path="--format")
     package: Package = maker(source)
     out = Path(out)
@@ -44,6 +45,12 @@ def export(source: Source, out: Path | str, *, format_name: str, seed: int = 0) 
         raise DataError("is there already", file=out, remedy=f"{format_name} makes a folder: name a new one")
     rows = check(source, package, format_name, seed=seed)
     return Exported(_written(package, out), rows, package.notes)
+
+
+def check_format(name: str) -> None:
+    """Refuse a format that there is none of, before anything is read."""
+    if name not in FORMATS:
+        raise SettingError("--format", name, f"be one of {', '.join(FORMATS)}")
 
 
 def _written(package: Package, out: Path) -> tuple[Path, ...]:

@@ -1,0 +1,85 @@
+"""What to export: a folder that `clickprism train` wrote, or a bundle, with the names of its features."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from clickprism.errors import DataError
+from clickprism.model import MANIFEST, Model
+from clickprism.serve.export.source import Source
+from clickprism.types import Float32
+
+BUNDLE: Final = "manifest.json"
+MOST: Final = 64 << 20
+
+
+def read_source(
+    folder: Path | str,
+    *,
+    feature_names: Path | None = None,
+    name: str | None = None,
+    store: str = "clickprism",
+    complete: bool = False,
+) -> Source:
+    """The ranker in a folder, ready to export.
+
+    Args:
+        folder: of a model or a bundle.
+        feature_names: a file of names, one a line or a JSON list; by default those of the bundle, and where it has
+            numbers, or for a model, feature_1, feature_2, ...
+        name: of the model in the other engine; by default that of the folder.
+        store: of the features there.
+        complete: no document ever lacks a feature.
+    """
+    folder = Path(folder)
+    rows: Float32 | None = None
+    names: tuple[str, ...] = ()
+    if (folder / BUNDLE).exists():
+        model, names, rows = _bundle(folder)
+    elif (folder / MANIFEST.name).exists():
+        model = Model.load(folder)
+    else:
+        remedy = "Name the folder of a model (clickprism train --out) or of a bundle"
+        raise DataError(
+            f"is neither a model nor a bundle: it has no {MANIFEST.name}, no {BUNDLE}", file=folder, remedy=remedy
+        )
+    if feature_names is not None:
+        names = names_from(feature_names)
+    if not names or all(each.isdecimal() for each in names):
+        names = tuple(f"feature_{place}" for place in range(1, model.features + 1))
+    made = name or re.sub(r"[^A-Za-z0-9_.-]", "_", folder.resolve().name).lstrip(".-") or "clickprism"
+    return Source(model, names, made, store, complete, rows)
+
+
+def names_from(file: Path) -> tuple[str, ...]:
+    """The names of features in a file: one a line, or a JSON list."""
+    try:
+        if file.stat().st_size > MOST:
+            raise DataError(f"is larger than {MOST >> 20} MB, which no list of names is", file=file)
+        text = file.read_text(encoding="utf-8")
+        if not text.lstrip().startswith("["):
+            return tuple(line.strip() for line in text.splitlines() if line.strip())
+        names = json.loads(text)
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=file) from None
+    except ValueError as error:
+        raise DataError(f"is no list of names ({error})", file=file, remedy="Write one name a line") from None
+    if not all(isinstance(name, str) for name in names):
+        raise DataError("has a name that is no text", file=file, remedy="Write one name a line")
+    return tuple(names)
+
+
+def _bundle(folder: Path) -> tuple[Model, tuple[str, ...], Float32 | None]:
+    from clickprism.serve.bundle import Bundle
+    from clickprism.serve.parts import read_model
+    from clickprism.serve.sample import read_sample
+
+    bundle = Bundle.load(folder)
+    model = read_model(bundle)
+    rows = read_sample(bundle, "main")[0].features
+    return model, bundle.manifest.feature_names, None if rows is None else np.asarray(rows, np.float32)
