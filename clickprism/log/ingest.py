@@ -63,6 +63,7 @@ def ingest(
     progress: Callable[[Progress], None] | None = None,
     threads: int = 2,
     memory: str = "2GB",
+    robots: bool = True,
 ) -> Account:
     """Read files into a log, and account for every row of them.
 
@@ -79,6 +80,7 @@ def ingest(
         progress: called now and then.
         threads: to use.
         memory: what DuckDB may hold at a time.
+        robots: count the rows that robot rules leave out, which reads whole days; else they are counted as accepted.
     """
     if not 0 <= max_bad_ratio <= 1:
         raise SettingError("max_bad_ratio", max_bad_ratio, "be from 0 to 1")
@@ -95,7 +97,7 @@ def ingest(
             config: dict[str, str | bool | int | float | list[str]]
             config = {"threads": threads, "memory_limit": memory, "temp_directory": str(staging / "spill")}
             with duckdb.connect(config=config) as connection:
-                run = _Run(store, given, merged, staging, connection, dry_run, max_bad_ratio, progress, threads)
+                run = _Run(store, given, merged, staging, connection, dry_run, max_bad_ratio, progress, threads, robots)
                 try:
                     with _failing(store.folder):
                         run.read(inputs)
@@ -148,6 +150,7 @@ class _Run:
     max_bad_ratio: float
     progress: Callable[[Progress], None] | None
     threads: int
+    robots: bool
     files: list[InputFile] = field(default_factory=list)
     known: int = 0
     rows: int = 0
@@ -240,7 +243,7 @@ class _Run:
     def account(self, started: float) -> Account:
         """Where every row went."""
         filtered: Counter[str] = Counter()
-        ids = [file.file_id for file in self.files if file.stored]
+        ids = [file.file_id for file in self.files if file.stored and self.robots]
         files = {day: self._events(day) for day in sorted(self.days)} if ids else {}
         rows = {day: sum(pq.read_metadata(path).num_rows for path in paths) for day, paths in files.items()}
         for days in by_rows(rows, most=ROWS):
