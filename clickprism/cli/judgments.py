@@ -13,7 +13,9 @@ from clickprism.cli.output import Output, columns
 EPILOG = (
     "Examples:\n\nclickprism judgments estimates.parquet --out judgments.csv\n\n"
     "clickprism judgments estimates.parquet --out judgments.csv --set scale=absolute --set 'cuts=[.1, .2, .4, .6]'\n\n"
-    "clickprism judgments estimates.parquet --out judgments.jsonl --set by=lower --set least_weight=30"
+    "clickprism judgments estimates.parquet --out judgments.jsonl --set by=lower --set least_weight=30\n\n"
+    "clickprism judgments estimates.parquet --format workbench --queries queries.tsv --out judgments.json\n\n"
+    "clickprism judgments estimates.parquet --format quepid --queries queries.tsv --out ratings.csv"
 )
 
 
@@ -29,6 +31,24 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ],
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="table, as --out ends; workbench, OpenSearch Search Relevance Workbench JSON; quepid, its CSV; letor, "
+            "text. The last three have the text of the query, the document and its grade.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = "table",
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            "--queries",
+            metavar="FILE",
+            help="The texts of queries, for these three: TSV, CSV, JSON lines or Parquet; without it their ids stand.",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,30 +67,39 @@ def command(
     import numpy as np
 
     from clickprism.relevance.files import check_suffix, write_rows
+    from clickprism.relevance.judgment_files import check_judgment_format, query_words, write_judgments
     from clickprism.relevance.judgments import JudgmentSettings, judge
     from clickprism.relevance.table import read_estimates
     from clickprism.settings import build, override
 
     output = Output(json, quiet)
-    check_suffix(out)
+    check_judgment_format(format_name)
+    if format_name == "table":
+        check_suffix(out)
     chosen = build(JudgmentSettings, override({}, settings or ()), path="--set")
     ids, queries, known = read_estimates(estimates)
     made = judge(known, queries, settings=chosen)
     order = np.lexsort((-known.values[made.pairs], queries[made.pairs]))
     pairs = made.pairs[order]
     kept = known.select(pairs)
-    write_rows(
-        out,
-        {
-            "query_id": ids["query_id"].take(pairs),
-            "document_id": ids["document_id"].take(pairs),
-            "grade": made.grades[order],
-            "estimate": kept.values,
-            "lower": kept.lower,
-            "upper": kept.upper,
-            "weight": kept.weight,
-        },
-    )
+    query_ids, document_ids = (ids[name].take(pairs) for name in ("query_id", "document_id"))
+    if format_name == "table":
+        write_rows(
+            out,
+            {
+                "query_id": query_ids,
+                "document_id": document_ids,
+                "grade": made.grades[order],
+                "estimate": kept.values,
+                "lower": kept.lower,
+                "upper": kept.upper,
+                "weight": kept.weight,
+            },
+        )
+    else:
+        words = query_ids.to_pylist() if texts is None else query_words(texts, query_ids.to_pylist())
+        judged = zip(words, document_ids.to_pylist(), made.grades[order].tolist(), strict=True)
+        write_judgments(out, judged, kind=format_name, name=out.stem)
     facts = made.plain()
     starts = [None, *facts["cuts"]]
     rows = [

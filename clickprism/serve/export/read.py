@@ -15,6 +15,7 @@ from clickprism.serve.export.source import Source
 from clickprism.types import Float32
 
 BUNDLE: Final = "manifest.json"
+RUN: Final = "model"  # what a run of clickprism train calls its own
 MOST: Final = 64 << 20
 
 
@@ -41,10 +42,10 @@ def read_source(
     names: tuple[str, ...] = ()
     if (folder / BUNDLE).exists():
         model, names, rows = _bundle(folder)
-    elif (folder / MANIFEST.name).exists():
-        model = Model.load(folder)
+    elif (folder / MANIFEST.name).exists() or (folder / RUN / MANIFEST.name).exists():
+        model = Model.load(folder if (folder / MANIFEST.name).exists() else folder / RUN)
     else:
-        remedy = "Name the folder of a model (clickprism train --out) or of a bundle"
+        remedy = "Name a folder that clickprism train or clickprism bundle wrote"
         raise DataError(
             f"is neither a model nor a bundle: it has no {MANIFEST.name}, no {BUNDLE}", file=folder, remedy=remedy
         )

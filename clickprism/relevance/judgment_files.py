@@ -1,0 +1,97 @@
+"""Judgement lists in the formats of other tools; whole or not at all.
+
+| format | what | a row |
+|---|---|---|
+| workbench | OpenSearch's body of `PUT _plugins/_search_relevance/judgments` | query: docId, rating |
+| quepid | Quepid's CSV: query, docid, rating | star wars,3574597,3 |
+| letor | LETOR text without features, as Quepid and RankLib's tools take it | 3 qid:1 # 3574597 star wars |
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import IO, Final
+
+from clickprism.data.texts import read_texts
+from clickprism.errors import DataError, SettingError
+
+FORMATS: Final = ("table", "workbench", "quepid", "letor")
+
+Row = tuple[str, str, int]
+
+
+def check_judgment_format(name: str) -> None:
+    """Refuse a format that there is none of."""
+    if name not in FORMATS:
+        raise SettingError("--format", name, f"be one of {', '.join(FORMATS)}")
+
+
+def query_words(file: Path, query_ids: list[str]) -> list[str]:
+    """The text of the query of each pair, [pairs]; two queries of one text are an error, as no tool can tell them."""
+    distinct = list(dict.fromkeys(query_ids))
+    words = dict(zip(distinct, read_texts(file).of_ids(distinct, what="query"), strict=True))
+    first: dict[str, str] = {}
+    for query, text in words.items():
+        if first.setdefault(text, query) != query:
+            problem = f"gives the queries {first[text]!r} and {query!r} the same text {text!r}"
+            raise DataError(problem, file=file, remedy="Make them one query in the log, or their texts differ")
+    return [words[query] for query in query_ids]
+
+
+def write_judgments(out: Path, rows: Iterable[Row], *, kind: str, name: str = "clickprism") -> None:
+    """Write judged pairs, the text of the query, the id of the document, the grade; those of a query together.
+
+    Args:
+        out: the file.
+        rows: in the order in which they are to stand.
+        kind: workbench, quepid or letor.
+        name: of the list in the workbench.
+    """
+    draft = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("w", encoding="utf-8", newline="") as file:
+            if kind == "workbench":
+                _workbench(file, rows, name)
+            elif kind == "quepid":
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(["query", "docid", "rating"])
+                writer.writerows(rows)
+            else:
+                file.writelines(_letor(rows))
+        draft.replace(out)
+    except OSError as error:
+        raise DataError(f"cannot be written ({error.strerror})", file=out, remedy="Choose another --out") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _workbench(file: IO[str], rows: Iterable[Row], name: str) -> None:
+    about = {"name": name, "description": "Graded by clickprism from clicks", "type": "IMPORT_JUDGMENT"}
+    file.write(json.dumps(about, ensure_ascii=False)[:-1] + ', "judgmentRatings": [')
+    for place, (query, group) in enumerate(groupby(rows, key=lambda row: row[0])):
+        ratings = [{"docId": document, "rating": f"{grade:.3f}"} for _, document, grade in group]
+        file.write(",\n" if place else "\n")
+        file.write(json.dumps({"query": query, "ratings": ratings}, ensure_ascii=False))
+    file.write("\n]}\n")
+
+
+def _letor(rows: Iterable[Row]) -> Iterator[str]:
+    r"""Lines; queries are numbered from 1.
+
+    >>> list(_letor([("star  wars", "d1", 3), ("star  wars", "d2", 0), ("x", "d1", 1)]))
+    ['3 qid:1 # d1 star wars\n', '0 qid:1 # d2 star wars\n', '1 qid:2 # d1 x\n']
+    """
+    for place, (query, group) in enumerate(groupby(rows, key=lambda row: row[0]), 1):
+        words = " ".join(query.split())
+        for _, document, grade in group:
+            if not re.fullmatch(r"\S+", document):
+                problem = f"the document id {document!r} cannot stand in LETOR text"
+                raise DataError(problem, remedy="Use --format quepid, which takes any id")
+            yield f"{grade} qid:{place} # {document} {words}\n"
