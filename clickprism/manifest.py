@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -100,6 +101,42 @@ class Manifest:
             return {str(name) for name in named if self.files.fullmatch(str(name))}
         except (OSError, ValueError, KeyError, TypeError):
             return set()
+
+
+@contextmanager
+def put_in_place(folder: Path, contents: Mapping[str, bytes]) -> Iterator[Path]:
+    """Write files as a new folder beside its place, let the block check it there, then let it be that place at once.
+
+    What is there before goes; where the block raises, it stays, and the draft goes.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    old: Path | None = None
+    try:
+        for name, content in contents.items():
+            _write(draft / name, content)
+            (draft / name).chmod(0o644)
+        draft.chmod(0o755)
+        yield draft
+        _sync(draft)
+        with _only_writer(folder.parent):
+            if folder.exists():
+                old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+                os.rename(folder, old)
+            os.rename(draft, folder)
+            _sync(folder.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -134,8 +135,7 @@ class Model:
         ranker = choose(RANKERS, manifest["ranker"], path="ranker")
         normaliser = None
         if manifest["normaliser"] is not None:
-            with np.load(io.BytesIO(contents["normaliser"][1]), allow_pickle=False) as arrays:
-                normaliser = Normaliser.from_state(manifest["normaliser"], dict(arrays))
+            normaliser = Normaliser.from_state(manifest["normaliser"], _unpacked(*contents["normaliser"]))
         parts: nn.Module | Trees
         if isinstance(ranker, LambdaMART):
             path, content = contents["trees"]
@@ -143,8 +143,17 @@ class Model:
             if parts.features != features:
                 raise DataError(f"takes {parts.features} features, the manifest says {features}", file=path)
         else:
-            parts = _network(ranker, features, *contents["network"])
+            parts = network_of(ranker, features, *contents["network"])
         return cls(ranker, parts, features=features, method=dict(manifest["method"]), normaliser=normaliser)
+
+
+def _unpacked(path: Path, content: bytes) -> dict[str, Any]:
+    """The arrays of an npz file as `save` writes it; a compressed one, which may be of any size, is refused."""
+    with zipfile.ZipFile(io.BytesIO(content)) as packed:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in packed.infolist()):
+            raise DataError("is compressed, which no model is", file=path, remedy="Save the model anew")
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def network_scores(network: nn.Module, features: Float32) -> Float64:
@@ -161,7 +170,7 @@ def network_scores(network: nn.Module, features: Float32) -> Float64:
     return scores
 
 
-def _network(ranker: Any, features: int, path: Path, content: bytes) -> nn.Module:
+def network_of(ranker: Any, features: int, path: Path, content: bytes) -> nn.Module:
     """The network with its weights; it is laid out without memory first, so that a false manifest cannot take any."""
     torch = _torch()
     from safetensors import SafetensorError

@@ -144,12 +144,12 @@ class Trees:
     def __init__(self, booster: Any) -> None:
         self._booster = booster
 
-    def __call__(self, features: Float32, *, trees: int | None = None) -> Float64:
-        """[documents, features] to scores [documents], by the first `trees` trees only if given."""
+    def __call__(self, features: Float32, *, trees: int | None = None, threads: int = 0) -> Float64:
+        """[documents, features] to scores [documents], by the first `trees` trees only if given; 0 threads for all."""
         if len(features) == 0:
             return np.zeros(0)
-        scores: Float64 = np.asarray(self._booster.predict(features, num_iteration=trees), dtype=np.float64)
-        return scores
+        scores = self._booster.predict(features, num_iteration=trees, num_threads=threads)
+        return np.asarray(scores, dtype=np.float64)
 
     def first(self, trees: int) -> Trees:
         """The ensemble of the first `trees` trees."""

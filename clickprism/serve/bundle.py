@@ -7,25 +7,29 @@ trust. `clickprism.serve.scorer` scores by one; docs/serving.md has the format.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from clickprism.errors import DataError
+from clickprism.manifest import put_in_place
 from clickprism.serve import bundle_files as files
-from clickprism.serve.bundle_manifest import BundleManifest, Part, Role, read_manifest
+from clickprism.serve.bundle_manifest import SCHEMA, BundleManifest, Missing, Part, Role, read_manifest
 
-__all__ = ["Bundle", "BundleManifest", "Part", "Role", "file_name", "write_bundle"]
+__all__ = ["Bundle", "BundleManifest", "Missing", "Part", "Role", "file_name", "write_bundle"]
 VERSION_DIGITS: Final = 16
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from clickprism.model import Model
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
     from clickprism.relevance.approximate import Approximation
+    from clickprism.serve.parts import Contents
     from clickprism.training.calibration import Calibration
     from clickprism.types import Float64
 
@@ -119,7 +123,60 @@ def write_bundle(
         created: when; by default now.
         replace: an older bundle at the same place.
     """
-    raise NotImplementedError
+    from clickprism import __version__
+    from clickprism.serve.check import Original, check_copy
+    from clickprism.serve.model_card import model_card
+    from clickprism.serve.parts import contents_of
+
+    place = Path(os.path.abspath(folder))
+    known = (place / files.MANIFEST).is_file()
+    if place.exists() and not (replace and known):
+        remedy = "Choose another place, or replace it: --replace" if known else "Choose another place"
+        raise DataError("is there already", file=folder, remedy=remedy)
+    original = Original(model, imputation, calibration, naive)
+    main = contents_of(model)
+    beside: dict[Role, Contents] = {}
+    if imputation is not None:
+        beside["imputation"] = contents_of(imputation, role="imputation", calibration=calibration)
+    if naive is not None:
+        beside["naive"] = contents_of(naive, role="naive")
+    contents = {**main.files, "sample.json": original.sample()}
+    for each in beside.values():
+        contents |= each.files
+    contents |= {f"{key}.svg": picture.encode() for key, (_, picture) in (figures or {}).items()}
+    if examples is not None:
+        contents["examples.json"] = examples
+    manifest = BundleManifest(
+        SCHEMA,
+        main.part.kind,
+        files={},
+        name=name or place.name,
+        method=main.part.method,
+        settings=main.part.settings,
+        feature_names=original.feature_names(feature_names),
+        normaliser=main.part.normaliser,
+        missing=main.part.missing,
+        click_fields=original.click_fields,
+        imputation=beside["imputation"].part if "imputation" in beside else None,
+        naive=beside["naive"].part if "naive" in beside else None,
+        observation=() if observation is None else tuple(float(value) for value in observation),
+        data=dict(data or {}),
+        metrics={key: float(value) for key, value in (metrics or {}).items()},
+        created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
+        clickprism=__version__,
+        notes=tuple(notes),
+    )
+    captions = {f"{key}.svg": caption for key, (caption, _) in (figures or {}).items()}
+    contents["MODEL_CARD.md"] = model_card(manifest, captions).encode()
+    hashes = {key: hashlib.sha256(content).hexdigest() for key, content in sorted(contents.items())}
+    manifest = dataclasses.replace(manifest, files=hashes)
+    contents[files.MANIFEST] = (json.dumps(manifest.plain(), indent=1, ensure_ascii=False) + "\n").encode()
+    try:
+        with put_in_place(place, contents) as draft:
+            check_copy(Bundle.load(draft), original)
+    except OSError as error:
+        raise DataError(f"cannot be written ({error.strerror})", file=error.filename or folder) from None
+    return Bundle.load(place)
 
 
 def file_name(role: Role, name: str) -> str:

@@ -17,7 +17,7 @@ MB: Final = 1 << 20
 NAMES: Final = re.compile(
     r"(?:(?:naive|imputation)-)?(?:network(?:-int8)?\.onnx|network\.safetensors|trees\.txt|normaliser\.safetensors"
     r"|config\.json|tokenizer\.json|about\.json)"
-    r"|(?:scale|sample)\.safetensors|examples\.json|MODEL_CARD\.md|[a-z][a-z0-9_]{0,40}\.svg"
+    r"|(?:sample|examples)\.json|MODEL_CARD\.md|[a-z][a-z0-9_]{0,40}\.svg"
 )
 LARGEST: Final = {
     ".onnx": 2048 * MB - 1,

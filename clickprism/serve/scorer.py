@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, final
 
+from clickprism.errors import DataError
+from clickprism.rankers import RANKERS
 from clickprism.serve.bundle import Bundle, Role
 from clickprism.types import Float32, Float64, Int64
 
@@ -91,4 +93,18 @@ def open_scorer(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> Sco
         threads: that one call may use; several calls may run at a time besides.
         role: "main", or "naive" where the bundle has it.
     """
-    raise NotImplementedError
+    kind = bundle.manifest.part(role).kind
+    if kind == "approximation":
+        from clickprism.serve.approximation_scorer import ApproximationScorer
+
+        return ApproximationScorer(bundle, threads=threads)
+    if kind == "cross-encoder":
+        from clickprism.serve.language import LanguageScorer
+
+        return LanguageScorer(bundle, threads=threads, role=role)
+    if kind not in RANKERS:
+        known = ", ".join([*RANKERS, "approximation", "cross-encoder"])
+        raise DataError(f"is of kind {kind!r}, which no scorer knows", file=bundle.folder, remedy=f"Known: {known}")
+    from clickprism.serve.feature_scorer import FeatureScorer
+
+    return FeatureScorer(bundle, threads=threads, role=role)

@@ -1,0 +1,147 @@
+"""A scorer gives what the model gives, over every ranker and normalisation, missing values included."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from clickprism.data.normalise import Kind
+from clickprism.errors import DataError
+from clickprism.model import Model
+from clickprism.rankers.attention import Attention
+from clickprism.rankers.linear import Linear
+from clickprism.rankers.mlp import MLP
+from clickprism.serve.bundle import Bundle, write_bundle
+from clickprism.serve.parts import read_model
+from clickprism.serve.scorer import Candidates, Scorer, open_scorer
+from clickprism.types import Float64, Lists
+from tests.serve.rankers import network_model, raw_lists, tree_model
+
+SMALL = MLP(hidden=(16, 8))
+NETWORKS: list[tuple[Any, tuple[int, ...]]] = [
+    (Linear(), ()),
+    (SMALL, ()),
+    (MLP(hidden=(8,), activation="gelu", layer_norm="all"), ()),
+    (MLP(hidden=(8, 8), activation="tanh", layer_norm="none", dropout=0.3), ()),
+    (Attention(width=4, units=3), ()),
+    (Attention(form="paper", heads=2, width=4, pooled=3), ()),
+    (Attention(heads=2, width=4, tokens=4, categorical=(5,), categories=(3,), temperature=0.7), (5,)),
+]
+
+
+def same(found: Float64, wanted: Float64) -> None:
+    """Equal to 1e-5 of the largest score."""
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def scores(scorer: Scorer, lists: Lists) -> Float64:
+    return scorer.score(Candidates(features=lists.features, offsets=lists.offsets)).scores
+
+
+def one_by_one(scorer: Scorer, lists: Lists) -> Float64:
+    parts = [lists.features[start:stop] for start, stop in zip(lists.offsets, lists.offsets[1:], strict=False)]
+    return np.concatenate([scorer.score(Candidates(features=part)).scores for part in parts])
+
+
+@pytest.mark.parametrize(("ranker", "keep"), NETWORKS, ids=lambda value: getattr(value, "name", ""))
+def test_networks_score_as_their_models(ranker: Any, keep: tuple[int, ...], tmp_path: Path) -> None:
+    model = network_model(ranker, keep=keep)
+    scorer = open_scorer(write_bundle(tmp_path / "bundle", model))
+    lists = raw_lists(seed=1)
+    same(scores(scorer, lists), model.score(lists))
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("make", [lambda kind: network_model(SMALL, kind), tree_model], ids=["mlp", "trees"])
+def test_every_normalisation_is_that_of_training(kind: Kind, make: Any, tmp_path: Path) -> None:
+    model = make(kind)
+    bundle = write_bundle(tmp_path / "bundle", model)
+    trees = model.ranker.name == "lambdamart"
+    assert bundle.manifest.missing == ("mean" if kind != "none" else "own" if trees else "refuse")
+    scorer, lists = open_scorer(bundle), raw_lists(seed=2, missing=kind != "none" or trees)
+    wanted = model.score(lists)
+    same(scores(scorer, lists), wanted)
+    same(one_by_one(scorer, lists), wanted)
+    same(read_model(bundle).score(lists), wanted)
+
+
+def test_a_feature_far_from_zero_loses_nothing(tmp_path: Path) -> None:
+    lists = raw_lists(missing=False)
+    lists.features[:, 1] = 1.6e9 + np.arange(len(lists.features), dtype=np.float32) * 128
+    from clickprism.data.normalise import fit
+
+    model = network_model(SMALL).with_normaliser(fit("standard", lists))
+    same(scores(open_scorer(write_bundle(tmp_path / "bundle", model)), lists), model.score(lists))
+
+
+def test_many_documents_are_scored_as_few(tmp_path: Path) -> None:
+    model, lists = network_model(SMALL), raw_lists(300, 10, seed=3)
+    scorer = open_scorer(write_bundle(tmp_path / "bundle", model))
+    same(scores(scorer, lists), model.score(lists))
+    assert scorer.score(Candidates(features=lists.features[:0])).scores.shape == (0,)
+
+
+@pytest.mark.parametrize("make", [lambda: network_model(SMALL), tree_model], ids=["mlp", "trees"])
+def test_threads_share_a_scorer(make: Any, tmp_path: Path) -> None:
+    model, lists = make(), raw_lists(seed=4)
+    scorer = open_scorer(write_bundle(tmp_path / "bundle", model))
+    wanted = scores(scorer, lists)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: scores(scorer, lists), range(100)):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_explain_gives_relevance_and_observation(tmp_path: Path) -> None:
+    curve = np.array([1.0, 0.5, 0.25])
+    bundle = write_bundle(tmp_path / "bundle", network_model(SMALL), observation=curve)
+    scored = open_scorer(bundle).score(Candidates(features=raw_lists().features[:5]), explain=True)
+    np.testing.assert_array_equal(scored.parts["relevance"], scored.scores)
+    np.testing.assert_array_equal(scored.parts["observation"], curve)
+
+
+def test_the_naive_ranker_is_beside(tmp_path: Path) -> None:
+    naive = network_model(Linear(), "minmax", seed=5)
+    bundle = write_bundle(tmp_path / "bundle", network_model(SMALL), naive=naive)
+    lists = raw_lists(seed=6)
+    same(scores(open_scorer(bundle, role="naive"), lists), naive.score(lists))
+    open_scorer(bundle, role="naive").warm()
+    with pytest.raises(DataError, match="has no naive ranker"):
+        open_scorer(write_bundle(tmp_path / "other", naive), role="naive")
+
+
+def test_what_cannot_be_scored_is_named(tmp_path: Path) -> None:
+    names = [f"f{place}" for place in range(7)]
+    bundle = write_bundle(tmp_path / "bundle", network_model(SMALL, "none"), feature_names=names)
+    scorer, features = open_scorer(bundle), np.zeros((3, 7), np.float32)
+    features[1, 2] = np.nan
+    with pytest.raises(DataError, match=r"document 2 of the list has no score: it has no finite value of 'f2'"):
+        scorer.score(Candidates(features=features))
+    with pytest.raises(DataError, match="takes 7 features, got an array of shape"):
+        scorer.score(Candidates(features=features[:, :6]))
+    with pytest.raises(DataError, match="needs the 7 features"):
+        scorer.score(Candidates(texts=["a"]))
+
+
+def test_scoring_needs_no_torch(tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "bundle", network_model(SMALL))
+    code = (
+        "import sys; from clickprism.serve.bundle import Bundle; from clickprism.serve.scorer import open_scorer;"
+        "open_scorer(Bundle.load(sys.argv[1])).warm(); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(bundle.folder)], check=True)
+
+
+def test_a_bundle_loads_again_with_the_same_version(tmp_path: Path) -> None:
+    model: Model = tree_model()
+    bundle = write_bundle(tmp_path / "bundle", model, metrics={"nDCG@10": 0.5}, data={"name": "made up"})
+    again = Bundle.load(tmp_path / "bundle")
+    assert (again.version, again.manifest) == (bundle.version, bundle.manifest)
+    card = again.read("MODEL_CARD.md").decode()
+    assert "| nDCG@10 | 0.5000 |" in card
+    assert "gradient boosted trees" in card.lower()
