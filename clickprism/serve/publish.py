@@ -196,7 +196,7 @@ def _sorted(connection: Any, sources: Sequence[Source]) -> Iterator[pa.RecordBat
     columns = ", ".join(f"{name}.x AS {name}" for name in names)
     query = f"SELECT query_id, document_id, {columns} FROM {joined} ORDER BY query_id, document_id"  # noqa: S608
     parameters = [value for source in sources for value in source.parameters]
-    reader = connection.execute(query, parameters).to_arrow_reader(_BATCH)
+    reader = connection.sql(query, params=parameters).to_arrow_reader(_BATCH)
     yield from reader
 
 

@@ -1,0 +1,42 @@
+"""What runs in processes of their own: builders that are killed, and a reader that follows."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+import clickprism.serve.lmdb_build
+import clickprism.serve.redis_build  # noqa: F401 - so that both are imported once, before the forks
+from clickprism.log.faults import VARIABLE
+from clickprism.serve.publish import builder
+from clickprism.serve.store import StoreInfo, open_store
+
+QUERIES, DOCUMENTS = 20, 30
+
+
+def build(place: str, version: int, fault: str = "") -> None:
+    """A snapshot in which every value is its version; `fault` names the point at which it is killed."""
+    os.environ[VARIABLE] = fault
+    rows = np.full((DOCUMENTS, 2), version, np.float32)
+    with builder(place, grace=3600) as target:
+        for query in range(QUERIES):
+            target.put(f"q{query}", [f"d{number}" for number in range(DOCUMENTS)], rows)
+        empty = np.zeros(2, np.float32)
+        target.seal(StoreInfo(str(version), datetime(2026, 3, 1), ("a", "b"), empty, QUERIES * DOCUMENTS))
+        target.switch()
+
+
+def read(place: str, connection: Any) -> None:
+    """Ask until the version "end" is asked for; send the versions seen, and what was a mixture."""
+    store, seen, wrong = open_store(place), [], 0
+    documents = [f"d{number}" for number in range(DOCUMENTS)]
+    connection.send("ready")
+    while not seen or seen[-1] != "9":
+        found = store.get("q7", documents)
+        wrong += not bool((found.x == float(found.info.version)).all() and found.found.all())
+        if not seen or found.info.version != seen[-1]:
+            seen.append(found.info.version)
+    connection.send((seen, wrong))

@@ -1,0 +1,186 @@
+"""The store in a folder: builders that are killed, other processes that follow, damage, and what is cleared away."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clickprism.errors import DataError
+from clickprism.serve import lmdb_build
+from clickprism.serve.lmdb_build import POINTS, LmdbBuilder
+from clickprism.serve.lmdb_store import LmdbStore, open_snapshot
+from clickprism.serve.store import open_store
+from tests.serve.redis_server import redis_server
+from tests.serve.store_children import DOCUMENTS, QUERIES, build, read
+
+KILLS = int(os.environ.get("CLICKPRISM_KILLS", "3"))
+
+
+@pytest.fixture(scope="module")
+def context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.serve.store_children"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with redis_server() as url:
+        yield url
+
+
+def whole(place: str, version: int) -> bool:
+    """Whether every pair is there, and of this version."""
+    store = open_store(place)
+    names = [f"d{number}" for number in range(DOCUMENTS)]
+    found = [store.get(f"q{query}", names) for query in range(QUERIES)]
+    store.close()
+    return all(each.found.all() and (each.x == version).all() and each.info.version == str(version) for each in found)
+
+
+def snapshots(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "snapshots").iterdir())
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_builder_killed_at_a_named_point(point: str, context: ForkServerContext, tmp_path: Path) -> None:
+    place = str(tmp_path / "store")
+    build(place, 1)
+    process = context.Process(target=build, args=(place, 2, point))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert whole(place, 2 if point == "store-switched" else 1)
+    build(place, 3)
+    assert whole(place, 3)
+    left = snapshots(tmp_path / "store")
+    assert not [name for name in left if name.startswith(".")]
+
+
+@pytest.mark.parametrize("point", ["store-begun", "store-filled", "store-switched"])
+def test_a_builder_of_redis_killed(point: str, context: ForkServerContext, server: str, tmp_path: Path) -> None:
+    import redis
+
+    place = f"{server}?prefix={tmp_path.name}"
+    build(place, 1)
+    process = context.Process(target=build, args=(place, 2, point))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert whole(place, 2 if point == "store-switched" else 1)
+    with redis.Redis.from_url(server) as client:
+        assert 0 < client.ttl(f"{tmp_path.name}:lock") <= 300
+        client.delete(f"{tmp_path.name}:lock")
+        build(place, 3)
+        lasting = [key for key in client.scan_iter(f"{tmp_path.name}:*") if client.ttl(key) == -1]
+    assert whole(place, 3)
+    assert len(lasting) == QUERIES + 2
+
+
+def test_a_builder_killed_at_random_moments(context: ForkServerContext, tmp_path: Path) -> None:
+    place, rng, last = str(tmp_path / "store"), random.Random(5), 1
+    started = time.monotonic()
+    build(place, 1)
+    took = time.monotonic() - started
+    for number in range(2, 2 + KILLS):
+        process = context.Process(target=build, args=(place, number))
+        process.start()
+        time.sleep(rng.uniform(0, 2 * took))
+        process.kill()
+        process.join(60)
+        now = int(LmdbStore(Path(place)).info.version)
+        assert now in (last, number)
+        assert whole(place, now)
+        last = now
+
+
+def test_a_reader_in_another_process_follows(context: ForkServerContext, tmp_path: Path) -> None:
+    place = str(tmp_path / "store")
+    build(place, 1)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=read, args=(place, theirs))
+    process.start()
+    assert ours.recv() == "ready"
+    for number in range(2, 10):
+        build(place, number)
+        time.sleep(0.05)
+    seen, wrong = ours.recv()
+    process.join(60)
+    assert (wrong, seen[-1], sorted(seen)) == (0, "9", seen)
+
+
+def test_what_is_old_is_cleared_away_but_stays_readable(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    build(str(place), 1)
+    reader = open_snapshot(place / "snapshots" / (place / "current").read_text())
+    build(str(place), 2)
+    build(str(place), 3)
+    assert [name[0] for name in snapshots(place)] == ["1", "2", "3"]
+    for path in (place / "snapshots").iterdir():
+        os.utime(path, (0, 0))
+    build(str(place), 4)
+    assert [name[0] for name in snapshots(place)] == ["3", "4"], "the one that was just replaced has its grace"
+    assert reader.get("q1", ["d1"]).x.tolist() == [[1, 1]]
+    assert open_snapshot(place / "snapshots" / (place / "current").read_text()).check() == QUERIES
+
+
+def test_damage_is_told_and_the_old_one_stays_in_use(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    build(str(place), 1)
+    store = LmdbStore(place, poll_seconds=0)
+    build(str(place), 2)
+    data = place / "snapshots" / (place / "current").read_text() / "data.mdb"
+    size = data.stat().st_size
+    with data.open("r+b") as file:
+        file.truncate(size - 4096)
+    assert store.info.version == "1"
+    assert "bytes, not" in str(store.problem)
+    with pytest.raises(DataError, match=r"data.mdb: has .* bytes, not .*\. Publish it again"):
+        LmdbStore(place)
+    build(str(place), 3)
+    assert (store.info.version, store.problem) == ("3", None)
+    data = place / "snapshots" / (place / "current").read_text() / "data.mdb"
+    content = data.read_bytes().replace(np.full(4, 3, "<f4").tobytes(), np.full(4, 3.5, "<f4").tobytes())
+    copied = tmp_path / "copied"
+    (copied / "snapshots").mkdir(parents=True)
+    (copied / "current").write_text("one")
+    shutil.copytree(data.parent, copied / "snapshots" / "one")
+    (copied / "snapshots" / "one" / "data.mdb").write_bytes(content)
+    with pytest.raises(DataError, match=r"the query .*damaged.*clickprism publish"):
+        open_snapshot(copied / "snapshots" / "one").check()
+    (copied / "current").write_text("../one")
+    with pytest.raises(DataError, match="does not name a snapshot"):
+        LmdbStore(copied)
+
+
+def test_the_map_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lmdb_build, "_MAP_BYTES", 32 << 10)
+    monkeypatch.setattr(lmdb_build, "_COMMIT_BYTES", 16 << 10)
+    build(str(tmp_path / "store"), 1)
+    assert whole(str(tmp_path / "store"), 1)
+
+
+def test_a_query_that_comes_twice_and_a_folder_of_others(tmp_path: Path) -> None:
+    rows = np.zeros((1, 2), np.float32)
+    with LmdbBuilder(tmp_path / "store", grace=60) as target:
+        target.put("q", ["a"], rows)
+        target.put("q", ["b"], rows)
+        with pytest.raises(DataError, match="the query b'q' comes twice"):
+            target._commit()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letters.txt").touch()
+    with (
+        pytest.raises(DataError, match=r"holds 'letters.txt', not an online store"),
+        LmdbBuilder(tmp_path / "other", grace=60),
+    ):
+        pass
