@@ -8,19 +8,19 @@ import msgspec
 
 
 @final
-class Item(msgspec.Struct, omit_defaults=True):
+class Item(msgspec.Struct, omit_defaults=True, gc=False):
     """A document in its place of the ranking.
 
     Attributes:
         id: of the document.
-        score: higher first.
+        score: higher first; null for a document that the store does not have and the model cannot score without.
         parts: with `explain`: what the score is made of.
         ranker: the version of the model whose ranking put it here, when two are interleaved.
     """
 
     id: str
-    score: float
-    parts: dict[str, float] | None = None
+    score: float | None
+    parts: dict[str, float | None] | None = None
     ranker: str | None = None
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
 import msgspec
+import numpy as np
 
 from clickprism.errors import ClickprismError
 from clickprism.serve import call as http
@@ -29,7 +30,7 @@ from clickprism.serve.metrics import CONTENT_TYPE, Metrics, forget_dead_workers
 from clickprism.serve.page import page_files
 from clickprism.serve.problems import CONTENT_TYPE as PROBLEM
 from clickprism.serve.problems import Problem
-from clickprism.serve.rank import age, items, look_up, order, score
+from clickprism.serve.rank import Ages, all_of, items, look_up, order, score
 from clickprism.serve.requests import RankRequest, read_rank_request
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.shadow import Shadow
@@ -61,7 +62,7 @@ class Service:
         self.current = Follower(settings.source, self._opened, changed=self._swapped)
         self._lines = Lines(requests=settings.request_lines)
         self._authority = Authority(settings.token)
-        self._age = AgePolicy(settings.max_feature_age, "refuse" if settings.refuse_stale else "mark")
+        self._ages = Ages(AgePolicy(settings.max_feature_age, "refuse" if settings.refuse_stale else "mark"))
         self._store: FeatureStore | None = None
         self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
         self._shadowed = None if settings.shadow is None else Follower(settings.shadow, self._opened)
@@ -210,25 +211,23 @@ class Service:
         return Answer(_ENCODE(self._ranked(request, live, call)))
 
     def _ranked(self, request: RankRequest, live: Live, call: Call) -> RankAnswer:
-        inputs = look_up(request, (live,), self._store)
+        inputs = look_up(request, live, self._store)
         scored = score(inputs, live, explain=request.explain)
         ranking = order(scored)
         answer = RankAnswer(call.request_id, live.version, 0.0, items(inputs, scored, ranking))
-        if inputs.found is not None:
-            old = age(inputs.found, self._age)
-            answer.feature_version, answer.feature_as_of = inputs.found.info.version, old.as_of
-            answer.feature_age, answer.stale = round(old.seconds, 3), old.stale
-            if old.stale:
+        found = inputs.found
+        if found is not None:
+            answer.feature_version = found.info.version
+            answer.feature_as_of, answer.feature_age, answer.stale = self._ages.of(found.info)
+            if answer.stale:
                 self.metrics.stale.inc()
-            if not inputs.found.found.all():
-                answer.not_found = [
-                    name for name, there in zip(inputs.ids, inputs.found.found, strict=True) if not there
-                ]
+            if not all_of(found.found):
+                answer.not_found = [inputs.ids[place] for place in np.flatnonzero(~found.found)]
                 self.metrics.not_found.inc(len(answer.not_found))
         if "observation" in scored.parts:
             answer.observation = scored.parts["observation"].tolist()
         self.metrics.documents.inc(len(ranking))
-        call.notes |= {"documents": len(ranking), "model_version": live.version}
+        call.notes["documents"], call.notes["model_version"] = len(ranking), live.version
         if self._shadow is not None:
             shadow = self._shadow
             call.after = lambda: shadow.offer(inputs, scored.scores, ranking)

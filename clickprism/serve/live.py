@@ -42,6 +42,7 @@ class Live:
         self.needs_clicks = "clicks" in scorer.needs
         self.needs_features = "features" in scorer.needs
         self.needs_texts = "texts" in scorer.needs
+        self.refuses_missing = bundle.manifest.missing == "refuse"
         self._columns: tuple[tuple[str, ...], Columns] = ((), Columns(None, None))
 
     def columns(self, fields: tuple[str, ...]) -> Columns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, final
+from typing import Annotated, Final, cast, final
 
 import msgspec
 from msgspec import Meta
@@ -54,10 +54,11 @@ class RankRequest(msgspec.Struct, forbid_unknown_fields=True):
     explain: bool = False
     top: Annotated[int, Meta(ge=1)] | None = None
 
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the documents, in the order of the request."""
-        return [each if isinstance(each, str) else each.id for each in self.documents]
+    def ids(self) -> tuple[list[str], bool]:
+        """The ids of the documents in the order of the request, and whether there is nothing but ids."""
+        if set(map(type, self.documents)) == {str}:
+            return cast("list[str]", self.documents), True
+        return [each if isinstance(each, str) else each.id for each in self.documents], False
 
 
 _DECODER: Final = msgspec.json.Decoder(RankRequest)
@@ -66,8 +67,8 @@ _DECODER: Final = msgspec.json.Decoder(RankRequest)
 def read_rank_request(body: bytes, *, max_documents: int) -> RankRequest:
     """The request in a body.
 
-    >>> read_rank_request(b'{"query_id": "q", "documents": ["a", {"id": "b"}]}', max_documents=2).ids
-    ['a', 'b']
+    >>> read_rank_request(b'{"query_id": "q", "documents": ["a", {"id": "b"}]}', max_documents=2).ids()
+    (['a', 'b'], False)
     >>> read_rank_request(b'{"documents": ["a", 4]}', max_documents=2)
     Traceback (most recent call last):
     clickprism.serve.problems.Problem: expected `str | object`, got `int`

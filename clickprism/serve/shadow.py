@@ -71,7 +71,7 @@ class Shadow:
         live = self._follower.live
         if live is None:
             raise Problem(503, "the shadow model is not loaded")
-        known = inputs if inputs.found is not None else look_up(inputs.request, (live,), self._store)
+        known = inputs if inputs.found is not None else look_up(inputs.request, live, self._store)
         scored = score(known, live, explain=False)
         other = order(scored)
         self._metrics.shadow.labels("scored").inc()
