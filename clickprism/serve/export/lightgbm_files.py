@@ -42,14 +42,14 @@ def export_text(source: Source) -> Package:
     def reader(files: Mapping[str, bytes], rows: Float32) -> Float64:
         return Trees.from_text(files["model.txt"].decode())(rows)
 
-    return Package({"model.txt": text.encode()}, reader, splits=forest.splits(), scale=forest.scale)
+    return Package({"model.txt": text.encode()}, reader, forest=forest)
 
 
 def export_json(source: Source) -> Package:
     """What LightGBM's dump_model gives, over raw features and with their names."""
     forest = raw_forest(source, "lightgbm-json")
     content = json.dumps(Trees.from_text(_text(source, forest)).dump(), indent=1).encode()
-    return Package({"model.json": content}, read_json, splits=forest.splits(), scale=forest.scale)
+    return Package({"model.json": content}, read_json, forest=forest)
 
 
 def read_json(files: Mapping[str, bytes], rows: Float32) -> Float64:

@@ -42,14 +42,7 @@ def export(source: Source) -> Package:
         content = _joined(normaliser_onnx(before), content)
     if source.by_list:
         notes.append("each call must hold one whole list: features are normalised within it")
-    splits = () if forest is None or source.by_list else forest.splits()
-    return Package(
-        {"model.onnx": content},
-        read,
-        notes=tuple(notes),
-        splits=splits,
-        scale=None if forest is None else forest.scale,
-    )
+    return Package({"model.onnx": content}, read, notes=tuple(notes), forest=forest)
 
 
 def read(files: Mapping[str, bytes], rows: Float32) -> Float64:

@@ -36,8 +36,7 @@ def export_trees(source: Source) -> Package:
         {FILE: _body(source, "model/xgboost+json", definition)},
         lambda files, rows: read(files, rows, source.feature_names),
         notes=tuple(notes),
-        splits=forest.splits(),
-        scale=forest.scale,
+        forest=forest,
     )
 
 

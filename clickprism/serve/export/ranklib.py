@@ -34,7 +34,7 @@ def export(source: Source) -> Package:
     body = [line for place, tree in enumerate(forest.trees, 1) for line in _tree(place, tree)]
     content = "\n".join([*head, *body, "</ensemble>", ""]).encode()
     names = "the features of the set must stand in the order of the model: RankLib has numbers, no names"
-    return Package({FILE: content}, read, missing=as_zero, notes=(names,), splits=forest.splits(), scale=forest.scale)
+    return Package({FILE: content}, read, missing=as_zero, notes=(names,), forest=forest)
 
 
 def read(files: Mapping[str, bytes], rows: Float32) -> Float64:

@@ -87,8 +87,7 @@ def _export_trees(source: Source) -> Package:
         _files(source, "MultipleAdditiveTreesModel", params, norms, ["NaN"] * len(cuts)),
         read,
         notes=tuple(notes),
-        splits=forest.splits(),
-        scale=forest.scale,
+        forest=forest,
         zero=zero,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 from clickprism.data.normalise import Normaliser
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
+from clickprism.serve.export.forest import Forest
 from clickprism.types import Float32, Float64, Int64, Lists
 
 NAME: Final = re.compile(r"[^\s\"\\,:\[\]{}]+")
@@ -89,9 +90,8 @@ class Package:
         missing: whether the reader knows missing values (NaN).
         offset: the model's scores are higher by so much: the format has no constant term.
         notes: what a user has to know or do.
-        splits: the thresholds of each feature, where decisions turn; none for a network.
+        forest: the trees of it, over raw features unless those are normalised within lists; None for a network.
         zero: values closer to 0 than this are 0 in the check: the format cannot tell them apart.
-        scale: of the scores, to which a difference is compared; None for the scores themselves.
     """
 
     files: dict[str, bytes]
@@ -99,8 +99,7 @@ class Package:
     missing: bool = True
     offset: float = 0.0
     notes: tuple[str, ...] = ()
-    splits: tuple[Float32, ...] = ()
-    scale: float | None = None
+    forest: Forest | None = None
     zero: float = 0.0
 
 

@@ -84,8 +84,7 @@ def _trees(source: Source) -> Package:
         {path: json.dumps(model, indent=1).encode(), f"{source.name}.profile": profile},
         reader,
         notes=(PUT,),
-        splits=forest.splits(),
-        scale=forest.scale,
+        forest=forest,
     )
 
 
