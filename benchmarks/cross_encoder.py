@@ -9,22 +9,24 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from benchmarks.base import Result, seconds
 from clickprism.data.bm25 import BM25
 from clickprism.data.nfcorpus import Collection, nfcorpus
 from clickprism.evaluation.measures import evaluate
 from clickprism.evaluation.significance import interval, paired_randomisation, paired_t
-from clickprism.rankers.cross_encoder import BUDGET, CrossEncoder
+from clickprism.rankers.cross_encoder import BUDGET, CrossEncoder, CrossEncoderNetwork, probabilities
 from clickprism.rankers.similarity import Similarity
-from clickprism.rankers.text_tokens import by_length
-from clickprism.relevance.imputation import fit_imputation
+from clickprism.rankers.text_tokens import Pairs, by_length
+from clickprism.relevance.imputation import TextImputation, pairs_of
 from clickprism.relevance.randomised import FirstSlot
-from clickprism.settings import build, override
+from clickprism.settings import build, override, plain
+from clickprism.training.text import fit_text
 from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Float32, Float64, JudgedLists, Lists, Text
 from clickprism.users.trust import TrustUser
@@ -94,45 +96,73 @@ def explored(train: JudgedLists, *, pairs: int, impressions: int, seed: int) -> 
 
 
 def quality(folder: Path, arguments: argparse.Namespace) -> None:
-    """Fine-tune, rank the test queries, compare in pairs."""
-    encoder = build(CrossEncoder, override({}, arguments.encoder))
-    settings = build(TextFitSettings, override({"seed": arguments.seed}, arguments.set))
-    similarity = Similarity(encoder.model, tokens=encoder.tokens)
+    """Fit the prior, fine-tune, rank the test queries, compare in pairs."""
+    encoder = build(CrossEncoder, override(plain(CrossEncoder.paper()) if arguments.paper else {}, arguments.encoder))
+    given = plain(TextFitSettings.paper()) if arguments.paper else {}
+    settings = build(TextFitSettings, override({**given, "seed": arguments.seed}, arguments.set))
     train, test = nfcorpus(folder, "train"), nfcorpus(folder, "test")
+    network = encoder.build(train.documents)
+    similarity = Similarity(tokens=encoder.tokens) if network.prior is None else network.prior.similarity
     states = similarity.embed(train.documents.texts)
     known = candidates(train, similarity, states, most=PAGE).judged
-    slot = explored(known, pairs=arguments.pairs, impressions=arguments.impressions, seed=arguments.seed)
-    print(f"{slot}, click rate {slot.rate:.3f}; {encoder}; {settings}", flush=True)
     chosen = some(candidates(test, similarity, states), arguments.queries)
-    print(f"{len(chosen.judged)} test queries, {len(chosen.bm25)} candidates", flush=True)
-    ids = chosen.ids
-    texts = test.queries.of_ids(ids[0]), test.documents.of_ids(ids[1])
+    print(f"{len(chosen.judged)} test queries, {len(chosen.bm25)} candidates; {encoder}", flush=True)
     scores = {"BM25": chosen.bm25, "untuned": chosen.untuned}
     for name, values in scores.items():
         report(chosen.judged, name, values, scores)
-    start = time.perf_counter(), time.process_time()
-    done = fit_imputation(
-        slot,
-        train.queries,
-        train.documents,
-        encoder=encoder,
-        settings=settings,
-        note=lambda text: print(text, flush=True),
-        show=lambda _, steps, record: record and print(f"{record} of {steps}", flush=True),
-    )
-    spent = time.perf_counter() - start[0], time.process_time() - start[1]
-    fitted = done.fitted
-    print(f"trained in {spent[0]:.0f} s, {spent[1]:.0f} s of CPU; {fitted.stopped}, best step {fitted.best_step}")
-    print(f"held-out loss: constant {fitted.constant:.4f}, untrained {fitted.untrained:.4f}, best {fitted.best:.4f}")
-    scores["fine-tuned"] = fitted.network.score_pairs(*texts)
-    report(chosen.judged, "fine-tuned", scores["fine-tuned"], scores)
-    true = 0.65 + 0.35 * chosen.judged.grades / HIGHEST
-    print(f"correlation with the true click probability {np.corrcoef(scores['fine-tuned'], true)[0, 1]:.3f}")
-    bins = np.digitize(scores["fine-tuned"], np.quantile(scores["fine-tuned"], [0.2, 0.4, 0.6, 0.8]))
-    means = [(scores["fine-tuned"][bins == each].mean(), true[bins == each].mean()) for each in range(5)]
-    print("estimate and truth by fifths: " + ", ".join(f"{mean:.3f} {truth:.3f}" for mean, truth in means))
-    if arguments.save is not None:
-        done.imputation.save(arguments.save)
+    pairs = pairs_of(network, test.queries, test.documents, *chosen.ids)
+
+    def fit(name: str, settings: TextFitSettings) -> None:
+        slot = explored(known, pairs=arguments.pairs, impressions=arguments.impressions, seed=settings.seed)
+        print(f"{name}: {slot}, click rate {slot.rate:.3f}; {settings}", flush=True)
+        shown = pairs_of(network, train.queries, train.documents, slot.query_ids, slot.document_ids)
+        start = time.perf_counter(), time.process_time()
+        fitted = fit_text(
+            network,
+            shown,
+            slot.clicks,
+            slot.impressions,
+            settings=settings,
+            note=lambda text: print(text, flush=True),
+            show=lambda _, steps, record: record and print(f"{record} of {steps}", flush=True),
+        )
+        spent = time.perf_counter() - start[0], time.process_time() - start[1]
+        print(f"trained in {spent[0]:.0f} s, {spent[1]:.0f} s of CPU; {fitted.stopped}, best step {fitted.best_step}")
+        losses = f"constant {fitted.constant:.4f}, untrained {fitted.untrained:.4f}, best {fitted.best:.4f}"
+        print(f"loss on measured queries: {losses}", flush=True)
+        if arguments.save is not None and network.residual:
+            TextImputation(network, train.queries, train.documents).save(arguments.save)
+        scores[name] = reranked(network, pairs, chosen.judged, most=arguments.rerank)
+        report(chosen.judged, name, scores[name], scores)
+        read = scores[name] > -500
+        calibrated(probabilities(scores[name][read]), 0.65 + 0.35 * chosen.judged.grades[read] / HIGHEST)
+
+    for seed in range(arguments.seeds if encoder.prior else 0):
+        fit(f"prior {seed}", replace(settings, epochs=0, seed=settings.seed + seed))
+    if settings.epochs:
+        fit("fine-tuned", settings)
+
+
+def reranked(network: CrossEncoderNetwork, pairs: Pairs, judged: JudgedLists, *, most: int) -> Float64:
+    """Log odds; where the language model has a say and there is a prior, of its best so many only, others behind."""
+    odds = network.prior_odds(pairs)
+    if not network.residual:
+        return odds
+    owner = judged.lists.list_of
+    order = np.lexsort((-odds, owner))
+    place = np.arange(len(order)) - judged.lists.offsets[owner[order]]
+    first = order[place < most] if most and network.prior is not None else order
+    final = odds - 1e3
+    final[first] = network.odds(pairs.take(first))
+    return final
+
+
+def calibrated(estimates: Float64, true: Float64) -> None:
+    """How the estimates go with the true click probabilities."""
+    print(f"correlation with the true click probability {np.corrcoef(estimates, true)[0, 1]:.3f}")
+    bins = np.digitize(estimates, np.quantile(estimates, [0.2, 0.4, 0.6, 0.8]))
+    means = [(estimates[bins == each].mean(), true[bins == each].mean()) for each in np.unique(bins)]
+    print("estimate and truth by fifths: " + ", ".join(f"{mean:.3f} {truth:.3f}" for mean, truth in means), flush=True)
 
 
 def some(chosen: Candidates, most: int) -> Candidates:
@@ -163,19 +193,18 @@ def run() -> Iterable[Result]:
     lengths = np.minimum(rng.lognormal(3.3, 0.8, 192).astype(np.int64) + 3, 120)
     queries = [" ".join(rng.choice(words, 3)) for _ in lengths]
     documents = [" ".join(rng.choice(words, length)) for length in lengths]
-    network = CrossEncoder(tokens=128).build().requires_grad_(False).eval()
+    network = CrossEncoder(tokens=128, prior=False).build().requires_grad_(False).eval()
+    torch.nn.init.normal_(network.head.weight)
     pairs = network.pairs(queries, documents)
     by_buckets = seconds(lambda: network.odds(pairs), repeats=2)
 
     def fixed() -> None:
-        import torch
-
         with torch.inference_mode():
             for start in range(0, len(pairs), 64):
-                tokens, types, kinds = network.batch(pairs.take(np.arange(start, min(start + 64, len(pairs)))))
+                tokens, types, kinds, prior = network.batch(pairs.take(np.arange(start, min(start + 64, len(pairs)))))
                 short = 128 - tokens.shape[1]
                 pad = torch.nn.functional.pad
-                network(pad(tokens, (0, short)), pad(types, (0, short)), pad(kinds, (0, short), value=-1))
+                network(pad(tokens, (0, short)), pad(types, (0, short)), pad(kinds, (0, short), value=-1), prior)
 
     padded = seconds(fixed, repeats=2)
     rates = len(pairs) / by_buckets, len(pairs) / padded
@@ -193,6 +222,9 @@ def main() -> None:
     parser.add_argument("--impressions", type=int, default=400_000)
     parser.add_argument("--queries", type=int, default=0, help="test queries, 0 for all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3, help="draws of clicks by which the prior alone is fitted")
+    parser.add_argument("--rerank", type=int, default=30, help="candidates that the language model reads, 0 for all")
+    parser.add_argument("--paper", action="store_true", help="the paper's form: [CLS], no prior, its schedule")
     parser.add_argument("--encoder", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--save", type=Path)

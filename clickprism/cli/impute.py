@@ -174,8 +174,8 @@ def _plain(slot: FirstSlot, done: FittedImputation, out: Path) -> dict[str, Any]
         "impressions": int(slot.impressions.sum()),
         "clicks": int(slot.clicks.sum()),
         "encoder": plain(fitted.network.settings),
-        "epoch": asdict(fitted.cost),
-        "held_out": {"constant": fitted.constant, "untrained": fitted.untrained, "best": fitted.best},
+        "epoch": None if fitted.cost is None else asdict(fitted.cost),
+        "loss": {"constant": fitted.constant, "untrained": fitted.untrained, "best": fitted.best},
         "best_step": fitted.best_step,
         "stopped": fitted.stopped,
         "history": [asdict(record) for record in fitted.history],
@@ -190,9 +190,13 @@ def _text(slot: FirstSlot, done: FittedImputation, out: Path) -> str:
         f"{len(slot):,} pairs, {slot.impressions.sum():,} first-slot impressions, click rate {slot.rate:.3f}",
         f"best step {fitted.best_step} ({ends[fitted.stopped]})",
     ]
+    if fitted.cost is None:
+        lines.pop()
+    if not fitted.network.residual:
+        lines.append("by what the texts say without training, on the scale of the clicks")
     if not math.isnan(fitted.best):
         lines.append(
-            f"loss on held-out queries: {fitted.best:.4f}; with the language model untrained {fitted.untrained:.4f}, "
+            f"loss on queries that had no other part: {fitted.best:.4f}; untrained {fitted.untrained:.4f}, "
             f"of the click rate alone {fitted.constant:.4f}"
         )
     return "\n".join([*lines, f"imputation: {out}"])

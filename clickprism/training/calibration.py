@@ -55,7 +55,12 @@ def log_odds(clicks: Int64 | Float64, impressions: Int64 | Float64) -> float:
 
 
 def logistic(
-    inputs: Float64, clicks: Int64 | Float64, impressions: Int64 | Float64, *, ridge: float | Float64
+    inputs: Float64,
+    clicks: Int64 | Float64,
+    impressions: Int64 | Float64,
+    *,
+    ridge: float | Float64,
+    offset: Float64 | None = None,
 ) -> Float64:
     """Weights and, last, the intercept of a logistic regression on counts, by Newton's method, [inputs + 1].
 
@@ -63,23 +68,31 @@ def logistic(
         inputs: [pairs, inputs].
         clicks: of each pair.
         impressions: of each pair.
-        ridge: the penalty ridge / 2 w^2 on each weight, one for all or one each; none on the intercept.
+        ridge: the penalty ridge / 2 w^2 on each weight, one for all or one each; on the intercept none, or one more.
+        offset: log odds to which the weights add, [pairs].
     """
     matrix = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1).astype(np.float64)
-    penalty = np.append(np.broadcast_to(np.asarray(ridge, dtype=np.float64), (inputs.shape[1],)), 1e-9)
-    weights = np.zeros(matrix.shape[1])
-    weights[-1] = log_odds(clicks, impressions)
+    width, given = inputs.shape[1], np.asarray(ridge, dtype=np.float64)
+    penalty = given if given.shape == (width + 1,) else np.append(np.broadcast_to(given, (width,)), 1e-9)
+    start = np.zeros(len(inputs)) if offset is None else offset
+    weights = np.zeros(width + 1)
+    weights[-1] = log_odds(clicks, impressions) if offset is None else 0.0
     shown, clicked = np.asarray(impressions, dtype=np.float64), np.asarray(clicks, dtype=np.float64)
-    best = _loss(matrix, weights, clicked, shown, penalty)
+
+    def loss_at(weights: Float64) -> float:
+        odds = matrix @ weights + start
+        return float(np.sum(shown * np.logaddexp(0, odds) - clicked * odds) + 0.5 * np.sum(penalty * weights**2))
+
+    best = loss_at(weights)
     for _ in range(STEPS):
-        chance = 1 / (1 + np.exp(-np.clip(matrix @ weights, -500, 500)))
+        chance = 1 / (1 + np.exp(-np.clip(matrix @ weights + start, -500, 500)))
         gradient = matrix.T @ (shown * chance - clicked) + penalty * weights
         curvature = (matrix * (shown * chance * (1 - chance))[:, None]).T @ matrix + np.diag(penalty)
         step = np.linalg.lstsq(curvature, gradient, rcond=None)[0]
         size = 1.0
         while size > 1e-8:
             moved = weights - size * step
-            loss = _loss(matrix, moved, clicked, shown, penalty)
+            loss = loss_at(moved)
             if loss <= best:
                 break
             size /= 2
@@ -100,8 +113,3 @@ def log_loss(odds: Float64, clicks: Int64 | Float64, impressions: Int64 | Float6
     """
     total = np.sum(impressions * np.logaddexp(0, odds) - clicks * odds)
     return float(total / np.sum(impressions))
-
-
-def _loss(matrix: Float64, weights: Float64, clicks: Float64, shown: Float64, penalty: Float64) -> float:
-    odds = matrix @ weights
-    return float(np.sum(shown * np.logaddexp(0, odds) - clicks * odds) + 0.5 * np.sum(penalty * weights**2))

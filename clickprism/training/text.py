@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -14,15 +13,17 @@ import torch
 from torch import nn
 
 from clickprism.errors import DataError, TrainingError
-from clickprism.rankers.cross_encoder import CrossEncoderNetwork, probabilities
+from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.text_tokens import Pairs, by_length
-from clickprism.training.calibration import Calibration, log_loss, log_odds, logistic
+from clickprism.training.calibration import PRIOR, log_loss, log_odds, logistic
 from clickprism.training.settings import Stopped
 from clickprism.training.text_settings import TextCost, TextFitSettings, TextFitted, TextRecord
-from clickprism.types import Bool, Float64, Int64
+from clickprism.types import Float64, Int64
 
 MEASURED: Final = 3  # steps whose time is taken beforehand
-RIDGE: Final = 30.0  # on the weights of the last layer when it is fitted alone, inputs of length 1
+CAUTION: Final = 30.0  # impressions, about, that calibration starts with
+FIXED: Final = 1e12
+TRAIN, CHOOSE, MEASURE = 0, 1, 2  # what the clicks of a query are for
 Note = Callable[[str], None]
 Show = Callable[[int, int, TextRecord | None], None]
 
@@ -37,19 +38,22 @@ def fit_text(
     clicks: Int64,
     impressions: Int64,
     *,
-    teacher: Float64 | None = None,
     settings: TextFitSettings | None = None,
     note: Note = lambda _: None,
     show: Show = silent,
 ) -> TextFitted:
     """Fine-tune a cross-encoder: minimise -sum of c log y - (n - c) log(1 - y) over the distinct pairs.
 
+    Queries are parted in three: most to learn from, some to choose the best step and to calibrate by, some on which
+    nothing but the loss is measured. First the weights of the prior are fitted, then the language model learns what
+    they leave open. Where it does not help on the queries that choose, the prior alone is what comes back, its weights
+    fitted to all clicks.
+
     Args:
-        network: changed in place; `CrossEncoder().build()` makes one.
+        network: changed in place; `CrossEncoder().build(corpus)` makes one.
         pairs: distinct, by `network.pairs_of_rows`; those of a query share its row.
         clicks: of each pair in the randomised first slot, [pairs].
         impressions: of each pair there, [pairs]. Merged counts give the same loss as single impressions.
-        teacher: scores of the pairs that the network first learns to rank by, on any scale, [pairs]; None for none.
         settings: of the loop.
         note: is told what an epoch will cost, before the first.
         show: is told of every step, of how many, and of the validation after it if there was one.
@@ -66,46 +70,37 @@ def fit_text(
         what = "no click" if int(np.sum(clicks)) == 0 else "nothing that was not clicked"
         raise DataError(f"there is nothing to learn from: the first slot has {what}")
     with _torch_set_for(settings):
-        cost = _Loop(network, pairs, clicks, impressions, settings).cost()
-        before = settings.imitate if teacher is not None else 0
-        note(f"{cost}; at most {settings.epochs} of clicks" + (f", after {before} of imitation" if before else ""))
-        if teacher is not None and before:
-            _imitate(network, pairs, teacher, settings, show)
         loop = _Loop(network, pairs, clicks, impressions, settings)
-        loop.warm_head()
-        untrained = loop.validate(0, float("nan"), 0.0)
+        constant, untrained = loop.start()
         stopped: Stopped = "epochs"
+        cost = None
         try:
-            stopped = loop.run(show)
+            if settings.epochs:
+                cost = loop.cost()
+                note(f"{cost}; at most {settings.epochs}")
+                loop.validate(0, float("nan"), 0.0)
+                stopped = loop.run(show)
         except KeyboardInterrupt:
             stopped = "interrupted"
         best = loop.finish()
-    constant = float("nan")
-    if loop.held_out.any():
-        kept, rate = loop.held_out, log_odds(clicks[~loop.held_out], impressions[~loop.held_out])
-        constant = log_loss(np.full(int(kept.sum()), rate), clicks[kept], impressions[kept])
     return TextFitted(network, cost, constant, untrained, best, loop.best_step, tuple(loop.history), stopped)
 
 
-def _imitate(
-    network: CrossEncoderNetwork, pairs: Pairs, teacher: Float64, settings: TextFitSettings, show: Show
-) -> None:
-    """Train the network to rank as the teacher does: cross entropy with sigmoid(2 z), z its standardised scores."""
-    scores = (teacher - teacher.mean()) / max(float(teacher.std()), 1e-9)
-    alone = replace(settings, epochs=settings.imitate, held_out=0.0, balance=0.0, most_impressions=0, validations=1)
-    loop = _Loop(network, pairs, probabilities(2 * scores), np.ones(len(pairs)), alone)
-    loop.warm_head()
-    loop.run(lambda step, steps, _: show(step, steps, None))
+def split_queries(queries: Int64, shares: tuple[float, ...], *, seed: int) -> Int64:
+    """What the pairs of whole queries are for, [pairs]: 1, 2, ... in these shares, 0 for the rest.
 
+    A share above 0 gets at least one query; where that would leave none for the rest, all are 0.
 
-def held_out_queries(queries: Int64, share: float, *, seed: int) -> Bool:
-    """Which pairs are of held-out queries: whole queries, at least one and not all where the share is above 0."""
-    distinct = np.unique(queries)
-    if share == 0 or len(distinct) < 2:
-        return np.zeros(len(queries), dtype=np.bool_)
-    count = min(max(round(share * len(distinct)), 1), len(distinct) - 1)
-    chosen = np.random.default_rng([seed, 7]).permutation(distinct)[:count]
-    return np.isin(queries, chosen)
+    >>> split_queries(np.array([4, 4, 5, 6, 7]), (0.25, 0.25), seed=0).tolist()
+    [1, 1, 0, 2, 0]
+    """
+    distinct, rows = np.unique(queries, return_inverse=True)
+    counts = [max(round(share * len(distinct)), 1) if share else 0 for share in shares]
+    if sum(counts) >= len(distinct):
+        return np.zeros(len(queries), dtype=np.int64)
+    parts = np.repeat(np.arange(len(counts) + 1), [len(distinct) - sum(counts), *counts])
+    chosen: Int64 = np.random.default_rng([seed, 7]).permutation(parts)[rows]
+    return chosen
 
 
 def freeze(network: CrossEncoderNetwork, *, share: float, embeddings: bool) -> None:
@@ -132,22 +127,22 @@ class _Loop:
         self,
         network: CrossEncoderNetwork,
         pairs: Pairs,
-        clicks: Int64 | Float64,
-        impressions: Int64 | Float64,
+        clicks: Int64,
+        impressions: Int64,
         settings: TextFitSettings,
     ) -> None:
         self.network, self.settings = network, settings
-        self.held_out = held_out_queries(pairs.query_rows, settings.held_out, seed=settings.seed)
-        kept = np.flatnonzero(~self.held_out)
-        self.rest, self.train = pairs.take(np.flatnonzero(self.held_out)), pairs.take(kept)
-        self.rest_counts = clicks[self.held_out], impressions[self.held_out]
-        self.clicks, self.impressions = clicks[kept], impressions[kept]
+        parts = split_queries(pairs.query_rows, (settings.held_out, settings.measured), seed=settings.seed)
         most = settings.most_impressions
-        weight = np.minimum(self.impressions, most) / self.impressions if most else np.ones(len(kept))
-        ratio = float(np.sum((self.impressions - self.clicks) * weight) / max(np.sum(self.clicks * weight), 0.5))
-        self.shift = settings.balance * math.log(ratio)
-        self.clicked = self.clicks * weight * math.exp(self.shift)
-        self.skipped = (self.impressions - self.clicks) * weight
+        weight = np.minimum(impressions, most) / impressions if most else np.ones(len(pairs))
+        self.every = pairs, clicks * weight, impressions * weight
+        rows = [np.flatnonzero(parts == part) for part in (TRAIN, CHOOSE, MEASURE)]
+        self.train, self.rest, self.last = (pairs.take(each) for each in rows)
+        counts = [(self.every[1][each], self.every[2][each]) for each in rows]
+        (self.clicks, self.impressions), self.rest_counts, self.last_counts = counts
+        ratio = float(np.sum(self.impressions - self.clicks) / max(np.sum(self.clicks), 0.5))
+        self.shift = settings.balance * math.log(max(ratio, 1e-6))
+        self.clicked, self.skipped = self.clicks * math.exp(self.shift), self.impressions - self.clicks
         scale = float((self.clicked + self.skipped).mean())
         self.clicked, self.skipped = self.clicked / scale, self.skipped / scale
         freeze(network, share=settings.frozen, embeddings=settings.frozen_embeddings)
@@ -157,33 +152,33 @@ class _Loop:
         self.optimiser = self._optimiser()
         self.history: list[TextRecord] = []
         self.best, self.best_step, self.best_weights = math.inf, 0, self._weights()
-        self.waited = 0
+        self.before, self.waited = self.best_weights, 0
 
-    def warm_head(self) -> None:
-        """Fit the last layer alone, as a logistic regression with a penalty, on a sample of the pairs."""
-        count = min(self.settings.probe, len(self.train))
+    def start(self) -> tuple[float, float]:
+        """Fit the weights of the prior; the loss of the click rate alone and of the prior on the measured queries."""
         head = self.network.head
-        if count == 0:
-            with torch.no_grad():
-                if not head.weight.any():
-                    head.bias.fill_(log_odds(self.clicked, self.clicked + self.skipped))
-            self._keep()
-            return
-        chosen = np.sort(self.generator.permutation(len(self.train))[:count])
-        states = self.network.represent_pairs(self.train.take(chosen)).astype(np.float64)
-        length = math.sqrt(float((states**2).sum(axis=1).mean())) or 1.0
-        start = head.weight.detach().double().numpy()[0]
-        along = states @ start
-        spread = float(along.std()) or 1.0
-        inputs = np.concatenate([((along - along.mean()) / spread)[:, None], states / length], axis=1)
-        ridge = np.concatenate([[1e-3], np.full(states.shape[1], RIDGE)])
-        shown = self.clicked[chosen] + self.skipped[chosen]
-        found = logistic(inputs, self.clicked[chosen], shown, ridge=ridge)
-        slope = max(float(found[0]), 0.1 if start.any() else 0.0) / spread
+        torch.nn.init.zeros_(head.weight)
+        self._fit_prior(self.train, self.clicks, self.impressions)
+        constant = untrained = float("nan")
+        if len(self.last):
+            level = log_odds(self.clicks, self.impressions)
+            constant = log_loss(np.full(len(self.last), level), *self.last_counts)
+            untrained = log_loss(self.network.prior_odds(self.last), *self.last_counts)
+        self.before = self._weights()
         with torch.no_grad():
-            head.weight.copy_(torch.from_numpy(slope * start + found[1:-1] / length)[None])
-            head.bias.fill_(float(found[-1]) - slope * float(along.mean()))
+            head.bias.add_(self.shift)
         self._keep()
+        return constant, untrained
+
+    def _fit_prior(self, pairs: Pairs, clicks: Float64, impressions: Float64) -> None:
+        """U and b by a logistic regression on the standardised scores."""
+        scores = pairs.prior.astype(np.float64)
+        mean, spread = scores.mean(axis=0), np.maximum(scores.std(axis=0), 1e-9)
+        found = logistic((scores - mean) / spread, clicks, impressions, ridge=PRIOR)
+        slopes = found[:-1] / spread
+        with torch.no_grad():
+            self.network.slopes.copy_(torch.from_numpy(slopes))
+            self.network.head.bias.fill_(float(found[-1] - slopes @ mean))
 
     def cost(self) -> TextCost:
         """The time of an epoch, by a few steps forward and backward, after which the weights are as before."""
@@ -240,20 +235,51 @@ class _Loop:
         return value
 
     def finish(self) -> float:
-        """Put the best weights in, take off what balancing added, calibrate; the held-out loss after that."""
-        network, settings = self.network, self.settings
+        """Put the best weights in, take off what balancing added, calibrate; the loss on the measured queries."""
+        network = self.network
         network.load_state_dict(self.best_weights, strict=False)
         with torch.no_grad():
             network.head.bias.sub_(self.shift)
-            if len(self.rest) and settings.calibrate and 0 < self.rest_counts[0].sum() < self.rest_counts[1].sum():
-                odds = network.odds(self.rest)
-                fitted = Calibration.fit(odds, *self.rest_counts)
-                if fitted.slope > 0:
-                    network.head.weight.mul_(fitted.slope)
-                    network.head.bias.mul_(fitted.slope).add_(fitted.intercept)
-                    self.best = log_loss(fitted(odds), *self.rest_counts)
+        if network.residual and len(self.rest):
+            if self.settings.calibrate:
+                self._calibrate()
+            if network.slopes.numel() and not self._helps():
+                network.load_state_dict(self.before, strict=False)
+                self.best_step = 0
+        best = log_loss(network.odds(self.last), *self.last_counts) if len(self.last) else float("nan")
+        if not network.residual:
+            self._fit_prior(*self.every)
         network.requires_grad_(False).eval()
-        return self.best
+        return best
+
+    def _calibrate(self) -> None:
+        """How much of what the language model learned, by the clicks of the queries that choose.
+
+        With a penalty on what is changed, so that a few queries change little; the level was learned from more.
+        """
+        network = self.network
+        whole = network.odds(self.rest)
+        learned = whole - network.prior_odds(self.rest)
+        mean, spread = float(learned.mean()), max(float(learned.std()), 1e-9)
+        inputs = ((learned - mean) / spread)[:, None]
+        found = logistic(inputs, *self.rest_counts, ridge=np.array([CAUTION, FIXED]), offset=whole)
+        factor = max(float(found[0]) / spread, -1.0)
+        with torch.no_grad():
+            network.head.weight.mul_(1 + factor)
+            network.head.bias.sub_(factor * mean)
+
+    def _helps(self) -> bool:
+        """Whether the queries that choose gain by more than one standard error over the prior alone."""
+        after = self.network.odds(self.rest)
+        now = self._weights()
+        self.network.load_state_dict(self.before, strict=False)
+        before = self.network.prior_odds(self.rest)
+        self.network.load_state_dict(now, strict=False)
+        clicks, shown = self.rest_counts
+        gain = clicks * (after - before) - shown * (np.logaddexp(0, after) - np.logaddexp(0, before))
+        by_query = np.bincount(np.unique(self.rest.query_rows, return_inverse=True)[1], weights=gain)
+        spread = by_query.std() * math.sqrt(len(by_query))
+        return bool(by_query.sum() > spread)
 
     def _step(self, rows: Int64, step: int) -> float:
         settings, network = self.settings, self.network
@@ -287,7 +313,11 @@ class _Loop:
         trained = [each for each in self.network.parameters() if each.requires_grad]
         body = [each for each in trained if id(each) not in head]
         groups: list[dict[str, Any]] = [
-            {"params": list(self.network.head.parameters()), "most": settings.head_rate, "weight_decay": 0.0}
+            {
+                "params": [self.network.head.weight, self.network.head.bias],
+                "most": settings.head_rate,
+                "weight_decay": 0.0,
+            }
         ]
         for decays in (True, False):
             chosen = [each for each in body if (each.ndim > 1) == decays]

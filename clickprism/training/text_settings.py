@@ -23,12 +23,11 @@ class TextFitSettings:
     """The settings of the loop over pairs of texts; the defaults suit ten thousand pairs, `paper()` ten million.
 
     Attributes:
-        epochs: how often to go over the pairs, at most.
-        imitate: epochs before that, in which the network learns to rank as a teacher does where one is given: its
-            scores are free of the noise of clicks, and the clicks then have less to teach. 0 for none.
+        epochs: how often to go over the pairs, at most; 0 trains no language model: clicks then set what the scores
+            of the prior are worth, in seconds.
         optimiser: adamw, or adam as in the paper.
         learning_rate: the largest step size of the language model.
-        head_rate: that of the last layer, w and b.
+        head_rate: that of the last layer, w.
         schedule: after the warm-up: "linear" falls to 0 at the end, "vaswani" with the square root of the step (the
             paper), "constant" stays.
         warm_up: steps over which the step size rises; below 1, a share of all steps.
@@ -42,8 +41,8 @@ class TextFitSettings:
             odds is taken off again, so that probabilities stay calibrated.
         most_impressions: a pair counts as at most so many impressions, at its own click rate; 0 for no limit, which is
             the exact likelihood but leaves the pairs of tail queries next to no say.
-        probe: pairs on which the last layer is fitted before all else; 0 leaves it as it was built.
         held_out: the share of the queries whose clicks choose the best step, and calibrate; 0 takes the last step.
+        measured: the share of the queries on which the loss is measured at the end, and nothing is learned or chosen.
         validations: how often an epoch is validated.
         patience: stop after so many validations without a new best; 0 never stops early.
         calibrate: whether the held-out clicks set the scale and the level of the log odds at the end.
@@ -52,7 +51,6 @@ class TextFitSettings:
     """
 
     epochs: int = 1
-    imitate: int = 2
     optimiser: Optimiser = "adamw"
     learning_rate: float = 1e-4
     head_rate: float = 2e-3
@@ -66,8 +64,8 @@ class TextFitSettings:
     frozen_embeddings: bool = True
     balance: float = 0.0
     most_impressions: int = 50
-    probe: int = 1000
     held_out: float = 0.1
+    measured: float = 0.1
     validations: int = 3
     patience: int = 3
     calibrate: bool = True
@@ -75,10 +73,10 @@ class TextFitSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_pairs", "batch_tokens", "validations"):
+        for name in ("batch_pairs", "batch_tokens", "validations"):
             if not 1 <= getattr(self, name) <= LONGEST:
                 raise SettingError(name, getattr(self, name), f"be from 1 to {LONGEST}")
-        for name in ("imitate", "most_impressions", "probe", "patience", "threads"):
+        for name in ("epochs", "most_impressions", "patience", "threads"):
             if getattr(self, name) < 0:
                 raise SettingError(name, getattr(self, name), "not be negative")
         for name in ("learning_rate", "head_rate"):
@@ -87,7 +85,7 @@ class TextFitSettings:
         for name in ("weight_decay", "clip_norm", "warm_up"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(name, getattr(self, name), "be 0 or more")
-        for name, most in (("balance", 1), ("frozen", 1), ("held_out", 0.9), ("seed", 2**32 - 1)):
+        for name, most in (("balance", 1), ("frozen", 1), ("held_out", 0.45), ("measured", 0.45), ("seed", 2**32 - 1)):
             if not 0 <= getattr(self, name) <= most:
                 raise SettingError(name, getattr(self, name), f"be from 0 to {most}")
         for name, known in (("schedule", get_args(Schedule)), ("optimiser", get_args(Optimiser))):
@@ -106,9 +104,7 @@ class TextFitSettings:
             weight_decay=0.0,
             frozen=0.0,
             frozen_embeddings=False,
-            imitate=0,
             most_impressions=0,
-            probe=0,
             calibrate=False,
         )
 
@@ -163,9 +159,9 @@ class TextFitted:
 
     Attributes:
         network: the best by held-out queries, or the last without them.
-        cost: of an epoch, as said beforehand.
-        constant: the held-out loss of the click rate alone; nan without held-out queries, as the next two.
-        untrained: of the language model as it came, with its last layer fitted.
+        cost: of an epoch, as said beforehand; None where no epoch was asked for.
+        constant: the loss of the click rate alone on the measured queries; nan without such, as the next two.
+        untrained: of the network before training: of its prior, if it has one.
         best: of the network.
         best_step: which step it is from; 0 where no training was better.
         history: one record a validation.
@@ -173,7 +169,7 @@ class TextFitted:
     """
 
     network: CrossEncoderNetwork
-    cost: TextCost
+    cost: TextCost | None
     constant: float
     untrained: float
     best: float

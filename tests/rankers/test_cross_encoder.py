@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load
 
+from clickprism.data.bm25 import BM25
+from clickprism.data.texts import Texts
 from clickprism.errors import DataError, MissingExtraError, SettingError
 from clickprism.rankers import language_model
 from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork, probabilities
@@ -30,8 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def network_of(folder: Path, **settings: object) -> CrossEncoderNetwork:
     given = {"model": str(folder), "tokens": 16, "query_tokens": 4} | settings
-    torch.manual_seed(3)
-    return CrossEncoder(**given).build().eval()  # type: ignore[arg-type]
+    corpus = Texts.of(["a", "b", "c"], DOCUMENTS[:3])
+    return CrossEncoder(**given).build(corpus).eval()  # type: ignore[arg-type]
 
 
 def test_a_pair_is_laid_out_as_the_tokenizer_does_it(folder: Path) -> None:
@@ -74,13 +78,15 @@ def test_batches_hold_every_pair_once_within_the_budget(
 @pytest.mark.parametrize("pooling", ["match", "cls", "mean"])
 def test_scores_do_not_depend_on_batches_or_padding(folder: Path, pooling: str) -> None:
     network = network_of(folder, pooling=pooling)
-    torch.nn.init.normal_(network.head.weight)
+    torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(3))
+    network.slopes.copy_(torch.tensor([0.5, -1.0, 2.0]))
     together = network.score_pairs(QUERIES, DOCUMENTS)
     alone = [network.score_pairs([query], [document])[0] for query, document in zip(QUERIES, DOCUMENTS, strict=True)]
     np.testing.assert_allclose(together, alone, atol=1e-6)
     assert ((together > 0) & (together < 1)).all()
     states = network.represent(QUERIES, DOCUMENTS)
     odds = states @ network.head.weight.detach().numpy()[0] + network.head.bias.item()
+    odds = odds + network.pairs(QUERIES, DOCUMENTS).prior @ [0.5, -1.0, 2.0]
     np.testing.assert_allclose(probabilities(odds.astype(np.float64)), together, atol=1e-6)
 
 
@@ -88,7 +94,7 @@ def test_pooling_is_what_it_says(folder: Path) -> None:
     states = {}
     for pooling in ("match", "cls", "mean"):
         network = network_of(folder, pooling=pooling)
-        tokens, types, kinds = network.batch(network.pairs(QUERIES[:1], DOCUMENTS[:1]))
+        tokens, types, kinds = network.batch(network.pairs(QUERIES[:1], DOCUMENTS[:1]))[:3]
         types = types if pooling != "match" else torch.zeros_like(types)
         hidden = network.encoder(input_ids=tokens, attention_mask=kinds >= 0, token_type_ids=types)[0][0]
         states[pooling] = network.represent(QUERIES[:1], DOCUMENTS[:1])[0], hidden.detach().numpy()
@@ -97,19 +103,55 @@ def test_pooling_is_what_it_says(folder: Path) -> None:
     hidden = states["match"][1]
     query, document = hidden[1:3].mean(axis=0), hidden[4:8].mean(axis=0)
     cosine = query @ document / np.linalg.norm(query) / np.linalg.norm(document)
-    assert states["match"][0].sum() == pytest.approx(cosine, abs=1e-6)
+    assert states["match"][0].mean() == pytest.approx(cosine, abs=1e-6)
 
 
-def test_files_make_the_same_network(folder: Path) -> None:
+def test_the_prior_needs_only_the_two_texts(folder: Path) -> None:
+    """BM25 as an index over the corpus has it, the cosine as the untuned model has it; new words are rare ones."""
+    prior = network_of(folder).pairs(QUERIES, DOCUMENTS).prior
+    index = BM25().index(Texts.of(["a", "b", "c"], DOCUMENTS[:3]))
+    np.testing.assert_allclose(prior[:3, 0], index.score_pairs(QUERIES, np.arange(3), np.arange(3)), rtol=1e-6)
+    most = [sum(np.log1p((3 - n + 0.5) / (n + 0.5)) for n in counts) * 2.2 for counts in ((2, 2), (1,), (1, 1, 1))]
+    np.testing.assert_allclose(prior[:3, 1], prior[:3, 0] / most, rtol=1e-6)
+    np.testing.assert_allclose(
+        prior[:, 2], Similarity(str(folder), tokens=16).score_pairs(QUERIES, DOCUMENTS), atol=1e-6
+    )
+    assert prior[3, 0] > 0
+    with pytest.raises(SettingError, match="corpus must be given"):
+        CrossEncoder(str(folder), tokens=16, query_tokens=4).build()
+
+
+def test_without_a_residual_no_pair_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(folder)
+    network.slopes.copy_(torch.tensor([0.5, -1.0, 2.0]))
+    pairs = network.pairs(QUERIES, DOCUMENTS)
+    with torch.no_grad():
+        whole = network(*network.batch(pairs)).double().numpy()
+    monkeypatch.setattr(network, "pooled", None)
+    np.testing.assert_allclose(network.odds(pairs), whole, atol=1e-6)
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_files_make_the_same_network(folder: Path, tuned: bool) -> None:
     network = network_of(folder, pooling="mean")
-    torch.nn.init.normal_(network.head.weight)
+    with torch.no_grad():
+        network.slopes.copy_(torch.tensor([0.5, -1.0, 2.0]))
+        if tuned:
+            network.head.weight.fill_(0.3)
+            network.layers()[-1].output.dense.bias.fill_(0.7)  # type: ignore[union-attr, operator]
     files = network.files()
     again = CrossEncoderNetwork.of_files(network.settings, files)
     np.testing.assert_array_equal(network.score_pairs(QUERIES, DOCUMENTS), again.score_pairs(QUERIES, DOCUMENTS))
+    assert len(load(files["untuned.safetensors"])) == tuned
     config = json.loads(files["config.json"])
     wide = files | {"config.json": json.dumps(config | {"vocab_size": 10**9}).encode()}
     with pytest.raises(DataError, match="do not fit the config"):
         CrossEncoderNetwork.of_files(network.settings, wide)
+    other = files | {"untuned.safetensors": files["network.safetensors"]}
+    with pytest.raises(DataError, match="untuned weights do not fit"):
+        CrossEncoderNetwork.of_files(network.settings, other)
+    with pytest.raises(DataError, match="whether there is a prior"):
+        CrossEncoderNetwork.of_files(replace(network.settings, prior=False), files)
 
 
 def test_similarity_is_the_cosine_of_mean_states(folder: Path) -> None:
