@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from clickprism import __version__
 from clickprism.cli import (
+    bundle,
     compare,
     data,
     demo,
@@ -27,6 +28,7 @@ from clickprism.cli import (
     publish,
     quarantine,
     rank,
+    score,
     serve,
     sessions,
     simulate,
@@ -67,6 +69,8 @@ ORDER = [
     "evaluate",
     "compare",
     "feedback",
+    "bundle",
+    "score",
     "publish",
     "promote",
     "serve",
@@ -130,6 +134,8 @@ for module in (
     evaluate,
     compare,
     feedback,
+    bundle,
+    score,
     publish,
     promote,
     serve,

@@ -9,7 +9,7 @@ import typer
 
 from clickprism.cli.options import Config, Json, Measures, Quiet, Set, settings_of
 from clickprism.cli.output import Output
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import SettingError
 
 if TYPE_CHECKING:
     from clickprism.experiment import ExperimentSettings
@@ -48,8 +48,9 @@ def command(
     from clickprism.evaluation.tables import as_dict
     from clickprism.experiment import evaluate_models
     from clickprism.experiment.attention import check_picture, draw_attention
+    from clickprism.experiment.bundle import model_folder
 
-    folders = [_folder(path) for path in models]
+    folders = [model_folder(path) for path in models]
     if attention is not None:
         check_picture(attention)
     if attention is not None and len(folders) > 1:
@@ -63,17 +64,6 @@ def command(
         output.note(f"attention: {attention}")
     comparison = evaluate_models(settings, dict(zip(labels, folders, strict=True)), part=part, seeds=_seeds(folders))
     output.comparison(comparison, as_dict(comparison))
-
-
-def _folder(path: Path) -> Path:
-    for folder in (path, path / "model"):
-        if (folder / "model.json").is_file():
-            return folder.resolve()
-    below = sorted({file.parents[1] for file in path.glob("*/model/model.json")})
-    if below:
-        names = ", ".join(map(str, below))
-        raise DataError("holds no model itself", file=path, remedy=f"Name some of those below it: {names}")
-    raise DataError("holds no model", file=path, remedy="Name a folder that `clickprism train --out` wrote")
 
 
 def _seeds(folders: list[Path]) -> list[int]:

@@ -18,6 +18,7 @@ from clickprism.experiment.bias import Bias, Ground, find_items, ground_of, inde
 from clickprism.experiment.codes import warn_of_codes
 from clickprism.experiment.files import make_folder
 from clickprism.experiment.pool import side_by_side
+from clickprism.experiment.run_record import record
 from clickprism.experiment.settings import ExperimentSettings
 from clickprism.experiment.stages import (
     LEAST_OBSERVATION,
@@ -134,7 +135,6 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
     if label == INITIAL:
         scores = log.initial
     else:
-        folder = None if out is None else out / f"{label}-{seed}"
         fitted = train_method(
             settings,
             data.dataset,
@@ -144,21 +144,27 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
             trust=true_trust(settings),
             held_out=log.held_out,
             seed=seed,
-            out=folder,
+            out=None if out is None else out / f"{label}-{seed}",
             show=False,
         )
-        if folder is not None:
-            fitted.model.with_normaliser(data.normaliser).save(folder / "model")
         scores = fitted.model.score(test.lists)
-    history = [(record.epoch, record.validation) for record in (fitted.history if fitted else ())]
+    history = [(each.epoch, each.validation) for each in (fitted.history if fitted else ())]
     judged = [(epoch, value) for epoch, value in history if value is not None]
     observation = log.simulation.observation
+    evaluation = evaluate(test, scores, settings.evaluation.measures, empty=settings.evaluation.empty)
+    truth = observation / max(observation[0], LEAST_OBSERVATION)
+    learned = None if fitted is None or corrects_trust(fitted.model.method) else fitted.observation
+    if fitted is not None and out is not None:
+        fitted.model.with_normaliser(data.normaliser).save(out / f"{label}-{seed}" / "model")
+        metrics = {f"test {name}": value for name, value in evaluation.means.items()}
+        kept = record(settings, data, label=label, seed=seed, metrics=metrics, observation=learned, truth=truth)
+        kept.write(out / f"{label}-{seed}")
     return Run(
         label=label,
         seed=seed,
-        evaluation=evaluate(test, scores, settings.evaluation.measures, empty=settings.evaluation.empty),
-        observation=None if fitted is None or corrects_trust(fitted.model.method) else fitted.observation,
-        truth=observation / max(observation[0], LEAST_OBSERVATION),
+        evaluation=evaluation,
+        observation=learned,
+        truth=truth,
         steps=np.array([epoch for epoch, _ in judged], dtype=np.float64),
         values=np.array([value for _, value in judged], dtype=np.float64),
         best=0 if fitted is None else fitted.best_epoch,

@@ -14,6 +14,7 @@ from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.bias import independence_of
 from clickprism.experiment.codes import warn_of_codes
 from clickprism.experiment.files import make_folder
+from clickprism.experiment.run_record import record
 from clickprism.experiment.settings import ExperimentSettings, resolved
 from clickprism.experiment.stages import Data, load_data, simulate_log, told_names, train_method, true_curve, true_trust
 from clickprism.settings import to_toml
@@ -64,8 +65,9 @@ def train_ranker(
 ) -> Trained:
     """Train one method with the first seed of the settings, and save the model with its normaliser.
 
-    The folder gets model/, metrics.jsonl, settings.toml (which `read_settings` takes back, and which names the file
-    of clicks in a comment) and a checkpoint. Where several processes train together (`torchrun`), the first writes.
+    The folder gets model/, metrics.jsonl, run.json, settings.toml (which `read_settings` takes back, and which names
+    the file of clicks in a comment) and a checkpoint. Where several processes train together (`torchrun`), the first
+    writes.
 
     Args:
         settings: of the experiment.
@@ -78,7 +80,7 @@ def train_ranker(
         show: a progress bar; by default on a terminal only.
     """
     seed = settings.seeds[0]
-    kept = to_toml(resolved(replace(settings, seeds=(seed,)), methods=[label]))
+    text = to_toml(resolved(replace(settings, seeds=(seed,)), methods=[label]))
     first = place()[0] == 0
     if first:
         make_folder(out)
@@ -93,7 +95,7 @@ def train_ranker(
     if first:
         if not resume:
             (out / CHECKPOINT).unlink(missing_ok=True)
-        (out / SETTINGS).write_text(_made_from(clicks) + kept, encoding="utf-8")
+        (out / SETTINGS).write_text(_made_from(clicks) + text, encoding="utf-8")
     trust = true_trust(settings) if clicks is None and data.log is None else None
     fitted = train_method(
         settings,
@@ -108,11 +110,24 @@ def train_ranker(
         resume=resume,
         show=show,
     )
+    true = true_curve(fitted.model.method, truth, trust)
     if first:
         fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
+        metrics = {f"validation {settings.evaluation.validation}": fitted.best_value}
+        kept = record(
+            settings,
+            data,
+            label=label,
+            seed=seed,
+            metrics=metrics,
+            observation=fitted.observation,
+            truth=true,
+            clicks=None if clicks is None else f"of the file {clicks.name}",
+        )
+        kept.write(out)
     bend = bend_of(fitted.learner, log, user) if first else None
     gap = independence_of(fitted.learner, log) if first else None
-    return Trained(fitted, log, true_curve(fitted.model.method, truth, trust), out / MODEL, bend, gap)
+    return Trained(fitted, log, true, out / MODEL, bend, gap)
 
 
 def _made_from(clicks: Path | None) -> str:

@@ -18,6 +18,7 @@ from clickprism.types import Float32, Float64
 
 OUTPUTS: Final = ["estimate", "affine", "trade_off", "spread"]
 SMALL: Final = 1e-6
+STORED: Final = "stored"
 Impute: TypeAlias = Callable[[Candidates], Float64]
 
 
@@ -82,9 +83,12 @@ class ApproximationScorer:
 def _imputation(bundle: Bundle, threads: int) -> tuple[Impute, frozenset[Need], tuple[str, ...]]:
     """What imputes, what it needs of the candidates, and the features that it takes."""
     part = bundle.manifest.imputation
+    mean = float(bundle.manifest.settings["imputed"])
     if part is None:
-        mean = float(bundle.manifest.settings["imputed"])
         return lambda candidates: np.full(len(candidates), mean), frozenset(), ()
+    if part.kind == STORED:
+        names = bundle.manifest.feature_names
+        return lambda candidates: _stored(candidates, names, mean), frozenset({"features"}), names
     if part.kind == "cross-encoder":
         from clickprism.serve.language import LanguageScorer
 
@@ -100,3 +104,15 @@ def _imputation(bundle: Bundle, threads: int) -> tuple[Impute, frozenset[Need], 
         return np.clip(expit(slope * scores + intercept), SMALL, 1 - SMALL)
 
     return impute, ranker.needs, ranker.feature_names
+
+
+def _stored(candidates: Candidates, names: tuple[str, ...], mean: float) -> Float64:
+    """The imputation that comes with the candidates, such as from the store; the mean where it is missing."""
+    given = candidates.features
+    if given is None or given.ndim != 2 or given.shape[1] != len(names):
+        raise DataError(f"the ranker needs one feature of each document, {names[0]!r}: what is imputed")
+    values = given[:, 0].astype(np.float64)
+    wrong = (values < 0) | (values > 1)
+    if wrong.any():
+        raise DataError(f"imputed values are probabilities, got {values[int(np.argmax(wrong))]:g}")
+    return np.clip(np.where(np.isnan(values), mean, values), SMALL, 1 - SMALL)

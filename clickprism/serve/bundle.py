@@ -14,8 +14,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from clickprism.errors import DataError
 from clickprism.manifest import put_in_place
@@ -91,7 +92,7 @@ def write_bundle(
     *,
     name: str = "",
     feature_names: Sequence[str] = (),
-    imputation: Model | CrossEncoderNetwork | None = None,
+    imputation: Model | CrossEncoderNetwork | Literal["stored"] | None = None,
     calibration: Calibration | None = None,
     naive: Model | None = None,
     observation: Float64 | None = None,
@@ -109,9 +110,9 @@ def write_bundle(
         folder: that is to be the bundle.
         model: a ranker on features, an approximation, or a cross-encoder.
         name: for people; by default that of the folder.
-        feature_names: of its features, in order; by default their numbers from 1.
-        imputation: of an approximation: a ranker on features with its calibration, or a cross-encoder; None imputes
-            the mean of training.
+        feature_names: of its features, in order; by default feature_1, feature_2, ...
+        imputation: of an approximation: a ranker on features with its calibration; a cross-encoder; "stored", a
+            feature named imputed, such as of the online store; None imputes the mean of training.
         calibration: of an imputation by features.
         naive: a ranker on the same features that took clicks for relevance.
         observation: by position, relative to the first.
@@ -123,7 +124,6 @@ def write_bundle(
         created: when; by default now.
         replace: an older bundle at the same place.
     """
-    from clickprism import __version__
     from clickprism.serve.check import Original, check_copy
     from clickprism.serve.model_card import model_card
     from clickprism.serve.parts import contents_of
@@ -163,7 +163,7 @@ def write_bundle(
         data=dict(data or {}),
         metrics={key: float(value) for key, value in (metrics or {}).items()},
         created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
-        clickprism=__version__,
+        clickprism=version("clickprism"),
         notes=tuple(notes),
     )
     captions = {f"{key}.svg": caption for key, (caption, _) in (figures or {}).items()}

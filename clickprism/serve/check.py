@@ -12,8 +12,8 @@ from scipy.special import expit
 from clickprism.errors import DataError
 from clickprism.model import Model
 from clickprism.serve.bundle import Bundle, Role
-from clickprism.serve.parts import Ranker, approximation, cross_encoder
-from clickprism.serve.sample import KEPT, WORDS, check_same, click_vectors, raw_features, to_json
+from clickprism.serve.parts import IMPUTED, STORED, Ranker, approximation, cross_encoder, usual
+from clickprism.serve.sample import KEPT, WORDS, check_same, click_vectors, raw_features, stored_values, to_json
 from clickprism.serve.scorer import Candidates, open_scorer
 from clickprism.types import Float64, Lists
 
@@ -38,7 +38,7 @@ class Original:
     """
 
     model: Ranker
-    imputation: Ranker | None
+    imputation: Ranker | str | None
     calibration: Calibration | None
     naive: Model | None
 
@@ -58,10 +58,12 @@ class Original:
         return () if fitted is None else fitted.scale.fields
 
     def feature_names(self, given: Sequence[str]) -> tuple[str, ...]:
-        """The names of the features: those given, or their numbers from 1."""
+        """The names of the features: those given, or feature_1, feature_2, ... ."""
+        if self.imputation == STORED:
+            return IMPUTED
         if given and len(given) != self._width:
             raise DataError(f"there are {len(given)} names of features, the ranker takes {self._width}")
-        return tuple(given) or tuple(str(place + 1) for place in range(self._width))
+        return tuple(given) or tuple(f"feature_{place + 1}" for place in range(self._width))
 
     def sample(self) -> bytes:
         """The sample that goes into the bundle."""
@@ -80,6 +82,8 @@ class Original:
         if isinstance(first, Model):
             missing = _knows_missing(first) and (self.naive is None or _knows_missing(self.naive))
             features = raw_features(first.normaliser, features=first.features, rows=rows, missing=missing)
+        elif first == STORED:
+            features = stored_values(rows=rows)
         clicks = None if fitted is None else click_vectors(fitted.scale.empty, rows=rows)
         return Candidates(query, texts, features, clicks)
 
@@ -88,16 +92,19 @@ class Original:
         fitted = approximation(self.model)
         if fitted is None or drawn.clicks is None:
             return _by_first(self.model, drawn)
-        if self.imputation is None:
-            mean = expit(fitted.means[1]) if fitted.settings.form == "logit" else fitted.means[0]
-            return fitted.estimate(drawn.clicks, np.full(len(drawn), float(mean)))
+        if self.imputation is None or isinstance(self.imputation, str):
+            imputed = np.full(len(drawn), usual(fitted))
+            if drawn.features is not None:
+                given = drawn.features[:, 0].astype(np.float64)
+                imputed = np.where(np.isnan(given), imputed, given)
+            return fitted.estimate(drawn.clicks, imputed)
         imputed = _by_first(self.imputation, drawn)
         if self.calibration is not None:
             imputed = np.clip(expit(self.calibration(imputed)), SMALL, 1 - SMALL)
         return fitted.estimate(drawn.clicks, imputed)
 
     @property
-    def _first(self) -> Ranker | None:
+    def _first(self) -> Ranker | str | None:
         """What takes features or texts: the ranker, or the imputation of an approximation."""
         return self.model if approximation(self.model) is None else self.imputation
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from clickprism.training.calibration import Calibration
 
 Ranker: TypeAlias = "Model | Approximation | CrossEncoderNetwork"
+STORED: Final = "stored"
+IMPUTED: Final = ("imputed",)  # the field of the store that clickprism publish --imputed fills
 
 
 @final
@@ -33,10 +35,12 @@ class Contents:
     files: dict[str, bytes]
 
 
-def contents_of(model: Ranker, *, role: Role = "main", calibration: Calibration | None = None) -> Contents:
+def contents_of(model: Ranker | str, *, role: Role = "main", calibration: Calibration | None = None) -> Contents:
     """The entry and the files of a ranker."""
     fitted, reader = approximation(model), cross_encoder(model)
-    if isinstance(model, Model):
+    if model == STORED:
+        made = Contents(Part(STORED, missing="mean"), {})
+    elif isinstance(model, Model):
         made = _of_model(model, calibration)
     elif fitted is not None:
         made = _of_approximation(fitted)
@@ -109,16 +113,20 @@ def _applied(model: Model) -> Normaliser | None:
 def _of_approximation(fitted: Approximation) -> Contents:
     scale = {f"scale.{name}": getattr(fitted.scale, name) for name in ("empty", "rates", "mean", "factor")}
     networks = {f"{i}.{name}": value for i, net in enumerate(fitted.members) for name, value in _arrays(net).items()}
-    odds = fitted.means[1]
     settings = {
         **plain(fitted.settings),
         "means": list(fitted.means),
         "prior": fitted.prior,
-        "imputed": fitted.means[0] if fitted.settings.form != "logit" else float(1 / (1 + np.exp(-odds))),
+        "imputed": usual(fitted),
     }
     files = {"network.safetensors": pack(scale | networks), "network.onnx": approximation_onnx(fitted)}
     method = {"name": "approximate", "form": fitted.settings.form}
     return Contents(Part("approximation", settings, method, missing="mean"), files)
+
+
+def usual(fitted: Approximation) -> float:
+    """What an approximation imputes where nothing is known: the mean of training, of log odds where it adds those."""
+    return float(1 / (1 + np.exp(-fitted.means[1]))) if fitted.settings.form == "logit" else fitted.means[0]
 
 
 def _arrays(network: Any) -> dict[str, Any]:

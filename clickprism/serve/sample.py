@@ -65,6 +65,13 @@ def click_vectors(empty: Float64, *, rows: int) -> Float32:
     return sums
 
 
+def stored_values(*, rows: int) -> Float32:
+    """Imputed values as a store may hold them, the last of them missing, [rows, 1]."""
+    values = np.linspace(0.02, 0.98, rows, dtype=np.float32)[:, None]
+    values[-1] = np.nan
+    return values
+
+
 def to_json(candidates: Candidates, scores: Mapping[str, Float64]) -> bytes:
     """The first few candidates, with the scores of each ranker; null for a missing value."""
     kept: dict[str, Any] = {"scores": {role: values[:KEPT].tolist() for role, values in scores.items()}}

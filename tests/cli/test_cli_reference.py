@@ -33,6 +33,8 @@ def test_all_commands_are_there() -> None:
         "evaluate",
         "compare",
         "feedback",
+        "bundle",
+        "score",
         "publish",
         "promote",
         "serve",

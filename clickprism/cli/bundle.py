@@ -1,0 +1,161 @@
+"""`clickprism bundle`: a trained ranker as a folder that can be verified and served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clickprism.cli.options import OUTPUT, Json, Quiet
+from clickprism.cli.output import Output, columns, command_line
+
+if TYPE_CHECKING:
+    from clickprism.serve.bundle import Bundle
+
+EPILOG = (
+    "Examples:\n\nclickprism bundle runs/dla --naive runs/click --out bundles/dla\n\n"
+    "clickprism bundle runs/approximation --imputation stored --out bundles/adr\n\n"
+    "clickprism bundle --verify bundles/dla"
+)
+
+
+def command(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RUN|MODEL]",
+            help="A folder of train, compare or demo, of an approximation, or of clickprism impute.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The folder of the bundle.", rich_help_panel=OUTPUT)
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option("--verify", metavar="DIR", help="Make none: check the files of this one, and how it scores."),
+    ] = None,
+    naive: Annotated[
+        Path | None,
+        typer.Option("--naive", metavar="MODEL", help="A ranker that took clicks for relevance, to compare with."),
+    ] = None,
+    imputation: Annotated[
+        str | None,
+        typer.Option(
+            "--imputation",
+            metavar="DIR|stored",
+            help="Of an approximation: what clickprism impute or train wrote, or stored, where the online store has "
+            "it; by default the mean of training.",
+        ),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration", metavar="SLOPE,INTERCEPT", help="Of an imputation by a model on features: its log odds."
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="By default that of the run.")] = "",
+    feature_names: Annotated[
+        Path | None,
+        typer.Option(
+            "--feature-names",
+            metavar="FILE",
+            help="One name a line, or a JSON list; by default those of the run, else feature_1, feature_2, ...",
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME=VALUE", help="For the model card, such as nDCG@10=0.51; repeatable."),
+    ] = None,
+    notes: Annotated[
+        list[str] | None, typer.Option("--note", metavar="TEXT", help="For the model card; may be repeated.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="An older bundle at the same place.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a bundle of a trained ranker, checked to score as it does; or verify one."""
+    from clickprism.errors import SettingError
+    from clickprism.serve.bundle import Bundle
+
+    output = Output(json, quiet)
+    if verify is not None:
+        if source is not None or out is not None:
+            raise SettingError("--verify", str(verify), "be given alone")
+        from clickprism.serve.scorer import open_scorer
+
+        bundle = Bundle.load(verify)
+        open_scorer(bundle).warm()
+        if bundle.manifest.naive is not None:
+            open_scorer(bundle, role="naive").warm()
+        _say(bundle, output, "verified")
+        return
+    if source is None or out is None:
+        missing = "RUN" if source is None else "--out"
+        raise SettingError(missing, None, "be given to make a bundle, or --verify to check one")
+    from clickprism.experiment.bundle import bundle_run
+    from clickprism.serve.export.read import names_from
+
+    bundle = bundle_run(
+        source,
+        out,
+        name=name,
+        naive=naive,
+        imputation=imputation,
+        calibration=_calibration(calibration),
+        feature_names=() if feature_names is None else names_from(feature_names),
+        metrics=dict(_metric(text) for text in metrics or ()),
+        notes=notes or (),
+        replace=replace,
+    )
+    _say(bundle, output, "made, and scores as its ranker")
+    output.note(f"Next: {command_line('serve', out)}")
+
+
+def _say(bundle: Bundle, output: Output, done: str) -> None:
+    manifest = bundle.manifest
+    facts: dict[str, Any] = {
+        "bundle": str(bundle.folder),
+        "version": bundle.version,
+        "name": manifest.name,
+        "kind": manifest.kind,
+        "method": manifest.method.get("name"),
+        "features": len(manifest.feature_names),
+        "click_fields": len(manifest.click_fields),
+        "naive": manifest.naive is not None,
+        "metrics": manifest.metrics,
+        "files": manifest.files,
+    }
+    rows = [
+        ["version", bundle.version],
+        ["ranker", f"{manifest.kind}, by {manifest.method.get('name', '?')}"],
+        ["takes", f"{len(manifest.feature_names)} features, {len(manifest.click_fields)} click fields"],
+        *([name, f"{value:.4f}"] for name, value in manifest.metrics.items()),
+        ["files", f"{len(manifest.files)}, each with its SHA-256"],
+    ]
+    output.result(columns([f"{manifest.name}: {done}", ""], rows), facts)
+
+
+def _metric(text: str) -> tuple[str, float]:
+    from clickprism.errors import SettingError
+
+    name, _, value = text.rpartition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise SettingError("--metric", text, "be a name and a number, such as nDCG@10=0.51") from None
+
+
+def _calibration(text: str | None) -> Any:
+    from clickprism.errors import SettingError
+    from clickprism.training.calibration import Calibration
+
+    if text is None:
+        return None
+    try:
+        slope, intercept = (float(word) for word in text.split(","))
+    except ValueError:
+        raise SettingError("--calibration", text, "be two numbers, such as 1.5,-2") from None
+    return Calibration(slope, intercept)
