@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -18,37 +17,29 @@ if TYPE_CHECKING:
     from clickprism.log.murmur import State
 
 KEYS: Final = 1 << 23  # that are held at a time, by all threads; each takes about 140 bytes
-Read: TypeAlias = Callable[[list[str]], Iterator[pa.RecordBatch]]
-"""Gives these columns of some rows: always the same rows in the same order."""
+NEW, SAME, VARIANT = 0, 1, 2
+Read: TypeAlias = Callable[[str], Iterator[pa.Array]]
+"""Gives a column of some rows: always the same rows in the same order."""
+Again: TypeAlias = NDArray[np.uint8]
+"""Of each row of a day: `NEW`, or its key was there before: `SAME` with the same content, else a `VARIANT`."""
 
 
-@dataclass(frozen=True, eq=False)
-class Again:
-    """The rows of a day whose key was there before: `same` with the same content, else a variant."""
-
-    file: Int64
-    row: Int64
-    same: Bool
-
-
-def find_again(staged: Read, stored: Sequence[str], *, rows: int, threads: int = 1) -> Again:
-    """The staged rows that repeat a key, of the stored files or of staged rows before them.
+def find_again(staged: Read, stored: Sequence[str], found: Again, *, threads: int = 1) -> None:
+    """Mark the staged rows that repeat a key, of the stored files or of staged rows before them.
 
     Args:
-        staged: rows with `key`, `content`, `file` and `row`.
-        stored: Parquet files with `key` and `content`.
-        rows: how many are staged.
+        staged: gives the columns `key` and `content`.
+        stored: Parquet files with them.
+        found: out, zeros at first, for each staged row.
         threads: how many do this at a time.
     """
     before = sum(pq.read_metadata(path).num_rows for path in stored)
     sources: list[Read] = [*(partial(_read_stored, path) for path in stored), staged]
-    parts = 1 + threads * (before + rows) // KEYS
-    found = [_find(sources, part=part, parts=parts) for part in range(parts)]
-    places, same = np.concatenate([each for each, _ in found]), np.concatenate([each for _, each in found])
-    order = np.argsort(places)
-    order = order[places[order] >= before]
-    file, row = (_values([staged], name, places[order] - before).astype(np.int64) for name in ("file", "row"))
-    return Again(file, row, same[order])
+    parts = 1 + threads * (before + len(found)) // KEYS
+    for part in range(parts):
+        places, same = _find(sources, part=part, parts=parts)
+        new = places >= before
+        found[places[new] - before] = np.where(same[new], SAME, VARIANT)
 
 
 def _find(sources: Sequence[Read], *, part: int, parts: int) -> tuple[Int64, Bool]:
@@ -57,48 +48,48 @@ def _find(sources: Sequence[Read], *, part: int, parts: int) -> tuple[Int64, Boo
 
     keys, places, start = [np.empty((0, 2), np.uint64)], [np.empty(0, np.int64)], 0
     for source in sources:
-        for batch in source(["key"]):
-            halves = _array(batch["key"])
+        for column in source("key"):
+            halves = _halves(column)
             if parts > 1:
                 chosen = np.flatnonzero(halves[:, 1] % np.uint64(parts) == part)
                 keys.append(halves[chosen])
                 places.append(start + chosen)
             else:
                 keys.append(halves)
-                places.append(np.arange(start, start + len(batch)))
-            start += len(batch)
-    key, place = np.concatenate(keys), np.concatenate(places)
+            start += len(column)
+    key = np.concatenate(keys)
+    place = np.concatenate(places) if parts > 1 else np.arange(start)
     first = firsts(key)
     again = first < np.arange(len(first))
     involved = again.copy()
     involved[first[again]] = True
-    content = _values(sources, "content", place[involved]).reshape(-1, 2)
+    content = _contents(sources, place[involved])
     both = firsts(np.concatenate([content, key[involved]], axis=1))  # rows of one key would all fall on one place
     same = both < np.arange(len(both))
     return place[again], same[again[involved]]
 
 
-def _values(sources: Sequence[Read], name: str, places: Int64) -> NDArray[np.generic]:
-    """The values of a column at places in rising order."""
-    found: list[NDArray[np.generic]] = []
-    start = 0
+def _contents(sources: Sequence[Read], places: Int64) -> State:
+    """The contents at places in rising order."""
+    found, start = [np.empty((0, 2), np.uint64)], 0
     for source in sources if len(places) else []:
-        for batch in source([name]):
-            low, high = np.searchsorted(places, [start, start + len(batch)])
+        for column in source("content"):
+            low, high = np.searchsorted(places, [start, start + len(column)])
             if high > low:
-                found.append(_array(batch[name])[places[low:high] - start])
-            start += len(batch)
-    return np.concatenate(found) if found else np.empty(0, np.uint64)
+                found.append(_halves(column)[places[low:high] - start])
+            start += len(column)
+    return np.concatenate(found)
 
 
-def _read_stored(path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _read_stored(path: str, name: str) -> Iterator[pa.Array]:
     with pq.ParquetFile(path) as file:
-        yield from file.iter_batches(columns=columns, use_threads=False)
+        for batch in file.iter_batches(columns=[name], use_threads=False):
+            yield batch.column(0)
 
 
-def _array(column: pa.Array) -> State:
-    """The values; of hashes their two halves, shape (values, 2)."""
-    if not pa.types.is_binary(column.type) or not len(column):
-        return column.to_numpy() if len(column) else np.empty((0, 2), np.uint64)
+def _halves(column: pa.Array) -> State:
+    """The two halves of hashes, shape (values, 2)."""
+    if not len(column):
+        return np.empty((0, 2), np.uint64)
     start = np.frombuffer(column.buffers()[1], np.int32, 1, 4 * column.offset)[0]
     return np.frombuffer(column.buffers()[2], "<u8", 2 * len(column), start).reshape(-1, 2)

@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clickprism.errors import DataError
+from clickprism.errors import ClickprismError, DataError
 from clickprism.log.faults import fault
 from clickprism.log.pieces import Piece
+from clickprism.log.readers import Chunk, Rest, read_rests
 from clickprism.log.readers.chunk import shown
 from clickprism.log.schema import FILES, QUARANTINE
-from clickprism.log.staging import Stage
+from clickprism.log.staging import Days, Stage, by_day
 from clickprism.log.store import LogStore
 
 GROUP_BYTES: Final = 256 << 20
 GROUP_FILES: Final = 1000
+REST_BYTES: Final = 24 << 20
 LATE: Final = "time-late"
 _EPOCH: Final = datetime(1970, 1, 1)
 _STEP: Final = timedelta(microseconds=1)
@@ -69,6 +70,8 @@ class Group:
         stage: their rows.
         latest: the last time that was not too late for the files that no run before has begun to commit.
         files: in their order.
+        known: how many files were known before, and so not read.
+        error: why no more files are read after these.
         written: the files of the rows that are stored, by day.
         days: those that got rows.
     """
@@ -76,30 +79,57 @@ class Group:
     stage: Stage
     latest: datetime
     files: list[InputFile] = field(default_factory=list)
+    known: int = 0
+    error: ClickprismError | None = None
     written: dict[date, list[Path]] = field(default_factory=dict)
     days: set[date] = field(default_factory=set)
+    _rests: list[tuple[int, Rest]] = field(default_factory=list)
 
     @property
     def full(self) -> bool:
         """Whether it is large enough for a commit."""
         return len(self.files) >= GROUP_FILES or sum(file.size for file in self.files) >= GROUP_BYTES
 
-    def last(self, piece: Piece) -> InputFile:
-        """The file that a piece is of."""
+    def add(self, piece: Piece) -> None:
+        """Stage the rows of a piece, which is of the last file or of a new one."""
         if not self.files or self.files[-1].file_id != piece.file_id:
             self.files.append(InputFile(piece.path, piece.file_id, piece.size))
-        return self.files[-1]
+        number = len(self.files) - 1
+        if piece.chunk is not None:
+            self._add(number, piece.chunk, piece.days)
+        if piece.rest is not None:
+            self._rests.append((number, piece.rest))
+            if sum(len(rest.lines.data) for _, rest in self._rests) >= REST_BYTES:
+                self.read_rests()
 
-    def add(self, piece: Piece, file: InputFile) -> None:
-        """Stage the rows of a piece."""
-        chunk, number = piece.chunk, len(self.files) - 1
-        if chunk is None:
-            return
-        self.stage.add(number, chunk.good)
+    def read_rests(self) -> None:
+        """Stage the rows of lines that were left to be read together; files from one on that cannot be are dropped."""
+        rests, self._rests = self._rests, []
+        try:
+            chunks = read_rests([rest for _, rest in rests])
+        except DataError:
+            chunks = []
+            try:
+                for _, rest in rests:
+                    chunks += read_rests([rest])
+            except DataError as error:
+                self.drop(rests[len(chunks)][0], error)
+        for (number, _), chunk in zip(rests, chunks, strict=False):
+            self._add(number, chunk, by_day(chunk.good))
+
+    def drop(self, number: int, error: ClickprismError) -> None:
+        """Leave out the file with this number and all behind it, for this reason."""
+        self.error = error
+        for file in self.files[number:]:
+            file.dropped = True
+
+    def _add(self, number: int, chunk: Chunk, days: Days) -> None:
+        file = self.files[number]
+        self.stage.add(number, days)
         self.stage.add_bad(number, chunk.bad)
         file.good += len(chunk.good)
         file.ignored += chunk.ignored
-        file.header = chunk.header
+        file.header = chunk.header if file.header is None else file.header
         if len(chunk.bad):
             counts = chunk.bad["reason"].value_counts()
             file.bad.update({str(each["values"]).partition(":")[0]: each["counts"].as_py() for each in counts})
@@ -166,8 +196,7 @@ class Group:
         skip = self._skip(events.committed)
         stored = {day: events.files([day]) for day in sorted(self.stage.rows)}
         again = self.stage.again(stored, skip=skip, threads=threads)
-        counts = [np.bincount(each.file, minlength=len(self.files)) for each in again.values()]
-        repeated = sum(counts, np.zeros(len(self.files), np.int64)).tolist()
+        repeated = self.stage.repeated(again, skip=skip)
         for number, file in enumerate(self.files):
             before = events.committed(file.file_id)
             file.duplicate = repeated[number] if before is None else file.good - before

@@ -1,6 +1,7 @@
 """Input files into a log: every row is accounted for, every event counts once, every file goes in whole or not at all.
 
     files ─ read ─▶ staging, by day ─ lock ─ tell duplicates ─▶ quarantine ─▶ events ─▶ files
+            next files, meanwhile
 
 Each of the three commits carries the SHA-256 of each input file as idempotency key, so that it is done at most once;
 the row in `files` comes last and says that all is done. After a crash at any point the same command does what is
@@ -10,6 +11,7 @@ left. Small files go in together, by one commit for each table.
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +33,7 @@ from clickprism.log.faults import fault
 from clickprism.log.filtered import ROWS, filtered_rows
 from clickprism.log.group import Group, InputFile, begun_latest
 from clickprism.log.pieces import read_pieces
-from clickprism.log.readers import Chunk, SourceSettings, find_inputs, read_chunks
+from clickprism.log.readers import SourceSettings, Task, find_inputs, read_tasks
 from clickprism.log.settings import PARTS, LogSettings
 from clickprism.log.staging import Stage
 from clickprism.log.store import SETTINGS_FILE, LogStore, refuse_others
@@ -152,6 +154,7 @@ class _Run:
     threads: int
     robots: bool
     files: list[InputFile] = field(default_factory=list)
+    stopped: threading.Event = field(default_factory=threading.Event)
     known: int = 0
     rows: int = 0
     bytes_read: int = 0
@@ -160,45 +163,57 @@ class _Run:
     written: dict[date, list[Path]] = field(default_factory=dict)
 
     def read(self, inputs: Sequence[Path]) -> None:
-        """All files, group by group; what is whole is committed before an error of a file goes on."""
+        """All files, group by group: the next is read while one is written.
+
+        What is whole is committed before an error of a file goes on.
+        """
+        groups = ahead(self._groups(inputs), held=0)
+        try:
+            for group in groups:
+                self._commit(group)
+                if group.error is not None:
+                    raise group.error
+        finally:
+            self.stopped.set()
+            groups.close()
+
+    def _groups(self, inputs: Sequence[Path]) -> Iterator[Group]:
         self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
         ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
         source, begun = self.settings.source, begun_latest(self.store)
         latest = source.last_time
 
-        def read(path: Path, file_id: str) -> Iterator[Chunk]:
+        def read(path: Path, file_id: str) -> Iterator[Task]:
             told = replace(source, latest=(begun(file_id) or latest).isoformat())
-            return read_chunks(path, told, threads=self.threads, expected=self.bytes_all)
+            return read_tasks(path, told, expected=self.bytes_all)
 
         group = Group(Stage(self.staging), latest)
-        for piece in ahead(read_pieces(inputs, ledger.__contains__, read)):
+        for piece in read_pieces(inputs, ledger.__contains__, read, threads=self.threads):
             if piece.known:
-                self.known += 1
+                group.known += 1
                 self.bytes_read += piece.size
-                continue
-            problem = piece.error
-            if problem is None:
-                file = group.last(piece)
-                group.add(piece, file)
+            elif piece.error is not None:
+                last = len(group.files) - 1
+                group.drop(last if group.files and group.files[-1].path == piece.path else last + 1, piece.error)
+            else:
+                group.add(piece)
                 if piece.chunk is not None:
                     self.rows += piece.chunk.rows
                     self.bytes_read += piece.chunk.bytes_read
                     self._say(f"reading {piece.path.name}")
-                    continue
-                fault("file-staged")
-                problem = self._too_bad(group, file)
-            if problem is not None:
-                if group.files and group.files[-1].path == piece.path:
-                    group.files[-1].dropped = True
-                self._commit(group)
-                raise problem
-            if group.full and not self.dry_run:
-                self._commit(group)
+            if self.stopped.is_set():
+                return
+            if group.error is not None:
+                break
+            if piece.chunk is None and group.full and not self.dry_run:
+                yield group
                 group = Group(Stage(self.staging), latest)
-        self._commit(group)
+        yield group
 
     def _commit(self, group: Group) -> None:
         self._say("writing")
+        group.read_rests()
+        self._refuse_too_bad(group)
         dropped = sum(file.dropped for file in group.files)
         group.commit(
             self.store,
@@ -207,10 +222,25 @@ class _Run:
             settle=self._settle,
             dry_run=self.dry_run,
         )
-        self.known += sum(file.dropped for file in group.files) - dropped
+        self.known += group.known + sum(file.dropped for file in group.files) - dropped
         self.files += [file for file in group.files if not file.dropped]
         self.days |= group.days
         self.written |= group.written
+
+    def _refuse_too_bad(self, group: Group) -> None:
+        """Drop the first file, and all behind it, with which too many rows so far are broken."""
+        bad, rows = sum(file.bad.total() for file in self.files), sum(file.rows for file in self.files)
+        for number, file in enumerate(group.files):
+            if file.dropped:
+                return
+            fault("file-staged")
+            bad, rows = bad + file.bad.total(), rows + file.rows
+            if bad > Fraction(str(self.max_bad_ratio)) * rows:
+                problem = f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; "
+                problem += f"nothing of this file was ingested. {'; '.join(file.examples)}"
+                remedy = "Mend them, or check --schema and --mapping; --max-bad-ratio 1 puts them into quarantine"
+                group.drop(number, DataError(problem, file=file.path, remedy=remedy))
+                return
 
     def _settle(self) -> None:
         """Write the settings of a new log; an error if another run has written others since the files were read."""
@@ -226,19 +256,6 @@ class _Run:
     def _say(self, doing: str) -> None:
         if self.progress is not None:
             self.progress(Progress(self.rows, self.bytes_read, self.bytes_all, doing))
-
-    def _too_bad(self, group: Group, last: InputFile) -> ClickprismError | None:
-        """The error to end with if too many rows are broken, up to and with this file."""
-        files = [file for file in (*self.files, *group.files) if not file.dropped]
-        bad, rows = sum(file.bad.total() for file in files), sum(file.rows for file in files)
-        if bad <= Fraction(str(self.max_bad_ratio)) * rows:
-            return None
-        return DataError(
-            f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; nothing of this "
-            f"file was ingested. {'; '.join(last.examples)}",
-            file=last.path,
-            remedy="Mend them, or check --schema and --mapping; --max-bad-ratio 1 puts them into quarantine",
-        )
 
     def account(self, started: float) -> Account:
         """Where every row went."""

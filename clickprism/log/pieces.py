@@ -1,19 +1,21 @@
-"""Input files one after another: what each is, and its rows."""
+"""Input files one after another: what each is, and its rows, made by several threads."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
 from clickprism.errors import ClickprismError, DataError
+from clickprism.log.readers import Chunk, Rest, Task
+from clickprism.log.staging import Days, by_day
+from clickprism.log.threads import mapped
 
-if TYPE_CHECKING:
-    from clickprism.log.readers import Chunk
+_WAITING: Final = 6  # pieces that wait for a thread while the bytes of the next file are hashed
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,10 @@ class Piece:
         path: of the file.
         file_id: SHA-256 of its bytes.
         size: in bytes.
+        task: what gives a chunk, if it is not there yet.
         chunk: some rows; None otherwise.
+        days: the good ones among them.
+        rest: lines that are still to be read.
         known: whether it was ingested before; it is not read then.
         error: why it could not be read to its end.
     """
@@ -32,21 +37,45 @@ class Piece:
     path: Path
     file_id: str = ""
     size: int = 0
+    task: Task | None = None
     chunk: Chunk | None = None
+    days: Days = ()
+    rest: Rest | None = None
     known: bool = False
     error: ClickprismError | None = None
 
 
 def read_pieces(
-    paths: Sequence[Path], known: Callable[[str], bool], read: Callable[[Path, str], Iterator[Chunk]]
-) -> Iterator[Piece]:
+    paths: Sequence[Path],
+    known: Callable[[str], bool],
+    read: Callable[[Path, str], Iterator[Task]],
+    *,
+    threads: int,
+) -> Generator[Piece, None, None]:
     """Each file in turn: its chunks and its end. A file with the bytes of one before it is known too.
 
     Args:
         paths: of the files.
         known: whether a file id was ingested before.
-        read: the chunks of a file, by its path and its id.
+        read: what gives the chunks of a file, by its path and its id.
+        threads: that make them.
     """
+    return mapped(_made, _pieces(paths, known, read), threads=threads, waiting=_WAITING)
+
+
+def _made(piece: Piece) -> Piece:
+    if piece.task is None:
+        return piece
+    try:
+        chunk, rest = piece.task()
+        return replace(piece, task=None, chunk=chunk, days=by_day(chunk.good), rest=rest)
+    except ClickprismError as error:
+        return Piece(piece.path, error=error)
+
+
+def _pieces(
+    paths: Sequence[Path], known: Callable[[str], bool], read: Callable[[Path, str], Iterator[Task]]
+) -> Iterator[Piece]:
     seen: set[str] = set()
     for path in paths:
         try:
@@ -57,8 +86,8 @@ def read_pieces(
                 yield Piece(path, file_id, before.st_size, known=True)
                 continue
             seen.add(file_id)
-            for chunk in read(path, file_id):
-                yield Piece(path, file_id, before.st_size, chunk)
+            for task in read(path, file_id):
+                yield Piece(path, file_id, before.st_size, task)
             after = _status(path)
             if (before.st_size, before.st_mtime_ns, before.st_ino) != (after.st_size, after.st_mtime_ns, after.st_ino):
                 raise DataError(

@@ -1,4 +1,4 @@
-"""Rows on their way into a log: identified, sorted into days on disk, told from duplicates, written as Parquet."""
+"""Rows on their way into a log: identified, told apart by day, held, told from duplicates, written as Parquet."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import uuid4
 
 import numpy as np
@@ -15,27 +16,58 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clickprism.log.again import Again, find_again
+from clickprism.log.again import NEW, SAME, VARIANT, Again, find_again
 from clickprism.log.identity import identify
 from clickprism.log.schema import BAD, EVENTS, QUARANTINE, ROW
 from clickprism.log.threads import mapped
-from clickprism.types import Int64
 
-_FLUSH_BYTES: Final = 4 << 20
-_OPEN_FILES: Final = 128
-_FOR_MANY_DAYS: Final = 16  # times as much is held before it is put on disk if there are more days than open files
+HELD_BYTES: Final = 256 << 20  # of rows in memory; more are put on disk
+MARKED_ROWS: Final = 1 << 26  # of a day whose marks are held in memory; those of more are put on disk
 _GROUP_ROWS: Final = 100_000
 _POOL: Final = pa.system_memory_pool()  # keeps its pages: to clear new ones costs more than all that is done here
-_UNIQUE: Final = ("event_id", "line", "key", "content")
-_STAGED: Final = pa.schema(
-    [*ROW, EVENTS.field("key"), EVENTS.field("content"), ("file", pa.int32()), ("row", pa.int64())]
-)
-_WRITTEN: Final = pa.schema([each for each in EVENTS if each.name != "day"])
+_DAY: Final = 86_400_000_000  # microseconds
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_STAGED: Final = pa.schema([*ROW, EVENTS.field("key"), EVENTS.field("content")])
+_FILE_ID: Final = EVENTS.field("file_id").with_type(pa.dictionary(pa.int32(), pa.string()))
+_WRITTEN: Final = pa.schema([each if each.name != "file_id" else _FILE_ID for each in EVENTS if each.name != "day"])
+_HASHES: Final = ("key", "content")
+_UNIQUE: Final = (*_HASHES, "event_id", "document_id", "line")
+_LEAVES: Final = [f"{each.name}.list.element" if pa.types.is_list(each.type) else each.name for each in _WRITTEN]
+
+Days: TypeAlias = Sequence[tuple[date, pa.RecordBatch]]
+"""Rows with their identity, those of each day together."""
+
+
+def by_day(rows: pa.Table) -> Days:
+    """Rows as `schema.ROW` has them, identified and told apart by the day of their time; any thread may do this."""
+    names, time = identify(rows), rows["time"].cast(pa.int64()).to_numpy()
+    rows = rows.append_column("key", names["key"]).append_column("content", names["content"])
+    numbers = time // _DAY
+    if (numbers[1:] < numbers[:-1]).any():
+        order = np.argsort(numbers, kind="stable")
+        rows, numbers = pc.take(rows, order, memory_pool=_POOL), numbers[order]
+    bounds = [*np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1)).tolist(), len(numbers)]
+    return [
+        (date.fromordinal(int(numbers[start]) + _EPOCH), batch)
+        for start, end in pairwise(bounds)
+        for batch in rows.slice(start, end - start).to_batches()
+    ]
+
+
+@dataclass
+class _Part:
+    """Some rows of one day and of the file with this number: held, or put on disk as the batch with this index."""
+
+    file: int
+    rows: int
+    batch: pa.RecordBatch | None
+    path: Path = Path()
+    index: int = 0
 
 
 @dataclass
 class Stage:
-    """The rows of some input files, in a private folder.
+    """The rows of some input files: in memory, and what does not fit in a private folder.
 
     Attributes:
         folder: on the disk of the log.
@@ -46,19 +78,29 @@ class Stage:
     folder: Path
     rows: Counter[date] = field(default_factory=Counter)
     bad: int = 0
-    _pending: list[pa.Table] = field(default_factory=list)
+    _parts: dict[date, list[_Part]] = field(default_factory=dict)
     _bytes: int = 0
-    _files: dict[date, list[Path]] = field(default_factory=dict)
-    _writers: dict[date, pa.ipc.RecordBatchFileWriter] = field(default_factory=dict)
     _broken: tuple[Path, pa.ipc.RecordBatchFileWriter] | None = None
 
-    def add(self, number: int, good: pa.Table) -> None:
-        """Stage good rows of the file with this number; those of a file come in order, as do files."""
-        if len(good):
-            self._pending.append(good.append_column("file", pa.repeat(pa.scalar(number, pa.int32()), len(good))))
-            self._bytes += good.nbytes
-            if self._bytes >= _FLUSH_BYTES * (_FOR_MANY_DAYS if len(self.rows) > _OPEN_FILES else 1):
-                self.flush()
+    def add(self, number: int, days: Days) -> None:
+        """Stage good rows of the file with this number."""
+        for day, batch in days:
+            self._parts.setdefault(day, []).append(_Part(number, len(batch), batch))
+            self.rows[day] += len(batch)
+            self._bytes += batch.nbytes
+        if self._bytes > HELD_BYTES:
+            self._spill()
+
+    def _spill(self) -> None:
+        """Put all that is held on disk."""
+        path, index = self.folder / f"{uuid4().hex}.arrow", 0
+        with pa.ipc.new_file(path, _STAGED) as writer:
+            for part in (part for parts in self._parts.values() for part in parts):
+                if part.batch is not None:
+                    writer.write_batch(part.batch.cast(_STAGED))
+                    part.batch, part.path, part.index = None, path, index
+                    index += 1
+        self._bytes = 0
 
     def add_bad(self, number: int, bad: pa.Table) -> None:
         """Stage broken rows."""
@@ -71,50 +113,13 @@ class Stage:
         self._broken[1].write_table(staged)
         self.bad += len(bad)
 
-    def flush(self) -> None:
-        """Identify what was added and put it on disk, each day into a file of its own."""
-        if not self._pending:
-            return
-        rows = pa.concat_tables(self._pending)
-        self._pending, self._bytes = [], 0
-        names = identify(rows)
-        rows = rows.append_column("key", names["key"]).append_column("content", names["content"])
-        days = rows["time"].cast(pa.date32())
-        low, high = (value.as_py() for value in pc.min_max(days).values())
-        if low == high:
-            self._write(low, rows)
-            return
-        numbers = days.cast(pa.int32()).to_numpy()
-        if (numbers[1:] < numbers[:-1]).any():
-            order = np.argsort(numbers, kind="stable")
-            rows, numbers = pc.take(rows, order, memory_pool=_POOL), numbers[order]
-        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
-        for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
-            self._write(date.fromordinal(int(numbers[start]) + _EPOCH), rows.slice(start, end - start))
-
-    def _write(self, day: date, rows: pa.Table) -> None:
-        first = self.rows[day]
-        rows = rows.append_column("row", pa.array(np.arange(first, first + len(rows))))
-        if day not in self._writers:
-            if len(self._writers) == _OPEN_FILES:
-                self._close()
-            path = self.folder / f"{day.isoformat()}-{uuid4().hex}.arrow"
-            self._files.setdefault(day, []).append(path)
-            self._writers[day] = pa.ipc.new_file(path, _STAGED)
-        self._writers[day].write_table(rows.select(_STAGED.names).cast(_STAGED))
-        self.rows[day] += len(rows)
-
-    def _close(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
-
     def finish(self) -> None:
-        """All rows are on disk."""
-        self.flush()
-        self._close()
+        """No more rows will come."""
         if self._broken is not None:
             self._broken[1].close()
+
+    def _meant(self, day: date, skip: Collection[int]) -> list[_Part]:
+        return [part for part in self._parts[day] if part.file not in skip]
 
     def again(self, stored: Mapping[date, Sequence[str]], *, skip: Collection[int], threads: int) -> dict[date, Again]:
         """Which staged rows of each day repeat a key, of the stored files of that day or of staged rows before them.
@@ -126,28 +131,39 @@ class Stage:
         """
 
         def find(day: date) -> Again:
-            rows, at_once = self.rows[day], min(threads, len(stored))
-            return find_again(lambda names: self._read(day, names, skip), stored[day], rows=rows, threads=at_once)
+            parts = self._meant(day, skip)
+            found = self._marks(sum(part.rows for part in parts))
+            find_again(
+                lambda name: (batch[name] for batch in _read(parts, [name])),
+                stored[day],
+                found,
+                threads=min(threads, len(stored)),
+            )
+            return found
 
         return dict(zip(stored, mapped(find, stored, threads=threads), strict=True))
 
-    def _read(self, day: date, names: Sequence[str], skip: Collection[int]) -> Iterator[pa.RecordBatch]:
-        """Columns of the staged rows of a day, but for those of some files."""
-        left_out = pa.array([*skip], pa.int32())
-        columns = [*names, *(["file"] if skip and "file" not in names else [])]
-        options = pa.ipc.IpcReadOptions(included_fields=[_STAGED.get_field_index(name) for name in columns])
-        for path in self._files[day]:
-            with pa.ipc.open_file(path, options=options, memory_pool=_POOL) as reader:
-                for i in range(reader.num_record_batches):
-                    batch = reader.get_batch(i)
-                    batch = batch.filter(pc.invert(pc.is_in(batch["file"], left_out))) if skip else batch
-                    if len(batch):
-                        yield batch
+    def _marks(self, rows: int) -> Again:
+        if rows <= MARKED_ROWS:
+            return np.zeros(rows, np.uint8)
+        return np.memmap(self.folder / f"{uuid4().hex}.marks", np.uint8, "w+", shape=rows)
+
+    def repeated(self, again: Mapping[date, Again], *, skip: Collection[int]) -> Counter[int]:
+        """How many rows of each file repeat a key, by its number."""
+        counts: Counter[int] = Counter()
+        for day, found in again.items():
+            start = 0
+            for part in self._meant(day, skip):
+                counts[part.file] += int(np.count_nonzero(found[start : start + part.rows]))
+                start += part.rows
+        return counts
 
     def write(
-        self, again: dict[date, Again], folder: Path, *, ids: Sequence[str], skip: Collection[int], threads: int
+        self, again: Mapping[date, Again], folder: Path, *, ids: Sequence[str], skip: Collection[int], threads: int
     ) -> dict[date, list[Path]]:
         """Write the rows of the days to Parquet files, as `events` has them; days without rows get none.
+
+        After this they are held no more.
 
         Args:
             again: what repeats, by day.
@@ -159,48 +175,34 @@ class Stage:
         names = pa.array(ids, pa.string())
 
         def write(day: date) -> Path | None:
-            return self._write_day(day, again[day], folder, names=names, skip=skip)
+            path = self._write_day(self._meant(day, skip), again[day], folder / f"day={day.isoformat()}", names=names)
+            self._parts[day] = []
+            return path
 
         written = zip(again, mapped(write, again, threads=threads), strict=True)
         return {day: [path] for day, path in written if path is not None}
 
-    def _write_day(
-        self, day: date, again: Again, folder: Path, *, names: pa.Array, skip: Collection[int]
-    ) -> Path | None:
-        if self.rows[day] == int(again.same.sum()):
+    def _write_day(self, parts: Sequence[_Part], again: Again, folder: Path, *, names: pa.Array) -> Path | None:
+        if np.count_nonzero(again == SAME) == len(again):
             return None
-        path = folder / f"day={day.isoformat()}" / f"{uuid4().hex}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        dropped, variants, rows = again.row[again.same], again.row[~again.same], 0
-        plain = [name for name in _WRITTEN.names if name not in _UNIQUE]
+        folder.mkdir(parents=True, exist_ok=True)
+        path, start = folder / f"{uuid4().hex}.parquet", 0
         with pq.ParquetWriter(
             path,
             _WRITTEN,
-            compression="zstd",
-            use_dictionary=plain,
+            compression={name: "none" if name in _HASHES else "snappy" for name in _LEAVES},
+            use_dictionary=[name for name in _LEAVES if name not in _UNIQUE],
+            column_encoding={"line": "DELTA_BINARY_PACKED"},
             write_statistics=["kind", "time", "display_ms"],
             store_schema=False,
         ) as writer:
-            for table in self._groups(day, skip):
-                kept = _written(table, dropped=dropped, variants=variants, names=names)
-                rows += len(kept)
+            for some in _groups(parts):
+                rows = sum(part.rows for part in some)
+                kept = _written(some, again[start : start + rows], names=names)
+                start += rows
                 if len(kept):
                     writer.write_table(kept)
-        if not rows:
-            path.unlink()
-            return None
         return path
-
-    def _groups(self, day: date, skip: Collection[int]) -> Iterator[pa.Table]:
-        """The staged rows of a day but for those of some files, some at a time."""
-        held: list[pa.RecordBatch] = []
-        for batch in self._read(day, _STAGED.names, skip):
-            held.append(batch)
-            if sum(map(len, held)) >= _GROUP_ROWS:
-                yield pa.Table.from_batches(held)
-                held = []
-        if held:
-            yield pa.Table.from_batches(held)
 
     def broken(self, files: Sequence[tuple[str, str, str | None]], *, skip: Collection[int]) -> Iterator[pa.Table]:
         """The broken rows as `quarantine` has them, some at a time; of files there are their ids, names and headers."""
@@ -217,23 +219,36 @@ class Stage:
                 yield pa.Table.from_arrays([*columns, *batch.select(BAD.names).columns, cleared], schema=QUARANTINE)
 
 
-_EPOCH: Final = date(1970, 1, 1).toordinal()
+def _groups(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
+    """The parts of a day, some at a time."""
+    some: list[_Part] = []
+    for part in parts:
+        some.append(part)
+        if sum(each.rows for each in some) >= _GROUP_ROWS:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
-def _written(table: pa.Table, *, dropped: Int64, variants: Int64, names: pa.Array) -> pa.Table:
-    row = table["row"].to_numpy()
-    keep = np.ones(len(row), bool)
-    keep[_among(dropped, row)] = False
-    variant = np.zeros(len(row), bool)
-    variant[_among(variants, row)] = True
-    ids = pa.DictionaryArray.from_arrays(table["file"].combine_chunks(), names).cast(pa.string())
-    table = table.append_column("variant", pa.array(variant)).append_column("file_id", ids)
+def _read(parts: Sequence[_Part], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Columns of the rows of some parts."""
+    options = pa.ipc.IpcReadOptions(included_fields=[_STAGED.get_field_index(name) for name in names])
+    for path, some in groupby(parts, lambda part: part.path):
+        if path == Path():
+            yield from (part.batch.select(list(names)) for part in some if part.batch is not None)
+            continue
+        with pa.ipc.open_file(path, options=options, memory_pool=_POOL) as reader:
+            yield from (reader.get_batch(part.index) for part in some)
+
+
+def _written(parts: Sequence[_Part], again: Again, *, names: pa.Array) -> pa.Table:
+    """The rows of some parts as they are written: without those that are there, with the ids of their files."""
+    table = pa.Table.from_batches(_read(parts, _STAGED.names))
+    numbers = np.repeat(np.array([part.file for part in parts], np.int32), [part.rows for part in parts])
+    ids = pa.DictionaryArray.from_arrays(pa.array(numbers), names)
+    table = table.append_column("variant", pa.array(again == VARIANT)).append_column("file_id", ids)
     table = table.select(_WRITTEN.names)
-    return (table if keep.all() else pc.filter(table, pa.array(keep), memory_pool=_POOL)).cast(_WRITTEN)
-
-
-def _among(numbers: Int64, row: Int64) -> Int64:
-    """Where those of some sorted row numbers stand that are in a group of rows."""
-    low, high = np.searchsorted(numbers, [row[0], row[-1] + 1])
-    found: Int64 = np.searchsorted(row, numbers[low:high])
-    return found
+    if (again != NEW).any():
+        table = pc.filter(table, pa.array(again != SAME), memory_pool=_POOL)
+    return table.cast(_WRITTEN)

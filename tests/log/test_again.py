@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from clickprism.log import again, firsts
-from clickprism.log.again import find_again
+from clickprism.log.again import NEW, SAME, VARIANT, Read, find_again
 from clickprism.log.threads import ahead, mapped
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), max_size=30)
@@ -27,6 +27,10 @@ def table(pairs: list[tuple[int, int]]) -> pa.Table:
     keys = [np.array([key // 3, key % 3], "<u8").tobytes() for key, _ in pairs]
     contents = [np.array([0, content], "<u8").tobytes() for _, content in pairs]
     return pa.table({"key": pa.array(keys, pa.binary()), "content": pa.array(contents, pa.binary())})
+
+
+def columns(rows: pa.Table, size: int | None = None) -> Read:
+    return lambda name: (batch[name] for batch in rows.to_batches(max_chunksize=size))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -41,19 +45,15 @@ def test_what_repeats_is_found(
     monkeypatch.setattr(again, "KEYS", sizes[0])
     for number, pairs in enumerate(stored):
         pq.write_table(table(pairs), tmp_path / f"{number}.parquet")
-    rows = table(new).append_column("row", pa.array(np.arange(len(new)) * 2 + 5))
-    rows = rows.append_column("file", pa.array(np.arange(len(new)) // 3, pa.int32()))
-
-    def staged(names: list[str]) -> Iterator[pa.RecordBatch]:
-        yield from rows.select(names).to_batches(max_chunksize=sizes[1])
-
-    found = find_again(staged, [str(tmp_path / f"{number}.parquet") for number in range(len(stored))], rows=len(new))
+    found = np.zeros(len(new), np.uint8)
+    stored_files = [str(tmp_path / f"{number}.parquet") for number in range(len(stored))]
+    find_again(columns(table(new), sizes[1]), stored_files, found)
     expected, seen = [], [pair for pairs in stored for pair in pairs]
-    for row, pair in enumerate(new):
-        if any(pair[0] == key for key, _ in seen):
-            expected.append((row // 3, row * 2 + 5, pair in seen))
+    for pair in new:
+        known = any(pair[0] == key for key, _ in seen)
+        expected.append(NEW if not known else SAME if pair in seen else VARIANT)
         seen.append(pair)
-    assert list(zip(found.file.tolist(), found.row.tolist(), found.same.tolist(), strict=True)) == expected
+    assert found.tolist() == expected
 
 
 def test_keys_held_are_few_however_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_keys_held_are_few_however_many_threads(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(firsts, "firsts", counted)
     for threads in (1, 4):
         held.clear()
-        find_again(lambda names: iter(rows.select(names).to_batches()), [], rows=count, threads=threads)
+        find_again(columns(rows), [], np.zeros(count, np.uint8), threads=threads)
         assert sum(held) == count
         assert 2 * max(held) * threads < 3 * again.KEYS
 
@@ -81,15 +81,12 @@ def test_one_event_id_in_every_row_takes_no_longer() -> None:
         {
             "key": pa.array([b"sixteen letters."] * count, pa.binary()),
             "content": pa.array([contents[at : at + 16] for at in range(0, 16 * count, 16)], pa.binary()),
-            "row": pa.array(np.arange(count)),
-            "file": pa.array(np.zeros(count, np.int32)),
         }
     )
-    started = time.process_time()
-    found = find_again(lambda names: iter(rows.select(names).to_batches()), [], rows=count)
+    started, found = time.process_time(), np.zeros(count, np.uint8)
+    find_again(columns(rows), [], found)
     assert time.process_time() - started < 10
-    assert found.row.tolist() == list(range(1, count))
-    assert not found.same.any()
+    assert found.tolist() == [NEW] + [VARIANT] * (count - 1)
 
 
 def test_results_come_in_order_and_errors_where_they_belong() -> None:

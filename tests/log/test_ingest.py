@@ -9,7 +9,6 @@ import resource
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,7 @@ from clickprism.log.account import Account
 from clickprism.log.group import Group
 from clickprism.log.ingest import Progress, ingest
 from clickprism.log.quarantine import reasons, write_raw
-from clickprism.log.readers import Chunk, SourceSettings, read_chunks
-from clickprism.log.schema import ROW
+from clickprism.log.readers import SourceSettings, Task, plain, read_tasks
 from clickprism.log.settings import LogSettings
 from clickprism.log.store import LogStore
 from tests.log.raw_logs import BROKEN, everything, impression, random_files, stored, write_lines
@@ -265,24 +263,24 @@ def test_a_file_that_changes_or_vanishes(tmp_path: Path, monkeypatch: pytest.Mon
 
     whole = write_lines(tmp_path / "a.jsonl", [impression(1)])
     other = write_lines(tmp_path / "b.jsonl", [impression(2)])
-    read = read_chunks
+    read = read_tasks
 
-    def growing(path: Path, source: SourceSettings, **_: int) -> Iterator[Chunk]:
+    def growing(path: Path, source: SourceSettings, **_: int) -> Iterator[Task]:
         yield from read(path, source)
         if path == other:
             with path.open("a", encoding="utf-8") as handle:
                 handle.write("\n")
 
-    def vanishing(path: Path, source: SourceSettings, **_: int) -> Iterator[Chunk]:
+    def vanishing(path: Path, source: SourceSettings, **_: int) -> Iterator[Task]:
         yield from read(path, source)
         if path == other:
             path.unlink()
 
-    monkeypatch.setattr(module, "read_chunks", growing)
+    monkeypatch.setattr(module, "read_tasks", growing)
     with pytest.raises(DataError, match="changed while it was read; nothing of it was ingested"):
         ingest([whole, other], tmp_path / "log")
     assert len(stored(tmp_path / "log")) == 1
-    monkeypatch.setattr(module, "read_chunks", vanishing)
+    monkeypatch.setattr(module, "read_tasks", vanishing)
     with pytest.raises(DataError, match="cannot be read"):
         ingest([other], tmp_path / "log")
     with pytest.raises(DataError, match="no such file"):
@@ -319,15 +317,36 @@ def test_packed_and_plain_rows_are_the_same_events(tmp_path: Path) -> None:
     assert (account.files, counts(account)) == (2, (10, 5, 5, 0, 0))
 
 
-def test_rows_of_many_days_in_any_order_make_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    days, times = 300, 32
-    rows = [dict.fromkeys(ROW.names) | {"kind": "ranking", "search_id": f"s{day}", "line": day} for day in range(days)]
-    start = datetime(2020, 1, 1)
-    table = pa.Table.from_pylist([row | {"time": start + timedelta(days=day)} for day, row in enumerate(rows)], ROW)
-    monkeypatch.setattr(staging, "_FLUSH_BYTES", table.nbytes)
-    stage = staging.Stage(tmp_path)
-    for _ in range(times):
-        stage.add(0, table)
-    stage.finish()
-    assert (len(stage.rows), set(stage.rows.values())) == (days, {times})
-    assert len([*tmp_path.iterdir()]) < 4 * days
+def test_what_is_put_on_disk_is_what_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = random_files(tmp_path / "raw", files=4, rows=120, seed=6)
+    account = ingest(files, tmp_path / "held", max_bad_ratio=1)
+    monkeypatch.setattr(staging, "HELD_BYTES", 1)
+    monkeypatch.setattr(staging, "MARKED_ROWS", 1)
+    monkeypatch.setattr(staging, "_GROUP_ROWS", 5)
+    monkeypatch.setattr(group, "REST_BYTES", 1)
+    spilled = ingest(files, tmp_path / "spilled", max_bad_ratio=1)
+    assert replace(account, seconds=0.0) == replace(spilled, seconds=0.0)
+    assert everything(tmp_path / "held") == everything(tmp_path / "spilled")
+
+
+def test_lines_of_several_files_that_are_left_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "WORTH", 0)
+    mixed: list[dict[str, Any] | str] = [
+        impression(1, query='a "b"'),
+        "{",
+        impression(2),
+        BROKEN,
+        impression(3, query='"'),
+    ]
+    files = [write_lines(tmp_path / f"{i}.jsonl", [*mixed, impression(i + 9)]) for i in range(3)]
+    files += [write_lines(tmp_path / "4.jsonl", [impression(7), impression(8)])]
+    account = ingest(files, tmp_path / "log", max_bad_ratio=1)
+    assert counts(account) == (20, 8, 6, 0, 6)
+    store = LogStore.open(tmp_path / "log")
+    bad = {(Path(row["file"]).name, row["line"]): row["reason"] for row in store.table("quarantine").read().to_pylist()}
+    assert sorted(bad) == [(f"{i}.jsonl", line) for i in range(3) for line in (2, 4)]
+    assert bad["2.jsonl", 2].startswith("not-json")
+    ids = {row["file_id"]: Path(row["file"]).name[0] for row in store.table("files").read().to_pylist()}
+    events = store.table("events").read().to_pylist()
+    found = {f"{ids[row['file_id']]}:{row['line']} {row['event_id']}" for row in events}
+    assert found == {"0:1 e1", "0:3 e2", "0:5 e3", "0:6 e9", "1:6 e10", "2:6 e11", "4:1 e7", "4:2 e8"}

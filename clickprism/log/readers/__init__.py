@@ -7,7 +7,9 @@ stops a reading and never takes a good one with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -16,18 +18,35 @@ from clickprism.log.readers import plain
 from clickprism.log.readers.chunk import REASONS, Chunk
 from clickprism.log.readers.detect import Detected, detect
 from clickprism.log.readers.inputs import find_inputs
-from clickprism.log.readers.lines import Lines, joined, split
+from clickprism.log.readers.lines import Lines, Text, cut, joined, lines_of, split
 from clickprism.log.readers.parquet import columns_of, read_groups
-from clickprism.log.readers.places import ColumnPlaces, JsonPlaces
+from clickprism.log.readers.places import ColumnPlaces
 from clickprism.log.readers.plan import Reading
 from clickprism.log.readers.records import read_records
+from clickprism.log.readers.rest import Rest, parsed, read_rests
 from clickprism.log.readers.rows import rows
 from clickprism.log.readers.settings import SourceSettings
 from clickprism.log.readers.sources import SOURCES
 from clickprism.log.readers.stream import blocks
 from clickprism.log.threads import mapped
 
-__all__ = ["REASONS", "Chunk", "Detected", "SourceSettings", "detect", "find_inputs", "read_chunks"]
+__all__ = [
+    "REASONS",
+    "Chunk",
+    "Detected",
+    "Rest",
+    "SourceSettings",
+    "Task",
+    "detect",
+    "find_inputs",
+    "read_chunks",
+    "read_rests",
+    "read_tasks",
+]
+
+Done: TypeAlias = tuple[Chunk, Rest | None]
+Task: TypeAlias = Callable[[], Done]
+"""Gives some rows of a file, and lines of it that are read together with those of other files."""
 
 
 def read_chunks(
@@ -53,23 +72,56 @@ def read_chunks(
     >>> [reason for chunk in chunks for reason in chunk.bad["reason"].to_pylist()]
     ['not-json: the line is not JSON']
     """
+    rests: list[Rest] = []
+    tasks = read_tasks(path, source, chunk_bytes=chunk_bytes, expected=expected)
+    for chunk, rest in mapped(lambda task: task(), tasks, threads=threads):
+        yield chunk
+        if rest is not None:
+            rests.append(rest)
+        if sum(len(each.lines.data) for each in rests) >= chunk_bytes:
+            yield from read_rests(rests)
+            rests = []
+    if rests:
+        yield from read_rests(rests)
+
+
+def read_tasks(path: Path, source: SourceSettings, *, chunk_bytes: int = 24 << 20, expected: int = 0) -> Iterator[Task]:
+    """What is to be done to read a file, in pieces: any thread may do them, in any order. See `read_chunks`."""
     if not 1 <= chunk_bytes <= 1 << 30:
         raise SettingError("chunk_bytes", chunk_bytes, "be from 1 to 1073741824")
     path = Path(path)
     found = detect(path, source)
+    much = max(expected, path.stat().st_size) >= plain.WORTH
+    if much and found.format == "json" and found.schema == "clickprism":
+        for text in cut(blocks(path, min(chunk_bytes, plain.SIZE)), max_line=source.max_line_bytes):
+            yield partial(_plain, path, source, text)
+        return
+    for chunk in _chunks(path, source, found, chunk_bytes):
+        yield partial(_done, chunk)
+
+
+def _done(chunk: Chunk) -> Done:
+    return chunk, None
+
+
+def _plain(path: Path, source: SourceSettings, text: Text) -> Done:
+    """Plain lines at once, and what is left to be read with others."""
+    parts = [plain.read_plain(lines, source) for lines in lines_of(text, max_line=source.max_line_bytes)]
+    chunks, left = [chunk for chunk, _ in parts], [rest for _, rest in parts if len(rest)]
+    rest = Rest(path, source, joined(left)) if left else None
+    if len(chunks) == 1:
+        return chunks[0], rest
+    good, bad = (pa.concat_tables(tables) for tables in zip(*((each.good, each.bad) for each in chunks), strict=True))
+    return Chunk(good, bad, 0, sum(each.bytes_read for each in chunks)), rest
+
+
+def _chunks(path: Path, source: SourceSettings, found: Detected, chunk_bytes: int) -> Iterator[Chunk]:
     if found.format == "parquet":
         yield from _parquet(path, source, found, chunk_bytes)
         return
-    much = max(expected, path.stat().st_size) >= plain.WORTH
-    quick = much and found.format == "json" and found.schema == "clickprism"
-    size = min(chunk_bytes, plain.SIZE) if quick else chunk_bytes
-    lines = split(blocks(path, size), max_line=source.max_line_bytes, blank=found.format == "csv")
-    if quick:
-        yield from _plain(path, source, found, lines, chunk_bytes=chunk_bytes, threads=threads)
-        return
+    lines = split(blocks(path, chunk_bytes), max_line=source.max_line_bytes, blank=found.format == "csv")
     if found.format == "json":
-        for part in lines:
-            yield _parsed(path, source, found, part)
+        yield from (parsed(path, source, found.schema, part) for part in lines)
         return
     for table, names, part in read_records(lines, found.dialect, max_line=source.max_line_bytes, file=path):
         places = ColumnPlaces(names, [pa.string()] * len(names))
@@ -82,30 +134,6 @@ def read_chunks(
             read=part.read,
             header=found.dialect.header(names),
         )
-
-
-def _plain(
-    path: Path, source: SourceSettings, found: Detected, lines: Iterator[Lines], *, chunk_bytes: int, threads: int
-) -> Iterator[Chunk]:
-    """Plain lines at once, all others together behind them: to plan a query costs more than to read some lines."""
-    left: list[Lines] = []
-    for chunk, rest in mapped(lambda part: plain.read_plain(part, source), lines, threads=threads):
-        yield chunk
-        if len(rest):
-            left.append(rest)
-        if sum(len(each.data) for each in left) >= chunk_bytes:
-            yield _parsed(path, source, found, joined(left))
-            left = []
-    if left:
-        yield _parsed(path, source, found, joined(left))
-
-
-def _parsed(path: Path, source: SourceSettings, found: Detected, part: Lines) -> Chunk:
-    plan = SOURCES[found.schema](Reading(JsonPlaces(part), source, path))
-    table = pa.table({"text": part.text(), "line": pa.array(part.numbers)})
-    return rows(
-        table, plan, raw=_raw(part), bad=part.bad, read=part.read, nul=b"\\" in part.data and b"\\u0000" in part.data
-    )
 
 
 def _parquet(path: Path, source: SourceSettings, found: Detected, chunk_bytes: int) -> Iterator[Chunk]:

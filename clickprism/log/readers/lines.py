@@ -97,12 +97,35 @@ def joined(parts: Sequence[Lines]) -> Lines:
     return Lines(data, starts, ends, stops, numbers, bad, read)
 
 
+@dataclass(frozen=True)
+class Text:
+    """Whole lines, not yet told apart: any thread can do that.
+
+    Attributes:
+        data: the lines.
+        number: of the first one in the file, from 1.
+        bad: lines that are none of these.
+        read: bytes of the file read for them.
+    """
+
+    data: bytes
+    number: int
+    bad: tuple[Bad, ...] = ()
+    read: int = 0
+
+
 def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Iterator[Lines]:
     """Cut blocks into lines; lines that are too long, not UTF-8 or hold a NUL, and a cut last line, are bad.
 
     A line that is too long is never held whole. Without `blank`, empty lines are left out. A byte order mark
     at the start of a line is no part of it.
     """
+    for text in cut(blocks, max_line=max_line):
+        yield from lines_of(text, max_line=max_line, blank=blank)
+
+
+def cut(blocks: Iterator[Block], *, max_line: int) -> Iterator[Text]:
+    """Cut blocks between lines; what is left of a line that is too long, and a cut last line, are bad."""
     pending, number, read, skipped = bytearray(), 1, 0, b""
     for block in blocks:
         data, bad = block.data, []
@@ -123,20 +146,25 @@ def split(blocks: Iterator[Block], *, max_line: int, blank: bool = False) -> Ite
         if len(pending) > max_line + 1 + len(BOM):
             head = bytes(pending).removeprefix(BOM) if number == 1 and not whole else pending
             skipped, pending = bytes(head[: min(KEPT, max_line)]), bytearray()
-        newlines = _newlines(np.frombuffer(whole, np.uint8))
-        cuts = [0, *(newlines[MOST - 1 : -1 : MOST] + 1).tolist(), len(whole)]
-        for place, (start, stop) in enumerate(pairwise(cuts)):
-            ends = newlines[place * MOST : (place + 1) * MOST] - start
-            lines = _lines(whole[start:stop], ends, number, max_line=max_line, blank=blank)
-            number += len(ends)
-            lines = replace(lines, bad=[*bad, *lines.bad])
-            bad = []
-            if stop == len(whole):
-                lines, read = replace(lines, read=block.read - read), block.read
-                if block.problem or (block.last and skipped):
-                    lines.bad.append(Bad(number, block.problem or "too-long", None, skipped or bytes(pending)))
-            if len(lines) or lines.bad or lines.read:
-                yield lines
+        first, number = number, number + whole.count(b"\n")
+        if block.problem or (block.last and skipped):
+            bad.append(Bad(number, block.problem or "too-long", None, skipped or bytes(pending)))
+        if whole or bad or block.read > read:
+            yield Text(whole, first, tuple(bad), block.read - read)
+        read = block.read
+
+
+def lines_of(text: Text, *, max_line: int, blank: bool = False) -> Iterator[Lines]:
+    """The lines of a text, some at a time."""
+    data, number, found = text.data, text.number, _newlines(np.frombuffer(text.data, np.uint8))
+    cuts = [0, *(found[MOST - 1 : -1 : MOST] + 1).tolist(), len(data)]
+    for place, (start, stop) in enumerate(pairwise(cuts)):
+        ends = found[place * MOST : (place + 1) * MOST] - start
+        lines = _lines(data[start:stop], ends, number, max_line=max_line, blank=blank)
+        number += len(ends)
+        if stop == len(data):
+            lines = replace(lines, bad=[*text.bad, *lines.bad], read=text.read)
+        yield lines
 
 
 def _newlines(text: NDArray[np.uint8]) -> Int64:
@@ -159,8 +187,8 @@ def _lines(data: bytes, newlines: Int64, number: int, *, max_line: int, blank: b
     if len(ends):
         ends = ends - ((ends > starts) & (view[np.maximum(ends, 1) - 1] == CR))
     lines = Lines(data, starts, ends, stops, number + np.arange(len(stops)))
-    if not blank:
-        lines = lines.take(lines.ends > lines.starts)
+    if not blank and not (filled := lines.ends > lines.starts).all():
+        lines = lines.take(filled)
     long = lines.ends - lines.starts > max_line
     if long.any():
         heads = [(int(lines.numbers[each]), lines.raw(each)) for each in np.flatnonzero(long).tolist()]

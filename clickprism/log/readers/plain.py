@@ -21,7 +21,7 @@ from clickprism.log.readers.lines import Lines
 from clickprism.log.readers.settings import SourceSettings
 from clickprism.log.readers.sources import ALIASES
 from clickprism.log.schema import ROW
-from clickprism.types import Bool, Int64
+from clickprism.types import Int64
 
 WORTH: Final = 1 << 20  # bytes of text from which on it pays to load compiled code
 SIZE: Final = 4 << 20  # bytes of text at a time: what is made of them is still near when it is used
@@ -44,18 +44,9 @@ def read_plain(lines: Lines, settings: SourceSettings) -> tuple[Chunk, Lines]:
     places = _places((*scan.TEXTS, *scan.NUMBERS))
     scan.scan(data, lines.starts, lines.ends, *places, _limits(settings), begin, length, values, good)
     kept = _by_day(np.flatnonzero(good), values[scan.NUMBERS.index("time")])
-    columns = {
-        name: _texts(*scan.gather(data, begin[i], length[i], kept), length[i][kept] == 0)
-        for i, name in enumerate(scan.TEXTS)
-    }
+    columns = {name: _texts(*scan.gather(data, begin[i], length[i], kept)) for i, name in enumerate(scan.TEXTS)}
     for i, name in enumerate(scan.NUMBERS):
-        numbers = values[i][kept]
-        if name == "kind":
-            columns[name] = pa.array(scan.KINDS).take(pa.array(numbers))
-        else:
-            kind = ROW.field(name).type
-            narrow = numbers.astype(kind.to_pandas_dtype()) if name != "time" else numbers
-            columns[name] = pa.array(narrow, mask=numbers < 0).cast(kind)
+        columns[name] = _numbers(name, values[i], kept)
     columns["line"] = pa.array(lines.numbers[kept])
     columns["query_id"] = _query_keys(columns["query_id"], columns["query"])
     arrays = [columns[field.name] if field.name in columns else pa.nulls(len(kept), field.type) for field in ROW]
@@ -87,9 +78,25 @@ def _limits(settings: SourceSettings) -> Int64:
     return np.array([*limits, *(each for scale in units for each in scale)], np.int64)
 
 
-def _texts(offsets: Any, values: Any, missing: Bool) -> pa.StringArray:
-    valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
-    return pa.StringArray.from_buffers(len(missing), pa.py_buffer(offsets), pa.py_buffer(values), valid)
+def _texts(offsets: Any, values: Any, bits: Any, missing: int) -> pa.StringArray:
+    buffers = [pa.py_buffer(bits) if missing else None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers, missing)
+
+
+def _numbers(name: str, values: Int64, kept: Int64) -> pa.Array:
+    from clickprism.log.readers import scan
+
+    kind = ROW.field(name).type
+    if name == "kind":
+        return pa.array(scan.KINDS).take(pa.array(values[kept]))
+    if pa.types.is_boolean(kind):
+        packed, bits, missing = scan.pack_flags(values, kept)
+    else:
+        packed = np.empty(len(kept), np.int32 if kind == pa.int32() else np.int64)
+        bits, missing = scan.pack(values, kept, packed)
+    return pa.Array.from_buffers(
+        kind, len(kept), [pa.py_buffer(bits) if missing else None, pa.py_buffer(packed)], missing
+    )
 
 
 def _query_keys(query_id: pa.Array, query: pa.Array) -> pa.Array:

@@ -292,12 +292,20 @@ def _complete(length: Int32, numbers: Int64) -> bool:
 
 
 @compiled
-def gather(data: Bytes, begin: Int32, length: Int32, rows: Int64) -> tuple[Int32, Bytes]:
-    """The texts of these rows one after another, and where they start, as Arrow has them."""
-    offsets = np.empty(len(rows) + 1, np.int32)
+def gather(data: Bytes, begin: Int32, length: Int32, rows: Int64) -> tuple[Int32, Bytes, Bytes, int]:
+    """The texts of these rows one after another, and where they start; the bits of which there are, and how many not.
+
+    An empty text is null.
+    """
+    offsets, bits, missing = np.empty(len(rows) + 1, np.int32), np.zeros((len(rows) + 7) >> 3, np.uint8), 0
     offsets[0] = 0
     for i in range(len(rows)):
-        offsets[i + 1] = offsets[i] + length[rows[i]]
+        size = length[rows[i]]
+        offsets[i + 1] = offsets[i] + size
+        if size:
+            bits[i >> 3] |= 1 << (i & 7)
+        else:
+            missing += 1
     values = np.empty(offsets[-1] + 8, np.uint8)
     source, target = address(data), address(values)
     last = source + len(data) - 8
@@ -308,4 +316,33 @@ def gather(data: Bytes, begin: Int32, length: Int32, rows: Int64) -> tuple[Int32
             at, to = at + 8, to + 8
         for place in range(to, end):
             values[place - target] = byte(at + place - to)
-    return offsets, values
+    return offsets, values, bits, missing
+
+
+@compiled
+def pack(values: Int64, rows: Int64, packed: NDArray[np.generic]) -> tuple[Bytes, int]:
+    """Put the numbers of these rows into `packed`; the bits of which there are, and how many are not."""
+    bits, missing = np.zeros((len(rows) + 7) >> 3, np.uint8), 0
+    for i in range(len(rows)):
+        value = values[rows[i]]
+        if value < 0:
+            packed[i] = 0
+            missing += 1
+        else:
+            packed[i] = value
+            bits[i >> 3] |= 1 << (i & 7)
+    return bits, missing
+
+
+@compiled
+def pack_flags(values: Int64, rows: Int64) -> tuple[Bytes, Bytes, int]:
+    """The flags of these rows as bits; the bits of which there are, and how many are not."""
+    flags, bits, missing = np.zeros((len(rows) + 7) >> 3, np.uint8), np.zeros((len(rows) + 7) >> 3, np.uint8), 0
+    for i in range(len(rows)):
+        value = values[rows[i]]
+        if value < 0:
+            missing += 1
+        else:
+            flags[i >> 3] |= value << (i & 7)
+            bits[i >> 3] |= 1 << (i & 7)
+    return flags, bits, missing
