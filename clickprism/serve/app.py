@@ -68,7 +68,7 @@ class Service:
         self._shadowed = None if settings.shadow is None else Follower(settings.shadow, self._opened)
         self._shadow: Shadow | None = None
         self._challenger = None if settings.interleave is None else Follower(settings.interleave, self._opened)
-        self._intake = None if settings.log is None else Intake(settings)
+        self._intake = None if settings.log is None else Intake(settings.log, settings)
         self._watch: Watch | None = None
         self._pool = ThreadPoolExecutor(4, "clickprism-rank")
         self._waiting = 0
@@ -98,6 +98,8 @@ class Service:
         followers = [each for each in (self.current, self._shadowed, self._challenger) if each is not None]
         self._watch = Watch(followers, every=self.settings.follow_every)
         self._watch.start()
+        if self._intake is not None:
+            self._intake.start()
         await asyncio.to_thread(self._watch.wait, self.settings.warm_wait)
 
     async def stop(self) -> None:

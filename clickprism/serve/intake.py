@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final, Literal, final
 
 import msgspec
@@ -63,10 +65,16 @@ class EventsAnswer(msgspec.Struct):
 class Intake:
     """Takes batches for a log; each waits in a thread until the log has it."""
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, log: Path, settings: ServeSettings) -> None:
+        self._log = log
         self._settings = settings
         self._sink: EventSink | None = None
+        self._opening = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, "clickprism-events")
+
+    def start(self) -> None:
+        """Open the log beside; batches that a worker left when it died are put into it."""
+        self._pool.submit(self._open)
 
     async def take(self, call: Call) -> EventsAnswer:
         """Read a batch and put it into the log."""
@@ -103,8 +111,8 @@ class Intake:
             raise Problem(503, f"the log cannot be written: {error}", kind="log") from None
 
     def _open(self) -> EventSink:
-        if self._sink is None:
-            if self._settings.log is None:
-                raise Problem(404, "this service takes no events", kind="no-events")
-            self._sink = EventSink(self._settings.log, EventSettings(max_bytes=self._settings.max_body))
-        return self._sink
+        with self._opening:
+            if self._sink is None:
+                settings = EventSettings(max_bytes=self._settings.max_body, timeout=self._settings.answer_timeout)
+                self._sink = EventSink(self._log, settings)
+            return self._sink

@@ -104,7 +104,10 @@ def _tighten(schemas: dict[str, Any], service: Service) -> None:
     if live.needs_features:
         names = live.scorer.feature_names
         size = {"minItems": len(names), "maxItems": len(names)}
-        _given(one["properties"]["features"]).update(size)
+        features = _given(one["properties"]["features"])
+        features.update(size)
+        if live.refuses_missing:
+            features["items"] = _given(features["items"])
         order = {"type": "array", "uniqueItems": True, "items": {"enum": list(names)}, **size}
         request["properties"]["feature_names"] = {"anyOf": [order, {"type": "null"}], "default": None}
     _require(request, one, live, service)

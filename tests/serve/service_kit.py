@@ -1,0 +1,168 @@
+"""Small models and stores whose scores say who gave them; a service in this process, or in some of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clickprism.model import Model
+from clickprism.rankers.linear import Linear, LinearNetwork
+from clickprism.serve.app import Service, create_app
+from clickprism.serve.bundle import write_bundle
+from clickprism.serve.publish import builder
+from clickprism.serve.settings import ServeSettings
+from clickprism.serve.store import StoreInfo
+
+TOKEN = "a-token"  # noqa: S105 - of the tests
+NAMES = ("price", "age", "clicks")
+
+
+def linear_bundle(folder: Path, weights: Sequence[float], *, metrics: Mapping[str, float] | None = None) -> Path:
+    """A bundle whose score is the weighted sum of the raw features."""
+    import torch
+
+    network = LinearNetwork(len(weights))
+    network.output.weight.data = torch.tensor([list(weights)], dtype=torch.float32)
+    model = Model(Linear(), network.eval(), features=len(weights), method={"name": "click"})
+    names = NAMES[: len(weights)] if len(weights) <= len(NAMES) else tuple(f"f{i}" for i in range(len(weights)))
+    write_bundle(folder, model, feature_names=names, metrics=metrics, created=datetime(2026, 3, 1, tzinfo=UTC))
+    return folder
+
+
+def publish(
+    place: Path,
+    rows: Mapping[str, Mapping[str, Sequence[float]]],
+    *,
+    version: str = "v1",
+    fields: Sequence[str] = NAMES,
+    as_of: datetime = datetime(2026, 3, 1),
+) -> Path:
+    """A store with these rows by query and document; what it does not have is NaN."""
+    with builder(str(place), grace=60) as target:
+        for query, documents in rows.items():
+            target.put(query, list(documents), np.array(list(documents.values()), np.float32))
+        pairs = sum(map(len, rows.values()))
+        target.seal(StoreInfo(version, as_of, tuple(fields), np.full(len(fields), np.nan, np.float32), pairs))
+        target.switch()
+    return place
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@asynccontextmanager
+async def started(settings: ServeSettings) -> AsyncIterator[Service]:
+    """A service in this process, warm."""
+    service = create_app(settings)
+    await service.start()
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+async def ask(
+    service: Service,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    chunks: Sequence[bytes] | None = None,
+) -> Reply:
+    """Send one request over ASGI; `chunks` come one by one, and never more when they are used up."""
+    sent = list(chunks) if chunks is not None else [body if isinstance(body, bytes) else json.dumps(body).encode()]
+    given = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"} | dict(headers or {})
+    if chunks is None and body is not None:
+        given.setdefault("content-length", str(len(sent[0])))
+    elif chunks is not None:
+        given.setdefault("transfer-encoding", "chunked")
+    got: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        if not sent:
+            await asyncio.sleep(3600)
+        return {"type": "http.request", "body": sent.pop(0), "more_body": bool(sent) or chunks is not None}
+
+    async def send(message: Any) -> None:
+        got.append(message)
+
+    raw = [(name.encode(), value.encode()) for name, value in given.items() if value]
+    await service({"type": "http", "method": method, "path": path, "headers": raw}, receive, send)
+    names = {name.decode(): value.decode() for name, value in got[0]["headers"]}
+    return Reply(got[0]["status"], names, b"".join(each.get("body", b"") for each in got[1:]))
+
+
+@contextmanager
+def serving(source: Path, *options: str, token: str | None = TOKEN) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`clickprism serve` in processes of its own; its address, and the supervisor."""
+    words = [sys.executable, "-m", "clickprism", "serve", str(source), "--port", "0", "--json", "--quiet", *options]
+    environment = {name: value for name, value in os.environ.items() if name != "CLICKPRISM_TOKEN"}
+    environment |= {} if token is None else {"CLICKPRISM_TOKEN": token}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(_until_brace(process.stdout))
+            yield told["address"], process
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _until_brace(lines: Iterator[str]) -> str:
+    text = ""
+    for line in lines:
+        text += line
+        if line.rstrip() == "}":
+            break
+    return text
+
+
+def fetch(url: str, body: Any = None, *, token: str | None = TOKEN, timeout: float = 10) -> Reply:
+    """Send one request over the network."""
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
+    data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, headers)  # noqa: S310 - loopback
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310 - loopback
+            return Reply(answer.status, dict(answer.headers), answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Reply(error.code, dict(error.headers), error.read())
+
+
+def until_ready(address: str, *, seconds: float = 30) -> None:
+    """Wait until a service can rank."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if fetch(f"{address}/readyz", timeout=2).status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("the service is not ready")

@@ -1,0 +1,176 @@
+"""A deployment holds verified copies and one pointer; workers follow it, and never answer by a mixture."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clickprism.cli.app import app as commands
+from clickprism.errors import DataError
+from clickprism.serve.bundle import Bundle
+from clickprism.serve.deployment import KEPT, Deployment
+from clickprism.serve.settings import ServeSettings
+from tests.serve.service_kit import TOKEN, ask, linear_bundle, publish, started
+
+SWAPS = 1000
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return [linear_bundle(folder / f"b{i}", [10.0**i, 0.0, 0.0]) for i in range(3)]
+
+
+def version(bundle: Path) -> str:
+    return Bundle.load(bundle).version
+
+
+def test_promote_copies_and_rolls_back_step_by_step(bundles: list[Path], tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path / "shop")
+    first, second, third = map(version, bundles)
+    assert deployment.promote(bundles[0]).before is None
+    assert deployment.promote(bundles[1]).before == first
+    assert not deployment.promote(bundles[1]).changed
+    deployment.promote(bundles[2])
+    assert deployment.pointer().previous == (second, first)
+    assert deployment.current().version == third
+    assert deployment.rollback().version == second
+    assert deployment.rollback().version == first
+    with pytest.raises(DataError, match="nothing to roll back to"):
+        deployment.rollback()
+    assert [each.name for each in (tmp_path / "shop" / "bundles").iterdir()] == [first]
+    deployment.promote(bundles[0])
+    assert deployment.pointer().version == first
+
+
+def test_old_bundles_go_and_leftovers_of_a_killed_promotion_too(bundles: list[Path], tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path / "shop")
+    deployment.promote(bundles[0])
+    (tmp_path / "shop" / "bundles" / ".part-x").mkdir()
+    for i in range(KEPT + 2):
+        deployment.promote(linear_bundle(tmp_path / f"b{i}", [1.0, float(i), 0.0]))
+    assert len(list((tmp_path / "shop" / "bundles").iterdir())) == KEPT + 1
+    assert version(bundles[0]) not in deployment.pointer().previous
+
+
+def test_broken_bundles_are_not_promoted(bundles: list[Path], tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path / "shop")
+    deployment.promote(bundles[0])
+    with pytest.raises(DataError, match="no bundle"):
+        deployment.promote(tmp_path / "none")
+    broken = linear_bundle(tmp_path / "broken", [5.0, 0.0, 0.0])
+    (broken / "network.onnx").write_bytes(b"x")
+    with pytest.raises(DataError, match="was changed"):
+        deployment.promote(broken)
+    assert deployment.pointer().version == version(bundles[0])
+    deployment.pointer_file.write_text('{"version": "../../etc", "since": ""}', encoding="utf-8")
+    with pytest.raises(DataError, match="no version of a bundle"):
+        deployment.pointer()
+
+
+def test_commands(bundles: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def promote(*words: object) -> str:
+        commands(["promote", *map(str, words), "--to", str(tmp_path / "shop")], standalone_mode=False)
+        return capsys.readouterr().out
+
+    assert "answers since" in promote(bundles[0])
+    assert f"{version(bundles[0])} did before" in promote(bundles[1])
+    assert "answers already" in promote(bundles[1])
+    assert f'"before": "{version(bundles[1])}"' in promote("--rollback", "--json")
+    assert version(bundles[0]) in promote()
+
+
+def test_a_pointer_to_a_broken_bundle_leaves_the_old_one(bundles: list[Path], tmp_path: Path) -> None:
+    async def work() -> None:
+        deployment = Deployment(tmp_path / "shop")
+        deployment.promote(bundles[0])
+        async with started(ServeSettings(deployment.folder, token=TOKEN, follow_every=0.01)) as service:
+            good = version(bundles[0])
+            (tmp_path / "shop" / "bundles" / ("0" * 16)).mkdir()
+            deployment.point("0" * 16)
+            for _ in range(500):
+                ready = (await ask(service, "GET", "/readyz")).json
+                if "problem" in ready:
+                    break
+                await asyncio.sleep(0.01)
+            assert (ready["status"], ready["model_version"]) == ("ready", good)
+            assert "no bundle" in ready["problem"]
+            assert "clickprism_model_problem 1.0" in (await ask(service, "GET", "/metrics")).body.decode()
+            assert (
+                'clickprism_model_swaps_total{outcome="failed"}'
+                in (await ask(service, "GET", "/metrics")).body.decode()
+            )
+            body = {"documents": [{"id": "a", "features": [1, 0, 0]}]}
+            assert (await ask(service, "POST", "/v1/rank", body)).json["model_version"] == good
+            deployment.promote(bundles[1])
+            for _ in range(500):
+                if service.current.live is not None and service.current.live.version == version(bundles[1]):
+                    break
+                await asyncio.sleep(0.01)
+            assert "problem" not in (await ask(service, "GET", "/readyz")).json
+
+    asyncio.run(work())
+
+
+def test_a_thousand_swaps_under_load(bundles: list[Path], tmp_path: Path) -> None:
+    """Every answer is of one model and one snapshot: its scores are those of the versions that it names."""
+    deployment, factors = Deployment(tmp_path / "shop"), {version(bundles[0]): 1.0, version(bundles[1]): 10.0}
+    for each in bundles[:2]:
+        deployment.promote(each)
+    rows = {value: {"q": {f"d{j}": [value * 100 + j, 0.0, 0.0] for j in range(20)}} for value in (1.0, 2.0)}
+    store = publish(tmp_path / "store", rows[1.0], version="v1")
+    wanted = {"v1": 100.0, "v2": 200.0}
+    done = threading.Event()
+    seen: set[tuple[str, str]] = set()
+
+    def swap(service: Any) -> None:
+        names, start = list(factors), time.monotonic()
+        try:
+            for i in range(SWAPS):
+                deployment.point(names[i % 2])
+                end = time.monotonic() + 10
+                while service.current.live.version != names[i % 2] and time.monotonic() < end:
+                    time.sleep(0.0005)
+                assert service.current.live.version == names[i % 2]
+                if i % 50 == 25:
+                    value = 1.0 + i // 50 % 2
+                    publish(tmp_path / "store", rows[value], version=f"v{value:.0f}")
+        finally:
+            done.set()
+        assert time.monotonic() - start < 120
+
+    async def load(service: Any) -> int:
+        answered = 0
+        body = {"query_id": "q", "documents": [f"d{j}" for j in range(20)]}
+        while not done.is_set():
+            reply = await ask(service, "POST", "/v1/rank", body)
+            assert reply.status == 200, reply.body
+            told = reply.json
+            base, factor = wanted[told["feature_version"]], factors[told["model_version"]]
+            assert [(each["id"], each["score"]) for each in told["items"]] == [
+                (f"d{j}", factor * (base + j)) for j in reversed(range(20))
+            ]
+            seen.add((told["feature_version"], told["model_version"]))
+            answered += 1
+            await asyncio.sleep(0.001)
+        return answered
+
+    async def work() -> None:
+        settings = ServeSettings(
+            deployment.folder, store=str(store), token=TOKEN, follow_every=0.001, request_lines=False
+        )
+        async with started(settings) as service:
+            swapping = asyncio.create_task(asyncio.to_thread(swap, service))
+            answered = sum(await asyncio.gather(*(load(service) for _ in range(4))))
+            await swapping
+            assert answered > SWAPS
+            assert service.metrics.value("clickprism_model_swaps_total", outcome="done") >= SWAPS
+            assert service.metrics.value("clickprism_model_swaps_total", outcome="failed") == 0
+
+    asyncio.run(work())
+    assert len(seen) == 4

@@ -1,0 +1,230 @@
+"""What the service answers: rankings by features, by ids with a store, explained, and errors that say what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clickprism.errors import DataError
+from clickprism.serve.app import Service
+from clickprism.serve.server import check
+from clickprism.serve.settings import ServeSettings
+from tests.serve.service_kit import NAMES, TOKEN, Reply, ask, linear_bundle, publish, started
+
+ROWS = {"q": {"a": [1.0, 0, 0], "b": [3.0, 0, 0], "c": [2.0, 0, 0]}}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return linear_bundle(tmp_path_factory.mktemp("models") / "bundle", [1.0, 10.0, 100.0], metrics={"nDCG@10": 0.5})
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(publish(tmp_path_factory.mktemp("stores") / "store", ROWS))
+
+
+def run(settings: ServeSettings, work: Callable[[Service], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with started(settings) as service:
+            await work(service)
+
+    asyncio.run(whole())
+
+
+def one(settings: ServeSettings, *request: Any, **more: Any) -> Reply:
+    replies = []
+
+    async def work(service: Service) -> None:
+        replies.append(await ask(service, *request, **more))
+
+    run(settings, work)
+    return replies[0]
+
+
+def problem(reply: Reply, status: int, *, pointer: str | None = None) -> str:
+    assert reply.status == status
+    assert reply.headers["content-type"] == "application/problem+json"
+    told = reply.json
+    assert told["status"] == status
+    assert told["title"]
+    assert told["request_id"] == reply.headers["x-request-id"]
+    assert told.get("pointer") == pointer
+    detail: str = told["detail"]
+    return detail
+
+
+def test_ranks_by_the_features_of_the_request(bundle: Path) -> None:
+    documents = [
+        {"id": "a", "features": [1, 0, 0]},
+        {"id": "b", "features": [0, 1, 0]},
+        {"id": "c", "features": [2, 0, 0]},
+    ]
+    reply = one(ServeSettings(bundle, token=TOKEN), "POST", "/v1/rank", {"documents": documents, "explain": True})
+    assert reply.status == 200
+    told = reply.json
+    assert [(each["id"], each["score"]) for each in told["items"]] == [("b", 10.0), ("c", 2.0), ("a", 1.0)]
+    assert told["items"][0]["parts"] == {"relevance": 10.0}
+    assert told["request_id"] == reply.headers["x-request-id"]
+    assert told["took_ms"] > 0
+    assert "feature_version" not in told
+
+
+def test_features_may_come_in_another_order_by_name(bundle: Path) -> None:
+    body = {"feature_names": ["clicks", "price", "age"], "documents": [{"id": "a", "features": [1, 2, 3]}]}
+    assert one(ServeSettings(bundle, token=TOKEN), "POST", "/v1/rank", body).json["items"][0]["score"] == 132.0
+
+
+def test_ranks_by_ids_from_the_store_and_says_how_old_it_is(bundle: Path, store: str) -> None:
+    async def work(service: Service) -> None:
+        body = {"query_id": "q", "documents": ["a", "b", "c"], "top": 2}
+        told = (await ask(service, "POST", "/v1/rank", body, headers={"x-request-id": "mine"})).json
+        assert [(each["id"], each["score"]) for each in told["items"]] == [("b", 3.0), ("c", 2.0)]
+        assert (told["request_id"], told["feature_version"], told["feature_as_of"]) == (
+            "mine",
+            "v1",
+            "2026-03-01T00:00:00Z",
+        )
+        age = (datetime.now(UTC) - datetime(2026, 3, 1, tzinfo=UTC)).total_seconds()
+        assert told["feature_age"] == pytest.approx(age, abs=30)
+        assert told["stale"] is True
+        mixed = {"query_id": "q", "documents": ["a", {"id": "new", "features": [0, 0, 1]}, "lost", {"id": "c"}]}
+        told = (await ask(service, "POST", "/v1/rank", mixed)).json
+        assert [(each["id"], each["score"]) for each in told["items"]] == [
+            ("new", 100),
+            ("c", 2),
+            ("a", 1),
+            ("lost", None),
+        ]
+        assert told["not_found"] == ["new", "lost"]
+        models = (await ask(service, "GET", "/v1/models")).json
+        assert models["store"]["pairs"] == 3
+        assert models["models"][0]["metrics"] == {"nDCG@10": 0.5}
+        assert models["models"][0]["feature_names"] == list(NAMES)
+        text = (await ask(service, "GET", "/metrics")).body.decode()
+        assert 'clickprism_requests_total{route="rank",status="200"} 2.0' in text
+        assert "clickprism_documents_total 7.0" in text
+        assert "clickprism_documents_not_found_total 2.0" in text
+        assert "clickprism_stale_requests_total 2.0" in text
+
+    run(ServeSettings(bundle, store=store, token=TOKEN, max_feature_age=60), work)
+
+
+def test_stale_features_can_be_refused(bundle: Path, store: str) -> None:
+    settings = ServeSettings(bundle, store=store, token=TOKEN, max_feature_age=60, refuse_stale=True)
+    detail = problem(one(settings, "POST", "/v1/rank", {"query_id": "q", "documents": ["a"]}), 503)
+    assert "max_feature_age" in detail
+
+
+BROKEN: list[tuple[Any, int, str | None, str]] = [
+    (b"{", 400, None, "not JSON"),
+    (b"\xff\xfe", 400, None, "not JSON"),
+    (b"", 400, None, "not JSON"),
+    (b"[" * 100_000, 422, "", "expected `object`"),
+    ({"documents": []}, 422, "/documents", "length >= 1"),
+    ({"documents": ["a", 4]}, 422, "/documents/1", "got `int`"),
+    ({"documents": ["a"], "colour": 1}, 422, "/colour", "unknown field"),
+    ({"documents": ["a"], "top": 0}, 422, "/top", ">= 1"),
+    ({"documents": ["a"]}, 422, "/documents/0", "needs features"),
+    ({"documents": [{"id": "a", "features": [1, 2]}]}, 422, "/documents/0/features", "expected 3 features, got 2"),
+    ({"documents": [{"id": "a", "features": [1, 2, 1e300]}]}, 422, "/documents/0/features/2", "<= 1000000000000000"),
+    ({"documents": [{"id": "a", "features": [1, 2, None]}]}, 422, "/documents", "'clicks'"),
+    (
+        {"documents": [{"id": "a", "features": [1, 2, 3]}], "feature_names": ["x"]},
+        422,
+        "/feature_names",
+        "lacks 'price'",
+    ),
+    ({"documents": ["a"] * 11}, 413, "/documents", "11 documents"),
+]
+
+
+def test_broken_requests_say_what_is_wrong_and_where(bundle: Path) -> None:
+    async def work(service: Service) -> None:
+        for body, status, pointer, words in BROKEN:
+            assert words in problem(await ask(service, "POST", "/v1/rank", body), status, pointer=pointer)
+
+    run(ServeSettings(bundle, token=TOKEN, max_documents=10), work)
+
+
+def test_who_may_ask_what_and_how(bundle: Path) -> None:
+    async def work(service: Service) -> None:
+        for given in ("", "Bearer wrong", f"Basic {TOKEN}", TOKEN):
+            reply = await ask(service, "POST", "/v1/rank", {}, headers={"authorization": given})
+            problem(reply, 401)
+            assert reply.headers["www-authenticate"].startswith("Bearer")
+            assert reply.headers["connection"] == "close"
+        problem(await ask(service, "GET", "/v1/none"), 404)
+        reply = await ask(service, "GET", "/v1/rank")
+        problem(reply, 405)
+        assert reply.headers["allow"] == "POST"
+        problem(await ask(service, "POST", "/v1/rank", {}, headers={"content-type": "text/plain"}), 415)
+        problem(await ask(service, "POST", "/v1/events", {}), 404)
+        problem(await ask(service, "GET", "/v1/shadow"), 404)
+        for path in ("/healthz", "/readyz", "/openapi.json", "/"):
+            assert (await ask(service, "GET", path, headers={"authorization": ""})).status == 200
+        assert (await ask(service, "GET", "/")).headers["content-security-policy"].startswith("default-src 'none'")
+
+    run(ServeSettings(bundle, token=TOKEN), work)
+
+
+def test_bodies_that_are_too_long_or_too_slow_are_cut(bundle: Path) -> None:
+    async def work(service: Service) -> None:
+        long = await ask(service, "POST", "/v1/rank", b"x" * 2000, headers={"content-length": "2000"})
+        assert "1,000 bytes" in problem(long, 413)
+        assert long.headers["connection"] == "close"
+        chunked = await ask(service, "POST", "/v1/rank", chunks=[b"x" * 400] * 100)
+        problem(chunked, 413)
+        assert chunked.headers["connection"] == "close"
+        slow = await ask(service, "POST", "/v1/rank", chunks=[b"{"])
+        problem(slow, 408)
+        assert slow.headers["connection"] == "close"
+
+    run(ServeSettings(bundle, token=TOKEN, max_body=1000, body_timeout=0.05), work)
+
+
+def test_request_lines_are_json_and_hold_no_query(bundle: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    body = {"query_id": "secret-id", "query": "secret words", "documents": [{"id": "a", "features": [1, 2, 3]}]}
+    one(ServeSettings(bundle, token=TOKEN), "POST", "/v1/rank", body)
+    quiet = capfd.readouterr().err
+    line = json.loads(quiet.splitlines()[-1])
+    assert (line["path"], line["status"], line["documents"]) == ("/v1/rank", 200, 1)
+    assert "secret" not in quiet
+    assert TOKEN not in quiet
+    one(ServeSettings(bundle, token=TOKEN, log_queries=True), "POST", "/v1/rank", body)
+    assert "secret words" in capfd.readouterr().err
+
+
+def test_more_than_may_wait_are_sent_away(bundle: Path) -> None:
+    async def work(service: Service) -> None:
+        first = asyncio.create_task(ask(service, "POST", "/v1/rank", chunks=[b"{"]))
+        await asyncio.sleep(0.01)
+        reply = await ask(service, "GET", "/v1/models")
+        problem(reply, 503)
+        assert reply.headers["retry-after"] == "1"
+        problem(await first, 408)
+        assert (await ask(service, "GET", "/v1/models")).status == 200
+
+    run(ServeSettings(bundle, token=TOKEN, max_waiting=1, body_timeout=0.1), work)
+
+
+def test_an_error_of_the_service_is_a_problem_too(bundle: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async def work(service: Service) -> None:
+        service.metrics.documents = None  # type: ignore[assignment]
+        reply = await ask(service, "POST", "/v1/rank", {"documents": [{"id": "a", "features": [1, 2, 3]}]})
+        assert "AttributeError" not in problem(reply, 500)
+
+    run(ServeSettings(bundle, token=TOKEN), work)
+    assert "AttributeError" in capfd.readouterr().err
+
+
+def test_what_cannot_be_served_is_refused_before_a_process_starts(tmp_path: Path, bundle: Path) -> None:
+    with pytest.raises(DataError, match="no bundle"):
+        check(ServeSettings(tmp_path / "none", token=TOKEN))
+    assert check(ServeSettings(bundle, token=TOKEN)).manifest.kind == "linear"
