@@ -21,6 +21,7 @@ from clickprism.cli import (
     forget,
     impute,
     ingest,
+    interleave,
     judgments,
     observe,
     parameters,
@@ -74,6 +75,7 @@ ORDER = [
     "publish",
     "promote",
     "serve",
+    "interleave",
     "export",
     "demo",
 ]
@@ -139,6 +141,7 @@ for module in (
     publish,
     promote,
     serve,
+    interleave,
     export,
     demo,
 ):

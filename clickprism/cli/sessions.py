@@ -56,13 +56,13 @@ def command(
     output.starting(engine)
     with store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
         finish_erasure(store, output, running)
-        rebuilt = update_sessions(store, running, None if span is None else _days(*span))
+        rebuilt = update_sessions(store, running, None if span is None else days_between(*span))
         reports, again = session_report(store, running, rebuilt), repeated(store, running, rebuilt)
     told: dict[str, Any] = {
         "rebuilt": [asdict(each) | {"day": each.day.isoformat(), "repeated": again[each.day]} for each in reports]
     }
     if out is not None:
-        told["rows_written"] = export_sessions(store, out, None if span is None else _days(*span))
+        told["rows_written"] = export_sessions(store, out, None if span is None else days_between(*span))
     output.result(_text(reports, again), told | {"days": len(store.table("sessions").days())})
     if out is not None:
         output.note(f"Written to {out}: {told['rows_written']:,} rows")
@@ -105,5 +105,6 @@ def day_span(text: str | None) -> tuple[date, date] | None:
     return span
 
 
-def _days(first: date, last: date) -> list[date]:
+def days_between(first: date, last: date) -> list[date]:
+    """All days from the first to the last."""
     return [first + timedelta(days=number) for number in range((last - first).days + 1)]

@@ -38,6 +38,7 @@ def test_all_commands_are_there() -> None:
         "publish",
         "promote",
         "serve",
+        "interleave",
         "export",
         "demo",
     ]
