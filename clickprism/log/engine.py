@@ -35,6 +35,8 @@ class Engine(Protocol):
     name: str
     batch_rows: int
     """How many rows a query is best given: days are put together until they have so many."""
+    commit_rows: int
+    """The same of a query that `write_days` does day by day, or that needs little memory."""
 
     def read(self, files: Sequence[str | Path], schema: pa.Schema) -> Table:
         """Parquet files with these columns as one table; a column `day` comes from the folder `day=YYYY-MM-DD`."""

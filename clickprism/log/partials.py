@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 PAIR: Final = ("query_id", "document_id")
 EXAMINATION: Final = ("examination", "examination_clicked", "examination_squared")
 SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
-COMMIT: Final = 16
-"""How many queries are run between two commits."""
 LAYOUT: Final = 2
 """Raised when what a partial or a window holds changes, so that old ones are made anew."""
 
@@ -185,14 +183,11 @@ def update_partials(
         return engine.read([file for day in days for file in files[day]], SESSIONS)
 
     with examined_cells(rows(stale), engine=engine, examiner=examiner if stale else None) as cells:
-        batches = by_rows(sessions.rows_of(stale), most=engine.batch_rows)
-        for first in range(0, len(batches), COMMIT):
-            added: dict[date, list[Path]] = {}
-            for together in batches[first : first + COMMIT]:
-                made = partial_rows(rows(together), settings=settings, cells=cells, by=(*PAIR, "position", "day"))
-                some = {day: stems[day] for day in together}
-                with writing(partials.folder):
-                    added |= engine.write_days(made.select(*PARTIALS.names), partials.folder, stems=some)
+        for together in by_rows(sessions.rows_of(stale), most=engine.commit_rows):
+            made = partial_rows(rows(together), settings=settings, cells=cells, by=(*PAIR, "position", "day"))
+            some = {day: stems[day] for day in together}
+            with writing(partials.folder):
+                added = engine.write_days(made.select(*PARTIALS.names), partials.folder, stems=some)
             partials.commit_files(added, remove_days=added)
     if gone:
         partials.commit_files({}, remove_days=gone)

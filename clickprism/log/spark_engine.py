@@ -49,6 +49,7 @@ class SparkEngine(Engine):
     """An engine on Spark; see `connect`. A process can have one at a time."""
 
     batch_rows = 10_000_000
+    commit_rows = 20_000_000
 
     def __init__(
         self,
