@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Final
@@ -69,7 +70,8 @@ def write_judgments(out: Path, rows: Iterable[Row], *, kind: str, name: str = "c
     except OSError as error:
         raise DataError(f"cannot be written ({error.strerror})", file=out, remedy="Choose another --out") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 def _workbench(file: IO[str], rows: Iterable[Row], name: str) -> None:

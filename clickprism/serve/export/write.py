@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -70,7 +71,6 @@ def _written(package: Package, out: Path) -> tuple[Path, ...]:
     except OSError as error:
         raise DataError(f"cannot be written ({error.strerror})", file=out, remedy="Choose another --out") from None
     finally:
-        if draft.is_dir():
-            shutil.rmtree(draft)
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
     return (out,) if single else tuple(out / name for name in package.files)

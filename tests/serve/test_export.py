@@ -1,0 +1,227 @@
+"""Every format with every ranker that it takes: scored alike by a reader of its own, or refused with a reason."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clickprism.data.normalise import Kind, fit
+from clickprism.errors import ClickprismError, DataError, SettingError
+from clickprism.rankers.attention import Attention
+from clickprism.rankers.lambdamart import LambdaMART, Trees
+from clickprism.rankers.linear import Linear
+from clickprism.rankers.mlp import MLP
+from clickprism.serve.export import FORMATS
+from clickprism.serve.export.check import at_splits, check, sample
+from clickprism.serve.export.forest import forest_of
+from clickprism.serve.export.source import Package, Source
+from clickprism.serve.export.write import export
+from clickprism.settings import resolve
+from tests.serve.export_models import FEATURES, NAMES, features, lists, model_of, source_of
+
+TREES = LambdaMART(trees=12, leaves=7, min_data_in_leaf=5)
+PLAIN_NET = MLP(hidden=(6, 5), activation="tanh", layer_norm="none")
+OF_TREES = ("onnx", "lightgbm", "lightgbm-json", "xgboost-json", "ranklib", "solr", "vespa")
+ALONE: tuple[Kind | None, ...] = (None, "minmax", "standard", "log1p", "quantile")
+BY_LIST: tuple[Kind, ...] = ("query-minmax", "query-standard")
+
+
+def package_of(source: Source, format_name: str) -> Package:
+    made: Package = resolve(FORMATS, format_name, path="format")(source)
+    return made
+
+
+@pytest.mark.parametrize("format_name", OF_TREES)
+@pytest.mark.parametrize("kind", ALONE)
+@pytest.mark.parametrize("missing", [False, True])
+def test_trees_in_every_format(format_name: str, kind: Kind | None, missing: bool) -> None:
+    source = source_of(model_of(TREES, kind=kind, missing=missing), complete=format_name == "ranklib")
+    package = package_of(source, format_name)
+    assert check(source, package, format_name) > 1024
+    rows = sample(source, package, rows=64, seed=1)
+    assert np.isnan(rows).any() == package.missing
+
+
+@pytest.mark.parametrize(
+    ("format_name", "ranker", "kinds"),
+    [
+        ("onnx", Linear(), (*ALONE, *BY_LIST)),
+        ("onnx", MLP(hidden=(6, 5)), (*ALONE, *BY_LIST)),
+        ("onnx", Attention(width=4, units=3), (None, "standard", "query-minmax")),
+        ("onnx", TREES, BY_LIST),
+        ("linear-json", Linear(), (None, "minmax", "standard")),
+        ("solr", Linear(), (None, "minmax", "standard")),
+        ("solr", PLAIN_NET, (None, "minmax", "standard")),
+        ("solr", replace(PLAIN_NET, activation="relu"), (None, "standard")),
+        ("vespa", MLP(hidden=(6, 5)), (None, "standard", "quantile")),
+    ],
+)
+def test_other_rankers_where_they_are_taken(format_name: str, ranker: Any, kinds: tuple[Kind | None, ...]) -> None:
+    for kind in kinds:
+        source = source_of(model_of(ranker, kind=kind), complete=format_name == "linear-json")
+        package = package_of(source, format_name)
+        assert check(source, package, format_name) == 1024
+        assert (package.offset != 0) == (ranker.name == "linear" and format_name != "onnx"), kind
+
+
+def test_codes_and_columns_that_are_kept() -> None:
+    ranker = Attention(width=4, units=3, categorical=(3,), categories=(3,))
+    normaliser = fit("standard", lists(features()), keep=(3,))
+    source = source_of(model_of(ranker).with_normaliser(normaliser))
+    assert check(source, package_of(source, "onnx"), "onnx") == 1024
+    for format_name in ("solr", "linear-json"):
+        source = source_of(model_of(Linear()).with_normaliser(normaliser), complete=True)
+        package = package_of(source, format_name)
+        check(source, package, format_name)
+        assert b"normalizer" in package.files["model.json"].lower()
+
+
+@pytest.mark.parametrize(
+    ("format_name", "ranker", "kind", "words"),
+    [
+        ("lightgbm", Linear(), None, "lambdamart models only. Export linear-json"),
+        ("xgboost-json", MLP(), None, "solr for networks"),
+        ("linear-json", TREES, None, "xgboost-json for trees"),
+        ("solr", Attention(), None, "Export onnx"),
+        ("solr", MLP(), None, "no layer norm. Export onnx, or train with ranker.layer_norm=none"),
+        ("solr", replace(PLAIN_NET, activation="elu"), None, "no elu"),
+        ("solr", Linear(), "log1p", "Export onnx, or train with minmax or standard"),
+        ("solr", PLAIN_NET, "query-minmax", "normalised within each list"),
+        ("vespa", TREES, "query-standard", "Export onnx, for a list at a time"),
+        ("ranklib", TREES, "query-standard", "scores a document alone"),
+        ("linear-json", Linear(), "standard", "a missing feature as 0, the model as the mean"),
+        ("ranklib", TREES, "standard", "missing feature as 0"),
+    ],
+)
+def test_what_a_format_cannot_say_is_refused(
+    tmp_path: Path, format_name: str, ranker: Any, kind: Kind | None, words: str
+) -> None:
+    with pytest.raises(DataError, match="cannot hold this") as caught:
+        export(source_of(model_of(ranker, kind=kind)), tmp_path / "out", format_name=format_name)
+    assert words in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _moved(node: Any, keys: tuple[str, ...], change: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: change(value) if key in keys else _moved(value, keys, change) for key, value in node.items()}
+    return [_moved(each, keys, change) for each in node] if isinstance(node, list) else node
+
+
+def _down(value: Any) -> Any:
+    below = float(np.nextafter(np.float32(value), np.float32(-np.inf)))
+    return str(below) if isinstance(value, str) else below
+
+
+@pytest.mark.parametrize("fault", ["threshold", "missing", "leaf"])
+@pytest.mark.parametrize("format_name", ["xgboost-json", "solr", "vespa", "lightgbm-json"])
+def test_the_check_finds_a_threshold_one_step_off_a_missing_value_on_the_wrong_side_and_a_wrong_leaf(
+    format_name: str, fault: str
+) -> None:
+    source = source_of(model_of(TREES, missing=True))
+    package = package_of(source, format_name)
+    (name,) = [name for name in package.files if name.endswith(".json") and "features" not in name]
+    keys: Any = {
+        "threshold": ("threshold", "split_condition"),
+        "missing": ("default_left", "missing"),
+        "leaf": ("leaf_value", "leaf", "value"),
+    }[fault]
+
+    def change(value: Any) -> Any:
+        if fault == "threshold":
+            return _down(value)
+        if fault == "leaf":
+            return type(value)(float(value) + 1e-3)
+        return {"left": "right", "right": "left"}.get(value, value) if isinstance(value, str) else not value
+
+    held = json.loads(package.files[name])
+    if format_name == "xgboost-json":
+        inner = held["model"]["model"]
+        trees = json.loads(inner["definition"])
+        if fault == "missing":
+            swapped = [{**trees[0], "missing": trees[0]["yes"] + trees[0]["no"] - trees[0]["missing"]}, *trees[1:]]
+        else:
+            swapped = _moved(trees, keys, change)
+        inner["definition"] = json.dumps(swapped)
+    else:
+        held = _moved(held, keys, change)
+    broken = replace(package, files={**package.files, name: json.dumps(held).encode()})
+    with pytest.raises(DataError, match=r"row \d+ .* scores .* and .* in the model") as caught:
+        check(source, broken, format_name)
+    assert "Nothing was written" in str(caught.value)
+
+
+def test_rows_are_led_to_every_split() -> None:
+    model = model_of(TREES, missing=True)
+    forest = forest_of(model.trees.text, FEATURES, None)
+    rows = at_splits(forest, features()[:50], np.random.default_rng(0))
+    splits = sum(len(tree.feature) for tree in forest.trees)
+    assert len(rows) == 3 * splits
+    for tree in forest.trees:
+        reached = {(int(node), side) for row in rows for node, side in _path(tree, row)}
+        assert reached >= {(node, side) for node in range(len(tree.feature)) for side in (True, False)}
+
+
+def _path(tree: Any, row: Any) -> list[tuple[int, bool]]:
+    node, path = tree.root(), []
+    while node >= 0:
+        value = row[tree.feature[node]]
+        left = bool(tree.missing_left[node] if np.isnan(value) else value <= tree.threshold[node])
+        path.append((node, left))
+        node = int((tree.left if left else tree.right)[node])
+    return path
+
+
+def test_thresholds_go_through_a_normaliser_to_the_last_float() -> None:
+    for kind in ALONE[1:]:
+        normaliser = fit(kind or "none", lists(features()))
+        before = forest_of(model_of(TREES, kind=kind).trees.text, FEATURES, None)
+        after = forest_of(model_of(TREES, kind=kind).trees.text, FEATURES, normaliser)
+        for old, new in zip(before.trees, after.trees, strict=True):
+            if len(old.feature) != len(new.feature):
+                continue
+            for feature, threshold, cut in zip(old.feature, old.threshold, new.threshold, strict=True):
+                rows = np.zeros((2, FEATURES), np.float32)
+                rows[:, feature] = [cut, np.nextafter(np.float32(cut), np.float32(np.inf))]
+                at, beyond = normaliser.features(rows, np.array([0, 2]))[:, feature]
+                assert at <= threshold < beyond
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    source = source_of(model_of(TREES))
+    done = export(source, tmp_path / "deep" / "model.txt", format_name="lightgbm")
+    assert done.files == (tmp_path / "deep" / "model.txt",)
+    text = done.files[0].read_text()
+    assert f"feature_names={' '.join(NAMES)}" in text
+    assert np.allclose(Trees.from_text(text)(features()), source.scores(features()))
+    again = export(source, tmp_path / "deep" / "model.txt", format_name="lightgbm")
+    assert again.files[0].read_text() == text
+    folder = export(source, tmp_path / "solr", format_name="solr")
+    assert sorted(path.name for path in folder.files) == ["features.json", "model.json"]
+    with pytest.raises(DataError, match="is there already"):
+        export(source, tmp_path / "solr", format_name="solr")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"):
+        export(source, tmp_path / "file" / "model.txt", format_name="lightgbm")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "file", "solr"]
+    with pytest.raises(SettingError, match="be one of onnx"):
+        export(source, tmp_path / "x", format_name="pmml")
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "words"),
+    [
+        (("a",), {}, "1 names of features but the model takes 7"),
+        (("a",) * 7, {}, "named twice"),
+        (("a b", *NAMES[1:]), {}, "no name that every engine takes"),
+        (NAMES, {"name": "a/b"}, "be made of letters"),
+    ],
+)
+def test_names_that_cannot_be(names: tuple[str, ...], more: dict[str, str], words: str) -> None:
+    with pytest.raises(ClickprismError, match=words):
+        Source(model_of(Linear()), names, **more)  # type: ignore[arg-type]
