@@ -46,14 +46,8 @@ def command(
         typer.Option(
             "--imputation",
             metavar="DIR|stored",
-            help="Of an approximation: what clickprism impute or train wrote, or stored, where the online store has "
+            help="Of an approximation: what clickprism impute wrote, or stored, where the online store has "
             "it; by default the mean of training.",
-        ),
-    ] = None,
-    calibration: Annotated[
-        str | None,
-        typer.Option(
-            "--calibration", metavar="SLOPE,INTERCEPT", help="Of an imputation by a model on features: its log odds."
         ),
     ] = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="By default that of the run.")] = "",
@@ -104,7 +98,6 @@ def command(
         name=name,
         naive=naive,
         imputation=imputation,
-        calibration=_calibration(calibration),
         feature_names=() if feature_names is None else names_from(feature_names),
         metrics=dict(_metric(text) for text in metrics or ()),
         notes=notes or (),
@@ -146,16 +139,3 @@ def _metric(text: str) -> tuple[str, float]:
         return name, float(value)
     except ValueError:
         raise SettingError("--metric", text, "be a name and a number, such as nDCG@10=0.51") from None
-
-
-def _calibration(text: str | None) -> Any:
-    from clickprism.errors import SettingError
-    from clickprism.training.calibration import Calibration
-
-    if text is None:
-        return None
-    try:
-        slope, intercept = (float(word) for word in text.split(","))
-    except ValueError:
-        raise SettingError("--calibration", text, "be two numbers, such as 1.5,-2") from None
-    return Calibration(slope, intercept)

@@ -13,6 +13,7 @@ from clickprism.errors import DataError
 from clickprism.experiment.run_record import RunRecord
 from clickprism.experiment.settings import read_settings
 from clickprism.model import Model
+from clickprism.types import Lists
 
 if TYPE_CHECKING:
     from clickprism.serve.bundle import Bundle
@@ -41,7 +42,6 @@ def bundle_run(
     name: str = "",
     naive: Path | None = None,
     imputation: Path | str | None = None,
-    calibration: Calibration | None = None,
     feature_names: Sequence[str] = (),
     metrics: Mapping[str, float] | None = None,
     notes: Sequence[str] = (),
@@ -55,9 +55,8 @@ def bundle_run(
         out: the folder of the bundle.
         name: for people; by default that of the run.
         naive: a run or model that took clicks for relevance.
-        imputation: of an approximation: the folder of an imputation by text or of a model; or "stored", where the
+        imputation: of an approximation: the folder of an imputation, by text or by features; or "stored", where the
             online store has one for each pair (`clickprism publish --imputed`).
-        calibration: of an imputation by a model on features.
         feature_names: in order; by default those of the run.
         metrics: more of them, or other values.
         notes: for the model card.
@@ -69,7 +68,10 @@ def bundle_run(
     model: Any = _read(source)
     run = source if (source / "run.json").is_file() or not isinstance(model, Model) else model_folder(source).parent
     known = RunRecord.read(run)
-    imputed: Any = imputation if imputation in (None, STORED) else _read(Path(str(imputation)))
+    imputed: Any = imputation
+    calibration: Calibration | None = None
+    if imputation not in (None, STORED):
+        imputed, calibration = _imputation(Path(str(imputation)))
     kept: dict[str, Any] = {}
     if known is not None:
         kept = {"data": known.data, "observation": np.array(known.observation) if known.observation else None}
@@ -104,6 +106,17 @@ def _read(source: Path) -> Any:
 
         return read_network(source)
     return Model.load(model_folder(source))
+
+
+def _imputation(folder: Path) -> tuple[Any, Calibration | None]:
+    """What imputes, and the calibration of a ranker on features."""
+    if (folder / IMPUTATION).is_file() and (folder / "model").is_dir():
+        from clickprism.relevance.imputation import FeatureImputation
+
+        nothing = Lists(np.zeros((0, 0), np.float32), np.zeros(1, np.int64), np.zeros(0, np.str_), np.zeros(0, np.str_))
+        by_features = FeatureImputation.load(folder, lists=nothing)
+        return by_features.model, by_features.calibration
+    return _read(folder), None
 
 
 def _figures(run: Path, known: RunRecord) -> dict[str, tuple[str, str]]:

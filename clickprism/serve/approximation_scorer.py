@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.relevance.click_vectors import VectorScale, never_shown
+from clickprism.relevance.click_vectors import VectorScale, most_shown
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.feature_scorer import CHUNK, FeatureScorer
 from clickprism.serve.scorer import Candidates, Need, Scored
@@ -49,12 +49,12 @@ class ApproximationScorer:
         if not len(x):
             return Scored(np.zeros(0))
         imputed = self._impute(candidates)
-        unseen = never_shown(x, self.click_fields)
+        shown = most_shown(x, self.click_fields).astype(np.float32)
         wanted = OUTPUTS if explain else OUTPUTS[:1]
         found = {name: np.empty(len(x)) for name in wanted}
         for start in range(0, len(x), CHUNK):
             rows = slice(start, start + CHUNK)
-            given = {"x": self._scale(x[rows]), "imputed": imputed[rows].astype(np.float32), "unseen": unseen[rows]}
+            given = {"x": self._scale(x[rows]), "imputed": imputed[rows].astype(np.float32), "shown": shown[rows]}
             for name, values in zip(wanted, self._session.run(wanted, given), strict=True):
                 found[name][rows] = values
         scores = found["estimate"]

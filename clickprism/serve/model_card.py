@@ -15,6 +15,7 @@ KINDS: Final = {
     "lambdamart": "gradient boosted trees (LambdaMART)",
     "approximation": "the approximated doubly robust estimate over click vectors",
     "cross-encoder": "a language model that reads query and document together",
+    "stored": "a value that comes with each pair, such as from the online store",
 }
 MISSING: Final = {
     "mean": "A missing feature (NaN) takes the mean of training.",

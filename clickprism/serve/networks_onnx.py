@@ -9,7 +9,7 @@ import numpy as np
 
 from clickprism.data.normalise import Normaliser
 from clickprism.errors import DataError
-from clickprism.serve.onnx_graph import BOOL, DOUBLE, FLOAT, INT64, Graph, Tensors, columns
+from clickprism.serve.onnx_graph import DOUBLE, FLOAT, INT64, Graph, Tensors, columns
 from clickprism.types import Float32
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from clickprism.relevance.approximate import Approximation
 
 ROWS: Final = "documents"
-TINY: Final = 1e-6  # of clickprism.relevance.tradeoff, as are the bounds of the form likelihood
-LOW: Final = 0.01
+TINY, LOW, SEEN = 1e-6, 0.01, 1e-3  # those of clickprism.relevance.tradeoff
 
 
 def network_onnx(ranker: Any, network: nn.Module, *, features: int, normaliser: Normaliser | None) -> bytes:
@@ -50,13 +49,14 @@ def network_onnx(ranker: Any, network: nn.Module, *, features: int, normaliser: 
 def approximation_onnx(fitted: Approximation) -> bytes:
     """An approximation as ONNX, [pairs] each but for x.
 
-    In: `x` [pairs, inputs], scaled click vectors; `imputed`, in (0, 1); `unseen`, pairs that were never shown. Out:
+    In: `x` [pairs, inputs], scaled click vectors; `imputed`, in (0, 1); `shown`, how often each pair was. Out:
     `estimate`, `affine`, `trade_off`, means over the members, and `spread`, their deviation.
     """
     graph = Graph()
     x = graph.input("x", FLOAT, ROWS, fitted.scale.width)
-    imputed, unseen = graph.input("imputed", FLOAT, ROWS), graph.input("unseen", BOOL, ROWS)
-    one = graph.const(np.array(1.0))
+    imputed, shown = graph.input("imputed", FLOAT, ROWS), graph.input("shown", FLOAT, ROWS)
+    unseen, one = graph.op("LessOrEqual", shown, _number(graph, 0.0)), graph.const(np.array(1.0))
+    begin = _begin(graph, fitted, shown)
     prior = math.log(fitted.prior / (1 - fitted.prior))
     shift = graph.const(np.array(prior - fitted.means[1], np.float32))
     as_imputed = graph.op("Sigmoid", graph.op("Add", _logit(graph, imputed), shift))
@@ -67,7 +67,7 @@ def approximation_onnx(fitted: Approximation) -> bytes:
             graph.shaped(graph.layers(x, tensors, f"{name}.layers.", activation="relu"), -1)
             for name in ("affine", "trade_off")
         ]
-        affine, zeta = graph.op("Sigmoid", odds[0]), graph.op("Tanh", odds[1])
+        affine, zeta = graph.op("Sigmoid", odds[0]), graph.op("Tanh", graph.op("Add", begin, odds[1]))
         blended = _blend(graph, fitted, zeta, imputed, affine)
         estimate = graph.op("Where", unseen, as_imputed, blended)
         for name, value in (("estimate", estimate), ("affine", affine), ("trade_off", zeta)):
@@ -89,6 +89,16 @@ def approximation_onnx(fitted: Approximation) -> bytes:
     for name, value in known.items():
         graph.output(value, name, DOUBLE, ROWS)
     return graph.bytes()
+
+
+def _begin(graph: Graph, fitted: Approximation, shown: str) -> str:
+    """`clickprism.relevance.tradeoff.begin`."""
+    if fitted.k == 0:
+        return graph.op("Mul", shown, _number(graph, 0.0))
+    worth = graph.op("Div", _number(graph, fitted.k), graph.op("Max", shown, _number(graph, SEEN)))
+    if fitted.settings.form != "convex":
+        worth = graph.op("Add", graph.op("Mul", worth, _number(graph, 2.0)), _number(graph, 1.0))
+    return graph.op("Mul", graph.op("Log", worth), _number(graph, 0.5))
 
 
 def _blend(graph: Graph, fitted: Approximation, zeta: str, imputed: str, affine: str) -> str:

@@ -117,6 +117,7 @@ def _of_approximation(fitted: Approximation) -> Contents:
         **plain(fitted.settings),
         "means": list(fitted.means),
         "prior": fitted.prior,
+        "k": fitted.k,
         "imputed": usual(fitted),
     }
     files = {"network.safetensors": pack(scale | networks), "network.onnx": approximation_onnx(fitted)}

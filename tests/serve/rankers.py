@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clickprism.data.normalise import Kind, fit
 from clickprism.model import Model
 from clickprism.types import Float32, Lists
+
+if TYPE_CHECKING:
+    from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+    from clickprism.relevance.approximate import Approximation
+    from clickprism.relevance.tradeoff import Form
 
 FEATURES = 7
 
@@ -51,3 +57,59 @@ def tree_model(normalise: Kind = "none", *, trees: int = 4) -> Model:
     ranker = LambdaMART(trees=trees, leaves=5, min_data_in_leaf=5)
     grown = ranker.train(Boosting(features, np.arange(len(features)), lists.lengths, targets), seed=0, threads=1)
     return Model(ranker, grown, features=FEATURES, method={"name": "labels"}).with_normaliser(normaliser)
+
+
+def click_vectors(pairs: int = 60, *, seed: int = 0) -> Float32:
+    """Counts of two windows; the first pair was never shown, the second has gaps."""
+    draw = np.random.default_rng(seed)
+    shown = draw.poisson(draw.gamma(0.6, 20.0, (pairs, 2)))
+    clicked = draw.binomial(shown, 0.3)
+    columns = [shown[:, [0]], shown[:, [0]], clicked[:, [0]], clicked[:, [0]], shown[:, [1]], clicked[:, [1]]]
+    x: Float32 = np.concatenate(columns, axis=1).astype(np.float32)
+    x[0], x[1, 2] = 0, np.nan
+    return x
+
+
+CLICK_FIELDS = (
+    "week.impressions",
+    "week.impressions@1",
+    "week.clicked",
+    "week.clicked@1",
+    "month.impressions",
+    "month.clicked",
+)
+
+
+def approximation(form: Form = "logit", *, seed: int = 0) -> Approximation:
+    """An approximation of two members whose weights are drawn, and a scale fitted to `click_vectors`."""
+    import torch
+
+    from clickprism.relevance.approximate import ApproximateSettings, Approximation
+    from clickprism.relevance.certainty import Certainty
+    from clickprism.relevance.click_vectors import VectorScale
+
+    certainty = Certainty(10.0, 0.1, 0.01)
+    settings = ApproximateSettings(form=form, hidden=(6, 4), members=2)
+    scale = VectorScale.fit(np.nan_to_num(click_vectors()), CLICK_FIELDS, np.zeros(6, np.float32))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        members = [
+            torch.nn.ModuleDict({name: settings.network(scale.width) for name in ("affine", "trade_off")})
+            for _ in range(2)
+        ]
+        for member in members:
+            for parameter in member.parameters():
+                parameter.data.add_(torch.randn_like(parameter) * 0.3)
+    return Approximation(settings, scale, members, means=(0.3, -0.9), prior=0.2, k=5.0, certainty=certainty)
+
+
+def cross_encoder(folder: Path) -> CrossEncoderNetwork:
+    """A language model of a few thousand weights."""
+    import torch
+
+    from clickprism.rankers.cross_encoder import CrossEncoder
+    from tests.rankers.tiny_language_model import write_tiny_model
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return CrossEncoder(model=str(write_tiny_model(folder)), tokens=24, query_tokens=8).build()
