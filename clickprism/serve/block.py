@@ -90,6 +90,13 @@ class Block:
 
     def answer(self, document_ids: Sequence[str], info: StoreInfo) -> Found:
         """The rows of these documents, copied."""
+        count = len(document_ids)
+        if self.names is not None and count <= LARGE:
+            try:
+                known = np.fromiter(map(self.names.__getitem__, document_ids), np.intp, count)
+                return Found(self.rows.take(known, axis=0), _ALL[:count], info)
+            except KeyError:
+                pass
         places = self.places(document_ids)
         found = places >= 0
         x = self.rows.take(places, axis=0, mode="wrap")
@@ -119,7 +126,7 @@ def unpack(value: Buffer, *, fields: int, what: str, names: dict[str, int] | Non
     end = first + 4 * count * width
     if magic not in (_NAMED, _HASHED) or width != fields or not count or len(value) != end + -end % 8:
         raise _damaged(what)
-    rows = np.frombuffer(value, "<f4", count * width, first).reshape(count, width)
+    rows: Float32 = np.ndarray((count, width), _FLOAT, value, first)
     if magic == _HASHED:
         if size != 16 * count:
             raise _damaged(what)
@@ -138,6 +145,9 @@ def intact(value: Buffer) -> bool:
 
 
 _NO_KEYS: Final = np.empty(0, "S16")
+_FLOAT: Final = np.dtype("<f4")
+_ALL: Final = np.ones(LARGE, np.bool_)
+_ALL.flags.writeable = False
 
 
 def _damaged(what: str) -> DataError:

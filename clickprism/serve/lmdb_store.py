@@ -49,21 +49,26 @@ class LmdbSnapshot:
         except (ValueError, KeyError, TypeError, lmdb.Error) as error:
             raise DataError(f"is damaged ({error})", file=folder, remedy=AGAIN) from None
         self.folder = folder
+        self._width = len(self.info.fields)
+        self._local = threading.local()
         self.names: dict[str, dict[str, int]] = {}
         self.remembered = 0
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
         """The rows of these documents."""
+        try:
+            value = self._local.transaction.get(query_key(query_id))
+        except AttributeError:
+            self._local.transaction = self.env.begin(buffers=True)
+            value = self._local.transaction.get(query_key(query_id))
+        if value is None:
+            return nothing(document_ids, self.info)
         names = self.names.get(query_id)
-        with self.env.begin(buffers=True) as transaction:
-            value = transaction.get(query_key(query_id))
-            if value is None:
-                return nothing(document_ids, self.info)
-            what = "" if names else f"{self.folder}: the query {query_id!r}"
-            block = unpack(value, fields=len(self.info.fields), what=what, names=names)
-            if names is None and block.names is not None:
-                self._remember(query_id, block.names)
-            return block.answer(document_ids, self.info)
+        what = "" if names else f"{self.folder}: the query {query_id!r}"
+        block = unpack(value, fields=self._width, what=what, names=names)
+        if names is None and block.names is not None:
+            self._remember(query_id, block.names)
+        return block.answer(document_ids, self.info)
 
     def _remember(self, query_id: str, names: dict[str, int]) -> None:
         if self.remembered + len(names) > _NAMES:

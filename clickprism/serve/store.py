@@ -99,7 +99,7 @@ class Found:
 
     Attributes:
         x: in the order of the question, `info.empty` where there is none, [n, L].
-        found: whether the store has the pair, [n].
+        found: whether the store has the pair, [n]; it may be read only.
         info: of the snapshot.
     """
 
