@@ -7,7 +7,7 @@ learned from clicks there. `TextImputation` reads query and document; `FeatureIm
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 import numpy as np
 
 from clickprism.data.texts import Texts
-from clickprism.errors import DataError
+from clickprism.errors import DataError, SettingError
 from clickprism.manifest import Manifest
 from clickprism.relevance.pairs import distinct_pairs, find_pairs
 from clickprism.relevance.randomised import FirstSlot
@@ -108,8 +108,7 @@ class FeatureImputation:
     @classmethod
     def fit(cls, model: Model, lists: Lists, slot: FirstSlot) -> FeatureImputation:
         """Calibrate a model by the first-slot clicks of pairs that the lists have; the others are left out."""
-        fresh = cls(model, lists, Calibration(1.0, 0.0))
-        rows = fresh._rows(slot.query_ids, slot.document_ids)
+        rows = cls.rows(lists, slot.query_ids, slot.document_ids)
         known = rows >= 0
         if not known.any():
             remedy = "The ids of queries and documents must be those of the lists"
@@ -122,27 +121,57 @@ class FeatureImputation:
         from scipy.special import expit
 
         query_ids, document_ids = (np.asarray(ids, dtype=np.str_) for ids in (queries, documents))
-        rows = self._rows(query_ids, document_ids)
+        rows = self.rows(self.lists, query_ids, document_ids)
         if (rows < 0).any():
             first = int(np.argmax(rows < 0))
             named = f"{str(query_ids[first])!r}, {str(document_ids[first])!r}"
             raise DataError(f"{int((rows < 0).sum()):,} pairs have no features, first {named}")
         return np.clip(expit(self.calibration(self.model.score(self.lists)[rows])), SMALL, 1 - SMALL)
 
-    def _rows(self, query_ids: Text, document_ids: Text) -> Int64:
-        if self.lists.document_ids is None:
+    def save(self, folder: Path | str) -> None:
+        """Write the ranker and its calibration into a folder; the features stay where they are."""
+        folder = Path(folder)
+        self.model.save(folder / "model")
+        about = {"format": FORMAT, "kind": "features", "calibration": plain(self.calibration), "model": _digest(folder)}
+        MANIFEST.save(folder, about, {})
+
+    @classmethod
+    def load(cls, folder: Path | str, *, lists: Lists) -> FeatureImputation:
+        """Read what `save` wrote; every file is checked against its hash, and nothing in them is run."""
+        from clickprism.model import Model
+
+        folder = Path(folder)
+
+        def made(about: dict[str, Any], _: dict[str, tuple[Path, bytes]]) -> FeatureImputation:
+            _check_kind(about, "features", folder)
+            if about["model"] != _digest(folder):
+                raise DataError("is not the model of this imputation", file=folder / "model", remedy="Save it anew")
+            calibration = build(Calibration, about["calibration"], path="calibration")
+            return cls(Model.load(folder / "model"), lists, calibration)
+
+        return MANIFEST.load(folder, FORMAT, made)
+
+    @staticmethod
+    def rows(lists: Lists, query_ids: Text, document_ids: Text) -> Int64:
+        """The row of each pair in the lists, -1 where it has none, [pairs]."""
+        if lists.document_ids is None:
             raise DataError("the lists have no document ids", remedy="Read them with ids, or give them")
-        known = self.lists.query_ids[self.lists.list_of], self.lists.document_ids
-        return find_pairs(known, (query_ids, document_ids))
+        return find_pairs((lists.query_ids[lists.list_of], lists.document_ids), (query_ids, document_ids))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FittedImputation:
-    """An imputation that was trained, and how: `fitted` has the history and the held-out losses."""
+    """An imputation that was trained, and how: `fitted` has the history."""
 
     imputation: TextImputation
     fitted: TextFitted
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """On queries that had no other part: of the imputation, of it untrained, of the click rate alone."""
+        fitted = self.fitted
+        return {"best": fitted.best, "untrained": fitted.untrained, "constant": fitted.constant}
 
 
 def fit_imputation(
@@ -187,3 +216,57 @@ def pairs_of(
         sides.append(([texts.texts[row] for row in used.tolist()], rows.astype(np.int64)))
     (words, rows), (others, other_rows) = sides
     return network.pairs_of_rows(words, others, rows, other_rows)
+
+
+def cross_fit(
+    slot: FirstSlot,
+    query_ids: Text,
+    document_ids: Text,
+    *,
+    fit: Callable[[FirstSlot], Imputation],
+    folds: int = 5,
+    seed: int = 0,
+) -> Float64:
+    """The imputation of pairs, each by a model that saw no click of its query, [pairs].
+
+    An imputation that learned from a log knows something of the very clicks that an estimate from this log adds to it:
+    they would count twice. Queries are dealt into folds, and each fold is imputed by a model of the others.
+
+    Args:
+        slot: the first-slot clicks to learn from.
+        query_ids: of the pairs to impute.
+        document_ids: likewise.
+        fit: makes an imputation of clicks.
+        folds: how many parts, and models.
+        seed: of the parts.
+    """
+    if folds < 2:
+        raise SettingError("folds", folds, "be at least 2")
+    distinct, places = np.unique(np.concatenate([slot.query_ids, query_ids]), return_inverse=True)
+    if len(np.unique(slot.query_ids)) < folds:
+        raise SettingError("folds", folds, "be at most the number of queries with first-slot clicks")
+    known = np.isin(distinct, slot.query_ids)
+    fold = np.empty(len(distinct), dtype=np.int64)
+    random = np.random.default_rng([seed, 13])
+    for some in (known, ~known):
+        fold[some] = random.permutation(np.arange(int(some.sum())) % folds)
+    learned, wanted = fold[places[: len(slot)]], fold[places[len(slot) :]]
+    values = np.empty(len(query_ids))
+    for part in range(folds):
+        rows = wanted == part
+        if rows.any():
+            values[rows] = fit(slot.take(learned != part)).impute(query_ids[rows], document_ids[rows])
+    return values
+
+
+def _check_kind(about: Mapping[str, Any], kind: str, folder: Path) -> None:
+    if about["kind"] != kind:
+        problem = f"is an imputation of kind {about['kind']!r}, not {kind!r}"
+        remedy = "Give --features for one, --queries and --documents for the other"
+        raise DataError(problem, file=folder / MANIFEST.name, remedy=remedy)
+
+
+def _digest(folder: Path) -> str:
+    from hashlib import sha256
+
+    return sha256((folder / "model" / "model.json").read_bytes()).hexdigest()

@@ -1,33 +1,36 @@
-"""From files to an imputation and back: first-slot clicks and texts in, a model out; pairs in, their imputation out."""
+"""From files to an imputation and back: first-slot clicks and texts, or features, in; estimates of pairs out."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, final
 
-import numpy as np
-
-from clickprism.data.tables import Table, read_table
-from clickprism.data.texts import read_texts
-from clickprism.data.vocabulary import Names
-from clickprism.errors import DataError, MissingExtraError, SettingError
+from clickprism.data.texts import Texts, read_texts
+from clickprism.errors import SettingError
+from clickprism.model import Model
+from clickprism.rankers import RANKERS
 from clickprism.rankers.cross_encoder import CrossEncoder
-from clickprism.relevance.imputation import FittedImputation, TextImputation, fit_imputation
-from clickprism.relevance.randomised import FirstSlot, read_first_slot
+from clickprism.relevance.by_features import FeatureImputationSettings, FittedFeatures, fit_features
+from clickprism.relevance.files import check_suffix, write_rows
+from clickprism.relevance.imputation import (
+    FeatureImputation,
+    FittedImputation,
+    Imputation,
+    TextImputation,
+    cross_fit,
+    fit_imputation,
+)
+from clickprism.relevance.pair_tables import PAIR, read_features, read_pairs, read_slot
+from clickprism.relevance.randomised import FirstSlot
 from clickprism.training.text_settings import TextFitSettings
-from clickprism.types import Float64, Int64, Text
+from clickprism.types import Float64, Lists, Text
 
 if TYPE_CHECKING:
-    from clickprism.data.columns import Kind
     from clickprism.training.text_settings import TextRecord
 
-PAIR: Final = ("query_id", "document_id")
-COUNTS: Final = ("clicks", "impressions")
-ENDINGS: Final = (".parquet", ".jsonl")
+Show = Callable[[int, int, "TextRecord | None"], None]
 
 
 @final
@@ -39,110 +42,105 @@ class ImputationSettings:
     fit: TextFitSettings = field(default_factory=TextFitSettings)
 
 
-def train_imputation(
-    clicks: Path,
-    queries: Path,
-    documents: Path,
-    out: Path,
-    *,
-    settings: ImputationSettings | None = None,
-    note: Callable[[str], None] = lambda _: None,
-    show: Callable[[int, int, TextRecord | None], None] = lambda _step, _steps, _record: None,
-) -> tuple[FirstSlot, FittedImputation]:
-    """Fine-tune a language model on first-slot clicks, and save it.
+@final
+class TextSource:
+    """An imputation by the texts in two files.
 
     Args:
-        clicks: a table of query_id, document_id, clicks, impressions, or the folder of an ingested log.
         queries: the texts of the queries.
         documents: the texts of the documents.
-        out: the folder for the imputation.
         settings: of the encoder and of training.
         note: is told beforehand what an epoch costs.
         show: is told of every step.
     """
-    settings = ImputationSettings() if settings is None else settings
+
+    def __init__(
+        self,
+        queries: Path,
+        documents: Path,
+        *,
+        settings: ImputationSettings | None = None,
+        note: Callable[[str], None] = lambda _: None,
+        show: Show = lambda _step, _steps, _record: None,
+    ) -> None:
+        self.texts: tuple[Texts, Texts] = read_texts(queries), read_texts(documents)
+        self.settings = ImputationSettings() if settings is None else settings
+        self.note, self.show = note, show
+
+    def fit(self, slot: FirstSlot) -> FittedImputation:
+        """Fine-tune a language model on first-slot clicks."""
+        encoder, fit = self.settings.encoder, self.settings.fit
+        return fit_imputation(slot, *self.texts, encoder=encoder, settings=fit, note=self.note, show=self.show)
+
+    def load(self, folder: Path) -> TextImputation:
+        """What was saved there, over these texts."""
+        return TextImputation.load(folder, queries=self.texts[0], documents=self.texts[1])
+
+
+@final
+class FeatureSource:
+    """An imputation by the features in a file.
+
+    Args:
+        features: of every pair; `read_features` says in which forms.
+        ranker: a name of the project's rankers, or the folder of a trained one, which is then only calibrated.
+        settings: of training; `ranker` goes before theirs.
+    """
+
+    def __init__(
+        self, features: Path, *, ranker: str | None = None, settings: FeatureImputationSettings | None = None
+    ) -> None:
+        self.lists: Lists = read_features(features)
+        self.settings = FeatureImputationSettings() if settings is None else settings
+        folder = None if ranker is None or ranker in RANKERS else Path(ranker)
+        if folder is not None and not folder.is_dir():
+            raise SettingError("--ranker", ranker, f"be one of {', '.join(RANKERS)}, or the folder of a model")
+        self.model = None if folder is None else Model.load(folder)
+
+    def fit(self, slot: FirstSlot) -> FittedFeatures:
+        """Train a ranker on first-slot clicks, or calibrate the one that is there."""
+        return fit_features(slot, self.lists, settings=self.settings, model=self.model, show=False)
+
+    def load(self, folder: Path) -> FeatureImputation:
+        """What was saved there, over these features."""
+        return FeatureImputation.load(folder, lists=self.lists)
+
+
+Source = TextSource | FeatureSource
+
+
+def train_imputation(clicks: Path, source: Source, out: Path) -> tuple[FirstSlot, FittedImputation | FittedFeatures]:
+    """Learn an imputation from first-slot clicks, and save it.
+
+    Args:
+        clicks: a table of query_id, document_id, clicks, impressions, or the folder of an ingested log.
+        source: of texts or of features.
+        out: the folder for the imputation.
+    """
     slot = read_slot(clicks)
-    words = read_texts(queries), read_texts(documents)
-    done = fit_imputation(slot, *words, encoder=settings.encoder, settings=settings.fit, note=note, show=show)
+    done = source.fit(slot)
     done.imputation.save(out)
     return slot, done
 
 
-def apply_imputation(folder: Path, pairs: Path, queries: Path, documents: Path, out: Path) -> Float64:
-    """Write query_id, document_id, imputation of every pair of a table to a Parquet or JSON lines file."""
-    if out.suffix not in ENDINGS:
-        raise SettingError("--out", str(out), f"end in {' or '.join(ENDINGS)}")
-    ids = _ids(_read(pairs, PAIR))
-    loaded = TextImputation.load(folder, queries=read_texts(queries), documents=read_texts(documents))
-    values = loaded.impute(*ids)
-    write_imputed(out, *ids, values)
+def apply_imputation(folder: Path, source: Source, pairs: Path, out: Path) -> Float64:
+    """Write query_id, document_id, imputation of every pair of a table to a file."""
+    check_suffix(out)
+    return _written(out, read_pairs(pairs), source.load(folder).impute)
+
+
+def cross_impute(clicks: Path, source: Source, pairs: Path, out: Path, *, folds: int, seed: int) -> Float64:
+    """The same, each query by an imputation that learned from the other queries only."""
+    check_suffix(out)
+    slot, ids = read_slot(clicks), read_pairs(pairs)
+
+    def fit(part: FirstSlot) -> Imputation:
+        return source.fit(part).imputation
+
+    return _written(out, ids, lambda *wanted: cross_fit(slot, *wanted, fit=fit, folds=folds, seed=seed))
+
+
+def _written(out: Path, ids: tuple[Text, Text], impute: Callable[[Text, Text], Float64]) -> Float64:
+    values = impute(*ids)
+    write_rows(out, dict(zip((*PAIR, "imputation"), (*ids, values), strict=True)))
     return values
-
-
-def read_slot(path: Path) -> FirstSlot:
-    """First-slot clicks: of a table, whose rows of the same pair are added up, or of an ingested log."""
-    if path.is_dir():
-        from clickprism.log.store import LogStore
-
-        return read_first_slot(LogStore.open(path))
-    table = _read(path, (*PAIR, *COUNTS))
-    clicks, impressions = (_counts(table, name) for name in COUNTS)
-    wrong = np.flatnonzero((clicks > impressions) | (clicks < 0))
-    if len(wrong):
-        row = int(wrong[0])
-        problem = f"has {clicks[row]} clicks on {impressions[row]} impressions"
-        remedy = "Clicks are from 0 to impressions"
-        raise DataError(problem, file=path, line=int(table.lines[row]), remedy=remedy)
-    query_ids, document_ids = _ids(table)
-    return FirstSlot.of(query_ids, document_ids, clicks, impressions=impressions)
-
-
-def write_imputed(path: Path, query_ids: Text, document_ids: Text, values: Float64) -> None:
-    """Pairs with their imputation, a row each."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".jsonl":
-        rows = zip(query_ids.tolist(), document_ids.tolist(), values.tolist(), strict=True)
-        lines = (json.dumps({"query_id": a, "document_id": b, "imputation": c}, ensure_ascii=False) for a, b, c in rows)
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return
-    try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise MissingExtraError("log", "writing Parquet") from None
-    columns = {"query_id": query_ids.tolist(), "document_id": document_ids.tolist(), "imputation": values}
-    parquet.write_table(arrow.table(columns), path)
-
-
-def _read(path: Path, names: tuple[str, ...]) -> Table:
-    """A table that has these columns, and no row that is broken."""
-    kinds: dict[str, Kind] = {name: "names" if name in PAIR else "numbers" for name in names}
-    table = read_table(path, lambda name: kinds.get(name, "none"))
-    missing = [name for name in names if name not in table.columns]
-    if missing:
-        remedy = f"Its columns are {', '.join(table.header)}; needed are {', '.join(names)}"
-        raise DataError(f"has no column {missing[0]!r}", file=path, remedy=remedy)
-    if table.broken:
-        first = table.broken[0]
-        raise DataError(first.reason, file=path, line=first.line, remedy="Correct the row, or leave it out")
-    if not len(table):
-        raise DataError("has no row", file=path, remedy=f"Give rows of {', '.join(names)}")
-    return table
-
-
-def _ids(table: Table) -> tuple[Text, Text]:
-    columns: list[Any] = [table.columns[name] for name in PAIR]
-    for name, column in zip(PAIR, columns, strict=True):
-        if not isinstance(column, Names) or "" in column.values:
-            raise DataError(f"has a row without a {name}", file=table.file, remedy="Give both ids in every row")
-    return columns[0].texts("queries"), columns[1].texts("documents")
-
-
-def _counts(table: Table, name: str) -> Int64:
-    values: Any = table.columns[name]
-    wrong = np.flatnonzero(~(np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)))
-    if len(wrong):
-        row = int(wrong[0])
-        problem = f"has {name} {values[row]:g}"
-        raise DataError(problem, file=table.file, line=int(table.lines[row]), remedy="Counts are whole numbers")
-    counts: Int64 = values.astype(np.int64)
-    return counts

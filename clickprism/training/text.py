@@ -17,13 +17,13 @@ from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.training.calibration import PRIOR, log_loss, log_odds, logistic
 from clickprism.training.settings import Stopped
+from clickprism.training.split import CHOOSE, MEASURE, TRAIN, split_queries
 from clickprism.training.text_settings import TextCost, TextFitSettings, TextFitted, TextRecord
 from clickprism.types import Float64, Int64
 
 MEASURED: Final = 3  # steps whose time is taken beforehand
 CAUTION: Final = 30.0  # impressions, about, that calibration starts with
 FIXED: Final = 1e12
-TRAIN, CHOOSE, MEASURE = 0, 1, 2  # what the clicks of a query are for
 Note = Callable[[str], None]
 Show = Callable[[int, int, TextRecord | None], None]
 
@@ -84,23 +84,6 @@ def fit_text(
             stopped = "interrupted"
         best = loop.finish()
     return TextFitted(network, cost, constant, untrained, best, loop.best_step, tuple(loop.history), stopped)
-
-
-def split_queries(queries: Int64, shares: tuple[float, ...], *, seed: int) -> Int64:
-    """What the pairs of whole queries are for, [pairs]: 1, 2, ... in these shares, 0 for the rest.
-
-    A share above 0 gets at least one query; where that would leave none for the rest, all are 0.
-
-    >>> split_queries(np.array([4, 4, 5, 6, 7]), (0.25, 0.25), seed=0).tolist()
-    [1, 1, 0, 2, 0]
-    """
-    distinct, rows = np.unique(queries, return_inverse=True)
-    counts = [max(round(share * len(distinct)), 1) if share else 0 for share in shares]
-    if sum(counts) >= len(distinct):
-        return np.zeros(len(queries), dtype=np.int64)
-    parts = np.repeat(np.arange(len(counts) + 1), [len(distinct) - sum(counts), *counts])
-    chosen: Int64 = np.random.default_rng([seed, 7]).permutation(parts)[rows]
-    return chosen
 
 
 def freeze(network: CrossEncoderNetwork, *, share: float, embeddings: bool) -> None:

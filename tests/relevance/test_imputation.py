@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,20 @@ from typer.testing import CliRunner, Result
 
 import clickprism as cp
 from clickprism.cli.app import app
+from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.data.texts import Texts, read_texts
-from clickprism.errors import DataError
+from clickprism.errors import DataError, SettingError
+from clickprism.observation.parameters import ClickParameters
 from clickprism.rankers.cross_encoder import CrossEncoder
 from clickprism.rankers.text_tokens import Pairs
-from clickprism.relevance.imputation import FeatureImputation, Imputation, TextImputation, fit_imputation
-from clickprism.relevance.impute import read_slot
+from clickprism.relevance.counts import PairCounts
+from clickprism.relevance.imputation import FeatureImputation, Imputation, TextImputation, cross_fit, fit_imputation
+from clickprism.relevance.pair_tables import read_features, read_pairs, read_slot
+from clickprism.relevance.pairs import find_pairs
 from clickprism.relevance.randomised import FirstSlot
+from clickprism.relevance.shrinkage import Shrunk
 from clickprism.training.text_settings import TextFitSettings
-from clickprism.types import Clicks, Float64, JudgedLists, Lists
+from clickprism.types import Clicks, Float64, JudgedLists, Lists, Text
 from tests.rankers.tiny_language_model import WORDS, write_tiny_model
 
 FIT = TextFitSettings(epochs=2, learning_rate=1e-3, threads=1, batch_pairs=16)
@@ -154,7 +160,7 @@ def test_the_command_trains_and_applies(folder: Path, tmp_path: Path) -> None:
         run("--apply", tmp_path / "a", "--pairs", folder / "pairs.tsv", *files, "--out", out)
     table = pq.read_table(tmp_path / "imputed.parquet").to_pylist()
     lines = [json.loads(line) for line in (tmp_path / "imputed.jsonl").read_text().splitlines()]
-    assert table == lines
+    assert [row["imputation"] for row in lines] == pytest.approx([row["imputation"] for row in table], abs=1e-9)
     assert [row["document_id"] for row in table] == ["d1", "d2", "d1"]
     assert all(0 < row["imputation"] < 1 for row in table)
     pairs = ["--pairs", folder / "pairs.tsv"]
@@ -167,7 +173,7 @@ def test_what_is_wrong_ends_with_its_code(folder: Path, tmp_path: Path) -> None:
     assert "--clicks must be given to learn, or else --apply" in run(*files, code=2).stderr
     assert "--pairs must be given with --apply" in run(*files, "--apply", tmp_path, code=2).stderr
     apply = ["--apply", tmp_path, "--pairs", folder / "pairs.tsv"]
-    assert "end in .parquet or .jsonl" in run(*files, *apply, code=2).stderr
+    assert "end in .csv, .tsv, .jsonl or .parquet" in run(*files, *apply, code=2).stderr
     wrong = run(*files, "--clicks", folder / "clicks.tsv", "--set", "fit.epoch=2", code=2).stderr
     assert "fit.epoch must be a known setting (did you mean 'epochs'?)" in wrong
     bad = tmp_path / "bad.tsv"
@@ -179,3 +185,94 @@ def test_what_is_wrong_ends_with_its_code(folder: Path, tmp_path: Path) -> None:
     ):
         bad.write_text(text)
         assert words in run(*files, "--clicks", bad, code=3).stderr
+
+
+def feature_files(folder: Path) -> tuple[Lists, Float64]:
+    """Features of 40 queries with 8 documents each as a table and as LETOR, and first-slot clicks that follow them."""
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(320, 3)).astype(np.float32)
+    truth = 1 / (1 + np.exp(-(features @ [1.0, -0.5, 0.0])))
+    queries, documents = [f"q{i // 8:02}" for i in range(320)], [f"d{i % 8}" for i in range(320)]
+    shown = rng.integers(1, 20, 320)
+    clicks = rng.binomial(shown, truth)
+    rows = list(zip(queries, documents, features.tolist(), shown.tolist(), clicks.tolist(), strict=True))
+    table = [f"{q},{d},{x[0]},{x[1]},{x[2]}" for q, d, x, _, _ in rows]
+    letor = [f"0 qid:{q} 1:{x[0]} 2:{x[1]} 3:{x[2]} # docid = {d}" for q, d, x, _, _ in rows]
+    (folder / "features.csv").write_text("\n".join(["query_id,document_id,a,b,c", *table[::-1]]))
+    (folder / "features.letor").write_text("\n".join(letor))
+    counts = [f"{q},{d},{c},{n}" for q, d, _, n, c in rows[:300]]
+    (folder / "clicks.csv").write_text("\n".join(["query_id,document_id,clicks,impressions", *counts]))
+    (folder / "pairs.csv").write_text("\n".join(["query_id,document_id", *(f"{q},{d}" for q, d, *_ in rows)]))
+    return read_features(folder / "features.letor"), truth
+
+
+@pytest.mark.parametrize(("ranker", "file"), [("linear", "letor"), ("lambdamart", "csv")])
+def test_the_command_takes_features(tmp_path: Path, ranker: str, file: str) -> None:
+    lists, truth = feature_files(tmp_path)
+    with_features = ["--features", tmp_path / f"features.{file}", "--pairs", tmp_path / "pairs.csv"]
+    learn = ["--clicks", tmp_path / "clicks.csv", *with_features[:2], "--ranker", ranker, "--set", "fit.threads=1"]
+    found = json.loads(run(*learn, "--out", tmp_path / "made", "--json").stdout)
+    assert (found["kind"], found["ranker"], found["left_out"]) == ("features", ranker, 0)
+    assert found["loss"]["best"] < found["loss"]["constant"]
+    run("--apply", tmp_path / "made", *with_features, "--out", tmp_path / "out.parquet")
+    values = np.array(pq.read_table(tmp_path / "out.parquet")["imputation"])
+    assert np.corrcoef(values, truth)[0, 1] > 0.8
+    loaded = FeatureImputation.load(tmp_path / "made", lists=lists)
+    ids = read_pairs(tmp_path / "pairs.csv")
+    np.testing.assert_allclose(loaded.impute(*ids), values, atol=1e-6)
+    again = run(*learn[:4], "--ranker", tmp_path / "made" / "model", "--out", tmp_path / "calibrated", "--json")
+    assert json.loads(again.stdout)["best_epoch"] is None
+    loaded.model.with_normaliser(fit_normaliser("none", lists)).save(tmp_path / "made" / "model")
+    with pytest.raises(DataError, match="is not the model of this imputation"):
+        FeatureImputation.load(tmp_path / "made", lists=lists)
+    texts = ["--queries", tmp_path / "pairs.csv", "--documents", tmp_path / "pairs.csv"]
+    assert "not be given with --queries" in run(*learn, *texts, "--out", tmp_path / "x", code=2).stderr
+
+
+def test_features_that_are_wrong_are_named(tmp_path: Path) -> None:
+    for name, text, words in (
+        ("a.csv", "query_id,document_id,x\nq,a,1\nq,a,2\n", "has 2 rows for 1 pairs"),
+        ("a.csv", "query_id,document_id,x\nq,a,1\nq,b,\n", r"a.csv:3: has no x"),
+        ("a.csv", "query_id,document_id\nq,a\n", "has no column with features"),
+        ("a.txt", "0 qid:1 1:0.5\n", "has rows without a document id"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(DataError, match=words):
+            read_features(tmp_path / name)
+
+
+class Memory:
+    """The worst imputation there is: it knows each pair's own clicks, and of others the mean."""
+
+    def __init__(self, slot: FirstSlot) -> None:
+        self.slot = slot
+
+    def impute(self, queries: Sequence[str] | Text, documents: Sequence[str] | Text) -> Float64:
+        rows = find_pairs((self.slot.query_ids, self.slot.document_ids), (np.asarray(queries), np.asarray(documents)))
+        own = (self.slot.clicks + 0.5) / (self.slot.impressions + 1)
+        return np.where(rows >= 0, own[rows], self.slot.rate)
+
+
+def test_clicks_count_once_by_cross_fitting() -> None:
+    """Intervals of `shrunk` over an imputation that saw the same clicks are far too narrow; cross-fitted, they hold."""
+    rng = np.random.default_rng(8)
+    queries, documents = np.repeat([f"q{i}" for i in range(300)], 5), np.tile([f"d{i}" for i in range(5)], 300)
+    truth = rng.beta(6, 4, 1500)
+    shown = np.full(1500, 12)
+    clicks = rng.binomial(shown, truth)
+    slot = FirstSlot.of(queries, documents, clicks, impressions=shown)
+    first = find_pairs((queries, documents), (slot.query_ids, slot.document_ids))
+    counts = PairCounts(shown[first][:, None], clicks[first][:, None])
+    parameters = ClickParameters(np.ones(1), np.zeros(1))
+    ids = slot.query_ids, slot.document_ids
+    covered = {}
+    for name, values in (
+        ("own", Memory(slot).impute(*ids)),
+        ("cross", cross_fit(slot, *ids, fit=Memory, folds=5)),
+    ):
+        made = Shrunk().learn(counts, parameters, values).estimate(counts, parameters, values)
+        covered[name] = float(((made.lower <= truth[first]) & (truth[first] <= made.upper)).mean())
+    assert covered["cross"] == pytest.approx(0.95, abs=0.02)
+    assert covered["own"] < 0.8
+    with pytest.raises(SettingError, match="folds must be at most"):
+        cross_fit(slot.take(np.arange(5)), *ids, fit=Memory, folds=5)

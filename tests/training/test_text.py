@@ -14,7 +14,8 @@ from clickprism.errors import DataError, SettingError
 from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
 from clickprism.rankers.text_tokens import Pairs
 from clickprism.training.calibration import Calibration, log_loss, log_odds, logistic
-from clickprism.training.text import cross_entropy, fit_text, freeze, split_queries
+from clickprism.training.split import split_queries
+from clickprism.training.text import cross_entropy, fit_text, freeze
 from clickprism.training.text_settings import TextFitSettings, TextRecord
 from clickprism.types import Int64
 from tests.rankers.tiny_language_model import WORDS, write_tiny_model
