@@ -25,6 +25,8 @@ from clickprism.serve.bundle_manifest import SCHEMA, BundleManifest, Missing, Pa
 
 __all__ = ["Bundle", "BundleManifest", "Missing", "Part", "Role", "file_name", "write_bundle"]
 VERSION_DIGITS: Final = 16
+SHARED: Final = ("sample.json", "examples.json", "MODEL_CARD.md")
+ROLES: Final[tuple[Role, ...]] = ("main", "naive", "imputation")
 
 if TYPE_CHECKING:
     from clickprism.model import Model
@@ -77,6 +79,13 @@ class Bundle:
         if name not in self.manifest.files:
             raise DataError(f"has no {name}", file=self.folder, remedy=files.ANEW)
         return files.content(self.folder, name, self.manifest.files[name])
+
+    def read_part(self, role: Role) -> dict[str, bytes]:
+        """All files of one of its rankers, by the names that they have there; pictures and the like are of none."""
+        others = tuple(f"{other}-" for other in ROLES if other != role)
+        start = file_name(role, "")
+        mine = [name for name in self.manifest.files if name.startswith(start) and not name.startswith(others)]
+        return {name.removeprefix(start): self.read(name) for name in mine if name not in SHARED and ".svg" not in name}
 
     def path(self, name: str) -> Path:
         """Where a file is."""

@@ -14,16 +14,12 @@ from clickprism.errors import DataError
 
 MANIFEST: Final = "manifest.json"
 MB: Final = 1 << 20
-NAMES: Final = re.compile(
-    r"(?:(?:naive|imputation)-)?(?:network(?:-int8)?\.onnx|network\.safetensors|trees\.txt|normaliser\.safetensors"
-    r"|config\.json|tokenizer\.json|about\.json)"
-    r"|(?:sample|examples)\.json|MODEL_CARD\.md|[a-z][a-z0-9_]{0,40}\.svg"
-)
+NAMES: Final = re.compile(r"(?!manifest\.)[a-z][a-z0-9_-]{0,60}\.(?:onnx|safetensors|txt|json|svg)|MODEL_CARD\.md")
 LARGEST: Final = {
     ".onnx": 2048 * MB - 1,
     ".safetensors": 4096 * MB,
     ".txt": 1024 * MB,
-    ".json": 64 * MB,
+    ".json": 256 * MB,
     ".md": 4 * MB,
     ".svg": 8 * MB,
 }
@@ -56,7 +52,9 @@ def check_name(name: str, *, file: Path) -> None:
     """Refuse a name that no file of a bundle has, such as one with a path."""
     if not NAMES.fullmatch(name):
         problem = f"names a file that no bundle has: {name[:80]!r}"
-        raise DataError(problem, file=file, remedy="Files are of fixed names and stand in the folder of the bundle")
+        raise DataError(
+            problem, file=file, remedy="Its files stand beside it, and are weights, JSON, pictures and the model card"
+        )
 
 
 def digest(folder: Path, name: str) -> str:

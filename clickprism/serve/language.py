@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from clickprism.errors import ClickprismError, DataError, MissingExtraError
-from clickprism.serve.bundle import Bundle, Role, file_name
+from clickprism.serve.bundle import Bundle, Role
 from clickprism.serve.scorer import Candidates, Need, Scored
 from clickprism.settings import build
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-
-FILES = ("network.safetensors", "config.json", "tokenizer.json", "about.json")
 
 
 @final
@@ -58,7 +56,7 @@ def read_network(bundle: Bundle, role: Role = "main") -> CrossEncoderNetwork:
     part = bundle.manifest.part(role)
     settings = build(CrossEncoder, part.settings, path="settings")
     try:
-        return CrossEncoderNetwork.of_files(settings, {name: bundle.read(file_name(role, name)) for name in FILES})
+        return CrossEncoderNetwork.of_files(settings, bundle.read_part(role))
     except ClickprismError:
         raise
     except Exception as error:
