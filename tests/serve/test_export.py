@@ -156,6 +156,29 @@ def test_the_check_finds_a_threshold_one_step_off_a_missing_value_on_the_wrong_s
     assert "Nothing was written" in str(caught.value)
 
 
+def test_one_split_that_is_one_step_off_is_found_whichever_it_is() -> None:
+    source = source_of(model_of(replace(TREES, trees=4), missing=True))
+    package = package_of(source, "vespa")
+    (name,) = [name for name in package.files if name.endswith(".json")]
+    held = json.loads(package.files[name])
+    todo = [tree["tree_structure"] for tree in held["tree_info"]]
+    tried = 0
+    while todo:
+        node = todo.pop()
+        if "threshold" not in node:
+            continue
+        todo += [node["left_child"], node["right_child"]]
+        for key, wrong in (("threshold", _down(node["threshold"])), ("default_left", not node["default_left"])):
+            if key == "threshold" and (abs(wrong) < 1e-34 or wrong > 1e30):
+                continue
+            right, node[key] = node[key], wrong
+            with pytest.raises(DataError, match="in the model"):
+                check(source, replace(package, files={name: json.dumps(held).encode()}), "vespa", rows=64)
+            node[key] = right
+            tried += 1
+    assert tried >= 40
+
+
 def test_rows_are_led_to_every_split() -> None:
     model = model_of(TREES, missing=True)
     forest = forest_of(model.trees.text, FEATURES, None)

@@ -13,7 +13,7 @@ from clickprism.types import Float32
 
 ROWS: Final = 1024
 GIVEN: Final = 512
-SPLITS: Final = 2048
+SPLITS: Final = 10_000
 LGBM_ZERO: Final = 1.1e-35  # LightGBM takes what is this close to 0 for 0
 HUGE: Final = np.float32(1e30)
 OF_TREES: Final = 2e-6
