@@ -19,11 +19,13 @@ from clickprism.log.faults import fault
 from clickprism.log.pieces import Piece
 from clickprism.log.readers import Chunk, Rest, read_rests
 from clickprism.log.readers.chunk import shown
+from clickprism.log.readers.rest import joined
 from clickprism.log.schema import FILES, QUARANTINE
 from clickprism.log.staging import Days, Stage, by_day
 from clickprism.log.store import LogStore
+from clickprism.log.threads import Workers
 
-GROUP_BYTES: Final = 256 << 20
+GROUP_BYTES: Final = 128 << 20
 GROUP_FILES: Final = 1000
 REST_BYTES: Final = 24 << 20
 LATE: Final = "time-late"
@@ -83,7 +85,8 @@ class Group:
     error: ClickprismError | None = None
     written: dict[date, list[Path]] = field(default_factory=dict)
     days: set[date] = field(default_factory=set)
-    _rests: list[tuple[int, Rest]] = field(default_factory=list)
+    _rests: dict[int, list[Rest]] = field(default_factory=dict)
+    _rest_bytes: int = 0
 
     @property
     def full(self) -> bool:
@@ -98,23 +101,25 @@ class Group:
         if piece.chunk is not None:
             self._add(number, piece.chunk, piece.days)
         if piece.rest is not None:
-            self._rests.append((number, piece.rest))
-            if sum(len(rest.lines.data) for _, rest in self._rests) >= REST_BYTES:
+            self._rests.setdefault(number, []).append(piece.rest)
+            self._rest_bytes += len(piece.rest.lines.data)
+            if self._rest_bytes >= REST_BYTES:
                 self.read_rests()
 
     def read_rests(self) -> None:
         """Stage the rows of lines that were left to be read together; files from one on that cannot be are dropped."""
-        rests, self._rests = self._rests, []
+        rests = {number: joined(parts) for number, parts in self._rests.items()}
+        self._rests, self._rest_bytes = {}, 0
         try:
-            chunks = read_rests([rest for _, rest in rests])
+            chunks = read_rests([*rests.values()])
         except DataError:
             chunks = []
             try:
-                for _, rest in rests:
+                for rest in rests.values():
                     chunks += read_rests([rest])
             except DataError as error:
-                self.drop(rests[len(chunks)][0], error)
-        for (number, _), chunk in zip(rests, chunks, strict=False):
+                self.drop([*rests][len(chunks)], error)
+        for number, chunk in zip(rests, chunks, strict=False):
             self._add(number, chunk, by_day(chunk.good))
 
     def drop(self, number: int, error: ClickprismError) -> None:
@@ -140,7 +145,7 @@ class Group:
         self,
         store: LogStore,
         *,
-        threads: int,
+        workers: Workers,
         waiting: Callable[[], None],
         settle: Callable[[], None],
         dry_run: bool,
@@ -149,7 +154,7 @@ class Group:
 
         Args:
             store: the log.
-            threads: to write with.
+            workers: to write with.
             waiting: called if another run holds the log.
             settle: called before the first commit, as the only writer.
             dry_run: write no commit.
@@ -165,7 +170,7 @@ class Group:
             if not dry_run and not all(file.dropped for file in self.files):
                 settle()
             self._refuse_others(store)
-            self._write(store, threads=threads)
+            self._write(store, workers=workers)
             fault("rows-written")
             if not dry_run:
                 self._commit_quarantine(store)
@@ -190,18 +195,18 @@ class Group:
         done = (file.dropped or committed(file.file_id) is not None for file in self.files)
         return [number for number, each in enumerate(done) if each]
 
-    def _write(self, store: LogStore, *, threads: int) -> None:
+    def _write(self, store: LogStore, *, workers: Workers) -> None:
         """Tell duplicates, and write what is stored to files beside the table."""
         events = store.table("events")
         skip = self._skip(events.committed)
         stored = {day: events.files([day]) for day in sorted(self.stage.rows)}
-        again = self.stage.again(stored, skip=skip, threads=threads)
+        again = self.stage.again(stored, skip=skip, workers=workers)
         repeated = self.stage.repeated(again, skip=skip)
         for number, file in enumerate(self.files):
             before = events.committed(file.file_id)
             file.duplicate = repeated[number] if before is None else file.good - before
         ids = [file.file_id for file in self.files]
-        self.written = self.stage.write(again, self.stage.folder, ids=ids, skip=skip, threads=threads)
+        self.written = self.stage.write(again, self.stage.folder, ids=ids, skip=skip, workers=workers)
         resumed = any(events.committed(file.file_id) is not None for file in self.files if not file.dropped)
         self.days = set(self.written) | (set(self.stage.rows).intersection(events.days()) if resumed else set())
 

@@ -38,7 +38,7 @@ from clickprism.log.settings import PARTS, LogSettings
 from clickprism.log.staging import Stage
 from clickprism.log.store import SETTINGS_FILE, LogStore, refuse_others
 from clickprism.log.table import first_line, writing
-from clickprism.log.threads import ahead
+from clickprism.log.threads import Workers, ahead
 
 _LARGE: Final = (32 << 20) - 8192
 """The C library keeps what is freed up to twice the largest block freed so far, at most this; new pages cost more."""
@@ -168,14 +168,15 @@ class _Run:
         What is whole is committed before an error of a file goes on.
         """
         groups = ahead(self._groups(inputs), held=0)
-        try:
-            for group in groups:
-                self._commit(group)
-                if group.error is not None:
-                    raise group.error
-        finally:
-            self.stopped.set()
-            groups.close()
+        with Workers(self.threads) as workers:
+            try:
+                for group in groups:
+                    self._commit(group, workers)
+                    if group.error is not None:
+                        raise group.error
+            finally:
+                self.stopped.set()
+                groups.close()
 
     def _groups(self, inputs: Sequence[Path]) -> Iterator[Group]:
         self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
@@ -210,14 +211,14 @@ class _Run:
                 group = Group(Stage(self.staging), latest)
         yield group
 
-    def _commit(self, group: Group) -> None:
+    def _commit(self, group: Group, workers: Workers) -> None:
         self._say("writing")
         group.read_rests()
         self._refuse_too_bad(group)
         dropped = sum(file.dropped for file in group.files)
         group.commit(
             self.store,
-            threads=self.threads,
+            workers=workers,
             waiting=lambda: self._say("waiting for another ingest"),
             settle=self._settle,
             dry_run=self.dry_run,

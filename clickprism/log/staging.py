@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 from clickprism.log.again import NEW, SAME, VARIANT, Again, find_again
 from clickprism.log.identity import identify
 from clickprism.log.schema import BAD, EVENTS, QUARANTINE, ROW
-from clickprism.log.threads import mapped
+from clickprism.log.threads import Workers
 
 HELD_BYTES: Final = 256 << 20  # of rows in memory; more are put on disk
 MARKED_ROWS: Final = 1 << 26  # of a day whose marks are held in memory; those of more are put on disk
 _GROUP_ROWS: Final = 100_000
+_BROKEN_BYTES: Final = 16 << 20
 _POOL: Final = pa.system_memory_pool()  # keeps its pages: to clear new ones costs more than all that is done here
 _DAY: Final = 86_400_000_000  # microseconds
 _EPOCH: Final = date(1970, 1, 1).toordinal()
@@ -121,13 +122,15 @@ class Stage:
     def _meant(self, day: date, skip: Collection[int]) -> list[_Part]:
         return [part for part in self._parts[day] if part.file not in skip]
 
-    def again(self, stored: Mapping[date, Sequence[str]], *, skip: Collection[int], threads: int) -> dict[date, Again]:
+    def again(
+        self, stored: Mapping[date, Sequence[str]], *, skip: Collection[int], workers: Workers
+    ) -> dict[date, Again]:
         """Which staged rows of each day repeat a key, of the stored files of that day or of staged rows before them.
 
         Args:
             stored: the files in the log of each day that has staged rows.
             skip: numbers of files to pass over.
-            threads: how many days are looked at at a time.
+            workers: that look at a day each.
         """
 
         def find(day: date) -> Again:
@@ -137,11 +140,11 @@ class Stage:
                 lambda name: (batch[name] for batch in _read(parts, [name])),
                 stored[day],
                 found,
-                threads=min(threads, len(stored)),
+                threads=min(workers.threads, len(stored)),
             )
             return found
 
-        return dict(zip(stored, mapped(find, stored, threads=threads), strict=True))
+        return dict(zip(stored, workers.map(find, stored), strict=True))
 
     def _marks(self, rows: int) -> Again:
         if rows <= MARKED_ROWS:
@@ -159,7 +162,7 @@ class Stage:
         return counts
 
     def write(
-        self, again: Mapping[date, Again], folder: Path, *, ids: Sequence[str], skip: Collection[int], threads: int
+        self, again: Mapping[date, Again], folder: Path, *, ids: Sequence[str], skip: Collection[int], workers: Workers
     ) -> dict[date, list[Path]]:
         """Write the rows of the days to Parquet files, as `events` has them; days without rows get none.
 
@@ -170,7 +173,7 @@ class Stage:
             folder: on the disk of the log; files go to `day=YYYY-MM-DD/` in it.
             ids: the file ids by number.
             skip: numbers of files to pass over.
-            threads: how many days are written at a time.
+            workers: that write a day each.
         """
         names = pa.array(ids, pa.string())
 
@@ -179,7 +182,7 @@ class Stage:
             self._parts[day] = []
             return path
 
-        written = zip(again, mapped(write, again, threads=threads), strict=True)
+        written = zip(again, workers.map(write, again), strict=True)
         return {day: [path] for day, path in written if path is not None}
 
     def _write_day(self, parts: Sequence[_Part], again: Again, folder: Path, *, names: pa.Array) -> Path | None:
@@ -206,17 +209,23 @@ class Stage:
 
     def broken(self, files: Sequence[tuple[str, str, str | None]], *, skip: Collection[int]) -> Iterator[pa.Table]:
         """The broken rows as `quarantine` has them, some at a time; of files there are their ids, names and headers."""
+        told = [pa.array(values, pa.string()) for values in zip(*files, strict=True)]
+        for rows in self._read_broken():
+            meant = rows.filter(pc.invert(pc.is_in(rows["file"], pa.array([*skip], pa.int32()))))
+            columns = [values.take(meant["file"].combine_chunks()) for values in told]
+            cleared = pa.nulls(len(meant), QUARANTINE.field("cleared_at").type)
+            yield pa.Table.from_arrays([*columns, *meant.select(BAD.names).columns, cleared], schema=QUARANTINE)
+
+    def _read_broken(self) -> Iterator[pa.Table]:
         if self._broken is None:
             return
-        told = [pa.array(values, pa.string()) for values in zip(*files, strict=True)]
-        without = pa.array([*skip], pa.int32())
+        some: list[pa.RecordBatch] = []
         with pa.ipc.open_file(self._broken[0]) as reader:
             for i in range(reader.num_record_batches):
-                batch = pa.Table.from_batches([reader.get_batch(i)])
-                batch = batch.filter(pc.invert(pc.is_in(batch["file"], without)))
-                columns = [values.take(batch["file"].combine_chunks()) for values in told]
-                cleared = pa.nulls(len(batch), QUARANTINE.field("cleared_at").type)
-                yield pa.Table.from_arrays([*columns, *batch.select(BAD.names).columns, cleared], schema=QUARANTINE)
+                some.append(reader.get_batch(i))
+                if i + 1 == reader.num_record_batches or sum(each.nbytes for each in some) >= _BROKEN_BYTES:
+                    yield pa.Table.from_batches(some)
+                    some = []
 
 
 def _groups(parts: Sequence[_Part]) -> Iterator[list[_Part]]:

@@ -6,39 +6,62 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-def mapped(
-    function: Callable[[S], T], items: Iterable[S], *, threads: int, waiting: int = 0
-) -> Generator[T, None, None]:
-    """The function of each item, in order, by so many threads; some are made ahead of the taker.
+class Workers:
+    """Some threads that stay: the C library keeps memory for each thread that ever was.
 
     Args:
-        function: that threads call.
-        items: made in the thread of the taker.
         threads: how many.
-        waiting: how many items wait for a thread, so that none is idle while an item takes long to make.
 
-    >>> list(mapped(abs, [-1, 2, -3], threads=2))
+    >>> with Workers(2) as workers:
+    ...     list(workers.map(abs, [-1, 2, -3]))
     [1, 2, 3]
     """
-    begun: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(threads, "clickprism-map") as pool:
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads, "clickprism-map")
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def map(self, function: Callable[[S], T], items: Iterable[S], *, waiting: int = 0) -> Generator[T, None, None]:
+        """The function of each item, in order; some are made ahead of the taker.
+
+        Args:
+            function: that the threads call.
+            items: made in the thread of the taker.
+            waiting: how many items wait for a thread, so that none is idle while an item takes long to make.
+        """
+        begun: deque[Future[T]] = deque()
         try:
             for item in items:
-                begun.append(pool.submit(function, item))
-                if len(begun) > threads + waiting:
+                begun.append(self._pool.submit(function, item))
+                if len(begun) > self.threads + waiting:
                     yield begun.popleft().result()
             while begun:
                 yield begun.popleft().result()
         finally:
             for future in begun:
                 future.cancel()
+            wait(begun)
+
+
+def mapped(
+    function: Callable[[S], T], items: Iterable[S], *, threads: int, waiting: int = 0
+) -> Generator[T, None, None]:
+    """The function of each item, in order, by so many threads of its own; see `Workers.map`."""
+    with Workers(threads) as workers:
+        yield from workers.map(function, items, waiting=waiting)
 
 
 def ahead(items: Iterable[T], *, held: int = 2) -> Generator[T, None, None]:

@@ -97,18 +97,20 @@ def joined(parts: Sequence[Lines]) -> Lines:
     return Lines(data, starts, ends, stops, numbers, bad, read)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Text:
-    """Whole lines, not yet told apart: any thread can do that.
+    """Whole lines, not yet looked at: any thread can do that.
 
     Attributes:
         data: the lines.
+        newlines: where they end.
         number: of the first one in the file, from 1.
         bad: lines that are none of these.
         read: bytes of the file read for them.
     """
 
     data: bytes
+    newlines: Int64
     number: int
     bad: tuple[Bad, ...] = ()
     read: int = 0
@@ -146,17 +148,18 @@ def cut(blocks: Iterator[Block], *, max_line: int) -> Iterator[Text]:
         if len(pending) > max_line + 1 + len(BOM):
             head = bytes(pending).removeprefix(BOM) if number == 1 and not whole else pending
             skipped, pending = bytes(head[: min(KEPT, max_line)]), bytearray()
-        first, number = number, number + whole.count(b"\n")
+        newlines = _newlines(np.frombuffer(whole, np.uint8))
+        first, number = number, number + len(newlines)
         if block.problem or (block.last and skipped):
             bad.append(Bad(number, block.problem or "too-long", None, skipped or bytes(pending)))
         if whole or bad or block.read > read:
-            yield Text(whole, first, tuple(bad), block.read - read)
+            yield Text(whole, newlines, first, tuple(bad), block.read - read)
         read = block.read
 
 
 def lines_of(text: Text, *, max_line: int, blank: bool = False) -> Iterator[Lines]:
     """The lines of a text, some at a time."""
-    data, number, found = text.data, text.number, _newlines(np.frombuffer(text.data, np.uint8))
+    data, number, found = text.data, text.number, text.newlines
     cuts = [0, *(found[MOST - 1 : -1 : MOST] + 1).tolist(), len(data)]
     for place, (start, stop) in enumerate(pairwise(cuts)):
         ends = found[place * MOST : (place + 1) * MOST] - start

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from clickprism.log.readers import lines as text
 from clickprism.log.readers.chunk import Chunk
-from clickprism.log.readers.lines import Lines, joined
+from clickprism.log.readers.lines import Lines
 from clickprism.log.readers.places import JsonPlaces
 from clickprism.log.readers.plan import Reading
 from clickprism.log.readers.rows import rows
@@ -44,6 +45,11 @@ def parsed(path: Path, source: SourceSettings, schema: str, lines: Lines) -> Chu
     return rows(table, plan, raw=raw, bad=lines.bad, read=lines.read, nul=escaped)
 
 
+def joined(rests: Sequence[Rest]) -> Rest:
+    """The lines of several parts of one file."""
+    return replace(rests[0], lines=text.joined([rest.lines for rest in rests]))
+
+
 def read_rests(rests: Sequence[Rest]) -> list[Chunk]:
     """The rows of each of these, by one query for all that are read in the same way; an error may name any file."""
     chunks: dict[int, Chunk] = {}
@@ -59,7 +65,7 @@ def _read_alike(rests: Sequence[Rest]) -> list[Chunk]:
     first = rests[0]
     if len(rests) == 1:
         return [parsed(first.path, first.source, "clickprism", first.lines)]
-    lines = joined([rest.lines for rest in rests])
+    lines = text.joined([rest.lines for rest in rests])
     whole = parsed(first.path, first.source, "clickprism", replace(lines, numbers=np.arange(len(lines)), bad=[]))
     bounds = np.cumsum([0, *(len(rest.lines) for rest in rests)])
     tables = [_apart(table, bounds, lines) for table in (whole.good, whole.bad)]
