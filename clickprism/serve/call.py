@@ -21,6 +21,7 @@ JSON: Final = b"application/json"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _PREFIX: Final = token_hex(6)
 _NUMBERS: Final = count(1)
+BUSY: Final = ((b"retry-after", b"1"),)
 _CLOSE: Final = ((b"connection", b"close"),)
 
 

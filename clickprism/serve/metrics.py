@@ -17,7 +17,7 @@ FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 DIFFERENCES: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
-TAUS: Final = (-0.5, 0.0, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999, 1.0)
+SHARES: Final = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 @final
@@ -70,8 +70,11 @@ class Metrics:
             ["what"],
             registry=registry,
         )
-        self.shadow_tau = Histogram(
-            "clickprism_shadow_tau", "Kendall's tau between the two rankings", registry=registry, buckets=TAUS
+        self.shadow_swapped = Histogram(
+            "clickprism_shadow_swapped_pairs",
+            "Share of the pairs of a request that the shadow orders otherwise; Kendall's tau is 1 - 2 x this",
+            registry=registry,
+            buckets=SHARES,
         )
         self.shadow_difference = Histogram(
             "clickprism_shadow_score_difference",

@@ -6,16 +6,15 @@ for: a request that it allows is answered, one that it forbids is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from clickprism import __version__
 from clickprism.serve import answers, intake, problems, requests
-
-if TYPE_CHECKING:
-    from clickprism.serve.app import Service
-    from clickprism.serve.live import Live
+from clickprism.serve.live import Live
+from clickprism.serve.models import Models
+from clickprism.serve.settings import ServeSettings
 
 SCHEMAS: Final = "#/components/schemas/"
 STRUCTURES: Final = (
@@ -29,21 +28,26 @@ STRUCTURES: Final = (
 )
 ANYWHERE: Final = (401, 405, 500, 503)
 WITH_BODY: Final = (*ANYWHERE, 400, 408, 413, 415, 422)
-EVENT: Final = {"type": "object", "description": "An event of the click log: docs/datamodel.md"}
+EVENT: Final = {
+    "type": "object",
+    "description": "An impression, a ranking or an interaction, with the columns of docs/datamodel.md.",
+    "required": ["time", "search_id"],
+    "properties": {"time": {"type": "string"}, "search_id": {"type": "string"}},
+}
 
 
-def document(service: Service) -> dict[str, Any]:
+def document(settings: ServeSettings, models: Models) -> dict[str, Any]:
     """The document of this service as it is now."""
     _, schemas = msgspec.json.schema_components(STRUCTURES, ref_template=f"{SCHEMAS}{{name}}")
-    _tighten(schemas, service)
-    limit = f"Bodies of at most {service.settings.max_body:,} bytes."
+    _tighten(schemas, settings, models)
+    limit = f"Bodies of at most {settings.max_body:,} bytes."
     rank = _operation("Rank documents for a query", "rank", _json("RankAnswer"), errors=WITH_BODY)
     rank["requestBody"] = {"required": True, "description": limit, "content": _json("RankRequest")}
     paths: dict[str, Any] = {"/v1/rank": {"post": rank}}
-    if service.settings.log is not None:
+    if settings.log is not None:
         paths["/v1/events"] = {"post": _events(limit)}
     paths["/v1/models"] = {"get": _operation("The models that answer", "models", _json("ModelsAnswer"))}
-    if service.settings.shadow is not None:
+    if settings.shadow is not None:
         paths["/v1/shadow"] = {"get": _operation("How the shadow disagrees", "shadow", _json("ShadowAnswer"))}
     text = {"text/plain": {"schema": {"type": "string"}}}
     paths["/metrics"] = {"get": _operation("Figures for Prometheus", "metrics", text)}
@@ -61,7 +65,7 @@ def document(service: Service) -> dict[str, Any]:
         "info": {"title": "clickprism", "version": __version__, "summary": "Ranks by what clicks say of relevance."},
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "security": [{"token": []}] if service.settings.token is not None else [],
+        "security": [{"token": []}] if settings.token is not None else [],
     }
 
 
@@ -94,11 +98,11 @@ def _problem() -> dict[str, Any]:
     return {problems.CONTENT_TYPE.decode(): {"schema": {"$ref": f"{SCHEMAS}Details"}}}
 
 
-def _tighten(schemas: dict[str, Any], service: Service) -> None:
+def _tighten(schemas: dict[str, Any], settings: ServeSettings, models: Models) -> None:
     """Say in the schema of a request what the model that answers asks of it."""
     request, one = schemas["RankRequest"], schemas["Document"]
-    request["properties"]["documents"]["maxItems"] = service.settings.max_documents
-    live = service.current.live
+    request["properties"]["documents"]["maxItems"] = settings.max_documents
+    live = models.current.live
     if live is None:
         return
     if live.needs_features:
@@ -110,12 +114,12 @@ def _tighten(schemas: dict[str, Any], service: Service) -> None:
             features["items"] = _given(features["items"])
         order = {"type": "array", "uniqueItems": True, "items": {"enum": list(names)}, **size}
         request["properties"]["feature_names"] = {"anyOf": [order, {"type": "null"}], "default": None}
-    _require(request, one, live, service)
+    _require(request, one, live, stored=models.stores(live))
 
 
-def _require(request: dict[str, Any], one: dict[str, Any], live: Live, service: Service) -> None:
+def _require(request: dict[str, Any], one: dict[str, Any], live: Live, *, stored: bool) -> None:
     """Demand of a request what nothing else can give."""
-    ids, stored = request["properties"]["query_id"], service.stores(live)
+    ids = request["properties"]["query_id"]
     documents = request["properties"]["documents"]
     if live.needs_texts:
         request["required"] = sorted({*request["required"], "query"})

@@ -115,7 +115,7 @@ def order(scored: Scored) -> Int64:
 
 def items(inputs: Inputs, scored: Scored, ranking: Int64) -> list[Item]:
     """The documents in ranked order, with what their scores are made of where that was asked for."""
-    chosen = ranking if inputs.request.top is None else ranking[: inputs.request.top]
+    chosen = ranking if inputs.request.top is None else ranking[: int(inputs.request.top)]
     ids = map(inputs.ids.__getitem__, chosen.tolist())
     made = list(map(Item, ids, scored.scores[chosen].tolist()))
     if inputs.request.explain:

@@ -13,6 +13,7 @@ LARGEST: Final = 1e15
 """Of a feature's value: more loses its meaning in 32 bits, and a network may overflow on it."""
 LONGEST_ID: Final = 512
 LONGEST_TEXT: Final = 100_000
+MOST: Final = 1_000_000
 
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
@@ -52,7 +53,7 @@ class RankRequest(msgspec.Struct, forbid_unknown_fields=True):
     query: Text | None = None
     feature_names: list[str] | None = None
     explain: bool = False
-    top: Annotated[int, Meta(ge=1)] | None = None
+    top: Annotated[float, Meta(ge=1, le=MOST, multiple_of=1)] | None = None
 
     def ids(self) -> tuple[list[str], bool]:
         """The ids of the documents in the order of the request, and whether there is nothing but ids."""

@@ -48,7 +48,10 @@ class Shadow:
         """The counts so far, over all workers."""
         value = self._metrics.value
         live = self._follower.live
-        taus, requests = value("clickprism_shadow_tau_count"), value("clickprism_shadow_score_difference_count")
+        lists, requests = (
+            value("clickprism_shadow_swapped_pairs_count"),
+            value("clickprism_shadow_score_difference_count"),
+        )
         return ShadowAnswer(
             version=live.version if live is not None else "",
             requests=int(value("clickprism_shadow_requests_total", outcome="scored")),
@@ -56,7 +59,7 @@ class Shadow:
             failed=int(value("clickprism_shadow_requests_total", outcome="failed")),
             top_differs=int(value("clickprism_shadow_disagreements_total", what="top")),
             order_differs=int(value("clickprism_shadow_disagreements_total", what="order")),
-            mean_tau=value("clickprism_shadow_tau_sum") / taus if taus else None,
+            mean_tau=1 - 2 * value("clickprism_shadow_swapped_pairs_sum") / lists if lists else None,
             mean_difference=value("clickprism_shadow_score_difference_sum") / requests if requests else None,
         )
 
@@ -81,13 +84,13 @@ class Shadow:
         if not np.array_equal(other, ranking):
             self._metrics.shadow_differs.labels("order").inc()
         if len(ranking) > 1:
-            self._metrics.shadow_tau.observe(tau(ranking, other))
+            self._metrics.shadow_swapped.observe(swapped_pairs(ranking, other))
 
 
-def tau(first: Int64, second: Int64) -> float:
-    """Kendall's tau between two orders of the same things, [n] each, n > 1: 1 if they are equal, -1 if reversed.
+def swapped_pairs(first: Int64, second: Int64) -> float:
+    """The share of pairs that two orders of the same things order otherwise, [n] each, n > 1.
 
-    >>> tau(np.array([0, 1, 2]), np.array([0, 2, 1]))
+    >>> swapped_pairs(np.array([0, 1, 2]), np.array([0, 2, 1]))
     0.3333333333333333
     """
     count = len(first)
@@ -95,4 +98,4 @@ def tau(first: Int64, second: Int64) -> float:
     place[second] = np.arange(count)
     seen = place[first]
     swapped = sum(int((seen[i + 1 :] < seen[i]).sum()) for i in range(count - 1))
-    return 1 - 4 * swapped / (count * (count - 1))
+    return 2 * swapped / (count * (count - 1))

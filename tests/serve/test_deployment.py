@@ -109,7 +109,9 @@ def test_a_pointer_to_a_broken_bundle_leaves_the_old_one(bundles: list[Path], tm
             assert (await ask(service, "POST", "/v1/rank", body)).json["model_version"] == good
             deployment.promote(bundles[1])
             for _ in range(500):
-                if service.current.live is not None and service.current.live.version == version(bundles[1]):
+                if service.models.current.live is not None and service.models.current.live.version == version(
+                    bundles[1]
+                ):
                     break
                 await asyncio.sleep(0.01)
             assert "problem" not in (await ask(service, "GET", "/readyz")).json
@@ -134,9 +136,9 @@ def test_a_thousand_swaps_under_load(bundles: list[Path], tmp_path: Path) -> Non
             for i in range(SWAPS):
                 deployment.point(names[i % 2])
                 end = time.monotonic() + 10
-                while service.current.live.version != names[i % 2] and time.monotonic() < end:
+                while service.models.current.live.version != names[i % 2] and time.monotonic() < end:
                     time.sleep(0.0005)
-                assert service.current.live.version == names[i % 2]
+                assert service.models.current.live.version == names[i % 2]
                 if i % 50 == 25:
                     value = 1.0 + i // 50 % 2
                     publish(tmp_path / "store", rows[value], version=f"v{value:.0f}")

@@ -15,6 +15,7 @@ from clickprism.errors import DataError
 from clickprism.serve.app import Service
 from clickprism.serve.server import check
 from clickprism.serve.settings import ServeSettings
+from tests.log.raw_logs import impression
 from tests.serve.service_kit import NAMES, TOKEN, Reply, ask, linear_bundle, publish, started
 
 ROWS = {"q": {"a": [1.0, 0, 0], "b": [3.0, 0, 0], "c": [2.0, 0, 0]}}
@@ -228,3 +229,64 @@ def test_what_cannot_be_served_is_refused_before_a_process_starts(tmp_path: Path
     with pytest.raises(DataError, match="no bundle"):
         check(ServeSettings(tmp_path / "none", token=TOKEN))
     assert check(ServeSettings(bundle, token=TOKEN)).manifest.kind == "linear"
+
+
+def test_two_models_are_interleaved_by_the_request_id(bundle: Path, store: str, tmp_path: Path) -> None:
+    other = linear_bundle(tmp_path / "other", [-1.0, 0.0, 0.0])
+
+    async def work(service: Service) -> None:
+        ours, theirs = (each["version"] for each in (await ask(service, "GET", "/v1/models")).json["models"])
+        body = {"query_id": "q", "documents": ["a", "b", "c"]}
+        first = set()
+        for number in range(20):
+            header = {"x-request-id": f"r{number}"}
+            told = (await ask(service, "POST", "/v1/rank", body, headers=header)).json
+            again = (await ask(service, "POST", "/v1/rank", {**body, "top": 2}, headers=header)).json
+            assert told["interleaved"] == [ours, theirs]
+            assert told["items"][:2] == again["items"]
+            assert {each["id"] for each in told["items"]} == {"a", "b", "c"}
+            drafted = {(each["id"], each["score"], each["ranker"]) for each in told["items"][:2]}
+            assert drafted == {("b", 3.0, ours), ("a", -1.0, theirs)}
+            first.add(told["items"][0]["ranker"])
+        assert first == {ours, theirs}
+
+    run(ServeSettings(bundle, store=store, token=TOKEN, interleave=other), work)
+
+
+def test_a_shadow_counts_where_it_would_have_disagreed(bundle: Path, store: str, tmp_path: Path) -> None:
+    other = linear_bundle(tmp_path / "other", [-1.0, 0.0, 0.0])
+
+    async def work(service: Service) -> None:
+        for documents in (["a", "b", "c"], ["b"], ["b", "c"]):
+            await ask(service, "POST", "/v1/rank", {"query_id": "q", "documents": documents})
+        for _ in range(500):
+            counts = (await ask(service, "GET", "/v1/shadow")).json
+            if counts["requests"] == 3:
+                break
+            await asyncio.sleep(0.01)
+        assert (counts["requests"], counts["dropped"], counts["failed"]) == (3, 0, 0)
+        assert (counts["top_differs"], counts["order_differs"], counts["mean_tau"]) == (2, 2, -1.0)
+        assert counts["mean_difference"] == pytest.approx((4 + 6 + 5) / 3)
+        assert (
+            'clickprism_shadow_disagreements_total{what="top"} 2.0'
+            in (await ask(service, "GET", "/metrics")).body.decode()
+        )
+
+    run(ServeSettings(bundle, store=store, token=TOKEN, shadow=other), work)
+
+
+def test_events_go_into_the_log_once(bundle: Path, tmp_path: Path) -> None:
+    rows = [impression(1), {**impression(2), "time": "never"}]
+
+    async def work(service: Service) -> None:
+        header = {"idempotency-key": "batch-1"}
+        first = await ask(service, "POST", "/v1/events", rows, headers=header)
+        assert first.status == 200, first.body
+        assert [(each["row"], each["status"]) for each in first.json["rows"]] == [(1, "accepted"), (2, "quarantined")]
+        again = await ask(service, "POST", "/v1/events", rows, headers=header)
+        assert again.json["rows"] == first.json["rows"]
+        assert "idempotency key" in problem(await ask(service, "POST", "/v1/events", rows[:1], headers=header), 409)
+        problem(await ask(service, "POST", "/v1/events", rows, headers={"idempotency-key": "a b"}), 422)
+        problem(await ask(service, "POST", "/v1/events", [{"colour": 1}]), 422, pointer="")
+
+    run(ServeSettings(bundle, token=TOKEN, log=tmp_path / "log"), work)
