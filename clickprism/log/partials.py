@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PAIR: Final = ("query_id", "document_id")
 EXAMINATION: Final = ("examination", "examination_clicked", "examination_squared")
 SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
-LAYOUT: Final = 2
+LAYOUT: Final = 3
 """Raised when what a partial or a window holds changes, so that old ones are made anew."""
 
 
@@ -115,6 +115,7 @@ def partial_rows(
         "dwells": rows.dwell_ms.count(),
         "display_ms": total(rows.display_ms),
         "displays": rows.display_ms.count(),
+        "displayed": rows.count(where=rows.display_ms > 0),
         "skips": rows.count(where=rows.page_skipped),
         "last_click": rows.last_click.max(),
     }

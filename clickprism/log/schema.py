@@ -146,6 +146,7 @@ PARTIALS: Final = pa.schema(
         pa.field("dwells", pa.int64(), nullable=False),
         pa.field("display_ms", pa.int64(), nullable=False),
         pa.field("displays", pa.int64(), nullable=False),
+        pa.field("displayed", pa.int64(), nullable=False),
         pa.field("skips", pa.int64(), nullable=False),
         pa.field("last_click", TIME),
         *(pa.field(f"{name}_{index}", pa.int64(), nullable=False) for name in HISTOGRAMS for index in range(EDGES + 1)),
@@ -153,8 +154,9 @@ PARTIALS: Final = pa.schema(
     ]
 )
 """The table `partials`, partitioned by `day`: sums over the session rows that count. `examination`, the same of what
-was clicked and that of the squares, in units of 2^-20, are null without a model. A sum of partials is a partial; so is
-the greatest `last_click`."""
+was clicked and that of the squares, in units of 2^-20, are null without a model. `displays`: impressions whose display
+time is known; `displayed`: those of them that were on the screen at all. A sum of partials is a partial; so is the
+greatest `last_click`."""
 
 DICTIONARY: Final = pa.schema(
     [

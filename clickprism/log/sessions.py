@@ -2,7 +2,8 @@
 
 A day of sessions is a pure function of the events of that day, of the next day's if it has interactions, and of the
 settings. The names of its files begin with the fingerprint of all these, so a day is made anew if and only if something
-it depends on has changed, whatever happened in between. See `session_rows` for what a row is.
+it depends on has changed, whatever happened in between (`compact` changes nothing). See `session_rows` for what a row
+is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from clickprism.log.engine import by_rows
 from clickprism.log.robots import unique, verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
 from clickprism.log.session_rows import USED, behaviour, clicks_of, left_over, shown_rows
-from clickprism.log.table import writing
+from clickprism.log.table import files_id, writing
 from clickprism.settings import plain
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class Inputs:
 
     def fingerprint(self, store: LogStore) -> str:
         """Changes whenever a row may."""
-        names = [sorted(Path(file).name for file in files) for files in (self.files, self.later)]
+        names = [files_id(files) for files in (self.files, self.later)]
         settings = [plain(store.settings.robots), plain(store.settings.sessions)]
         return hashlib.sha256(json.dumps([LAYOUT, *names, *settings], sort_keys=True).encode()).hexdigest()[:32]
 

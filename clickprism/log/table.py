@@ -5,6 +5,7 @@ A commit may carry idempotency keys (delta's `txn` actions): the same key is nev
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -28,6 +29,9 @@ from clickprism.log.faults import fault
 from clickprism.log.schema import conform
 
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._=-]*")
+SUM: Final = "sum"
+"""How the name of a file begins that others were put into; the sum of what they are called follows."""
+_SIZE: Final = 2**128
 _ATTEMPTS: Final = 20
 _COUNTS: Final = ("path", "num_records")
 
@@ -84,10 +88,6 @@ class LogTable:
         """The whole paths of its files, of these days or of all, in the order of their names."""
         chosen = None if days is None else {f"day={day.isoformat()}" for day in days}
         return [str(self.folder / path) for path in self._paths() if chosen is None or path.split("/")[0] in chosen]
-
-    def names(self, day: date) -> list[str]:
-        """The sorted names of the files of a day: what fingerprints are made of."""
-        return [Path(path).name for path in self.files([day])]
 
     def days(self) -> list[date]:
         """The days that have files, in order."""
@@ -270,6 +270,23 @@ def writing(folder: Path) -> Iterator[None]:
         file=folder,
         remedy="Nothing was half done: see to the disk or its permissions and run the same command again",
     ) from None
+
+
+def files_id(files: Iterable[str | Path]) -> str:
+    """What files of `events` hold, as a name: the same before and after some of them were put into one.
+
+    >>> one, other = files_id(["a.parquet"]), files_id(["a.parquet", "b.parquet"])
+    >>> one == other, other == files_id([f"sum-{other}-7.parquet"]), len(other)
+    (False, True, 32)
+    """
+    return f"{sum(_value(Path(file).name) for file in files) % _SIZE:032x}"
+
+
+def _value(name: str) -> int:
+    kind, _, rest = name.partition("-")
+    if kind == SUM:
+        return int(rest.partition("-")[0], 16)
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:16])
 
 
 def sweep(table: LogTable) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ibis.backends.duckdb  # noqa: F401 - so that it is imported once, before the forks
 
+from clickprism.log.compact import compact
 from clickprism.log.engine import connect
 from clickprism.log.faults import VARIABLE
 from clickprism.log.forget import forget
@@ -34,6 +35,13 @@ def forget_user(log: str, user: str, fault: str) -> None:
     os.environ[VARIABLE] = fault
     with connect() as engine:
         forget(LogStore.open(log), engine, [user])
+
+
+def compact_log(log: str, fault: str) -> None:
+    """Put the files of each day into one, and be killed at this point."""
+    os.environ[VARIABLE] = fault
+    with connect() as engine:
+        compact(LogStore.open(log), engine, files=1)
 
 
 def clear_rows(log: str, fault: str) -> None:

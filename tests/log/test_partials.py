@@ -22,7 +22,7 @@ def test_sums_by_hand(engine: Engine, tmp_path: Path) -> None:
         session(DAY, position=3, dwell_ms=None, display_ms=1000, page_skipped=True),
         session(DAY, position=3, clicks=1, dwell_ms=180_000, display_ms=None, user_id=None),
         session(DAY, position=3, clicks=9, filter="rate"),
-        session(DAY, position=12),
+        session(DAY, position=12, display_ms=0),
     ]
     store = make_log(tmp_path / "log", rows)
     assert update_partials(store, engine, days=[DAY.date()], examiner=Thirds()) == [DAY.date()]
@@ -41,6 +41,7 @@ def test_sums_by_hand(engine: Engine, tmp_path: Path) -> None:
             "dwells": 2,
             "display_ms": 1999,
             "displays": 2,
+            "displayed": 2,
             "skips": 1,
             "last_click": DAY + timedelta(hours=1),
             "dwell_hist_3": 1,
@@ -53,6 +54,7 @@ def test_sums_by_hand(engine: Engine, tmp_path: Path) -> None:
     )
     assert sum(value for name, value in third.items() if "_hist_" in name) == 4
     assert (rest["position"], rest["impressions"], rest["last_click"], rest["dwell_ms"]) == (12, 1, None, 0)
+    assert (rest["displays"], rest["displayed"], rest["display_hist_0"]) == (1, 0, 1)
 
 
 def test_a_sum_of_partials_is_a_partial(duck: Engine, tmp_path: Path) -> None:
