@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CHUNK: Final = 4096  # texts at a time
+BATCH: Final = 128  # tokens that a batch costs beside its own
 SPECIAL, QUERY, DOCUMENT = 0, 1, 2
 
 
@@ -200,8 +201,9 @@ def by_length(
 ) -> Iterator[Int64]:
     """Batches of pairs of like length: the longest times how many of them is at most `budget` tokens.
 
-    With a generator the pairs of like length are shuffled within steps of a few tokens, and the batches among
-    themselves, so that no epoch is as the last one. A pair longer than the budget is a batch of its own.
+    Without a generator the batches are those with the fewest tokens, padding included, where a batch more costs as much
+    as `BATCH` tokens. With one the pairs of like length are shuffled within steps of a few tokens, and the batches
+    among themselves, so that no epoch is as the last one. A pair longer than the budget is a batch of its own.
 
     >>> [batch.tolist() for batch in by_length(np.array([5, 2, 2, 9, 4]), budget=10)]
     [[1, 2], [4, 0], [3]]
@@ -210,17 +212,42 @@ def by_length(
     if shuffle is not None:
         keys = keys + shuffle.uniform(0, np.maximum(0.15 * keys, 1))
     order = np.argsort(keys, kind="stable").astype(np.int64)
-    batches: list[Int64] = []
-    start, longest = 0, 0
-    sizes = lengths[order].tolist()
-    for end, size in enumerate(sizes):
-        longer = max(longest, size)
-        if end > start and (longer * (end + 1 - start) > budget or end - start >= most):
-            batches.append(order[start:end])
-            start, longer = end, size
-        longest = longer
-    if start < len(order):
-        batches.append(order[start:])
+    groups = [order] if shuffle is not None else _groups(lengths, order, budget=budget, most=most)
+    batches = [batch for group in groups for batch in _filled(group, lengths, budget=budget, most=most)]
     if shuffle is not None:
         shuffle.shuffle(batches)
     return iter(batches)
+
+
+def _groups(lengths: Int64, order: Int64, *, budget: int, most: int) -> list[Int64]:
+    """Pairs in order of length, parted where it saves the most: the shortest path over the distinct lengths.
+
+    Lengths from i to j together cost n l_j tokens, n how many pairs they are, and `BATCH` for each batch they fill.
+    """
+    sizes, counts = np.unique(lengths, return_counts=True)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    cost, start = np.zeros(len(sizes) + 1), np.zeros(len(sizes) + 1, dtype=np.int64)
+    for last, size in enumerate(sizes.tolist(), start=1):
+        pairs = ends[last] - ends[:last]
+        whole = max(min(budget // max(size, 1), most), 1)
+        costs = cost[:last] + pairs * size + BATCH * -(-pairs // whole)
+        start[last] = int(np.argmin(costs))
+        cost[last] = costs[start[last]]
+    cuts, place = [], len(sizes)
+    while place:
+        cuts.append(order[ends[start[place]] : ends[place]])
+        place = int(start[place])
+    return cuts[::-1]
+
+
+def _filled(order: Int64, lengths: Int64, *, budget: int, most: int) -> Iterator[Int64]:
+    """Pairs in this order, cut into batches as full as the budget lets them be."""
+    start, longest = 0, 0
+    for end, size in enumerate(lengths[order].tolist()):
+        longer = max(longest, size)
+        if end > start and (longer * (end + 1 - start) > budget or end - start >= most):
+            yield order[start:end]
+            start, longer = end, size
+        longest = longer
+    if start < len(order):
+        yield order[start:]
