@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from clickprism import __version__
 from clickprism.cli import (
     bundle,
+    compact,
     compare,
     data,
     demo,
@@ -59,6 +60,7 @@ ORDER = [
     "sessions",
     "examine",
     "windows",
+    "compact",
     "forget",
     "observe",
     "parameters",
@@ -125,6 +127,7 @@ for module in (
     sessions,
     examine,
     windows,
+    compact,
     forget,
     observe,
     parameters,
