@@ -43,6 +43,8 @@ from clickprism.log.threads import Workers, ahead
 _LARGE: Final = (32 << 20) - 8192
 """The C library keeps what is freed up to twice the largest block freed so far, at most this; new pages cost more."""
 
+_ATTEMPTS: Final = 10
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -260,14 +262,7 @@ class _Run:
 
     def account(self, started: float) -> Account:
         """Where every row went."""
-        filtered: Counter[str] = Counter()
-        ids = [file.file_id for file in self.files if file.stored and self.robots]
-        files = {day: self._events(day) for day in sorted(self.days)} if ids else {}
-        rows = {day: sum(pq.read_metadata(path).num_rows for path in paths) for day, paths in files.items()}
-        for days in by_rows(rows, most=ROWS):
-            self._say(f"robot rules, {days[0]}")
-            listed = [path for day in days for path in files[day]]
-            filtered += filtered_rows(self.connection, listed, ids, self.settings.robots)
+        filtered = self._filtered()
         stored, ignored = sum(file.stored for file in self.files), sum(file.ignored for file in self.files)
         reasons = sum((file.bad for file in self.files), Counter())
         return Account(
@@ -283,6 +278,31 @@ class _Run:
             dry_run=self.dry_run,
         )
 
+    def _filtered(self) -> Counter[str]:
+        """The rows that robot rules leave out; counted again if files went meanwhile, by `forget` for example."""
+        events = self.store.table("events")
+        for _ in range(_ATTEMPTS):
+            before = events.version
+            try:
+                return self._filtered_now()
+            except (FileNotFoundError, duckdb.IOException):
+                if events.version == before:
+                    raise
+        raise DataError(
+            "changes too often to be counted", file=events.folder, remedy="The rows are in: see the table files"
+        )
+
+    def _filtered_now(self) -> Counter[str]:
+        filtered: Counter[str] = Counter()
+        ids = [file.file_id for file in self.files if file.stored]
+        files = {day: self._events(day) for day in sorted(self.days)} if ids else {}
+        rows = {day: sum(pq.read_metadata(path).num_rows for path in paths) for day, paths in files.items() if paths}
+        for days in by_rows(rows, most=ROWS):
+            self._say(f"robot rules, {days[0]}")
+            listed = [path for day in days for path in files[day]]
+            filtered += filtered_rows(self.connection, listed, ids, self.settings.robots)
+        return filtered
+
     def _events(self, day: date) -> list[str]:
         """All files of a day; in a dry run those that would be, seen from one folder."""
         stored = self.store.table("events").files([day])
@@ -291,6 +311,9 @@ class _Run:
         if day not in self.written:
             return stored
         folder = self.written[day][0].parent
+        for old in folder.iterdir():
+            if old.is_symlink():
+                old.unlink()
         for path in map(Path, stored):
             (folder / path.name).symlink_to(path)
         return [str(path) for path in sorted(folder.iterdir())]

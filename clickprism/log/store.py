@@ -24,6 +24,8 @@ SETTINGS_FILE: Final = "log.toml"
 PENDING: Final = "forget.pending"
 """Where an erasure keeps its users and days until it is done."""
 _OURS: Final = {SETTINGS_FILE, "staging", "models", *TABLES}
+DERIVED: Final = ("sessions", "partials", "week", "month", "snapshots")
+"""Tables that are made of the others."""
 _CODED: Final = re.compile("%[0-9A-Fa-f]{2}")
 
 
@@ -75,7 +77,7 @@ class LogStore:
         if name not in self._tables:
             columns = TABLES[name] if schema is None else schema
             days = bool(PARTITIONED.get(name)) if by_day is None else by_day
-            self._tables[name] = LogTable(self.folder / name, schema=columns, by_day=days)
+            self._tables[name] = _not_older(LogTable(self.folder / name, schema=columns, by_day=days))
         return self._tables[name]
 
     @contextmanager
@@ -146,6 +148,19 @@ def _refuse_loss(folder: Path) -> None:
     if ingested and not there:
         remedy = "Restore it from a copy, or ingest your files into a new folder"
         raise DataError("has lost its table events", file=folder, remedy=remedy)
+
+
+def _not_older(table: LogTable) -> LogTable:
+    """The table; an error if another version of clickprism has made it with other columns."""
+    delta = table.latest()
+    has = table.schema.names if delta is None else [each.name for each in delta.schema().fields]
+    if missing := [name for name in table.schema.names if name not in has]:
+        remedy = "Ingest your files into a new folder with this version"
+        if table.name in DERIVED:
+            remedy = f"Delete {table.folder}: it is made again of the events"
+        words = f"the table was made by an older version of clickprism, without the column {missing[0]!r}"
+        raise DataError(words, file=table.folder, remedy=remedy)
+    return table
 
 
 def _clear_if_dead(folder: Path) -> None:

@@ -21,6 +21,9 @@ from hypothesis import strategies as st
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log import group, staging
 from clickprism.log.account import Account
+from clickprism.log.engine import connect
+from clickprism.log.filtered import filtered_rows
+from clickprism.log.forget import forget
 from clickprism.log.group import Group
 from clickprism.log.ingest import Progress, ingest
 from clickprism.log.quarantine import reasons, write_raw
@@ -350,3 +353,23 @@ def test_lines_of_several_files_that_are_left_are_told_apart(tmp_path: Path, mon
     events = store.table("events").read().to_pylist()
     found = {f"{ids[row['file_id']]}:{row['line']} {row['event_id']}" for row in events}
     assert found == {"0:1 e1", "0:3 e2", "0:5 e3", "0:6 e9", "1:6 e10", "2:6 e11", "4:1 e7", "4:2 e8"}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_files_that_go_while_rows_are_counted(dry_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from clickprism.log import ingest as module
+
+    log, gone = tmp_path / "log", []
+    ingest([write_lines(tmp_path / "a.jsonl", [impression(1, user_id="gone"), impression(2)])], log)
+    count = filtered_rows
+
+    def beside(connection: duckdb.DuckDBPyConnection, files: list[str], *rest: Any) -> Any:
+        if not gone:
+            with connect() as engine:
+                gone.append(forget(LogStore.open(log), engine, ["gone"]).rows)
+        return count(connection, files, *rest)
+
+    monkeypatch.setattr(module, "filtered_rows", beside)
+    path = write_lines(tmp_path / "b.jsonl", [impression(3), impression(4, agent="Googlebot/2.1"), impression(2)])
+    account = ingest([path], log, dry_run=dry_run)
+    assert (counts(account), gone) == ((3, 1, 1, 1, 0), [1])

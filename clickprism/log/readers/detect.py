@@ -15,7 +15,7 @@ from clickprism.log.readers.lines import BOM
 from clickprism.log.readers.parquet import MAGIC, columns_of
 from clickprism.log.readers.records import Dialect, split_fields
 from clickprism.log.readers.settings import SourceSettings
-from clickprism.log.readers.sources import ALIASES, UBI
+from clickprism.log.readers.sources import ALIASES, HIT, UBI
 from clickprism.log.readers.stream import blocks
 
 PEEK: Final = 1 << 18
@@ -119,6 +119,8 @@ def _keys(line: str) -> list[str]:
         return []
     if not isinstance(row, dict):
         return []
+    if isinstance(row.get(HIT), dict):
+        return [*row[HIT]]
     metarank = row.get("event") in METARANK if isinstance(row.get("event"), str) else False
     return [*row, *([f"event={row['event']}"] if metarank else [])]
 

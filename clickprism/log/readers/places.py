@@ -29,6 +29,9 @@ class Places(Protocol):
     def nested(self, path: str) -> str:
         """The SQL of whether the field is an object or a list where it should be a text or a number."""
 
+    def has(self, name: str) -> bool:
+        """Whether a row of this chunk may have this field, or one within."""
+
     def features(self) -> str | None:
         """The SQL of all fields that start with feature_, as the text of one JSON object."""
 
@@ -110,6 +113,10 @@ class JsonPlaces:
         looks = f"starts_with({text}, '{{') or starts_with({text}, '[')"
         return f"case when {looks} then json_type(text, {pointer}) in ('OBJECT', 'ARRAY') else false end"
 
+    def has(self, name: str) -> bool:
+        """See `Places`."""
+        return self._escaped or json.dumps(name, ensure_ascii=False).encode() in self._data
+
     def features(self) -> str | None:
         """See `Places`."""
         if b'"feature_' not in self._data and not (self._escaped and b"\\u00" in self._data):
@@ -133,7 +140,7 @@ class JsonPlaces:
         return f"({select(['*', f'{fault} fault'], f'({parsed})')})"
 
     def _seen(self, name: str) -> bool:
-        return self._all or json.dumps(name, ensure_ascii=False).encode() in self._data
+        return self._all or self.has(name)
 
     def _add(self, way: Sequence[str]) -> str:
         inner = self._shape
@@ -207,6 +214,10 @@ class ColumnPlaces:
         """See `Places`."""
         place, kind = self._columns.get(path, (0, pa.string()))
         return f"c{place} is not null" if pa.types.is_nested(kind) else "false"
+
+    def has(self, name: str) -> bool:
+        """See `Places`."""
+        return any(column == name or column.startswith(f"{name}.") for column in self._columns)
 
     def features(self) -> str | None:
         """See `Places`."""

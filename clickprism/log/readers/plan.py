@@ -77,7 +77,7 @@ def find(places: Places, paths: Mapping[str, str | tuple[str, ...]]) -> dict[str
         for path in (ways,) if isinstance(ways, str) else ways:
             if name in LISTS:
                 if (pair := places.list(path)) is not None:
-                    found[name] = Field(path, pair[1], listed=pair[0])
+                    found[name] = _listed(found.get(name), path, *pair)
             elif (sql := places.text(path)) is not None:
                 kept = found.get(name)
                 nested = places.nested(path) if name in TEXTS else "false"
@@ -94,3 +94,9 @@ def constant(value: str | float | bool, name: str) -> Field:
 def _either(kept: Field, sql: str, nested: str) -> Field:
     both = " or ".join(each for each in dict.fromkeys((kept.nested, nested)) if each != "false")
     return Field(kept.path, f"coalesce(nullif({kept.sql}, ''), {sql})", both or "false")
+
+
+def _listed(kept: Field | None, path: str, listed: str, sql: str) -> Field:
+    if kept is None:
+        return Field(path, sql, listed=listed)
+    return Field(kept.path, f"coalesce({kept.sql}, {sql})", listed=f"coalesce({kept.listed}, {listed})")

@@ -82,14 +82,26 @@ UBI: Final[dict[str, str | tuple[str, ...]]] = {
 }
 
 
+HIT: Final = "_source"
+
+
+def _hits(paths: dict[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
+    """The same paths, and behind them those in search hits, as scrolls and dumps of an index give them."""
+    ways = {name: (path,) if isinstance(path, str) else path for name, path in paths.items()}
+    return {name: (*path, *(f"{HIT}.{each}" for each in path)) for name, path in ways.items()}
+
+
 def ubi(reading: Reading) -> Plan:
     """OpenSearch User Behavior Insights: `ubi_queries` and `ubi_events`, told apart by `action_name`.
 
     Its query id is our search id. There is no event id. Events without an object, such as a page load, or without a
     search are ignored unless they are clicks, as are the lines that say where OpenSearch's bulk loader puts the next
-    row. `view` is another word for `impression`.
+    row. `view` is another word for `impression`. Of a search hit the row is its `_source`, and the event id its `_id`.
     """
-    fields = find(reading.places, UBI)
+    fields = find(reading.places, _hits(UBI) if reading.places.has(HIT) else UBI)
+    within = [sql for name in ("query_id", "timestamp", "client_id") if (sql := reading.places.text(f"{HIT}.{name}"))]
+    if within and (own_id := reading.places.text("_id")) is not None:
+        fields["event_id"] = Field("_id", f"case when coalesce({', '.join(within)}) is not null then {own_id} end")
     bulk = [sql for name in ("index", "create") if (sql := reading.places.text(f"{name}._index")) is not None]
     if bulk:
         fields["bulk"] = Field("index", f"coalesce({', '.join(bulk)})")

@@ -18,6 +18,7 @@ PARTED: Final = "\x1f"
 SHOWN: Final = 80  # letters of a value that is wrong
 FLAGS: Final = ("click", "page_skipped", "randomised")
 DURATIONS: Final = ("display_ms", "dwell_ms")
+HUGE: Final = 2**63
 UNITS: Final = {
     "s": (10**11, "{} * 1000000"),
     "ms": (10**14, "{} * 1000"),
@@ -156,6 +157,9 @@ def _cases_of(plan: Plan, name: str) -> Iterator[Case]:
     settings, given = plan.reading.settings, f"t_{name} is not null"
     if name == "position" and not plan.based:
         yield given, "ordinal-base", name
+    if name in DURATIONS:  # numbers that no 64 bits hold
+        yield f"v_{name} is null and try_cast(t_{name} as double) between -1e300 and -{HUGE}", "negative", name
+        yield f"v_{name} is null and try_cast(t_{name} as double) between {HUGE} and 1e300", "duration-range", name
     if name in (*FLAGS, *DURATIONS, "position"):
         yield f"{given} and v_{name} is null", "wrong-type", name
     if name in DURATIONS:

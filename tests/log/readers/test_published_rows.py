@@ -165,6 +165,19 @@ def test_metarank_as_documented(tmp_path: Path) -> None:
     assert (good[4]["search_id"], good[4]["action"], good[4]["document_id"]) == (ranking["id"], "purchase", "item1")
 
 
+def test_search_hits_are_read_as_their_source(tmp_path: Path) -> None:
+    rows = [QUERY, click(event_attributes={"object": {"object_id": "B07S3T59VP"}, "position": {"ordinal": 2}}), HOVER]
+    hits = [{"_index": "ubi", "_id": f"id {i}", "_score": 1.0, "_source": row} for i, row in enumerate(rows)]
+    plain = read(tmp_path / "a.jsonl", json_lines(*rows), ordinal_base=1)
+    wrapped = read(tmp_path / "b.jsonl", json_lines(*hits), ordinal_base=1)
+    assert [row | {"event_id": f"id {i}"} for i, row in enumerate(plain[0])] == wrapped[0]
+    assert plain[1:] == wrapped[1:] == ([], 0)
+    mixed = json_lines(hits[0], rows[1] | {"_id": "no hit"}, hits[2], {"_id": "x", "_source": {"user_query": "a"}})
+    good, bad, _ = read(tmp_path / "c.jsonl", mixed, ordinal_base=1)
+    assert good == [wrapped[0][0], plain[0][1], wrapped[0][2]]
+    assert bad == [(4, "missing", "query_id")]
+
+
 def test_from_documented_rows_to_sessions(tmp_path: Path) -> None:
     rows = [QUERY, click(event_attributes={"object": {"object_id": "B07S3T59VP"}, "position": {"ordinal": 2}})]
     (tmp_path / "ubi.jsonl").write_bytes(json_lines(*rows))
