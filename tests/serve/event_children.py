@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import clickprism.log.firsts
+import clickprism.log.murmur  # noqa: F401 - so that compiled code is loaded once, before the forks
 from clickprism.log.faults import VARIABLE
 from clickprism.serve.events import EventSettings, EventSink
 
