@@ -359,7 +359,8 @@ def test_lines_of_several_files_that_are_left_are_told_apart(tmp_path: Path, mon
 def test_files_that_go_while_rows_are_counted(dry_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from clickprism.log import ingest as module
 
-    log, gone = tmp_path / "log", []
+    gone: list[int] = []
+    log = tmp_path / "log"
     ingest([write_lines(tmp_path / "a.jsonl", [impression(1, user_id="gone"), impression(2)])], log)
     count = filtered_rows
 
