@@ -6,8 +6,10 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from itertools import chain
+from operator import lt
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
@@ -15,6 +17,7 @@ import msgspec
 import numpy as np
 
 from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.data.vocabulary import Names
 from clickprism.errors import DataError, MissingExtraError
 from clickprism.types import Bool, Int64, Text, check
 
@@ -30,7 +33,7 @@ Row: TypeAlias = tuple[int, str, str]
 @final
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """The text of each id, the ids in order; ids and texts of the same length.
+    """The text of each id, the ids in order; names and texts of the same length.
 
     >>> texts = Texts.of(["b", "a"], ["grape juice", "kidney stones"])
     >>> texts.ids.tolist(), texts.texts
@@ -39,42 +42,44 @@ class Texts:
     ([1, 1], ['grape juice'])
     """
 
-    ids: Text
+    names: list[str]
     texts: list[str]
 
     def __post_init__(self) -> None:
-        check(len(self.ids) == len(self.texts), f"{len(self.ids)} ids but {len(self.texts)} texts")
-        check(bool((self.ids[1:] > self.ids[:-1]).all()), "ids must be in order, each once")
+        check(len(self.names) == len(self.texts), f"{len(self.names)} ids but {len(self.texts)} texts")
+        check(all(map(lt, self.names, self.names[1:])), "ids must be in order, each once")
 
     @classmethod
     def of(cls, ids: Sequence[str], texts: Sequence[str]) -> Texts:
         """Texts in any order; each id once."""
         check(len(ids) == len(texts), f"{len(ids)} ids but {len(texts)} texts")
-        names = np.array(ids, dtype=np.str_)
-        order = np.argsort(names, kind="stable")
-        check(bool((names[order][1:] != names[order][:-1]).all()), "an id stands twice")
-        return cls(names[order], [texts[row] for row in order.tolist()])
+        names = [str(each) for each in ids]
+        order = sorted(range(len(names)), key=names.__getitem__)
+        check(len(set(names)) == len(names), "an id stands twice")
+        return cls([names[row] for row in order], [texts[row] for row in order])
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.names)
 
     def __repr__(self) -> str:
         return f"Texts({len(self)} texts, {sum(map(len, self.texts)):,} characters)"
 
+    @cached_property
+    def ids(self) -> Text:
+        """The ids as a vector, in which each takes as much as the longest; an error where one of many is too long."""
+        return Names(np.arange(len(self)), self.names).texts("texts")
+
     def has(self, ids: Sequence[str] | Text) -> Bool:
         """Which of these ids have a text, [ids]."""
-        rows, names = self._places(ids)
-        return np.zeros(len(names), np.bool_) if len(self) == 0 else self.ids[rows] == names
+        return self._places(ids) >= 0
 
     def rows(self, ids: Sequence[str] | Text, *, what: str = "id") -> Int64:
         """The row of each of these ids, [ids]; an id without a text is an error that calls it a `what`."""
-        known = self.has(ids)
-        rows, names = self._places(ids)
-        if not known.all():
-            first = names[int(np.argmin(known))]
-            problem = (
-                f"{int((~known).sum()):,} of {len(names):,} rows name a {what} without a text, first {str(first)!r}"
-            )
+        rows = self._places(ids)
+        missing = int((rows < 0).sum())
+        if missing:
+            first = str(ids[int(np.argmin(rows))])
+            problem = f"{missing:,} of {len(rows):,} rows name a {what} without a text, first {first!r}"
             raise DataError(problem, remedy="Give the text of every id, or leave those rows out")
         return rows
 
@@ -84,12 +89,17 @@ class Texts:
 
     def take(self, ids: Sequence[str] | Text) -> Texts:
         """The texts of these ids only."""
-        rows = np.unique(self.rows(ids))
-        return Texts(self.ids[rows], [self.texts[row] for row in rows.tolist()])
+        rows = np.unique(self.rows(ids)).tolist()
+        return Texts([self.names[row] for row in rows], [self.texts[row] for row in rows])
 
-    def _places(self, ids: Sequence[str] | Text) -> tuple[Int64, Text]:
-        names = np.asarray(ids, dtype=np.str_)
-        return np.minimum(np.searchsorted(self.ids, names), max(len(self) - 1, 0)), names
+    def _places(self, ids: Sequence[str] | Text) -> Int64:
+        names = ids.tolist() if isinstance(ids, np.ndarray) else ids
+        known = self._known
+        return np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
+
+    @cached_property
+    def _known(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.names)}
 
 
 def read_texts(path: Path | str, *, id_column: str | None = None, text_columns: Sequence[str] | None = None) -> Texts:
