@@ -3,7 +3,7 @@
 
 PYTHON ?= python3.11
 BIN := .venv/bin
-READY := .venv/.ready# what a demo needs
+READY := .venv/.ready# what a demo and its service need
 WHOLE := .venv/.whole# and what tests, benchmarks and clusters need
 export OMP_WAIT_POLICY := PASSIVE
 export MPLBACKEND := Agg
@@ -46,7 +46,7 @@ clean: ## remove the environment and all that was made
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees,serve]'
 	@touch $@
 
 $(WHOLE): $(READY)
