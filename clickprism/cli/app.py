@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from clickprism import __version__
 from clickprism.cli import (
+    approximate,
     bundle,
     compact,
     compare,
@@ -66,6 +67,7 @@ ORDER = [
     "parameters",
     "impute",
     "estimate",
+    "approximate",
     "judgments",
     "rank",
     "train",
@@ -133,6 +135,7 @@ for module in (
     parameters,
     impute,
     estimate,
+    approximate,
     judgments,
     rank,
     train,

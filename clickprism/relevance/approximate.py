@@ -16,8 +16,10 @@ from torch import nn
 from clickprism.errors import DataError, SettingError
 from clickprism.manifest import Manifest
 from clickprism.rankers.mlp import MLP, MLPNetwork
+from clickprism.relevance.certainty import Certainty
 from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown, never_shown
 from clickprism.relevance.descent import DescentSettings, Split, cross_entropy, descend, split, torch_for
+from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.randomised import FirstSlot
 from clickprism.relevance.tradeoff import Form, begin, blend, blend_loss, blend_mean, logit
 from clickprism.settings import build, plain
@@ -109,6 +111,7 @@ class Approximation:
         means: tuple[float, float],
         prior: float,
         k: float,
+        certainty: Certainty,
     ) -> None:
         self.settings = settings
         self.scale = scale
@@ -116,6 +119,7 @@ class Approximation:
         self.means = means
         self.prior = prior
         self.k = k
+        self.certainty = certainty
 
     def __repr__(self) -> str:
         return f"Approximation({self.settings.form}, {len(self.scale.fields)} fields, {len(self.members)} members)"
@@ -150,6 +154,11 @@ class Approximation:
         affine = np.where(unseen, self.prior, self.affine(x))
         known = np.asarray(imputed, np.float64)
         return Parts(self.estimate(x, imputed), affine, self.trade_off(x), known, self.spread(x, imputed))
+
+    def estimates(self, x: Float32, imputed: Float64, *, confidence: float = 0.95) -> Estimates:
+        """The estimates with intervals, as the offline estimators have them; see `Certainty` for what they rest on."""
+        values, spread = self.estimate(x, imputed), self.spread(x, imputed)
+        return self.certainty.estimates(values, most_shown(x, self.scale.fields), spread, confidence=confidence)
 
     def _estimates(self, x: Float32, imputed: Float64) -> list[torch.Tensor]:
         known = torch.from_numpy(_checked(imputed, len(x))).float()
@@ -186,6 +195,7 @@ class Approximation:
             "means": list(self.means),
             "prior": self.prior,
             "k": self.k,
+            "certainty": plain(self.certainty),
         }
         MANIFEST.save(Path(folder), about, {"networks.safetensors": save(scale | nets)})
 
@@ -206,9 +216,8 @@ class Approximation:
             except (SafetensorError, RuntimeError, KeyError, DataError) as error:
                 raise DataError(f"does not fit the settings of the manifest ({error})", file=path) from None
             first, second = (float(mean) for mean in about["means"])
-            return cls(
-                settings, scale, members, means=(first, second), prior=float(about["prior"]), k=float(about["k"])
-            )
+            prior, k, certainty = float(about["prior"]), float(about["k"]), build(Certainty, about["certainty"])
+            return cls(settings, scale, members, means=(first, second), prior=prior, k=k, certainty=certainty)
 
         return MANIFEST.load(Path(folder), FORMAT, made)
 
@@ -254,12 +263,13 @@ def fit_approximation(
     x = vectors.before(slot)
     scale = VectorScale.fit(x, vectors.fields, vectors.empty)
     inputs, known = torch.from_numpy(scale(x)), torch.from_numpy(_checked(imputed, len(slot))).float()
-    members, k = _fit_members(slot, inputs, known, settings, most_shown(x, vectors.fields))
+    members, k, certainty = _fit_members(slot, inputs, known, settings, most_shown(x, vectors.fields))
     unseen = never_shown(x, vectors.fields)
     clicked, shown = slot.clicks[unseen].sum(), slot.impressions[unseen].sum()
     prior = float((clicked + PRIOR * slot.rate) / (shown + PRIOR))
     means = blend_mean("likelihood", known), blend_mean("logit", known)
-    return Approximation(settings, scale, members, means=means, prior=min(max(prior, 1e-6), 1 - 1e-6), k=k)
+    prior = min(max(prior, 1e-6), 1 - 1e-6)
+    return Approximation(settings, scale, members, means=means, prior=prior, k=k, certainty=certainty)
 
 
 def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5, start: float = 0.0) -> nn.ModuleDict:
@@ -283,8 +293,8 @@ def _restored(
 
 def _fit_members(
     slot: FirstSlot, inputs: torch.Tensor, known: torch.Tensor, settings: ApproximateSettings, shown: Float64
-) -> tuple[list[nn.ModuleDict], float]:
-    """The members, and k."""
+) -> tuple[list[nn.ModuleDict], float, Certainty]:
+    """The members, k, and how sure they are."""
     form, count = settings.form, settings.members
     with_k = settings.evidence and form != "reward"
     clicks, skips = settings.fit.counts(slot)
@@ -302,7 +312,8 @@ def _fit_members(
                 return cross_entropy(affine(inputs[rows]), clicks[rows], skips[rows])
 
             descend(affine, affine_loss, weights=weights, parts=part, settings=settings.fit, seed=seed)
-    stopped = _by_others([member["affine"] for member in members], parts, inputs)
+    with torch.no_grad():
+        stopped = _by_others([torch.sigmoid(member["affine"](inputs)) for member in members], parts)
 
     def loss(zeta: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         return blend_loss(zeta, known[rows], stopped[rows], (clicks[rows], skips[rows]), form=form, mean=mean)
@@ -322,13 +333,15 @@ def _fit_members(
                 return loss(torch.tanh(starts[rows] + trade_off(inputs[rows])), rows)
 
             descend(trade_off, blended_loss, weights=weights, parts=part, settings=settings.fit, seed=seed)
-    return members, k
-
-
-def _by_others(networks: list[nn.Module], parts: list[Split], inputs: torch.Tensor) -> torch.Tensor:
-    """The affine part of each row by those that did not learn from its query; by all where there is none, [rows]."""
     with torch.no_grad():
-        shares = torch.stack([torch.sigmoid(network(inputs)) for network in networks])
+        zetas = [torch.tanh(starts + member["trade_off"](inputs)) for member in members]
+        values = blend(_by_others(zetas, parts), known, stopped, form=form, mean=mean).double().numpy()
+    return members, k, Certainty.fit(values, slot.clicks, slot.impressions, shown)
+
+
+def _by_others(values: list[torch.Tensor], parts: list[Split]) -> torch.Tensor:
+    """The mean value of each row by the members that did not learn from its query; by all where there is none."""
+    shares = torch.stack(values)
     aside = torch.zeros_like(shares)
     for own, (_, rows) in zip(aside, parts, strict=True):
         own[rows] = 1.0

@@ -17,7 +17,6 @@ import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from clickprism.errors import DataError
 from clickprism.log.partials import EXAMINATION, PAIR, Examiner, counting, update_partials
@@ -26,7 +25,14 @@ from clickprism.log.sessions import update_sessions
 from clickprism.observation.parameters import ClickParameters
 from clickprism.relevance.counts import PairCounts
 from clickprism.relevance.estimates import Estimator
-from clickprism.relevance.table import ESTIMATES, IMPUTATION, estimate_columns, write_whole
+from clickprism.relevance.table import (
+    ESTIMATES,
+    IMPUTATION,
+    check_imputation,
+    count_written,
+    estimate_columns,
+    write_whole,
+)
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
@@ -104,12 +110,12 @@ def estimate_log(
             sums = stack.enter_context(engine.held(sums.semi_join(enough, list(PAIR))))
         shown = int(_one(engine, sums.count())) if k > 0 else every
         if imputation is not None:
-            sums = _with_imputation(sums, engine.read([_checked(imputation)], IMPUTATION))
+            sums = with_imputation(sums, engine.read([check_imputation(imputation)], IMPUTATION))
         task = _learned(_Task(estimator, parameters, names), engine, sums, shown=shown)
         with store.staging() as place:
             files = engine.write_batches(sums, task, ESTIMATES, Path(place), stem="estimates")
             pairs = write_whole(files, out, ESTIMATES)
-    only, without = _counted(out)
+    only, without = count_written(out)
     return LogEstimates(pairs, only, every - shown, below, without if imputation is not None else 0, task.estimator)
 
 
@@ -186,7 +192,7 @@ def _learned(task: _Task, engine: Engine, sums: Any, *, shown: int) -> _Task:
     return replace(task, estimator=task.estimator.learn(counts, task.parameters, imputed))
 
 
-def _with_imputation(sums: Any, imputed: Any) -> Any:
+def with_imputation(sums: Any, imputed: Any) -> Any:
     """Every pair of the log and of the imputation, with what is known of it."""
     other = imputed.rename({f"{name}_imputed": name for name in PAIR})
     both = sums.outer_join(other, [sums[name] == other[f"{name}_imputed"] for name in PAIR])
@@ -203,31 +209,6 @@ def _seen_by(sessions: Any, k: int) -> Any:
     return found.filter(found.users >= k).select(*PAIR)
 
 
-def _checked(path: Path) -> Path:
-    """The file, if it is an imputation: each pair once, numbers from 0 to 1."""
-    remedy = "Make it by: clickprism impute --apply, or as Parquet with query_id, document_id, imputation"
-    if not path.is_file():
-        raise DataError("does not exist", file=path, remedy=remedy)
-    try:
-        table = pq.read_table(path, columns=IMPUTATION.names).cast(
-            pa.schema([field.with_nullable(True) for field in IMPUTATION])
-        )
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=remedy) from None
-    except (pa.ArrowInvalid, KeyError, ValueError) as error:
-        raise DataError(f"does not hold imputations: {error}", file=path, remedy=remedy) from None
-    for name in IMPUTATION.names:
-        if table[name].null_count:
-            raise DataError(f"has a row without {name}", file=path, remedy=remedy)
-    values = table["imputation"].to_numpy()
-    if not ((values >= 0) & (values <= 1)).all():
-        row = int(np.flatnonzero(~((values >= 0) & (values <= 1)))[0])
-        raise DataError(f"has an imputation that is not within 0 and 1: {values[row]}", file=path, line=row + 1)
-    if table.group_by(list(PAIR)).aggregate([]).num_rows < table.num_rows:
-        raise DataError("has a pair twice", file=path, remedy=remedy)
-    return path
-
-
 def _numbers(column: Any) -> Float64:
     """The sums of a column; 0 for pairs that were never shown."""
     values: Float64 = column.to_numpy(zero_copy_only=False)
@@ -236,13 +217,3 @@ def _numbers(column: Any) -> Float64:
 
 def _one(engine: Engine, value: Any) -> Any:
     return engine.collect(value.name("value").as_table())["value"][0].as_py()
-
-
-def _counted(out: Path) -> tuple[int, int]:
-    """How many rows are imputed only, and how many have no imputation."""
-    only = without = 0
-    with pq.ParquetFile(out) as opened:
-        for batch in opened.iter_batches(columns=["imputed_only", "imputation"]):
-            only += pc.sum(batch.column("imputed_only")).as_py() or 0
-            without += batch.column("imputation").null_count
-    return only, without

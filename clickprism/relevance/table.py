@@ -82,6 +82,41 @@ def write_whole(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
     return rows
 
 
+def check_imputation(path: Path) -> Path:
+    """The file, if it is an imputation: each pair once, numbers from 0 to 1."""
+    remedy = "Make it by: clickprism impute --apply, or as Parquet with query_id, document_id, imputation"
+    if not path.is_file():
+        raise DataError("does not exist", file=path, remedy=remedy)
+    try:
+        table = pq.read_table(path, columns=IMPUTATION.names).cast(
+            pa.schema([field.with_nullable(True) for field in IMPUTATION])
+        )
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=remedy) from None
+    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+        raise DataError(f"does not hold imputations: {error}", file=path, remedy=remedy) from None
+    for name in IMPUTATION.names:
+        if table[name].null_count:
+            raise DataError(f"has a row without {name}", file=path, remedy=remedy)
+    values = table["imputation"].to_numpy()
+    if not ((values >= 0) & (values <= 1)).all():
+        row = int(np.flatnonzero(~((values >= 0) & (values <= 1)))[0])
+        raise DataError(f"has an imputation that is not within 0 and 1: {values[row]}", file=path, line=row + 1)
+    if table.group_by(_PAIR).aggregate([]).num_rows < table.num_rows:
+        raise DataError("has a pair twice", file=path, remedy=remedy)
+    return path
+
+
+def count_written(out: Path) -> tuple[int, int]:
+    """How many rows of estimates are imputed only, and how many have no imputation."""
+    only = without = 0
+    with pq.ParquetFile(out) as opened:
+        for batch in opened.iter_batches(columns=["imputed_only", "imputation"]):
+            only += pc.sum(batch.column("imputed_only")).as_py() or 0
+            without += batch.column("imputation").null_count
+    return only, without
+
+
 def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
     """The pairs of a file that `clickprism estimate` has written, in the order of their ids, whatever that of the file.
 

@@ -27,6 +27,7 @@ def test_all_commands_are_there() -> None:
         "parameters",
         "impute",
         "estimate",
+        "approximate",
         "judgments",
         "rank",
         "train",
