@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import SETTINGS, Json, Log, Memory, Quiet, names_from
 from clickprism.cli.output import Output, columns
 
@@ -72,6 +73,7 @@ def command(
     chosen = None if span is None else days_between(*span)
     store = LogStore.open(log)
     with store.staging() as temp, connect("duckdb", memory=memory, temp=temp) as running:
+        finish_erasure(store, output, running)
         update_sessions(store, running, chosen)
     found = interleaved_searches(store, rankers=None if names is None else (names[0], names[1]), days=chosen)
     won = winners(found.first, found.second)

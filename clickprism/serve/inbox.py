@@ -59,7 +59,7 @@ def as_lines(body: bytes) -> bytes:
     flat = text.replace(b"\n", b" ").replace(b"\r", b" ")
     try:
         return b"\n".join(map(bytes, msgspec.json.decode(flat, type=list[msgspec.Raw])))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise EventsRefusedError(f"the batch is not a JSON array: {error}") from None
 
 
@@ -139,7 +139,7 @@ class Inbox:
         """The answer that this batch had; None if it had none; an error if another batch had it."""
         try:
             kept: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             return None
         if kept["digest"] != digest:
             raise _conflict()
@@ -147,16 +147,15 @@ class Inbox:
         return [RowAnswer(row, *others.get(row, ("accepted", None))) for row in kept["rows"]]
 
     def keep(self, batch: Batch, answers: list[RowAnswer]) -> None:
-        """Keep the answer of a batch that the log has, and let go of the batch."""
+        """Keep the answer of a batch that the log has, and let go of the batch.
+
+        It need not be on disk for sure: an answer that is lost is worked out again from the log.
+        """
         others = [(each.row, each.status, each.reason) for each in answers if each.status != "accepted"]
         text = json.dumps({"digest": batch.digest, "rows": batch.rows, "others": others})
         draft = self.folder / f".{uuid4().hex}.part"
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        draft.write_text(text, encoding="utf-8")
         draft.rename(self.folder / f"{batch.name}.json")
-        _sync(self.folder)
         batch.path.unlink(missing_ok=True)
 
     def drop(self, batch: Batch) -> None:

@@ -42,8 +42,8 @@ class RedisAddress:
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query))
         self.prefix = options.pop("prefix", PREFIX)
-        if not self.prefix or any(sign in self.prefix for sign in "*?[]\\"):
-            raise SettingError("prefix", self.prefix, "be a text without any of *?[]\\")
+        if not self.prefix or any(sign in self.prefix for sign in "*?[]\\:"):
+            raise SettingError("prefix", self.prefix, "be a text without any of *?[]:\\")
         self._url = urlunsplit(parts._replace(query=urlencode(options)))
         host = parts.netloc.rpartition("@")[2]
         self._shown = urlunsplit(parts._replace(netloc=host, query=urlencode({"prefix": self.prefix})))

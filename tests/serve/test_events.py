@@ -74,8 +74,11 @@ def test_every_row_is_answered_and_every_batch_counts_once(tmp_path: Path) -> No
     assert len(stored(log)) == 3
     sink.close()
     assert not list((log / ".inbox").glob("*.gz")), "nothing of the events stays beside the log"
+    for path in (log / ".inbox").glob("*.json"):
+        path.unlink()
     reopened = EventSink(log, QUICK)
-    assert reopened.accept(FIRST, key="first") == answers
+    assert reopened.accept(FIRST, key="first") == answers, "an answer that is gone is worked out from the log"
+    assert len(stored(log)) == 3
     reopened.close()
     with pytest.raises(EventsBusyError, match="closed"):
         reopened.accept(lines(impression(9)), key="late")
@@ -86,6 +89,7 @@ def test_what_cannot_be_taken(tmp_path: Path) -> None:
     for body, error, words in [
         (b'{"colour": 1}', EventsRefusedError, "the rows have the fields of no known schema"),
         (b'[{"search_id": 1},', EventsRefusedError, "the batch is not a JSON array"),
+        (b"[" * 300, EventsRefusedError, "the batch is not a JSON array"),
         (b"x" * 401, EventsTooLargeError, "401 bytes, more than 400"),
         (b"{}\n{}\n{}", EventsTooLargeError, "3 rows, more than 2"),
     ]:
