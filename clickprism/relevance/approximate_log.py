@@ -166,7 +166,7 @@ def apply_log(
         snapshot, known = made.snapshot, engine.read([check_imputation(imputation)], IMPUTATION)
         columns = _columns(approximation.scale.fields, snapshot.fields)
         mean = float(engine.collect(known.aggregate(value=known.imputation.mean()))["value"][0].as_py() or 0.5)
-        task = _Task(approximation, columns, _empty(snapshot), _placed(snapshot.fields), mean)
+        task = _Task(approximation, columns, _empty(snapshot), snapshot.fields, mean)
         rows = engine.read(snapshot.files, SNAPSHOT).select(*PAIR, "x")
         with store.staging() as place:
             files = engine.write_batches(with_imputation(rows, known), task, ESTIMATES, Path(place), stem="estimates")
@@ -182,7 +182,7 @@ class _Task:
     approximation: Approximation
     columns: tuple[int, ...]
     empty: Float32
-    placed: tuple[int, int]
+    fields: tuple[str, ...]
     mean: float
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -191,8 +191,9 @@ class _Task:
         known = np.clip(np.where(np.isnan(given), self.mean, given), EDGE, 1 - EDGE)
         made = estimate_columns(self.approximation.estimates(x[:, self.columns], known))
         columns: dict[str, Any] = {name: batch.column(name) for name in PAIR} | made
-        for name, place in zip(("impressions", "clicked"), self.placed, strict=True):
-            columns[name] = pa.array(np.rint(x[:, place]).astype(np.int64))
+        for name in ("impressions", "clicked"):
+            places = [place for place, field in enumerate(self.fields) if field.partition(".")[2] == name]
+            columns[name] = pa.array(np.rint(x[:, places].max(axis=1)).astype(np.int64))
         columns["imputation"] = batch.column("imputation")
         return pa.record_batch([columns[name] for name in ESTIMATES.names], schema=ESTIMATES)
 
@@ -283,8 +284,3 @@ def _columns(wanted: tuple[str, ...], present: tuple[str, ...]) -> tuple[int, ..
             "clickprism approximate --examination none",
         )
     return tuple(present.index(name) for name in wanted)
-
-
-def _placed(fields: tuple[str, ...]) -> tuple[int, int]:
-    """Where a snapshot counts impressions and clicks of the month."""
-    return fields.index("month.impressions"), fields.index("month.clicked")

@@ -99,7 +99,7 @@ def test_every_pair_of_the_log_and_of_the_imputation_is_estimated(
     assert ((found.lower < found.values) & (found.values < found.upper)).all()
     assert (found.weight[named == "never shown"] == 0).all()
     whole = pq.read_table(out)
-    assert sum(whole["impressions"].to_pylist()) == DAYS * QUERIES * 4 * DOCUMENTS
+    assert sum(whole["impressions"].to_pylist()) == DAYS * QUERIES * 4 * DOCUMENTS  # of the week: the month ends before
 
 
 def test_click_vectors_without_its_fields_are_refused(
