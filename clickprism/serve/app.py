@@ -21,7 +21,7 @@ from clickprism.serve.auth import Authority
 from clickprism.serve.call import BUSY, Answer, Call, Gone
 from clickprism.serve.intake import Intake
 from clickprism.serve.lines import Lines
-from clickprism.serve.metrics import CONTENT_TYPE, Metrics, forget_dead_workers
+from clickprism.serve.metrics import CONTENT_TYPE, Metrics
 from clickprism.serve.models import Models
 from clickprism.serve.openapi import document
 from clickprism.serve.page import page_files
@@ -76,7 +76,6 @@ class Service:
 
     async def start(self) -> None:
         """Load and warm the models beside; go on when they are warm, or after `warm_wait` seconds."""
-        forget_dead_workers()
         if self._intake is not None:
             self._intake.start()
         await self.models.start()

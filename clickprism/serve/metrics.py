@@ -7,11 +7,10 @@ before it starts them), and whichever is asked adds them up; so the figures of a
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final, final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -117,13 +116,3 @@ class Metrics:
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return registry
-
-
-def forget_dead_workers() -> None:
-    """Take the gauges of workers that are gone out of the sums; their counters stay."""
-    if FOLDER not in os.environ:
-        return
-    for file in Path(os.environ[FOLDER]).glob("gauge_live*_*.db"):
-        pid = int(file.stem.rpartition("_")[2])
-        if not Path(f"/proc/{pid}").exists() and Path("/proc").exists():
-            mark_process_dead(pid)  # type: ignore[no-untyped-call]

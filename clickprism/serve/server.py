@@ -12,21 +12,23 @@ import tempfile
 import threading
 from asyncio import Transport
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, final
 
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-from uvicorn.supervisors.multiprocess import Multiprocess
+from uvicorn.server import Server
 
 from clickprism.errors import SettingError
 from clickprism.serve.app import Service, create_app
 from clickprism.serve.bundle import Bundle
+from clickprism.serve.lines import Lines
 from clickprism.serve.live import go_live
 from clickprism.serve.metrics import FOLDER
 from clickprism.serve.problems import CONTENT_TYPE, Problem
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store import open_store
+from clickprism.serve.supervisor import Supervisor
 
 MAX_HEAD: Final = 32 << 10
 """Bytes of a request's line and headers."""
@@ -113,43 +115,56 @@ def check(settings: ServeSettings) -> Bundle:
     return models[0].bundle
 
 
-def run(settings: ServeSettings, *, listening: Callable[[str], None]) -> None:
-    """Serve until asked to stop; `listening` is told the address.
+def run(
+    settings: ServeSettings,
+    *,
+    listening: Callable[[str], None],
+    make: Callable[[ServeSettings], Service] = create_app,
+) -> None:
+    """Serve until asked to stop.
 
     Workers share the socket. One that dies is replaced; those that are asked to stop end what they have begun.
+
+    Args:
+        settings: of the service.
+        listening: is told the address.
+        make: the application of a worker, in a fresh interpreter.
     """
+    lines = Lines(requests=settings.request_lines)
+
+    def died(pid: int, code: int | None) -> None:
+        lines.line({"level": "error", "event": "worker-died", "pid": pid, "exit_code": code})
+        mark_process_dead(pid)  # type: ignore[no-untyped-call]
+
     with _bound(settings) as sock, tempfile.TemporaryDirectory(prefix="clickprism-metrics-") as folder:
         os.environ[FOLDER] = folder
         host, port = sock.getsockname()[:2]
         listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-        config = Config(
-            partial(worker, settings),
-            factory=True,
-            loop="uvloop",
-            http=Protocol,
-            ws="none",
-            lifespan="on",
-            log_config=LOGGING,
-            access_log=False,
-            workers=settings.workers,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=max(1, round(settings.drain)),
-            timeout_worker_healthcheck=30,
-        )
-        Multiprocess(config, [sock]).run()
+        drain = settings.drain + 2
+        Supervisor(worker, settings, sock, make, count=settings.workers, drain=drain, died=died).run()
 
 
-def worker(settings: ServeSettings) -> Service:
-    """The application of one worker, which ends when its supervisor does."""
-    service = create_app(settings)
+def worker(settings: ServeSettings, sock: socket.socket, make: Callable[[ServeSettings], Service]) -> None:
+    """Listen in this process, until it or its supervisor is asked to end."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    config = Config(
+        make(settings),
+        loop="uvloop",
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=LOGGING,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=max(1, round(settings.drain)),
+    )
     gc.collect()
     gc.freeze()
-    return service
+    Server(config).run([sock])
 
 
 def _end_with(sentinel: Any) -> None:
