@@ -39,7 +39,7 @@ class DuckEngine(Engine):
     """
 
     name = "duckdb"
-    batch_rows = 1_000_000
+    batch_rows = 500_000
     commit_rows = 20_000_000
 
     def __init__(self, *, threads: int | None = None, memory: str = "2GB", temp: Path | None = None) -> None:
