@@ -118,3 +118,23 @@ def test_a_taker_that_stops_stops_the_maker() -> None:
     taken.close()
     assert len(made) < 20
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("clickprism-")]
+
+
+def test_no_more_is_made_ahead_than_may_be_held() -> None:
+    made: list[int] = []
+
+    def make() -> Iterator[int]:
+        for number in range(9):
+            made.append(number)
+            yield number
+
+    for held in (0, 2):
+        made.clear()
+        taken = ahead(make(), held=held)
+        assert next(taken) == 0
+        deadline = time.monotonic() + 10
+        while len(made) < held + 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        assert len(made) == held + 2
+        taken.close()
