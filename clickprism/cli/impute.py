@@ -58,9 +58,9 @@ def command(
         Path | None,
         typer.Option(
             "--features",
-            metavar="FILE",
-            help="In place of texts, the features of pairs: LETOR lines that end in # docid = ID, or a .tsv, .csv, "
-            ".jsonl or .parquet of query_id, document_id and numbers.",
+            metavar="PATH",
+            help="In place of texts, the features of pairs: LETOR lines that end in # docid = ID, a .tsv, .csv, .jsonl "
+            "or .parquet of query_id, document_id and numbers, or an ingested log whose impressions carry them.",
         ),
     ] = None,
     clicks: Annotated[

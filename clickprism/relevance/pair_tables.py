@@ -49,8 +49,13 @@ def read_slot(path: Path) -> FirstSlot:
 def read_features(path: Path) -> Lists:
     """The features of pairs: a table of query_id, document_id and numbers, or else LETOR lines with document ids.
 
-    A name that ends in .csv, .tsv, .jsonl or .parquet is that of a table, whose other columns are all features.
+    A name that ends in .csv, .tsv, .jsonl or .parquet is that of a table, whose other columns are all features. Of a
+    folder of an ingested log they are those that its impressions carry.
     """
+    if path.is_dir():
+        from clickprism.relevance.logged_features import logged_features
+
+        return logged_features(path)
     suffixes = [each for each in path.suffixes if each not in PACKED]
     if suffixes and suffixes[-1] in TABLES:
         lists = _of_table(path)

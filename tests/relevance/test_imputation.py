@@ -16,6 +16,7 @@ from clickprism.cli.app import app
 from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import DataError, SettingError
+from clickprism.log.ingest import ingest
 from clickprism.observation.parameters import ClickParameters
 from clickprism.rankers.cross_encoder import CrossEncoder
 from clickprism.rankers.text_tokens import Pairs
@@ -276,3 +277,23 @@ def test_clicks_count_once_by_cross_fitting() -> None:
     assert covered["own"] < 0.8
     with pytest.raises(SettingError, match="folds must be at most"):
         cross_fit(slot.take(np.arange(5)), *ids, fit=Memory, folds=5)
+
+
+def test_features_of_a_log_are_those_last_logged(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = []
+    for minute, (document, features) in enumerate(
+        [("b", {"x/y": 1, "a": 2.5}), ("a", {"x/y": 0, "a": 1}), ("b", {"x/y": 3, "a": -1})]
+    ):
+        event: dict[str, object] = {"search_id": f"s{minute}", "time": f"2026-03-01T10:0{minute}:00Z", "query_id": "q"}
+        rows.append(event | {"document_id": document, "position": 1, "features": features})
+    file = tmp_path / "events.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    ingest([file], tmp_path / "log")
+    lists = read_features(tmp_path / "log")
+    assert lists.document_ids is not None
+    assert lists.document_ids.tolist() == ["a", "b"]
+    assert lists.features.tolist() == [[1, 0], [-1, 3]]
+    file.write_text(json.dumps(rows[0] | {"search_id": "t", "document_id": "c", "features": {"a": 1}}))
+    ingest([file], tmp_path / "log")
+    with pytest.raises(DataError, match="has no number for the feature 'x/y' of 'q', 'c'"):
+        read_features(tmp_path / "log")
