@@ -25,13 +25,14 @@ from clickprism.serve.metrics import CONTENT_TYPE, Metrics
 from clickprism.serve.models import Models
 from clickprism.serve.openapi import document
 from clickprism.serve.page import page_files
+from clickprism.serve.page.show import Page
 from clickprism.serve.problems import CONTENT_TYPE as PROBLEM
 from clickprism.serve.problems import Problem
 from clickprism.serve.rank_route import RankRoute
 from clickprism.serve.settings import ServeSettings
 
 Handler = Callable[[Call], Awaitable[Answer]]
-_ENCODE: Final = msgspec.json.Encoder().encode
+ENCODE: Final = msgspec.json.Encoder().encode
 
 
 @final
@@ -70,6 +71,10 @@ class Service:
             "/readyz": Route("readyz", {"GET": self._ready}, open=True),
             "/openapi.json": Route("openapi", {"GET": self._openapi}, open=True),
         }
+        page = Page(self.settings, self.models)
+        routes["/"] = Route("page", {"GET": page.show}, open=True)
+        routes["/session"] = Route("page", {"POST": page.enter}, open=True)
+        routes["/session/end"] = Route("page", {"POST": page.leave}, open=True)
         for path, answer in page_files().items():
             routes[path] = Route("page", {"GET": _always(answer)}, open=True)
         return routes
@@ -154,36 +159,36 @@ class Service:
                 return
 
     async def _rank(self, call: Call) -> Answer:
-        return Answer(_ENCODE(await self._ranking.take(call)))
+        return Answer(ENCODE(await self._ranking.take(call)))
 
     async def _events(self, call: Call) -> Answer:
         if self._intake is None:
             raise Problem(404, "this service takes no events: it was started without --log", kind="no-events")
-        return Answer(_ENCODE(await self._intake.take(call)))
+        return Answer(ENCODE(await self._intake.take(call)))
 
     async def _models(self, call: Call) -> Answer:
-        return Answer(_ENCODE(self.models.answer()))
+        return Answer(ENCODE(self.models.answer()))
 
     async def _shadow(self, call: Call) -> Answer:
         if self.models.shadow is None:
             raise Problem(404, "this service has no shadow: it was started without --shadow", kind="no-shadow")
-        return Answer(_ENCODE(self.models.shadow.answer()))
+        return Answer(ENCODE(self.models.shadow.answer()))
 
     async def _metrics(self, call: Call) -> Answer:
         self.models.stored()
         return Answer(self.metrics.text(), CONTENT_TYPE)
 
     async def _healthy(self, call: Call) -> Answer:
-        return Answer(_ENCODE(HealthAnswer("ok")))
+        return Answer(ENCODE(HealthAnswer("ok")))
 
     async def _ready(self, call: Call) -> Answer:
         live = self.models.current.live
         if live is None:
-            return Answer(_ENCODE(HealthAnswer("starting", problem=self.models.problem())), status=503, headers=BUSY)
-        return Answer(_ENCODE(HealthAnswer("ready", live.version, self.models.problem())))
+            return Answer(ENCODE(HealthAnswer("starting", problem=self.models.problem())), status=503, headers=BUSY)
+        return Answer(ENCODE(HealthAnswer("ready", live.version, self.models.problem())))
 
     async def _openapi(self, call: Call) -> Answer:
-        return Answer(_ENCODE(document(self.settings, self.models)))
+        return Answer(ENCODE(document(self.settings, self.models)))
 
 
 def create_app(settings: ServeSettings) -> Service:

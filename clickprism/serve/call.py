@@ -50,17 +50,19 @@ class Call:
         request_id: that of its `X-Request-Id` where it can stand in a log, else a new one.
         method: of HTTP.
         headers: those that the service reads, by name.
+        query_string: what stands behind the question mark.
         unread: whether a part of its body may not have been read.
         notes: for its line in the log.
         after: what to do once the answer is sent.
     """
 
-    __slots__ = ("_receive", "after", "headers", "method", "notes", "request_id", "started", "unread")
+    __slots__ = ("_receive", "after", "headers", "method", "notes", "query_string", "request_id", "started", "unread")
 
     def __init__(self, scope: Message, receive: Receive) -> None:
         self.started = time.perf_counter()
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
+        self.query_string: bytes = scope.get("query_string", b"")
         given = self.headers.get(b"x-request-id")
         if given is not None and _REQUEST_ID.fullmatch(given):
             self.request_id = given.decode()

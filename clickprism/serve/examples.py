@@ -1,0 +1,161 @@
+"""Examples: queries of the log with what was shown and clicked, and two rankings of it, for the page of a bundle.
+
+They are a JSON file of the bundle, `examples.json`: what a person needs to see why a ranking changed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Final
+
+import msgspec
+import numpy as np
+
+from clickprism.errors import DataError
+from clickprism.types import Clicks, Float64, Int64
+
+VERSION: Final = 1
+MOST: Final = 200
+MOST_QUERIES: Final = 10_000
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(max_length=2_000)]
+
+
+class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A document of a query, as the log has it and as two rankers score it.
+
+    Attributes:
+        id: of the document.
+        position: where it stood, from 1; the mean where it stood at several places.
+        impressions: how often it was shown.
+        clicks: how many of them were clicked.
+        observation: how much was seen there, relative to the first place; the mean over its impressions.
+        debiased: the score of the ranker that the bundle serves.
+        naive: the score of one that took clicks for relevance; None without one.
+        title: for people.
+    """
+
+    id: Name
+    position: Annotated[float, msgspec.Meta(ge=1)]
+    impressions: Count
+    clicks: Count
+    observation: Share
+    debiased: float
+    naive: float | None = None
+    title: Name | None = None
+
+    @property
+    def click_rate(self) -> float:
+        """Clicks by impression; 0 where it was never shown."""
+        return self.clicks / self.impressions if self.impressions else 0.0
+
+
+class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A query and its documents, as logged: by where they stood."""
+
+    id: Name
+    documents: Annotated[list[Shown], msgspec.Meta(max_length=1_000)]
+    text: Name | None = None
+
+    @property
+    def name(self) -> str:
+        """Its text, or its id where it has none."""
+        return self.text or self.id
+
+
+class Examples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the page shows.
+
+    Attributes:
+        version: of this format; 1.
+        observation: by position, relative to the first, position 1 first; empty where the method has none.
+        queries: those shown most often first.
+        source: what the clicks are of, for people.
+    """
+
+    version: int
+    queries: Annotated[list[Example], msgspec.Meta(max_length=MOST_QUERIES)]
+    observation: list[Share] = []
+    source: Name = ""
+
+    def bytes(self) -> bytes:
+        """As the file has it."""
+        return msgspec.json.encode(self)
+
+
+def read_examples(content: bytes, *, file: object = "examples.json") -> Examples:
+    """The examples of a file; an error where it is not one, or a number is not finite."""
+    try:
+        examples = msgspec.json.decode(content, type=Examples)
+    except msgspec.DecodeError as error:
+        raise DataError(f"is no file of examples ({error})", file=str(file), remedy="Make the bundle anew") from None
+    if examples.version != VERSION:
+        raise DataError(f"is of version {examples.version}, this clickprism reads {VERSION}", file=str(file))
+    for query in examples.queries:
+        for shown in query.documents:
+            if not all(map(math.isfinite, (shown.debiased, shown.naive or 0.0, shown.position, shown.observation))):
+                raise DataError(f"has a number that is not finite, in query {query.id!r}", file=str(file))
+    return examples
+
+
+def examples_of(
+    clicks: Clicks,
+    debiased: Float64,
+    naive: Float64 | None = None,
+    *,
+    observation: Float64 | None = None,
+    source: str = "",
+    most: int = MOST,
+) -> Examples:
+    """Examples of a log: the queries that were shown most often, the documents that were shown.
+
+    Args:
+        clicks: of the log.
+        debiased: scores of the documents of `clicks.lists`, [documents].
+        naive: the same by a ranker that took clicks for relevance.
+        observation: by position, relative to the first, [positions]; positions below the last are as the last.
+        source: what the clicks are of.
+        most: how many queries.
+
+    >>> from clickprism.types import Lists
+    >>> lists = Lists(np.zeros((2, 1), np.float32), np.array([0, 2]), np.array(["shoes"]))
+    >>> counts = np.array([3, 1]), np.array([10])
+    >>> log = Clicks(lists, np.array([0, 2]), np.array([0, 1]), np.array([1, 2], np.int32), *counts)
+    >>> made = examples_of(log, np.array([0.5, 1.5]), observation=np.array([1.0, 0.25]))
+    >>> [(each.id, each.click_rate, each.observation) for each in made.queries[0].documents]
+    [('1', 0.3, 1.0), ('2', 0.1, 0.25)]
+    """
+    lists = clicks.lists
+    shown = clicks.list_impressions.astype(np.float64)
+    curve = np.ones(1) if observation is None or not len(observation) else np.asarray(observation, np.float64)
+    seen = curve[np.minimum(clicks.positions - 1, len(curve) - 1)]
+
+    def total(values: Float64) -> Float64:
+        return np.bincount(clicks.rows, weights=values, minlength=lists.documents)
+
+    impressions, clicked = total(shown), total(clicks.clicks.astype(np.float64))
+    once = np.maximum(impressions, 1)
+    position, seen = total(shown * clicks.positions) / once, total(shown * seen) / once
+    by_query = np.bincount(lists.list_of, weights=impressions, minlength=len(lists))
+    chosen = np.argsort(-by_query, kind="stable")[:most]
+    queries = []
+    for query in chosen[by_query[chosen] > 0].tolist():
+        rows: Int64 = np.arange(lists.offsets[query], lists.offsets[query + 1])
+        rows = rows[impressions[rows] > 0]
+        rows = rows[np.argsort(position[rows], kind="stable")]
+        names = rows - lists.offsets[query] + 1 if lists.document_ids is None else lists.document_ids[rows]
+        documents = [
+            Shown(
+                id=str(name),
+                position=float(position[row]),
+                impressions=int(impressions[row]),
+                clicks=int(clicked[row]),
+                observation=round(float(seen[row]), 6),
+                debiased=float(debiased[row]),
+                naive=None if naive is None else float(naive[row]),
+            )
+            for row, name in zip(rows.tolist(), names.tolist(), strict=True)
+        ]
+        queries.append(Example(str(lists.query_ids[query]), documents))
+    return Examples(VERSION, queries, [] if observation is None else curve.tolist(), source)

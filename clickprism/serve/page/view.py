@@ -1,0 +1,174 @@
+"""What the page shows of one query: three rankings, a row a document, and why the ranking changed, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, final
+
+from clickprism.serve.examples import Example, Examples, Shown
+
+SUGGESTED: Final = 6
+WIDTH: Final = 100
+
+
+@final
+@dataclass(frozen=True)
+class Bar:
+    """A number with a bar: `width` in hundredths of the longest, `text` for people."""
+
+    width: float
+    text: str
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """A document in the three rankings.
+
+    Attributes:
+        key: its place among the logged, from 0, which ties its marks together on the page.
+        name: its title, or its id.
+        id: of the document.
+        logged: its rank in the log, from 1.
+        naive: its rank by a ranker that took clicks for relevance; None without one.
+        debiased: its rank by the ranker that is served.
+        relevance: the served ranker's score, from the lowest of the query to the highest.
+        observation: how much was seen where it stood, relative to the first place.
+        click_rate: clicks by impression.
+        impressions: how often it was shown.
+    """
+
+    key: int
+    name: str
+    id: str
+    logged: int
+    naive: int | None
+    debiased: int
+    relevance: Bar
+    observation: Bar
+    click_rate: Bar
+    impressions: Bar
+
+    @property
+    def moved(self) -> int:
+        """How many places it rose from the log to the served ranking; below 0 where it fell."""
+        return self.logged - self.debiased
+
+    @property
+    def naive_moved(self) -> int:
+        """The same of the naive ranking."""
+        return 0 if self.naive is None else self.logged - self.naive
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """One query: its rows as logged, the two other orders, and what to notice."""
+
+    query: Example
+    rows: tuple[Row, ...]
+    naive: tuple[Row, ...]
+    debiased: tuple[Row, ...]
+    notices: tuple[str, ...]
+
+
+def view_of(query: Example, live: Mapping[str, tuple[int, int]] | None = None) -> View:
+    """Lay out a query.
+
+    Args:
+        query: of the examples.
+        live: impressions and clicks by document id, where the online store has them: they are shown instead.
+    """
+    documents = query.documents
+    counts = [(live or {}).get(each.id, (each.impressions, each.clicks)) for each in documents]
+    rates = [clicks / shown if shown else 0.0 for shown, clicks in counts]
+    ranks = _ranks([each.debiased for each in documents])
+    with_naive = bool(documents) and all(each.naive is not None for each in documents)
+    naive = _ranks([each.naive or 0.0 for each in documents]) if with_naive else None
+    relevance = _scaled([each.debiased for each in documents])
+    top_rate, top_shown = max(rates, default=0.0), max((shown for shown, _ in counts), default=0)
+    rows = tuple(
+        Row(
+            key=place,
+            name=each.title or each.id,
+            id=each.id,
+            logged=place + 1,
+            naive=None if naive is None else naive[place],
+            debiased=ranks[place],
+            relevance=Bar(relevance[place] * WIDTH, f"{relevance[place]:.2f}"),
+            observation=Bar(min(each.observation, 1.0) * WIDTH, f"{each.observation:.2f}"),
+            click_rate=Bar(_part(rates[place], top_rate), f"{100 * rates[place]:.1f} %"),
+            impressions=Bar(_part(counts[place][0], top_shown), f"{counts[place][0]:,}"),
+        )
+        for place, each in enumerate(documents)
+    )
+    return View(
+        query,
+        rows,
+        tuple(sorted(rows, key=lambda row: row.naive or 0)) if with_naive else (),
+        tuple(sorted(rows, key=lambda row: row.debiased)),
+        _notices(rows, documents, rates),
+    )
+
+
+def find(examples: Examples, wanted: str) -> Example | None:
+    """The query of this text or id, whatever its case; else the only one that begins so.
+
+    >>> from clickprism.serve.examples import Example
+    >>> known = Examples(1, [Example("1", [], text="Red shoes"), Example("2", [], text="blue shoes")])
+    >>> find(known, "red SHOES ").id, find(known, "blu").id, find(known, "green")
+    ('1', '2', None)
+    """
+    text = wanted.strip().casefold()
+    if not text:
+        return None
+    names = [(query, {query.id.casefold(), query.name.casefold()}) for query in examples.queries]
+    for query, known in names:
+        if text in known:
+            return query
+    begun = [query for query, known in names if any(name.startswith(text) for name in known)]
+    return begun[0] if len(begun) == 1 else None
+
+
+def suggestions(examples: Examples, wanted: str = "", *, most: int = SUGGESTED) -> list[Example]:
+    """Queries like this one, the most alike first; without one, those shown most often."""
+    text = wanted.strip().casefold()[:200]
+    by_name = {query.name.casefold(): query for query in reversed(examples.queries)}
+    within = [query for query in examples.queries if text and text in query.name.casefold()]
+    close = [by_name[name] for name in get_close_matches(text, by_name, n=most, cutoff=0.4)] if text else []
+    found = {query.id: query for query in [*within, *close, *(() if within or close else examples.queries)]}
+    return list(found.values())[:most]
+
+
+def _ranks(scores: Sequence[float]) -> list[int]:
+    """The rank of each, from 1, the highest first; equal ones in the order of the log."""
+    order = sorted(range(len(scores)), key=lambda place: -scores[place])
+    ranks = [0] * len(scores)
+    for rank, place in enumerate(order, start=1):
+        ranks[place] = rank
+    return ranks
+
+
+def _scaled(scores: Sequence[float]) -> list[float]:
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    return [(score - low) / (high - low) if high > low else 0.5 for score in scores]
+
+
+def _part(value: float, top: float) -> float:
+    return WIDTH * value / top if top else 0.0
+
+
+def _notices(rows: Sequence[Row], documents: Sequence[Shown], rates: Sequence[float]) -> tuple[str, ...]:
+    """The document that rose most and the one that fell most, with the numbers that speak for it."""
+    notices = []
+    for row, verb in ((max(rows, key=lambda row: row.moved), "rises"), (min(rows, key=lambda row: row.moved), "falls")):
+        if (row.moved > 0) == (verb == "rises") and row.moved != 0:
+            seen, rate = documents[row.key].observation, rates[row.key]
+            corrected = f", {100 * rate / seen:.1f} % if it had been seen as the first place is" if seen > 0 else ""
+            notices.append(
+                f"{row.name} {verb} from {row.logged} to {row.debiased}: it was clicked in {100 * rate:.1f} % of its "
+                f"impressions, at a place seen {100 * seen:.0f} % as often as the first{corrected}."
+            )
+    return tuple(notices) or ("The served ranking is that of the log.",)
