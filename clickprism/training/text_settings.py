@@ -52,8 +52,8 @@ class TextFitSettings:
 
     epochs: int = 1
     optimiser: Optimiser = "adamw"
-    learning_rate: float = 1e-4
-    head_rate: float = 2e-3
+    learning_rate: float = 5e-5
+    head_rate: float = 1e-3
     schedule: Schedule = "linear"
     warm_up: float = 0.1
     weight_decay: float = 0.01
