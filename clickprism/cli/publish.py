@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +18,11 @@ from clickprism.cli.output import Output, columns
 if TYPE_CHECKING:
     from clickprism.serve.publish import Published
 
+_POLL_SECONDS = 10.0
 EPILOG = (
     "Examples:\n\nclickprism publish logs/shop --to stores/shop\n\n"
     "clickprism publish logs/shop --features features.parquet --imputed imputed.parquet --to stores/shop\n\n"
+    "clickprism publish logs/shop --to stores/shop --follow\n\n"
     "clickprism publish --features features.csv --to 'redis://127.0.0.1:6379/0?prefix=shop'"
 )
 
@@ -51,6 +55,9 @@ def command(
         str | None,
         typer.Option("--as-of", metavar="T", help="What the age counts from, in UTC; by default that of the snapshot."),
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on: publish again whenever the log has a new snapshot, until Ctrl-C.")
+    ] = False,
     grace: Annotated[
         float,
         typer.Option(
@@ -75,23 +82,51 @@ def command(
     from clickprism.serve.publish import publish
 
     output = Output(json, quiet)
-    if version is not None and log is None:
-        raise SettingError("--version", version, "be given with a log only")
-    with _progress(output) as progress:
-        made = publish(
-            to,
-            snapshot=None if log is None else read_snapshot(LogStore.open(log), version=version),
-            features=features,
-            imputed=imputed,
-            as_of=None if as_of is None else parse_time(as_of),
-            grace=grace,
-            memory=memory,
-            progress=progress,
-        )
-    names = list(made.info.fields) if fields else None
-    output.result(_text(made, names), made.plain() | ({} if names is None else {"names": names}))
-    if not made.changed:
-        output.note("The same is in force already: nothing had to be done")
+    if log is None and (version is not None or follow):
+        raise SettingError("--follow" if follow else "--version", version or follow, "be given with a log only")
+    if follow and (version is not None or as_of is not None):
+        raise SettingError("--follow", True, "be given without --version and --as-of")
+    time_of = None if as_of is None else parse_time(as_of)
+    store = None if log is None else LogStore.open(log)
+
+    def once() -> None:
+        with _progress(output) as progress:
+            made = publish(
+                to,
+                snapshot=None if store is None else read_snapshot(store, version=version),
+                features=features,
+                imputed=imputed,
+                as_of=time_of,
+                grace=grace,
+                memory=memory,
+                progress=progress,
+            )
+        names = list(made.info.fields) if fields else None
+        told = made.plain() | ({} if names is None else {"names": names})
+        if not follow:
+            output.result(_text(made, names), told)
+            if not made.changed:
+                output.note("The same is in force already: nothing had to be done")
+        elif made.changed:
+            typer.echo(dumps(told) if json else f"{_text(made, names)}\n")
+
+    def state() -> object:
+        files = [path.stat() for path in (features, imputed) if path is not None]
+        changes = [(found.st_mtime_ns, found.st_size, found.st_ino) for found in files]
+        return None if store is None else store.table("snapshots").version, changes
+
+    seen = state() if follow else None
+    once()
+    if follow:
+        output.note("Following the log; Ctrl-C ends it")
+        try:
+            while True:
+                time.sleep(_POLL_SECONDS)
+                if (now := state()) != seen:
+                    once()
+                    seen = now
+        except KeyboardInterrupt:
+            output.note("Ended. What was published last stays in force")
 
 
 def _text(made: Published, names: list[str] | None) -> str:

@@ -140,7 +140,11 @@ def test_what_does_not_come_back_is_not_switched_to(tmp_path: Path, monkeypatch:
     store.close()
 
 
-def test_the_command(log: Path, tmp_path: Path) -> None:
+def _interrupted(_seconds: float) -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_command(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*words: object) -> tuple[int, str, str]:
         done = CliRunner().invoke(app, ["publish", *map(str, words)])
         return done.exit_code, done.stdout, done.stderr
@@ -150,6 +154,9 @@ def test_the_command(log: Path, tmp_path: Path) -> None:
     assert (code, told["changed"], told["as_of"], told["fields"]) == (0, True, "2026-03-03T12:00:00", 144)
     code, said, noted = run(log, "--to", tmp_path / "store", "--fields")
     assert (code, "month.clicked@3" in said, "nothing had to be done" in noted) == (0, True, True)
+    monkeypatch.setattr("clickprism.cli.publish.time.sleep", _interrupted)
+    code, said, noted = run(log, "--to", tmp_path / "followed", "--follow", "--json")
+    assert (code, json.loads(said)["changed"], "stays in force" in noted) == (0, True, True)
     assert run("--to", tmp_path / "store")[2] == "error: LOG must be given, or --features, or --imputed, got None\n"
     assert run("--features", tmp_path / "no.csv", "--to", tmp_path / "s")[0] == 3
     code, _, noted = run(log, "--to", log)
