@@ -84,16 +84,19 @@ class CrossEncoder:
         """The paper's form: the state of [CLS] and nothing else."""
         return cls(pooling="cls", prior=False)
 
-    def build(self, corpus: Texts | None = None) -> CrossEncoderNetwork:
+    def build(self, corpus: Texts | None = None, *, known: Prior | None = None) -> CrossEncoderNetwork:
         """A network with the weights of the language model and a head of zeros.
 
         Args:
             corpus: the documents over which BM25 counts words; needed with `prior` only.
+            known: the prior of a network of the same model and corpus, which remembers the texts it has read.
         """
         encoder, tokenizer, padding = load_language_model(self.model)
         _check_room(self, encoder)
         if not self.prior:
             return CrossEncoderNetwork(self, encoder, tokenizer, padding)
+        if known is not None:
+            return CrossEncoderNetwork(self, encoder, tokenizer, padding, known)
         if corpus is None:
             raise SettingError("corpus", None, "be given where scores by words are inputs, or set prior=false")
         similarity = Similarity(tokens=self.tokens, parts=(deepcopy(encoder), tokenizer, padding))
@@ -233,7 +236,9 @@ class CrossEncoderNetwork(nn.Module):
         from safetensors.torch import save
 
         tensors = {key: value.detach().contiguous().clone() for key, value in self.state_dict().items()}
-        config = json.dumps(self.encoder.config.to_dict(), indent=1, sort_keys=True)  # type: ignore[union-attr, operator]
+        about_encoder: dict[str, Any] = self.encoder.config.to_dict()  # type: ignore[union-attr, operator]
+        about_encoder.pop("_name_or_path", None)  # a folder of the machine that trained it
+        config = json.dumps(about_encoder, indent=1, sort_keys=True)
         about = {"padding": self.layout.padding}
         more = {} if self.prior is None else self.prior.files(self.encoder)
         return {

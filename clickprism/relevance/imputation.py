@@ -26,6 +26,7 @@ from clickprism.types import Float64, Int64, Lists, Text
 if TYPE_CHECKING:
     from clickprism.model import Model
     from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+    from clickprism.rankers.prior import Prior
     from clickprism.rankers.text_tokens import Pairs
     from clickprism.training.text_settings import TextFitSettings, TextFitted, TextRecord
 
@@ -181,6 +182,7 @@ def fit_imputation(
     *,
     encoder: CrossEncoder | None = None,
     settings: TextFitSettings | None = None,
+    known: Prior | None = None,
     note: Callable[[str], None] = lambda _: None,
     show: Callable[[int, int, TextRecord | None], None] = lambda _step, _steps, _record: None,
 ) -> FittedImputation:
@@ -192,6 +194,7 @@ def fit_imputation(
         documents: the text of every document.
         encoder: the language model and how it reads a pair.
         settings: of training.
+        known: the prior of an imputation over the same texts, which remembers them.
         note: is told beforehand what an epoch costs.
         show: is told of every step, as `fit_text` does.
     """
@@ -200,7 +203,7 @@ def fit_imputation(
     from clickprism.training.text_settings import TextFitSettings
 
     settings = TextFitSettings() if settings is None else settings
-    network = (CrossEncoder() if encoder is None else encoder).build(documents)
+    network = (CrossEncoder() if encoder is None else encoder).build(documents, known=known)
     pairs = pairs_of(network, queries, documents, slot.query_ids, slot.document_ids)
     fitted = fit_text(network, pairs, slot.clicks, slot.impressions, settings=settings, note=note, show=show)
     return FittedImputation(TextImputation(network, queries, documents), fitted)

@@ -12,6 +12,7 @@ from clickprism.errors import SettingError
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.rankers.cross_encoder import CrossEncoder
+from clickprism.rankers.prior import Prior
 from clickprism.relevance.by_features import FeatureImputationSettings, FittedFeatures, fit_features
 from clickprism.relevance.files import check_suffix, write_rows
 from clickprism.relevance.imputation import (
@@ -66,11 +67,21 @@ class TextSource:
         self.texts: tuple[Texts, Texts] = read_texts(queries), read_texts(documents)
         self.settings = ImputationSettings() if settings is None else settings
         self.note, self.show = note, show
+        self.known: Prior | None = None
 
     def fit(self, slot: FirstSlot) -> FittedImputation:
         """Fine-tune a language model on first-slot clicks."""
-        encoder, fit = self.settings.encoder, self.settings.fit
-        return fit_imputation(slot, *self.texts, encoder=encoder, settings=fit, note=self.note, show=self.show)
+        done = fit_imputation(
+            slot,
+            *self.texts,
+            encoder=self.settings.encoder,
+            settings=self.settings.fit,
+            known=self.known,
+            note=self.note,
+            show=self.show,
+        )
+        self.known = done.imputation.network.prior
+        return done
 
     def load(self, folder: Path) -> TextImputation:
         """What was saved there, over these texts."""

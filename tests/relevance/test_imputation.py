@@ -165,6 +165,9 @@ def test_the_command_trains_and_applies(folder: Path, tmp_path: Path) -> None:
     assert [row["document_id"] for row in table] == ["d1", "d2", "d1"]
     assert all(0 < row["imputation"] < 1 for row in table)
     pairs = ["--pairs", folder / "pairs.tsv"]
+    run(*train, "--epochs", 0, "--folds", 3, *pairs, "--out", tmp_path / "crossed.jsonl")
+    crossed = [json.loads(line)["imputation"] for line in (tmp_path / "crossed.jsonl").read_text().splitlines()]
+    assert crossed[0] == crossed[2] != crossed[1]
     other = run("--apply", tmp_path / "b", *pairs, *files, "--out", tmp_path / "c.jsonl", "--json")
     assert json.loads(other.stdout)["mean"] == pytest.approx(np.mean([row["imputation"] for row in table]), abs=1e-12)
 
