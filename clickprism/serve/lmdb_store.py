@@ -89,17 +89,16 @@ class LmdbSnapshot:
         return count
 
 
-_OPEN: WeakValueDictionary[tuple[int, Path], LmdbSnapshot] = WeakValueDictionary()
+_OPEN: WeakValueDictionary[Path, LmdbSnapshot] = WeakValueDictionary()
 _OPENING: Final = threading.Lock()
 
 
 def open_snapshot(folder: Path) -> LmdbSnapshot:
     """The snapshot in this folder; the same object as long as anyone in this process has it."""
     with _OPENING:
-        key = (os.getpid(), folder)
-        found = _OPEN.get(key)
+        found = _OPEN.get(folder)
         if found is None:
-            found = _OPEN[key] = LmdbSnapshot(folder)
+            found = _OPEN[folder] = LmdbSnapshot(folder)
         return found
 
 
@@ -132,7 +131,6 @@ class LmdbStore:
         self._poll = poll_seconds
         self._next = 0.0
         self._seen: tuple[int, int] | None = None
-        self._pid = os.getpid()
         self._snapshot: LmdbSnapshot | None = None
         self._following = threading.Lock()
         self._follow(must=True)
@@ -152,31 +150,39 @@ class LmdbStore:
         self._next = float("inf")
 
     def _current(self) -> LmdbSnapshot:
-        if time.monotonic() >= self._next or self._pid != os.getpid():
+        if time.monotonic() >= self._next:
             self._follow(must=False)
         if self._snapshot is None:
             raise StoreUnavailableError(f"{self.folder}: the store is closed")
         return self._snapshot
 
     def _follow(self, *, must: bool) -> None:
-        """Go on with the snapshot in force; one that cannot be opened leaves the one before in use."""
-        with self._following:
+        """Go on with the snapshot in force; one that cannot be opened leaves the one before in use.
+
+        One thread does so at a time; others go on with what they have meanwhile.
+        """
+        if not self._following.acquire(blocking=must):
+            return
+        try:
             self._next = time.monotonic() + self._poll
-            forked = self._pid != os.getpid()
-            try:
-                found = os.stat(self.folder / POINTER)
-                seen = (found.st_mtime_ns, found.st_ino)
-                if seen != self._seen or forked:
-                    self._snapshot = self._newest()
-                    self._seen, self.problem, self._pid = seen, None, os.getpid()
-            except FileNotFoundError:
-                if must:
-                    in_force(self.folder)
-                    raise
-            except (DataError, StoreUnavailableError) as error:
-                if must or forked:
-                    raise
-                self.problem = error
+            seen = self._pointer()
+            if seen != self._seen or must:
+                self._snapshot = self._newest()
+                self._seen, self.problem = seen, None
+        except (OSError, DataError, StoreUnavailableError) as error:
+            if must:
+                raise
+            self.problem = error
+        finally:
+            self._following.release()
+
+    def _pointer(self) -> tuple[int, int]:
+        """What changes whenever the pointer does."""
+        try:
+            found = os.stat(self.folder / POINTER)
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_mtime_ns, found.st_ino
 
     def _newest(self) -> LmdbSnapshot:
         for _ in range(20):

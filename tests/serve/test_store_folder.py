@@ -119,6 +119,23 @@ def test_a_reader_in_another_process_follows(context: ForkServerContext, tmp_pat
     assert (wrong, seen[-1], sorted(seen)) == (0, "9", seen)
 
 
+def test_a_forked_process_reads_on_and_follows(tmp_path: Path) -> None:
+    place = str(tmp_path / "store")
+    build(place, 1)
+    store = LmdbStore(Path(place), poll_seconds=0)
+    assert store.get("q1", ["d1"]).x.tolist() == [[1, 1]]
+    child = os.fork()
+    if child == 0:
+        before = store.get("q2", ["d1"]).x.tolist() == [[1, 1]]
+        build(place, 2)
+        os._exit(0 if before and store.get("q1", ["d1"]).x.tolist() == [[2, 2]] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert store.get("q1", ["d1"]).x.tolist() == [[2, 2]]
+    (tmp_path / "store" / "current").unlink()
+    assert store.get("q1", ["d1"]).x.tolist() == [[2, 2]]
+    assert "holds no published store" in str(store.problem)
+
+
 def test_what_is_old_is_cleared_away_but_stays_readable(tmp_path: Path) -> None:
     place = tmp_path / "store"
     build(str(place), 1)
