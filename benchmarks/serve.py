@@ -1,0 +1,174 @@
+"""How much of a request is ranking: `/v1/rank` by a small network with features in the store, against parse and answer.
+
+Both are handlers of the same worker and go through the same limits, token, request lines and metrics; the peer reads the
+same request into the same structure and answers with as many items, unranked. wrk asks over 8 connections for 50
+documents of one of 1,000 queries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.base import Result
+from clickprism.serve.answers import Item, RankAnswer
+from clickprism.serve.app import ENCODE, Route, Service, create_app
+from clickprism.serve.call import JSON, Answer, Call
+from clickprism.serve.requests import read_rank_request
+from clickprism.serve.settings import ServeSettings
+
+FEATURES, QUERIES, DOCUMENTS, CONNECTIONS, SECONDS, ROUNDS = 46, 1000, 50, 8, 3, 5
+NAMES: Final = tuple(f"feature-{number}" for number in range(FEATURES))
+TOKEN: Final = "benchmark"  # noqa: S105 - of this run
+SCRIPT: Final = """
+local bodies, turn = {{}}, 0
+for q = 0, {queries} - 1 do
+  local ids = {{}}
+  for d = 0, {documents} - 1 do ids[#ids + 1] = '"q' .. q .. '-document-' .. d .. '"' end
+  local body = '{{"query_id":"q' .. q .. '","documents":[' .. table.concat(ids, ",") .. ']}}'
+  local headers = {{["Content-Type"] = "application/json", ["Authorization"] = "Bearer {token}"}}
+  bodies[q + 1] = wrk.format("POST", "{path}", headers, body)
+end
+request = function() turn = turn % #bodies + 1; return bodies[turn] end
+done = function(summary, latency)
+  local errors = summary.errors.status + summary.errors.read + summary.errors.timeout
+  io.write(string.format("RESULT %d %d %f %f %d\\n", summary.requests, summary.duration,
+    latency:percentile(50), latency:percentile(99), errors))
+end
+"""
+
+
+def run() -> list[Result]:
+    """Requests per second of `/v1/rank` against the peer; its 99th percentile against three times its median."""
+    with tempfile.TemporaryDirectory() as folder, _serving(Path(folder)) as address:
+        _load(Path(folder), address, "/v1/rank", seconds=1)
+        rounds = [
+            [_load(Path(folder), address, path, seconds=SECONDS) for path in ("/v1/rank", "/v1/nothing")]
+            for _ in range(ROUNDS)
+        ]
+    ours, peer = (np.median([each[side][0] for each in rounds]) for side in (0, 1))
+    middle, slow = (np.median([each[0][column] for each in rounds]) for column in (1, 2))
+    return [
+        Result(
+            "/v1/rank, 50 documents from the store", float(ours), float(peer), 0.6, "requests/s; limit: parse, answer"
+        ),
+        Result("/v1/rank, p99", float(slow), float(3 * middle), 1.0, "ms; limit: 3 x p50", higher_is_better=False),
+    ]
+
+
+def with_peer(settings: ServeSettings) -> Service:
+    """The service with a second handler, which does nothing but parse and answer."""
+    service = create_app(settings)
+
+    async def nothing(call: Call) -> Answer:
+        call.check_type(JSON)
+        body = await call.body(limit=settings.max_body, timeout=settings.body_timeout)
+        request = read_rank_request(body, max_documents=settings.max_documents)
+        items = [Item(name, 0.0) for name in request.ids()[0]]
+        return Answer(ENCODE(RankAnswer(call.request_id, "0" * 16, 0.0, items)))
+
+    service.routes["/v1/nothing"] = Route("nothing", {"POST": nothing})
+    return service
+
+
+def _load(folder: Path, address: str, path: str, *, seconds: int) -> tuple[float, float, float]:
+    """Requests per second, and the median and the 99th percentile of their latencies in ms."""
+    script = folder / "load.lua"
+    script.write_text(SCRIPT.format(queries=QUERIES, documents=DOCUMENTS, token=TOKEN, path=path), encoding="utf-8")
+    words = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), address]
+    said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=seconds + 30).stdout
+    found = re.search(r"RESULT (\d+) (\d+) ([\d.]+) ([\d.]+) (\d+)", said)
+    if found is None or int(found[5]):
+        raise RuntimeError(f"wrk had errors:\n{said}")
+    return int(found[1]) / (int(found[2]) / 1e6), float(found[3]) / 1000, float(found[4]) / 1000
+
+
+@contextmanager
+def _serving(folder: Path) -> Iterator[str]:
+    """The service with its peer, in processes of its own."""
+    _bundle(folder / "bundle")
+    _store(folder / "store")
+    words = [sys.executable, "-m", "benchmarks.serve", str(folder)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            if process.stdout is None:
+                raise RuntimeError("no output")
+            address = process.stdout.readline().strip()
+            _until_ready(address)
+            yield address
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _until_ready(address: str) -> None:
+    from urllib.error import URLError
+    from urllib.request import urlopen
+
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            with urlopen(f"{address}/readyz", timeout=5) as answer:  # noqa: S310 - loopback
+                json.load(answer)
+                return
+        except (URLError, OSError):
+            time.sleep(0.1)
+    raise RuntimeError("the service is not ready")
+
+
+def _bundle(folder: Path) -> None:
+    import torch
+
+    from clickprism.data.normalise import fit
+    from clickprism.model import Model
+    from clickprism.rankers.mlp import MLP
+    from clickprism.serve.bundle import write_bundle
+    from clickprism.types import Lists
+
+    torch.manual_seed(0)
+    features = np.random.default_rng(0).normal(size=(1000, FEATURES)).astype(np.float32)
+    lists = Lists(features, np.arange(0, 1001, 10), np.array([f"q{i}" for i in range(100)]))
+    ranker = MLP(hidden=(64, 32))
+    model = Model(ranker, ranker.build(FEATURES).eval(), features=FEATURES, method={"name": "dla"})
+    write_bundle(folder, model.with_normaliser(fit("standard", lists)), feature_names=NAMES)
+
+
+def _store(folder: Path) -> None:
+    from clickprism.serve.publish import builder
+    from clickprism.serve.store import StoreInfo
+
+    draw = np.random.default_rng(1)
+    with builder(str(folder), grace=60) as target:
+        for query in range(QUERIES):
+            names = [f"q{query}-document-{document}" for document in range(DOCUMENTS)]
+            target.put(f"q{query}", names, draw.normal(size=(DOCUMENTS, FEATURES)).astype(np.float32))
+        empty = np.full(FEATURES, np.nan, np.float32)
+        target.seal(StoreInfo("benchmark", datetime(2026, 3, 1), NAMES, empty, QUERIES * DOCUMENTS))
+        target.switch()
+
+
+def main() -> None:
+    """Serve, in the process that `run` starts: the folder is the first argument."""
+    from clickprism.serve.server import run as serve
+
+    folder = Path(sys.argv[1])
+    settings = ServeSettings(folder / "bundle", store=str(folder / "store"), port=0, token=TOKEN)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    serve(settings, listening=lambda address: print(address, flush=True), make=with_peer)
+
+
+if __name__ == "__main__":
+    main()
