@@ -38,6 +38,8 @@ def command(
         results = run_demo(settings, out=out, jobs=jobs or os.cpu_count() or 1, on_run=show)
     seconds = time.perf_counter() - start
     places = {"report": str(out / "report.html"), "model": str(out / "model")}
+    if (out / "bundle").is_dir():
+        places |= {"bundle": str(out / "bundle"), "store": str(out / "store")}
     output.comparison(results.comparison, results.as_dict() | places | {"seconds": round(seconds, 1)})
     output.note(f"{seconds:.0f} s. Report: {places['report']}\nModel:  {places['model']}\nTry next:")
     for line in next_commands(settings, out, program=program()):

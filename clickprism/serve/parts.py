@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
@@ -45,7 +46,8 @@ def contents_of(model: Ranker | str, *, role: Role = "main", calibration: Calibr
     elif fitted is not None:
         made = _of_approximation(fitted)
     elif reader is not None:
-        made = Contents(Part("cross-encoder", plain(reader.settings)), reader.files())
+        settings = {**plain(reader.settings), "model": Path(reader.settings.model).name}
+        made = Contents(Part("cross-encoder", settings), reader.files())
     else:
         raise TypeError(f"a bundle is made of a ranker, not of {type(model).__name__}")
     return Contents(made.part, {file_name(role, name): content for name, content in made.files.items()})

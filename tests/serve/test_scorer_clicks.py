@@ -25,7 +25,7 @@ from tests.serve.rankers import (
     tree_model,
 )
 
-TEXTS = ["red shoes", "a map of the city", "", "shoes for rain"]
+TEXTS = ["red apple", "old pear", "", "sweet ripe plum"]
 
 
 @pytest.mark.parametrize("form", get_args(Form))
@@ -86,8 +86,9 @@ def test_only_an_approximation_has_an_imputation(tmp_path: Path) -> None:
 
 def test_a_cross_encoder_reads_and_imputes(tmp_path: Path) -> None:
     network, fitted, x = cross_encoder(tmp_path / "language"), approximation(), click_vectors(4)
-    query = "shoes in the rain"
+    query = "ripe apple"
     wanted = network.score_pairs([query] * 4, TEXTS)
+    assert len(np.unique(wanted)) == 4
     scorer = open_scorer(write_bundle(tmp_path / "reader", network))
     assert scorer.needs == {"texts"}
     np.testing.assert_allclose(scorer.score(Candidates(query, TEXTS)).scores, wanted, rtol=1e-5)

@@ -1,0 +1,46 @@
+"""Bundles of every format version that ever was still load, and score as they did when they were made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clickprism.serve.bundle import Bundle
+from clickprism.serve.bundle_manifest import SCHEMA
+from clickprism.serve.scorer import Candidates, open_scorer
+from clickprism.types import Float32
+
+GOLDEN = Path(__file__).parent / "golden"
+BUNDLES = sorted(file.parent for file in GOLDEN.glob("v*/*/manifest.json"))
+TOLERANCE = 1e-5
+"""Of the largest score: processors add up in different orders."""
+
+
+def numbers(held: dict[str, list[list[float]]], name: str) -> Float32 | None:
+    return np.array(held[name], np.float32) if name in held else None
+
+
+@pytest.mark.parametrize("folder", BUNDLES, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_old_bundles_score_the_same_for_ever(folder: Path) -> None:
+    bundle = Bundle.load(folder)
+    scorer = open_scorer(bundle)
+    scorer.warm()
+    held = json.loads((folder.parent / f"{folder.name}.json").read_text())
+    features, clicks = numbers(held, "features"), numbers(held, "clicks")
+    found = scorer.score(Candidates(held.get("query"), held.get("texts"), features, clicks)).scores
+    wanted = np.array(held["scores"]["main"])
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE * np.abs(wanted).max())
+    assert len(np.unique(wanted)) > 1
+
+
+def test_every_kind_and_version_is_there() -> None:
+    kinds = {"linear", "mlp", "attention", "lambdamart", "approximation", "cross-encoder"}
+    for version in range(1, SCHEMA + 1):
+        assert kinds <= {Bundle.load(folder).manifest.kind for folder in BUNDLES if folder.parent.name == f"v{version}"}
+
+
+def test_golden_files_are_small() -> None:
+    assert sum(file.stat().st_size for file in GOLDEN.rglob("*")) < 400_000
