@@ -154,7 +154,7 @@ class _Loop:
         return constant, untrained
 
     def _fit_prior(self, pairs: Pairs, clicks: Float64, impressions: Float64) -> None:
-        """U and b by a logistic regression on the standardised scores."""
+        """Fit u and b: a logistic regression on the standardised scores."""
         scores = pairs.prior.astype(np.float64)
         mean, spread = scores.mean(axis=0), np.maximum(scores.std(axis=0), 1e-9)
         found = logistic((scores - mean) / spread, clicks, impressions, ridge=PRIOR)
