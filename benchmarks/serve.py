@@ -1,6 +1,6 @@
 """How much of a request is ranking: `/v1/rank` by a small network with features in the store, against parse and answer.
 
-Both are handlers of the same worker and go through the same limits, token, request lines and metrics; the peer reads the
+Both are handlers of one worker and go through the same limits, token, request lines and metrics; the peer reads the
 same request into the same structure and answers with as many items, unranked. wrk asks over 8 connections for 50
 documents of one of 1,000 queries.
 """
