@@ -86,7 +86,9 @@ def test_with_features_and_imputed_values(snapshot: Snapshot, tmp_path: Path) ->
     assert np.array_equal(store.get("only features", [document]).x[0], [*vectors.empty, 4, 5, np.nan], equal_nan=True)
     other = publish(tmp_path / "store", features=features, as_of=AS_OF)
     assert other.info.version != made.info.version
-    assert (store.info.fields, store.info.as_of) == (("bm25", "length"), AS_OF) or store.info.version
+    store.close()
+    store = open_store(tmp_path / "store")
+    assert (store.info.fields, store.info.as_of, store.info.version) == (("bm25", "length"), AS_OF, other.info.version)
     store.close()
 
 
