@@ -13,6 +13,7 @@ from clickprism.cli.output import Output, columns, command_line
 from clickprism.cli.windows import check_out, examiner_of
 
 if TYPE_CHECKING:
+    from clickprism.log.partials import Examiner
     from clickprism.log.store import LogStore
     from clickprism.observation.parameters import ClickParameters
     from clickprism.relevance.estimates import Estimator
@@ -121,7 +122,8 @@ def command(
         connect(engine, memory=memory, temp=temp) as running,
     ):
         finish_erasure(store, output, running)
-        known = _parameters(store, running, parameters, depth, output)
+        examiner = examiner_of(store, examination)
+        known = _parameters(store, running, parameters, depth, output, days=days)
         made = estimate_log(
             store,
             running,
@@ -131,13 +133,20 @@ def command(
             imputation=imputation,
             days=days,
             k=k,
-            examiner=examiner_of(store, examination),
+            examiner=examiner,
+        )
+    if estimator == "doubly_robust" and _sees_own_click(examiner):
+        output.note(
+            "warning: the examination model sees whether a document was clicked, which biases doubly_robust: "
+            f"{command_line('examine', log, '--clicks', 'others')}"
         )
     _say(made, known, output, estimator=estimator, out=out)
 
 
-def _parameters(store: LogStore, engine: Any, path: Path | None, depth: int, output: Output) -> ClickParameters:
-    """Those of the file; else those that the log gives."""
+def _parameters(
+    store: LogStore, engine: Any, path: Path | None, depth: int, output: Output, *, days: list[Any] | None
+) -> ClickParameters:
+    """Those of the file; else those that the same days of the log give."""
     from clickprism.observation.parameters import ClickParameters
 
     if path is not None:
@@ -146,14 +155,20 @@ def _parameters(store: LogStore, engine: Any, path: Path | None, depth: int, out
     from clickprism.observation.estimate_parameters import deepest_parameters
     from clickprism.observation.placed import place
 
-    update_sessions(store, engine)
-    found = deepest_parameters(place(store).cut(depth))
+    update_sessions(store, engine, days)
+    found = deepest_parameters(place(store, days).cut(depth))
     output.note(
         f"Parameters estimated from the log by {found.source}; keep them by: clickprism parameters {store.folder}"
     )
     for note in found.notes:
         output.note(f"note: {note}")
     return found
+
+
+def _sees_own_click(examiner: Examiner | None) -> bool:
+    from clickprism.observation.examination import ExaminationModel
+
+    return isinstance(examiner, ExaminationModel) and examiner.settings.clicks == "all"
 
 
 def _days(store: LogStore, since: str | None, until: str | None) -> list[Any] | None:
@@ -200,8 +215,6 @@ def _say(made: LogEstimates, parameters: ClickParameters, output: Output, *, est
         rows.append(["without an imputation: its mean", f"{made.without_imputation:,}"])
     rows += [[LEARNED[name], f"{value:.4g}"] for name, value in learned.items()]
     output.result(columns([f"by {estimator}", ""], rows), data)
-    if estimator == "doubly_robust":
-        output.note("note: an examination model that knows clicks, as that of clickprism examine, biases doubly_robust")
     output.note(f"Written: {out}")
     output.note(f"Next: {command_line('judgments', out, '--out', 'judgments.csv')}")
 

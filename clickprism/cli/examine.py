@@ -25,6 +25,7 @@ ATTEMPTS = 3
 EPILOG = (
     "Examples:\n\nclickprism examine logs/shop\n\n"
     "clickprism examine logs/shop --days 2026-01-01..2026-01-28 --positive-ms 3000 --out runs/examination.html\n\n"
+    "clickprism examine logs/shop --clicks others\n\n"
     "clickprism examine logs/shop --engine 'local[*]'"
 )
 
@@ -59,6 +60,16 @@ def command(
             "--missing",
             metavar="unused|negative",
             help="What no display time says: nothing (unused), or that a document was never on the screen.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    clicks: Annotated[
+        Literal["all", "others", "none"] | None,
+        typer.Option(
+            "--clicks",
+            metavar="all|others|none",
+            help="What the model sees of clicks. all is best for click features; others, without the click on the "
+            "document itself, for clickprism estimate --estimator doubly_robust, which all would bias.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -98,6 +109,7 @@ def command(
         "positive_ms": positive_ms,
         "negative_ms": negative_ms,
         "missing": missing,
+        "clicks": clicks,
         "held_out": held_out,
         "seed": seed,
     }

@@ -119,18 +119,33 @@ def command(
 
 def _placed(log: Path, on_error: Literal["raise", "quarantine"], output: Output) -> PlacedCounts:
     """What stood where: of a click log by its sessions, of a file by its lines."""
-    from clickprism.observation.placed import PlacedCounts, place
+    from clickprism.observation.placed import PlacedCounts
 
-    if (log / "log.toml").is_file():
-        from clickprism.log.store import LogStore
-
-        placed = place(LogStore.open(log))
-    else:
-        placed = PlacedCounts.of_sessions(read_any(log, on_error))
+    in_folder = (log / "log.toml").is_file()
+    placed = _of_log(log, output) if in_folder else PlacedCounts.of_sessions(read_any(log, on_error))
     counts, chance = placed.counts, placed.randomised
     words = "" if chance is None else f", {chance.impressions.sum():,.0f} of them at places filled at random"
     output.note(f"{counts.impressions.sum():,.0f} impressions{words}; {counts.clicks.sum():,.0f} clicks")
     return placed
+
+
+def _of_log(log: Path, output: Output) -> PlacedCounts:
+    """What stood where in a click log, once its sessions are those of its events."""
+    from clickprism.cli.forget import finish_erasure
+    from clickprism.log.engine import connect
+    from clickprism.log.sessions import update_sessions
+    from clickprism.log.store import LogStore
+    from clickprism.observation.placed import place
+
+    store = LogStore.open(log)
+    with (
+        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
+        store.staging() as temp,
+        connect("duckdb", temp=temp) as engine,
+    ):
+        finish_erasure(store, output, engine)
+        update_sessions(store, engine)
+        return place(store)
 
 
 def _theta(placed: PlacedCounts, theta: str) -> PlacedCounts:

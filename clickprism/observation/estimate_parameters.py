@@ -238,7 +238,10 @@ def estimate_parameters(
     _require_spread(alpha, np.sqrt((moves**2).sum(axis=0))[: len(alpha) - 1])
     rng = np.random.default_rng([bootstrap.seed, 1])
     draws = (rng.exponential(size=(bootstrap.resamples, len(moves))) - 1) @ moves
-    notes = [NOT_LEVEL, fitted.note, f"intervals drawn by {unit}" if len(draws) else "no intervals"]
+    drawn = f"intervals drawn by {unit}" if len(draws) else "no intervals"
+    if len(draws) and estimator.name == TrustMap.name:
+        drawn += "; those of em are too narrow where documents have few impressions, as each has its own relevance"
+    notes = [NOT_LEVEL, fitted.note, drawn]
     made = ClickParameters(alpha, beta, placed.theta, source=estimator.name)
     if len(draws):
         size, tail = len(alpha) - 1, (1 - bootstrap.confidence) / 2

@@ -12,6 +12,7 @@ a_1. The order of documents does not depend on it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -193,8 +194,13 @@ class ClickParameters:
             raise DataError(str(error), file=file, remedy=REMEDY) from None
 
     def write(self, path: Path) -> None:
-        """Write them as JSON."""
-        path.write_text(json.dumps(self.plain(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        """Write them as JSON, whole or not at all."""
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            draft.write_text(json.dumps(self.plain(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
 
     @classmethod
     def read(cls, path: Path) -> ClickParameters:

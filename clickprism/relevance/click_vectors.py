@@ -118,7 +118,15 @@ class ClickVectors:
         too much, and is wrong on every impression to come. To take each click out of the vector of its own impression
         (leaving one out) is no remedy: of the impressions of one pair those that were clicked then have the fewer
         clicks left in x, which a network could learn backwards. So x ends before the first click that it predicts.
+        Where neither has a time, as with counts that were simulated, it is for the caller to know.
         """
+        if (self.as_of is None) != (slot.since is None):
+            known = "first-slot clicks" if self.as_of is None else "click vectors"
+            raise DataError(
+                f"the time of the {known} is known and that of the others is not: some of the clicks to predict may be "
+                "in the vectors",
+                remedy="Give as_of of the click vectors and since of the first-slot clicks, or neither",
+            )
         if self.as_of is not None and slot.since is not None and self.as_of > slot.since:
             raise DataError(
                 f"the click vectors are as of {self.as_of}, the first-slot clicks from {slot.since} on: "

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,14 @@ def test_growing_on_cells_is_growing_on_rows(cascade: tuple[LogStore, Path], duc
     )
     difference = merged.booster.predict(features) - ExaminationModel(apart, setting).booster.predict(features)
     assert np.abs(difference).max() < 1e-7
+    other = features.copy()
+    other[:, 1] = 1 - other[:, 1]
+    for clicks in ("all", "others"):
+        chosen = replace(setting, clicks=clicks)  # type: ignore[arg-type]
+        model = ExaminationModel(grow_on(features, positive, rows, chosen), chosen)
+        same = model.booster.predict(features) == model.booster.predict(other)
+        assert same.all() == (clicks == "others"), "a model that does not see the click on a document"
+        assert (model.fingerprint == merged.fingerprint) == (clicks == "all")
 
 
 @settings(max_examples=60, deadline=None)
@@ -363,6 +372,7 @@ def test_truth_of_another_log_is_refused(tmp_path: Path, cascade: tuple[LogStore
         ("negative_ms", 0),
         ("positive_ms", 10),
         ("missing", "positive"),
+        ("clicks", "own"),
         ("held_out", 1.0),
         ("trees", 0),
         ("deepest", 300),

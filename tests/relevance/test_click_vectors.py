@@ -91,6 +91,10 @@ def test_vectors_end_before_the_clicks_that_they_predict() -> None:
     assert some(noon).before(slot).shape == (3, 6)
     with pytest.raises(DataError, match="may be in the vectors"):
         some(later).before(slot)
+    with pytest.raises(DataError, match="the time of the first-slot clicks is known"):
+        some().before(slot)
+    with pytest.raises(DataError, match="the time of the click vectors is known"):
+        some(noon).before(FirstSlot.of(*IDS, np.array([1, 0, 0])))
 
 
 def test_first_slot_refuses_what_cannot_be() -> None:

@@ -46,11 +46,14 @@ class ExaminationModel:
     @cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that differ whenever estimates may: of the trees, the features and the unit."""
+        known = plain(self.settings)
+        if known["clicks"] == "all":
+            del known["clicks"]  # as models had it before there was a choice
         parts = {
             "version": VERSION,
             "features": list(BEHAVIOUR),
             "unit": EXAMINATION_UNIT,
-            "settings": plain(self.settings),
+            "settings": known,
             "trees": hashlib.sha256(self.text.encode()).hexdigest(),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from clickprism.errors import SettingError
 
+Clicks = Literal["all", "others", "none"]
 MOST_VALUES: Final = 250  # of a feature: LightGBM then gives each a bin of its own
 
 
@@ -19,6 +20,9 @@ class ExaminationSettings:
         negative_ms: on the screen for shorter than this: not examined. What lies between is not learned from.
         missing: what a row without a display time says: nothing ("unused"), or that the document was never on the
             screen ("negative"), for producers that send a time only for what was shown.
+        clicks: what it sees of clicks: all, as §6.1.1 has it; those on other documents only; or none. An estimate that
+            sees whether this document was clicked is higher for what is relevant, which biases the doubly robust
+            estimator (Eq. 4); as a click feature it is the best there is.
         held_out: the share of the searches that are not learned from, to measure on.
         least: positives and negatives to learn from, at least, and a tenth as many to measure on.
         deepest: greater positions, distances and pages count as this one.
@@ -36,6 +40,7 @@ class ExaminationSettings:
     positive_ms: int = 5000
     negative_ms: int = 1000
     missing: Literal["unused", "negative"] = "unused"
+    clicks: Clicks = "all"
     held_out: float = 0.2
     least: int = 50
     deepest: int = 100
@@ -51,6 +56,8 @@ class ExaminationSettings:
             raise SettingError("negative_ms", self.negative_ms, must)
         if self.missing not in ("unused", "negative"):
             raise SettingError("missing", self.missing, "be one of unused, negative")
+        if self.clicks not in get_args(Clicks):
+            raise SettingError("clicks", self.clicks, f"be one of {', '.join(get_args(Clicks))}")
         if not 0.001 <= self.held_out <= 0.9:
             raise SettingError("held_out", self.held_out, "be from 0.001 to 0.9")
         for field, lowest in (("least", 1), ("trees", 1), ("leaves", 2), ("seed", 0)):

@@ -14,6 +14,12 @@ from clickprism.observation.examination.model import lightgbm
 from clickprism.observation.examination.settings import MOST_VALUES, ExaminationSettings
 from clickprism.types import Bool, Float64, Int64
 
+UNSEEN: dict[str, tuple[str, ...]] = {
+    "all": (),
+    "others": ("clicked",),
+    "none": ("clicked", "clicks_before", "click_distance", "click_below"),
+}
+"""The features that the trees do not see, by `ExaminationSettings.clicks`."""
 WITHOUT = "or make windows without estimates: clickprism windows DIR --examination none"
 
 
@@ -46,6 +52,7 @@ def grow_on(features: Float64, positive: Bool, rows: Int64, settings: Examinatio
         settings: of the trees.
     """
     library = lightgbm()
+    seen = np.array([name not in UNSEEN[settings.clicks] for name in BEHAVIOUR])
     parameters: dict[str, Any] = {
         "objective": "binary",
         "learning_rate": settings.learning_rate,
@@ -63,7 +70,7 @@ def grow_on(features: Float64, positive: Bool, rows: Int64, settings: Examinatio
         "verbosity": -1,
     }
     data = library.Dataset(
-        features,
+        features * seen,  # what is the same in all rows splits nothing
         label=positive.astype(np.float64),
         weight=rows.astype(np.float64),
         feature_name=list(BEHAVIOUR),
