@@ -30,8 +30,9 @@ def build(place: str, version: int, fault: str = "") -> None:
 
 
 def read(place: str, connection: Any) -> None:
-    """Ask until the version "end" is asked for; send the versions seen, and what was a mixture."""
-    store, seen, wrong = open_store(place), [], 0
+    """Ask until the version is 9; send the versions seen, and how many answers were a mixture."""
+    seen: list[str] = []
+    store, wrong = open_store(place), 0
     documents = [f"d{number}" for number in range(DOCUMENTS)]
     connection.send("ready")
     while not seen or seen[-1] != "9":
