@@ -99,7 +99,7 @@ def quality(folder: Path, arguments: argparse.Namespace) -> None:
     """Fit the prior, fine-tune, rank the test queries, compare in pairs."""
     encoder = build(CrossEncoder, override(plain(CrossEncoder.paper()) if arguments.paper else {}, arguments.encoder))
     given = plain(TextFitSettings.paper()) if arguments.paper else {}
-    settings = build(TextFitSettings, override({**given, "seed": arguments.seed}, arguments.set))
+    settings = build(TextFitSettings, override({"epochs": 1, **given, "seed": arguments.seed}, arguments.set))
     train, test = nfcorpus(folder, "train"), nfcorpus(folder, "test")
     network = encoder.build(train.documents)
     similarity = Similarity(tokens=encoder.tokens) if network.prior is None else network.prior.similarity

@@ -115,7 +115,8 @@ def command(
         typer.Option(
             "--epochs",
             metavar="N",
-            help="At most: the setting fit.epochs. 0 leaves the language model as it is: seconds rather than minutes.",
+            help="At most: the setting fit.epochs. For texts 0, the default, trains no language model: clicks then say "
+            "what words and likeness are worth, in seconds.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,

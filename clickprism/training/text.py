@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.errors import DataError, TrainingError
+from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.training.calibration import PRIOR, log_loss, log_odds, logistic
@@ -69,6 +69,8 @@ def fit_text(
     if not 0 < int(np.sum(clicks)) < int(np.sum(impressions)):
         what = "no click" if int(np.sum(clicks)) == 0 else "nothing that was not clicked"
         raise DataError(f"there is nothing to learn from: the first slot has {what}")
+    if not settings.epochs and network.prior is None:
+        raise SettingError("epochs", 0, "be at least 1 where there is no prior")
     with _torch_set_for(settings):
         loop = _Loop(network, pairs, clicks, impressions, settings)
         constant, untrained = loop.start()
@@ -76,9 +78,8 @@ def fit_text(
         cost = None
         try:
             if settings.epochs:
-                cost = loop.cost()
-                note(f"{cost}; at most {settings.epochs}")
-                loop.validate(0, float("nan"), 0.0)
+                cost, before = loop.cost(), loop.validate(0, float("nan"), 0.0)
+                note(f"{cost}; at most {settings.epochs}; the loss on held-out queries is {before:.4f} so far")
                 stopped = loop.run(show)
         except KeyboardInterrupt:
             stopped = "interrupted"

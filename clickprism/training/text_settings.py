@@ -23,8 +23,8 @@ class TextFitSettings:
     """The settings of the loop over pairs of texts; the defaults suit ten thousand pairs, `paper()` ten million.
 
     Attributes:
-        epochs: how often to go over the pairs, at most; 0 trains no language model: clicks then set what the scores
-            of the prior are worth, in seconds.
+        epochs: how often to go over the pairs, at most; 0, the default, trains no language model: clicks then set
+            what the scores of the prior are worth, in seconds. On what was measured an epoch did not gain more.
         optimiser: adamw, or adam as in the paper.
         learning_rate: the largest step size of the language model.
         head_rate: that of the last layer, w.
@@ -50,10 +50,10 @@ class TextFitSettings:
         seed: of everything random.
     """
 
-    epochs: int = 1
+    epochs: int = 0
     optimiser: Optimiser = "adamw"
-    learning_rate: float = 5e-5
-    head_rate: float = 1e-3
+    learning_rate: float = 2e-5
+    head_rate: float = 1e-4
     schedule: Schedule = "linear"
     warm_up: float = 0.1
     weight_decay: float = 0.01
@@ -96,6 +96,7 @@ class TextFitSettings:
     def paper(cls) -> TextFitSettings:
         """The paper's: Adam, 4000 steps of warm-up to 2e-6, then down with the square root of the step (§7.4)."""
         return cls(
+            epochs=1,
             optimiser="adam",
             learning_rate=2e-6,
             head_rate=2e-6,

@@ -199,6 +199,8 @@ def test_nothing_to_learn_from_is_said(folder: Path) -> None:
         fit_text(network, pairs, impressions, impressions)
     with pytest.raises(DataError, match="240 pairs but 3 clicks"):
         fit_text(network, pairs, clicks[:3], impressions)
+    with pytest.raises(SettingError, match="epochs must be at least 1 where there is no prior"):
+        fit_text(network, pairs, clicks, impressions)
 
 
 @pytest.mark.parametrize(
