@@ -111,7 +111,7 @@ def examples_of(
     """Examples of a log: the queries that were shown most often, the documents that were shown.
 
     Args:
-        clicks: of the log.
+        clicks: of the log; documents without ids are d1, d2, ..., by their place in the list.
         debiased: scores of the documents of `clicks.lists`, [documents].
         naive: the same by a ranker that took clicks for relevance.
         observation: by position, relative to the first, [positions]; positions below the last are as the last.
@@ -124,7 +124,7 @@ def examples_of(
     >>> log = Clicks(lists, np.array([0, 2]), np.array([0, 1]), np.array([1, 2], np.int32), *counts)
     >>> made = examples_of(log, np.array([0.5, 1.5]), observation=np.array([1.0, 0.25]))
     >>> [(each.id, each.click_rate, each.observation) for each in made.queries[0].documents]
-    [('1', 0.3, 1.0), ('2', 0.1, 0.25)]
+    [('d1', 0.3, 1.0), ('d2', 0.1, 0.25)]
     """
     lists = clicks.lists
     shown = clicks.list_impressions.astype(np.float64)
@@ -132,7 +132,7 @@ def examples_of(
     seen = curve[np.minimum(clicks.positions - 1, len(curve) - 1)]
 
     def total(values: Float64) -> Float64:
-        return np.bincount(clicks.rows, weights=values, minlength=lists.documents)
+        return np.bincount(clicks.rows, weights=values, minlength=lists.documents).astype(np.float64, copy=False)
 
     impressions, clicked = total(shown), total(clicks.clicks.astype(np.float64))
     once = np.maximum(impressions, 1)
@@ -144,7 +144,8 @@ def examples_of(
         rows: Int64 = np.arange(lists.offsets[query], lists.offsets[query + 1])
         rows = rows[impressions[rows] > 0]
         rows = rows[np.argsort(position[rows], kind="stable")]
-        names = rows - lists.offsets[query] + 1 if lists.document_ids is None else lists.document_ids[rows]
+        places = (rows - lists.offsets[query] + 1).tolist()
+        names = [f"d{place}" for place in places] if lists.document_ids is None else lists.document_ids[rows].tolist()
         documents = [
             Shown(
                 id=str(name),
@@ -155,7 +156,7 @@ def examples_of(
                 debiased=float(debiased[row]),
                 naive=None if naive is None else float(naive[row]),
             )
-            for row, name in zip(rows.tolist(), names.tolist(), strict=True)
+            for row, name in zip(rows.tolist(), names, strict=True)
         ]
         queries.append(Example(str(lists.query_ids[query]), documents))
     return Examples(VERSION, queries, [] if observation is None else curve.tolist(), source)

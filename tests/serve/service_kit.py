@@ -31,7 +31,13 @@ TOKEN = "a-token"  # noqa: S105 - of the tests
 NAMES = ("price", "age", "clicks")
 
 
-def linear_bundle(folder: Path, weights: Sequence[float], *, metrics: Mapping[str, float] | None = None) -> Path:
+def linear_bundle(
+    folder: Path,
+    weights: Sequence[float],
+    *,
+    metrics: Mapping[str, float] | None = None,
+    examples: bytes | None = None,
+) -> Path:
     """A bundle whose score is the weighted sum of the raw features."""
     import torch
 
@@ -39,7 +45,8 @@ def linear_bundle(folder: Path, weights: Sequence[float], *, metrics: Mapping[st
     network.output.weight.data = torch.tensor([list(weights)], dtype=torch.float32)
     model = Model(Linear(), network.eval(), features=len(weights), method={"name": "click"})
     names = NAMES[: len(weights)] if len(weights) <= len(NAMES) else tuple(f"f{i}" for i in range(len(weights)))
-    write_bundle(folder, model, feature_names=names, metrics=metrics, created=datetime(2026, 3, 1, tzinfo=UTC))
+    made = datetime(2026, 3, 1, tzinfo=UTC)
+    write_bundle(folder, model, feature_names=names, metrics=metrics, examples=examples, created=made)
     return folder
 
 

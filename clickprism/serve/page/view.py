@@ -35,6 +35,7 @@ class Row:
         naive: its rank by a ranker that took clicks for relevance; None without one.
         debiased: its rank by the ranker that is served.
         relevance: the served ranker's score, from the lowest of the query to the highest.
+        naive_score: the same of the naive ranker.
         observation: how much was seen where it stood, relative to the first place.
         click_rate: clicks by impression.
         impressions: how often it was shown.
@@ -47,6 +48,7 @@ class Row:
     naive: int | None
     debiased: int
     relevance: Bar
+    naive_score: Bar
     observation: Bar
     click_rate: Bar
     impressions: Bar
@@ -88,6 +90,7 @@ def view_of(query: Example, live: Mapping[str, tuple[int, int]] | None = None) -
     with_naive = bool(documents) and all(each.naive is not None for each in documents)
     naive = _ranks([each.naive or 0.0 for each in documents]) if with_naive else None
     relevance = _scaled([each.debiased for each in documents])
+    scores = _scaled([each.naive or 0.0 for each in documents])
     top_rate, top_shown = max(rates, default=0.0), max((shown for shown, _ in counts), default=0)
     rows = tuple(
         Row(
@@ -98,6 +101,7 @@ def view_of(query: Example, live: Mapping[str, tuple[int, int]] | None = None) -
             naive=None if naive is None else naive[place],
             debiased=ranks[place],
             relevance=Bar(relevance[place] * WIDTH, f"{relevance[place]:.2f}"),
+            naive_score=Bar(scores[place] * WIDTH, f"{scores[place]:.2f}"),
             observation=Bar(min(each.observation, 1.0) * WIDTH, f"{each.observation:.2f}"),
             click_rate=Bar(_part(rates[place], top_rate), f"{100 * rates[place]:.1f} %"),
             impressions=Bar(_part(counts[place][0], top_shown), f"{counts[place][0]:,}"),
@@ -109,7 +113,7 @@ def view_of(query: Example, live: Mapping[str, tuple[int, int]] | None = None) -
         rows,
         tuple(sorted(rows, key=lambda row: row.naive or 0)) if with_naive else (),
         tuple(sorted(rows, key=lambda row: row.debiased)),
-        _notices(rows, documents, rates),
+        _notices(rows, documents, counts),
     )
 
 
@@ -160,15 +164,29 @@ def _part(value: float, top: float) -> float:
     return WIDTH * value / top if top else 0.0
 
 
-def _notices(rows: Sequence[Row], documents: Sequence[Shown], rates: Sequence[float]) -> tuple[str, ...]:
+def _notices(rows: Sequence[Row], documents: Sequence[Shown], counts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
     """The document that rose most and the one that fell most, with the numbers that speak for it."""
-    notices = []
-    for row, verb in ((max(rows, key=lambda row: row.moved), "rises"), (min(rows, key=lambda row: row.moved), "falls")):
-        if (row.moved > 0) == (verb == "rises") and row.moved != 0:
-            seen, rate = documents[row.key].observation, rates[row.key]
-            corrected = f", {100 * rate / seen:.1f} % if it had been seen as the first place is" if seen > 0 else ""
-            notices.append(
-                f"{row.name} {verb} from {row.logged} to {row.debiased}: it was clicked in {100 * rate:.1f} % of its "
-                f"impressions, at a place seen {100 * seen:.0f} % as often as the first{corrected}."
-            )
-    return tuple(notices) or ("The served ranking is that of the log.",)
+    if not rows:
+        return ("The log has no document of this query.",)
+    up, down = max(rows, key=lambda row: row.moved), min(rows, key=lambda row: row.moved)
+    moved = [
+        (row, verb) for row, verb in ((up, "rises"), (down, "falls")) if row.moved and (row is up) == (row.moved > 0)
+    ]
+    return tuple(
+        f"{row.name} {verb} from {row.logged} to {row.debiased}: "
+        + _evidence(*counts[row.key], documents[row.key].observation)
+        for row, verb in moved
+    ) or ("The served ranking is that of the log.",)
+
+
+def _evidence(shown: int, clicks: int, seen: float) -> str:
+    """What the clicks at a place say.
+
+    >>> _evidence(100, 2, 0.25)
+    '2 clicks in 100 impressions, at a place seen 25 % as often as the first, are worth about 8 there.'
+    """
+    where = f"in {shown:,} impressions, at a place seen {100 * seen:.0f} % as often as the first,"
+    if clicks == 0 or seen <= 0:
+        return f"no click {where} says little; the ranker goes by its features."
+    worth = f"{'is' if clicks == 1 else 'are'} worth about {clicks / seen:,.3g} there."
+    return f"{clicks:,} click{'s' if clicks > 1 else ''} {where} {worth}"

@@ -2,12 +2,14 @@
 // Enhancements only: without script the page shows the same. The theme is kept; a document is marked in all rankings.
 (() => {
   const root = document.documentElement, button = document.getElementById("theme");
-  const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const dark = () => (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
   const label = () => { button.textContent = dark() ? "Light" : "Dark"; };
   const kept = localStorage.getItem("theme");
   if (kept === "dark" || kept === "light") root.dataset.theme = kept;
   button.hidden = false;
   label();
+  system.addEventListener("change", label);
   button.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
     localStorage.setItem("theme", root.dataset.theme);

@@ -1,0 +1,39 @@
+"""Examples of a run for the page of its bundle: the log that its users made, ranked by two of its models."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clickprism.experiment.settings import ExperimentSettings
+from clickprism.experiment.stages import graded, load_data, load_raw, simulate_log
+from clickprism.model import Model
+from clickprism.serve.examples import MOST, Examples, examples_of
+from clickprism.types import Float64
+
+
+def run_examples(
+    settings: ExperimentSettings,
+    debiased: Model,
+    naive: Model | None = None,
+    *,
+    seed: int,
+    observation: Float64 | None = None,
+    most: int = MOST,
+) -> Examples:
+    """Examples of the training part of a run.
+
+    Args:
+        settings: of the experiment.
+        debiased: a model of it that takes raw features, as runs save them.
+        naive: one that took clicks for relevance.
+        seed: of the run.
+        observation: by position, relative to the first, as the debiased method has it.
+        most: queries.
+    """
+    data = load_data(settings.data)
+    log = data.log.clicks["train"] if data.log is not None else None
+    clicks = simulate_log(settings, graded(data), seed=seed).simulation.clicks if log is None else log
+    raw = load_raw(settings.data).train.lists
+    by = "real users" if log is not None else f"simulated users ({settings.user['name']})"
+    shown = np.asarray(debiased.score(raw)), None if naive is None else np.asarray(naive.score(raw))
+    return examples_of(clicks, *shown, observation=observation, source=f"{by}, training part", most=most)
