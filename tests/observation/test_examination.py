@@ -213,7 +213,7 @@ def test_growing_on_cells_is_growing_on_rows(cascade: tuple[LogStore, Path], duc
     other = features.copy()
     other[:, 1] = 1 - other[:, 1]
     for clicks in ("all", "others"):
-        chosen = replace(setting, clicks=clicks)  # type: ignore[arg-type]
+        chosen = replace(setting, clicks=clicks)
         model = ExaminationModel(grow_on(features, positive, rows, chosen), chosen)
         same = model.booster.predict(features) == model.booster.predict(other)
         assert same.all() == (clicks == "others"), "a model that does not see the click on a document"
