@@ -6,11 +6,11 @@ for: a request that it allows is answered, one that it forbids is refused.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
 
-from clickprism import __version__
 from clickprism.serve import answers, intake, problems, requests
 from clickprism.serve.live import Live
 from clickprism.serve.models import Models
@@ -32,8 +32,8 @@ EVENT: Final = {
     "type": "object",
     "description": "An impression, a ranking or an interaction, with the columns of docs/datamodel.md.",
     "required": ["time", "search_id"],
-    "properties": {"time": {"type": "string"}, "search_id": {"type": "string"}},
 }
+BATCH: Final = {"type": "array", "minItems": 1, "description": f"Events, each: {EVENT['description']}"}
 
 
 def document(settings: ServeSettings, models: Models) -> dict[str, Any]:
@@ -62,7 +62,11 @@ def document(settings: ServeSettings, models: Models) -> dict[str, Any]:
     }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "clickprism", "version": __version__, "summary": "Ranks by what clicks say of relevance."},
+        "info": {
+            "title": "clickprism",
+            "version": version("clickprism"),
+            "summary": "Ranks by what clicks say of relevance.",
+        },
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}] if settings.token is not None else [],
@@ -83,7 +87,7 @@ def _events(limit: str) -> dict[str, Any]:
     made = _operation("Put events into the log", "events", _json("EventsAnswer"), errors=(*WITH_BODY, 409))
     header = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": intake.KEY}}
     header["description"] = "The same batch again under the same key counts once; by default, its SHA-256."
-    batch = {"application/json": {"schema": {"type": "array", "minItems": 1, "items": EVENT}}}
+    batch = {"application/json": {"schema": BATCH}}
     lines = {intake.NDJSON.decode(): {"schema": EVENT | {"description": "An event a line"}}}
     made["parameters"] = [header]
     made["requestBody"] = {"required": True, "description": limit, "content": batch | lines}
