@@ -73,10 +73,14 @@ class Call:
         self.after: Callable[[], None] | None = None
         self._receive = receive
 
+    @property
+    def content_type(self) -> bytes:
+        """Of the body, without parameters."""
+        return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+
     def check_type(self, *allowed: bytes) -> None:
         """A problem of status 415 unless the body is of one of these types."""
-        given = self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if given not in allowed:
+        if self.content_type not in allowed:
             words = " or ".join(each.decode() for each in allowed)
             raise Problem(415, f"send the body as Content-Type: {words}", kind="content-type")
 

@@ -22,7 +22,7 @@ from clickprism.serve.events import (
     EventsRefusedError,
     EventsTooLargeError,
 )
-from clickprism.serve.problems import Problem
+from clickprism.serve.problems import Problem, malformed
 from clickprism.serve.settings import ServeSettings
 
 NDJSON: Final = b"application/x-ndjson"
@@ -84,6 +84,8 @@ class Intake:
             detail = "Idempotency-Key must be 1 to 128 letters, digits, and the signs . _ : -"
             raise Problem(422, detail, kind="idempotency-key")
         body = await call.body(limit=self._settings.max_body, timeout=self._settings.body_timeout)
+        if call.content_type == JSON:
+            _check_array(body)
         key = f"sha256-{hashlib.sha256(body).hexdigest()}" if given is None else given.decode()
         rows = await asyncio.get_running_loop().run_in_executor(self._pool, self._accept, body, key)
         call.notes["rows"] = len(rows)
@@ -97,18 +99,21 @@ class Intake:
 
     def _accept(self, body: bytes, key: str) -> list[Row]:
         try:
-            return [Row(each.row, each.status, each.reason) for each in self._open().accept(body, key=key)]
+            rows = [Row(each.row, each.status, each.reason) for each in self._open().accept(body, key=key)]
         except EventsConflictError as error:
             raise Problem(409, str(error), kind="idempotency-key") from None
         except EventsTooLargeError as error:
             raise Problem(413, str(error), kind="too-large") from None
         except EventsRefusedError as error:
-            raise Problem(422, str(error), kind="invalid", pointer="") from None
+            raise Problem(409, str(error), kind="other-rows") from None
         except EventsBusyError as error:
             header = ((b"retry-after", str(max(1, round(error.retry_after))).encode()),)
             raise Problem(503, str(error), kind="busy", headers=header) from None
         except DataError as error:
             raise Problem(503, f"the log cannot be written: {error}", kind="log") from None
+        if not rows:
+            raise Problem(422, "the batch has no rows", kind="invalid", pointer="")
+        return rows
 
     def _open(self) -> EventSink:
         with self._opening:
@@ -116,3 +121,13 @@ class Intake:
                 settings = EventSettings(max_bytes=self._settings.max_body, timeout=self._settings.answer_timeout)
                 self._sink = EventSink(self._log, settings)
             return self._sink
+
+
+def _check_array(body: bytes) -> None:
+    """A problem unless the body is a JSON array, and not empty; what its rows are is for the log to say."""
+    try:
+        rows = msgspec.json.decode(body, type=list[msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise malformed(error) from None
+    if not rows:
+        raise Problem(422, "the batch has no rows", kind="invalid", pointer="")
