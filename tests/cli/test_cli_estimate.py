@@ -132,3 +132,17 @@ def test_errors(folder: Path, tmp_path: Path, words: list[str], code: int, said:
     paths = [str(tmp_path / word) if word.endswith((".parquet", ".csv", ".xls")) else word for word in paths]
     found, _, noted = run(*paths)
     assert (found, said in noted) == (code, True), noted
+
+
+def test_approximate_and_exploration_say_what_they_need(folder: Path, tmp_path: Path) -> None:
+    imputed = tmp_path / "imputed.parquet"
+    pq.write_table(pa.table({"query_id": ["q"], "document_id": ["always"], "imputation": [0.5]}), imputed)
+    words = ["approximate", folder / "log", "--imputation", imputed, "--out", tmp_path / "a"]
+    code, _, noted = run(*words)
+    assert (code, "no impression in a randomised first slot" in noted) == (3, True), noted
+    code, _, noted = run(*words, "--as-of", "2026-03-03")
+    assert (code, "with --apply only" in noted) == (2, True), noted
+    code, _, noted = run(*words[:-1], tmp_path / "e.parquet", "--apply", tmp_path, "--seed", 3)
+    assert (code, "learns nothing" in noted) == (2, True), noted
+    code, _, noted = run("exploration", folder / "log")
+    assert (code, "filled at random" in noted) == (3, True), noted

@@ -30,6 +30,7 @@ def test_all_commands_are_there() -> None:
         "approximate",
         "judgments",
         "rank",
+        "exploration",
         "train",
         "evaluate",
         "compare",
