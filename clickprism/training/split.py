@@ -19,7 +19,7 @@ def split_queries(queries: Int64, shares: tuple[float, ...], *, seed: int) -> In
     A share above 0 gets at least one query; where that would leave none for the rest, all are 0.
 
     >>> split_queries(np.array([4, 4, 5, 6, 7]), (0.25, 0.25), seed=0).tolist()
-    [1, 1, 0, 2, 0]
+    [2, 2, 0, 1, 0]
     """
     distinct, rows = np.unique(queries, return_inverse=True)
     counts = [max(round(share * len(distinct)), 1) if share else 0 for share in shares]
