@@ -13,11 +13,13 @@ from clickprism.types import Float32
 
 OPSET: Final = 20
 IR_VERSION: Final = 9
+SLIGHT: Final = 2e-7  # of a standard deviation, or of the range
 EPSILON: Final = 1e-5  # that of torch's LayerNorm
 ACTIVATIONS: Final = {"elu": "Elu", "relu": "Relu", "gelu": "Gelu", "tanh": "Tanh"}
 IN_GRAPH: Final = frozenset({"none", "minmax", "standard", "log1p"})
 DOMAINS: Final = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
-FLOAT, DOUBLE, BOOL, INT64 = 1, 11, 9, 7  # ONNX's own numbers of its types
+FUSED: Final = "com.microsoft"
+FLOAT, DOUBLE, BOOL, INT32, INT64 = 1, 11, 9, 6, 7  # ONNX's own numbers of its types
 
 Tensors = Mapping[str, Float32]
 
@@ -51,15 +53,22 @@ class Graph:
         return name
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """A node with one output."""
+        """A node with one output; `domain=FUSED` for an operator of ONNX Runtime's own."""
+        return self.ops(kind, *inputs, outputs=1, **attributes)[0]
+
+    def ops(self, kind: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
+        """A node with several outputs."""
         name = f"v{len(self._nodes)}"
-        self._nodes.append(self._helper.make_node(kind, list(inputs), [name], **attributes))
-        return name
+        names = [name, *(f"{name}.{place}" for place in range(1, outputs))]
+        self._nodes.append(self._helper.make_node(kind, list(inputs), names, **attributes))
+        return names
 
     def bytes(self) -> bytes:
         """The whole as an ONNX file."""
         graph = self._helper.make_graph(self._nodes, "clickprism", self._inputs, self._outputs, self._constants)
         opset = [self._helper.make_opsetid("", OPSET)]
+        if any(node.domain == FUSED for node in self._nodes):
+            opset.append(self._helper.make_opsetid(FUSED, 1))
         model = self._helper.make_model(graph, opset_imports=opset, producer_name="clickprism", ir_version=IR_VERSION)
         _onnx().checker.check_model(model)
         found: bytes = model.SerializeToString(deterministic=True)
@@ -99,8 +108,9 @@ class Graph:
     def normalised(self, features: str, normaliser: Normaliser | None) -> str:
         """Raw features as training had them; kinds that need a list, or ranks, are done before the graph.
 
-        In single precision, with the centre as a sum of two numbers: x - high is exact near the centre, so that a
-        feature far from 0, such as a date, loses nothing. Logarithms are taken in double precision, as in training.
+        In single precision, with the centre as a sum of two numbers where one is not enough: x - high is exact near
+        the centre, so that a feature far from 0, such as a date, loses nothing. Logarithms are taken in double
+        precision, as in training. What overflows becomes infinite here, the largest number there.
         """
         if normaliser is None or normaliser.kind == "none":
             return features
@@ -117,10 +127,8 @@ class Graph:
             high = centre.astype(np.float32)
             low = (centre - high).astype(np.float32)
             value = self.op("Sub", features, self.const(high))
-            value = self.op("Sub", value, self.const(low)) if low.any() else value
+            value = self.op("Sub", value, self.const(low)) if (np.abs(low) * factor).max() > SLIGHT else value
             value = self.op("Mul", value, self.const(factor.astype(np.float32)))
-        bounds = self.const(np.array(-LARGEST, np.float32)), self.const(np.array(LARGEST, np.float32))
-        value = self.op("Clip", value, *bounds)
         value = self.op("Where", self.op("IsNaN", features), self.const(empty.astype(np.float32)), value)
         if not normaliser.keep:
             return value
