@@ -1,4 +1,4 @@
-"""How much of a request is ranking: `/v1/rank` by a small network with features in the store, against parse and answer.
+"""How much of a request is ranking: `/v1/rank` by small rankers, features in the store, against parse and answer.
 
 Both are handlers of one worker and go through the same limits, token, request lines and metrics; the peer reads the
 same request into the same structure and answers with as many items, unranked. wrk asks over 8 connections for 50
@@ -30,7 +30,8 @@ from clickprism.serve.call import JSON, Answer, Call
 from clickprism.serve.requests import read_rank_request
 from clickprism.serve.settings import ServeSettings
 
-FEATURES, QUERIES, DOCUMENTS, CONNECTIONS, SECONDS, ROUNDS = 46, 1000, 50, 8, 3, 5
+FEATURES, QUERIES, DOCUMENTS, CONNECTIONS, SECONDS, ROUNDS = 46, 1000, 50, 8, 3, 3
+RANKERS: Final = ("linear", "network")
 NAMES: Final = tuple(f"feature-{number}" for number in range(FEATURES))
 TOKEN: Final = "benchmark"  # noqa: S105 - of this run
 SCRIPT: Final = """
@@ -52,20 +53,22 @@ end
 
 
 def run() -> list[Result]:
-    """Requests per second of `/v1/rank` against the peer; its 99th percentile against three times its median."""
-    with tempfile.TemporaryDirectory() as folder, _serving(Path(folder)) as address:
+    """Requests per second of `/v1/rank` against the peer, its 99th percentile against three times its median."""
+    return [result for name in RANKERS for result in _measured(name)]
+
+
+def _measured(name: str) -> list[Result]:
+    with tempfile.TemporaryDirectory() as folder, _serving(Path(folder), name) as address:
         _load(Path(folder), address, "/v1/rank", seconds=1)
         rounds = [
             [_load(Path(folder), address, path, seconds=SECONDS) for path in ("/v1/rank", "/v1/nothing")]
             for _ in range(ROUNDS)
         ]
-    ours, peer = (np.median([each[side][0] for each in rounds]) for side in (0, 1))
-    middle, slow = (np.median([each[0][column] for each in rounds]) for column in (1, 2))
+    ours, peer = (float(np.median([each[side][0] for each in rounds])) for side in (0, 1))
+    middle, slow = (float(np.median([each[0][column] for each in rounds])) for column in (1, 2))
     return [
-        Result(
-            "/v1/rank, 50 documents from the store", float(ours), float(peer), 0.6, "requests/s; limit: parse, answer"
-        ),
-        Result("/v1/rank, p99", float(slow), float(3 * middle), 1.0, "ms; limit: 3 x p50", higher_is_better=False),
+        Result(f"/v1/rank, 50 documents, {name}", ours, peer, 0.6, "requests/s; limit: parse and answer"),
+        Result(f"/v1/rank p99, {name}", slow, 3 * middle, 1.0, "ms; limit: 3 x p50", higher_is_better=False),
     ]
 
 
@@ -97,9 +100,9 @@ def _load(folder: Path, address: str, path: str, *, seconds: int) -> tuple[float
 
 
 @contextmanager
-def _serving(folder: Path) -> Iterator[str]:
+def _serving(folder: Path, name: str) -> Iterator[str]:
     """The service with its peer, in processes of its own."""
-    _bundle(folder / "bundle")
+    _bundle(folder / "bundle", name)
     _store(folder / "store")
     words = [sys.executable, "-m", "benchmarks.serve", str(folder)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -129,11 +132,12 @@ def _until_ready(address: str) -> None:
     raise RuntimeError("the service is not ready")
 
 
-def _bundle(folder: Path) -> None:
+def _bundle(folder: Path, name: str) -> None:
     import torch
 
     from clickprism.data.normalise import fit
     from clickprism.model import Model
+    from clickprism.rankers.linear import Linear
     from clickprism.rankers.mlp import MLP
     from clickprism.serve.bundle import write_bundle
     from clickprism.types import Lists
@@ -141,7 +145,7 @@ def _bundle(folder: Path) -> None:
     torch.manual_seed(0)
     features = np.random.default_rng(0).normal(size=(1000, FEATURES)).astype(np.float32)
     lists = Lists(features, np.arange(0, 1001, 10), np.array([f"q{i}" for i in range(100)]))
-    ranker = MLP(hidden=(64, 32))
+    ranker = Linear() if name == "linear" else MLP(hidden=(64, 32))
     model = Model(ranker, ranker.build(FEATURES).eval(), features=FEATURES, method={"name": "dla"})
     write_bundle(folder, model.with_normaliser(fit("standard", lists)), feature_names=NAMES)
 
