@@ -38,7 +38,7 @@ class ApproximationScorer:
         except (KeyError, DataError) as error:
             problem = f"does not fit the click fields of the manifest ({error})"
             raise DataError(problem, file=bundle.path("network.safetensors")) from None
-        self._impute, needs, self.feature_names = _imputation(bundle, threads)
+        self._impute, needs, self.feature_names, self._tolerance = _imputation(bundle, threads)
         self.needs: frozenset[Need] = needs | {"clicks"}
         file = bundle.path("network.onnx")
         self._session = open_session(bundle.read("network.onnx"), threads=threads, file=file)
@@ -68,7 +68,7 @@ class ApproximationScorer:
         """Score the sample of the bundle; an error where it scores otherwise than when it was made."""
         from clickprism.serve.sample import check_sample
 
-        check_sample(self, self._bundle, "main")
+        check_sample(self, self._bundle, "main", tolerance=self._tolerance)
 
     def _checked(self, candidates: Candidates) -> Float32:
         width = len(self.click_fields)
@@ -80,20 +80,20 @@ class ApproximationScorer:
         return x
 
 
-def _imputation(bundle: Bundle, threads: int) -> tuple[Impute, frozenset[Need], tuple[str, ...]]:
-    """What imputes, what it needs of the candidates, and the features that it takes."""
+def _imputation(bundle: Bundle, threads: int) -> tuple[Impute, frozenset[Need], tuple[str, ...], float | None]:
+    """What imputes, what it needs of the candidates, the features that it takes, and how exact it is elsewhere."""
     part = bundle.manifest.imputation
     mean = float(bundle.manifest.settings["imputed"])
     if part is None:
-        return lambda candidates: np.full(len(candidates), mean), frozenset(), ()
+        return lambda candidates: np.full(len(candidates), mean), frozenset(), (), None
     if part.kind == STORED:
         names = bundle.manifest.feature_names
-        return lambda candidates: _stored(candidates, names, mean), frozenset({"features"}), names
+        return lambda candidates: _stored(candidates, names, mean), frozenset({"features"}), names, None
     if part.kind == "cross-encoder":
         from clickprism.serve.language import LanguageScorer
 
         reader = LanguageScorer(bundle, threads=threads, role="imputation")
-        return lambda candidates: reader.score(candidates).scores, reader.needs, ()
+        return lambda candidates: reader.score(candidates).scores, reader.needs, (), reader.tolerance
     from scipy.special import expit
 
     ranker = FeatureScorer(bundle, threads=threads, role="imputation")
@@ -103,7 +103,7 @@ def _imputation(bundle: Bundle, threads: int) -> tuple[Impute, frozenset[Need], 
         scores = ranker.score(candidates).scores
         return np.clip(expit(slope * scores + intercept), SMALL, 1 - SMALL)
 
-    return impute, ranker.needs, ranker.feature_names
+    return impute, ranker.needs, ranker.feature_names, None
 
 
 def _stored(candidates: Candidates, names: tuple[str, ...], mean: float) -> Float64:

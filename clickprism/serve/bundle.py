@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from clickprism.model import Model
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
     from clickprism.relevance.approximate import Approximation
+    from clickprism.serve.language_bundle import JudgedTexts
     from clickprism.serve.parts import Contents
     from clickprism.training.calibration import Calibration
     from clickprism.types import Float64
@@ -111,6 +112,8 @@ def write_bundle(
     notes: Sequence[str] = (),
     examples: bytes | None = None,
     created: datetime | None = None,
+    judged: JudgedTexts | None = None,
+    int8: bool = True,
     replace: bool = False,
 ) -> Bundle:
     """Make a bundle: beside its place first, checked there, then renamed; nothing is there if anything fails.
@@ -131,6 +134,8 @@ def write_bundle(
         notes: what a reader should know.
         examples: the file of the page.
         created: when; by default now.
+        judged: pairs of texts with grades, by which a language model in int8 is judged.
+        int8: whether a language model may be served in int8.
         replace: an older bundle at the same place.
     """
     from clickprism.serve.check import Original, check_copy
@@ -142,11 +147,13 @@ def write_bundle(
     if place.exists() and not (replace and known):
         remedy = "Choose another place, or replace it: --replace" if known else "Choose another place"
         raise DataError("is there already", file=folder, remedy=remedy)
-    original = Original(model, imputation, calibration, naive)
-    main = contents_of(model)
+    served, read = _served(model, judged, int8=int8)
+    imputing, also = _served(imputation, judged, int8=int8)
+    original = Original(served, imputing, calibration, naive)
+    main = contents_of(served)
     beside: dict[Role, Contents] = {}
-    if imputation is not None:
-        beside["imputation"] = contents_of(imputation, role="imputation", calibration=calibration)
+    if imputing is not None:
+        beside["imputation"] = contents_of(imputing, role="imputation", calibration=calibration)
     if naive is not None:
         beside["naive"] = contents_of(naive, role="naive")
     contents = {**main.files, "sample.json": original.sample()}
@@ -173,7 +180,7 @@ def write_bundle(
         metrics={key: float(value) for key, value in (metrics or {}).items()},
         created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
         clickprism=version("clickprism"),
-        notes=tuple(notes),
+        notes=(*notes, *read, *also),
     )
     captions = {f"{key}.svg": caption for key, (caption, _) in (figures or {}).items()}
     contents["MODEL_CARD.md"] = model_card(manifest, captions).encode()
@@ -186,6 +193,19 @@ def write_bundle(
     except OSError as error:
         raise DataError(f"cannot be written ({error.strerror})", file=error.filename or folder) from None
     return Bundle.load(place)
+
+
+def _served(model: Any, judged: JudgedTexts | None, *, int8: bool) -> tuple[Any, tuple[str, ...]]:
+    """A ranker as it will be served, and what a reader should know of that; only a language model is another."""
+    from clickprism.serve.parts import cross_encoder
+
+    reader = cross_encoder(model)
+    if reader is None:
+        return model, ()
+    from clickprism.serve.language_bundle import serve_language
+
+    served = serve_language(model, judged=judged, int8=int8)
+    return served, getattr(served, "notes", ("The language model is served by PyTorch: it is no BERT.",))
 
 
 def file_name(role: Role, name: str) -> str:

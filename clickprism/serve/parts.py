@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from clickprism.data.normalise import Normaliser
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
     from clickprism.relevance.approximate import Approximation
+    from clickprism.serve.language_bundle import ServedLanguage
     from clickprism.training.calibration import Calibration
 
-Ranker: TypeAlias = "Model | Approximation | CrossEncoderNetwork"
+Ranker: TypeAlias = "Model | Approximation | CrossEncoderNetwork | ServedLanguage"
 STORED: Final = "stored"
 IMPUTED: Final = ("imputed",)  # the field of the store that clickprism publish --imputed fills
 
@@ -58,7 +59,7 @@ def approximation(model: object) -> Approximation | None:
     return model if hasattr(model, "trade_off") else None  # type: ignore[return-value]
 
 
-def cross_encoder(model: object) -> CrossEncoderNetwork | None:
+def cross_encoder(model: object) -> CrossEncoderNetwork | ServedLanguage | None:
     """The model, if it is a cross-encoder; PyTorch is not imported to find out."""
     return model if hasattr(model, "score_pairs") else None  # type: ignore[return-value]
 

@@ -109,7 +109,7 @@ def check_same(found: Float64, wanted: Float64, *, tolerance: float, file: objec
     raise DataError(problem, file=file, remedy="Make the bundle anew, by this version of clickprism")
 
 
-def check_sample(scorer: Scorer, bundle: Bundle, role: Role) -> None:
+def check_sample(scorer: Scorer, bundle: Bundle, role: Role, *, tolerance: float | None = None) -> None:
     """Score the sample of a bundle; an error where the scores are not those that it was made with."""
     candidates, wanted = read_sample(bundle, role)
-    check_same(scorer.score(candidates).scores, wanted, tolerance=TOLERANCE, file=bundle.folder)
+    check_same(scorer.score(candidates).scores, wanted, tolerance=tolerance or TOLERANCE, file=bundle.folder)

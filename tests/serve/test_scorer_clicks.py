@@ -89,10 +89,10 @@ def test_a_cross_encoder_reads_and_imputes(tmp_path: Path) -> None:
     query = "ripe apple"
     wanted = network.score_pairs([query] * 4, TEXTS)
     assert len(np.unique(wanted)) == 4
-    scorer = open_scorer(write_bundle(tmp_path / "reader", network))
+    scorer = open_scorer(write_bundle(tmp_path / "reader", network, int8=False))
     assert scorer.needs == {"texts"}
     np.testing.assert_allclose(scorer.score(Candidates(query, TEXTS)).scores, wanted, rtol=1e-5)
-    scorer = open_scorer(write_bundle(tmp_path / "imputed", fitted, imputation=network))
+    scorer = open_scorer(write_bundle(tmp_path / "imputed", fitted, imputation=network, int8=False))
     assert scorer.needs == {"texts", "clicks"}
     found = scorer.score(Candidates(query, TEXTS, clicks=x)).scores
     np.testing.assert_allclose(found, fitted.estimate(x, wanted), rtol=1e-5)

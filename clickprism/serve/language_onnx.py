@@ -1,0 +1,162 @@
+"""BERT as an ONNX graph of ONNX Runtime's fused operators, in single precision or int8.
+
+Written node by node from the weights: exporters leave attention in a dozen pieces, which nothing fuses again. In int8
+the weights of a linear map have one scale a column and 7 bits: products of 8 bits overflow the 16-bit sums of
+processors without VNNI, silently, so that a bundle would score otherwise on another machine. States are quantised as
+they come, with one scale for all of a batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias, final
+
+import numpy as np
+
+from clickprism.rankers.text_tokens import DOCUMENT, QUERY
+from clickprism.serve.onnx_graph import FLOAT, FUSED, INT32, INT64, Graph
+from clickprism.types import Float32
+
+Pooling: TypeAlias = Literal["match", "cls", "mean"]
+Tensors: TypeAlias = dict[str, Float32]
+BITS: Final = 7
+
+
+def fits(config: Any) -> bool:
+    """Whether a language model is of the form that is written here: BERT, with the exact GELU."""
+    usual = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
+    return all(getattr(config, name, value) == value for name, value in usual.items())
+
+
+def pair_graph(encoder: Any, weight: Float32, *, pooling: Pooling, int8: bool) -> bytes:
+    """W . h of each pair, [pairs], h as `CrossEncoderNetwork.pooled` has it.
+
+    Args:
+        encoder: of transformers.
+        weight: w, [width].
+        pooling: how h comes from the states.
+        int8: whether linear maps are quantised.
+    """
+    graph, bert = Graph(), _Bert(encoder, int8=int8)
+    states = bert.states(graph, typed=pooling != "match" and encoder.config.type_vocab_size > 1)
+    if pooling == "cls":
+        pooled = graph.op("Gather", states, graph.const(np.array(0, np.int64)), axis=1)
+    elif pooling == "mean":
+        pooled = _mean(graph, states)
+    else:
+        weight = weight * np.float32(encoder.config.hidden_size)
+        pooled = graph.op("Mul", *(_direction(graph, states, kind) for kind in (QUERY, DOCUMENT)))
+    graph.output(graph.op("MatMul", pooled, graph.const(weight)), "odds", FLOAT, "pairs")
+    return graph.bytes()
+
+
+def text_graph(encoder: Any, *, int8: bool) -> bytes:
+    """The mean state of each text, of length 1, [texts, width], as `Similarity.embed` has it."""
+    graph, bert = Graph(), _Bert(encoder, int8=int8)
+    states = bert.states(graph, typed=False)
+    mean = graph.op("LpNormalization", _mean(graph, states), axis=-1, p=2)
+    graph.output(mean, "states", FLOAT, "pairs", encoder.config.hidden_size)
+    return graph.bytes()
+
+
+@final
+class _Bert:
+    def __init__(self, encoder: Any, *, int8: bool) -> None:
+        self._tensors: Tensors = {name: value.detach().numpy() for name, value in encoder.state_dict().items()}
+        config = encoder.config
+        self._heads, self._epsilon = config.num_attention_heads, config.layer_norm_eps
+        self._layers, self._int8 = config.num_hidden_layers, int8
+
+    def states(self, graph: Graph, *, typed: bool) -> str:
+        """The last states, [pairs, length, width]."""
+        tensors = self._tensors
+        shape = ("pairs", "length")
+        tokens, places = graph.input("tokens", INT64, *shape), graph.input("places", INT64, "length")
+        graph.input("kinds", INT64, *shape)
+        graph.input("lengths", INT32, "pairs")
+        words, places_of, types = (
+            tensors[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
+        )
+        if not typed:
+            places_of = places_of + types[0]
+        value = graph.op(
+            "Add", *(graph.op("Gather", graph.const(t), at) for t, at in ((words, tokens), (places_of, places)))
+        )
+        if typed:
+            value = graph.op("Add", value, graph.op("Gather", graph.const(types), graph.input("types", INT64, *shape)))
+        norm = (graph.const(tensors[f"embeddings.LayerNorm.{name}"]) for name in ("weight", "bias"))
+        value = graph.op("LayerNormalization", value, *norm, axis=-1, epsilon=self._epsilon)
+        for layer in range(self._layers):
+            value = self._layer(graph, value, f"encoder.layer.{layer}.")
+        return value
+
+    def _layer(self, graph: Graph, value: str, start: str) -> str:
+        tensors = self._tensors
+        mixed = self._product(
+            graph, self._attention(graph, value, f"{start}attention.self."), f"{start}attention.output.dense"
+        )
+        value = self._joined(graph, mixed, value, f"{start}attention.output.")
+        wide = self._product(graph, value, f"{start}intermediate.dense")
+        wide = graph.op("BiasGelu", wide, graph.const(tensors[f"{start}intermediate.dense.bias"]), domain=FUSED)
+        return self._joined(graph, self._product(graph, wide, f"{start}output.dense"), value, f"{start}output.")
+
+    def _attention(self, graph: Graph, value: str, start: str) -> str:
+        names = ("query", "key", "value")
+        weight = np.concatenate([self._tensors[f"{start}{name}.weight"] for name in names]).T
+        bias = graph.const(np.concatenate([self._tensors[f"{start}{name}.bias"] for name in names]))
+        about = {"num_heads": self._heads, "domain": FUSED}
+        if not self._int8:
+            return graph.op("Attention", value, graph.const(weight), bias, "lengths", **about)
+        whole, scale, zero = graph.ops("DynamicQuantizeLinear", value, outputs=3)
+        columns, scales, zeros = self._quantised(graph, weight)
+        return graph.op("QAttention", whole, columns, bias, scale, scales, "lengths", zero, zeros, **about)
+
+    def _product(self, graph: Graph, value: str, name: str) -> str:
+        """W x, without its bias, which the next operator adds."""
+        weight = self._tensors[f"{name}.weight"].T
+        if not self._int8:
+            return graph.op("MatMul", value, graph.const(weight))
+        return graph.op("DynamicQuantizeMatMul", value, *self._quantised(graph, weight), domain=FUSED)
+
+    def _quantised(self, graph: Graph, weight: Float32) -> tuple[str, str, str]:
+        whole, scales = quantised(weight)
+        return graph.const(whole), graph.const(scales), graph.const(np.zeros(len(scales), np.int8))
+
+    def _joined(self, graph: Graph, value: str, before: str, start: str) -> str:
+        """LayerNorm(value + bias + before)."""
+        names = ("LayerNorm.weight", "LayerNorm.bias", "dense.bias")
+        given = (graph.const(self._tensors[f"{start}{name}"]) for name in names)
+        return graph.op("SkipLayerNormalization", value, before, *given, domain=FUSED, epsilon=self._epsilon)
+
+
+def quantised(weight: Float32) -> tuple[Any, Float32]:
+    """A matrix as whole numbers of 7 bits and the scale of each column.
+
+    >>> whole, scales = quantised(np.array([[0.5, 2.0], [-1.0, 1.0]], np.float32))
+    >>> whole.tolist(), np.round(whole * scales.astype(float), 2).tolist()
+    ([[31, 63], [-63, 31]], [[0.49, 2.0], [-1.0, 0.98]])
+    """
+    most = (1 << (BITS - 1)) - 1
+    largest: Float32 = np.abs(weight).max(axis=0)
+    scales: Float32 = (np.where(largest > 0, largest, 1) / most).astype(np.float32)
+    return np.rint(weight / scales).astype(np.int8), scales
+
+
+def _mask(graph: Graph, comparison: str, kind: int) -> str:
+    """1 where a token is of this kind, [pairs, 1, length]."""
+    found = graph.cast(graph.op(comparison, "kinds", graph.const(np.array(kind, np.int64))), FLOAT)
+    return graph.op("Unsqueeze", found, graph.const(np.array([1], np.int64)))
+
+
+def _sum(graph: Graph, states: str, mask: str) -> str:
+    return graph.op("Squeeze", graph.op("MatMul", mask, states), graph.const(np.array([1], np.int64)))
+
+
+def _mean(graph: Graph, states: str) -> str:
+    mask = _mask(graph, "GreaterOrEqual", 0)
+    count = graph.op("ReduceSum", mask, graph.const(np.array([2], np.int64)), keepdims=0)
+    return graph.op("Div", _sum(graph, states, mask), count)
+
+
+def _direction(graph: Graph, states: str, kind: int) -> str:
+    """The mean state of the tokens of this kind, of length 1; 0 where there are none, [pairs, width]."""
+    return graph.op("LpNormalization", _sum(graph, states, _mask(graph, "Equal", kind)), axis=-1, p=2)
