@@ -13,11 +13,7 @@ import msgspec
 
 @final
 class Lines:
-    """Writes lines of JSON, each in one piece, so that those of several workers do not mix.
-
-    >>> Lines(1, requests=True).line({"status": 200})  # doctest: +SKIP
-    {"time":"2026-03-01T00:00:00.000Z","status":200}
-    """
+    """Writes lines of JSON, each in one piece, so that those of several workers do not mix."""
 
     def __init__(self, handle: int = 2, *, requests: bool) -> None:
         self._handle = handle
