@@ -59,17 +59,17 @@ class Bundle:
         place = Path(folder)
         try:
             place = place.resolve(strict=True)
-            sizes = files.listed(place)
+            if files.MANIFEST not in os.listdir(place):
+                remedy = "Make one by: clickprism bundle MODEL --out DIR"
+                raise DataError(f"is no bundle: it has no {files.MANIFEST}", file=folder, remedy=remedy)
+            found = files.listed(place) - {files.MANIFEST}
         except OSError as error:
             remedy = "Name a folder that clickprism bundle wrote"
             raise DataError(f"is no bundle ({error.strerror})", file=folder, remedy=remedy) from None
-        if files.MANIFEST not in sizes:
-            remedy = "Make one by: clickprism bundle MODEL --out DIR"
-            raise DataError(f"is no bundle: it has no {files.MANIFEST}", file=folder, remedy=remedy)
         with files.opened(place, files.MANIFEST) as file:
             text = file.read()
         manifest = read_manifest(text, place / files.MANIFEST)
-        _check_set(place, set(sizes) - {files.MANIFEST}, manifest.files)
+        _check_set(place, found, manifest.files)
         for name, wanted in manifest.files.items():
             if files.digest(place, name) != wanted:
                 raise files.changed(place / name)

@@ -32,20 +32,19 @@ ANEW: Final = "Make the bundle anew by clickprism bundle, or copy it again from 
 ONLY: Final = "A bundle holds what its manifest names and nothing else: move the file away"
 
 
-def listed(folder: Path) -> dict[str, int]:
-    """The files of a folder by name, with their sizes; anything but regular files is an error."""
-    sizes: dict[str, int] = {}
+def listed(folder: Path) -> set[str]:
+    """The names of the files of a folder; anything but regular files is an error."""
+    names: set[str] = set()
     with os.scandir(folder) as entries:
         for entry in entries:
-            about = entry.stat(follow_symlinks=False)
             if entry.is_symlink():
                 raise DataError("is a link, which a bundle has none of", file=folder / entry.name, remedy=ONLY)
-            if not stat.S_ISREG(about.st_mode):
+            if not entry.is_file(follow_symlinks=False):
                 raise DataError("is not a regular file", file=folder / entry.name, remedy=ONLY)
-            sizes[entry.name] = about.st_size
-            if len(sizes) > MOST_FILES:
+            names.add(entry.name)
+            if len(names) > MOST_FILES:
                 raise DataError(f"has more than {MOST_FILES} files", file=folder, remedy=ONLY)
-    return sizes
+    return names
 
 
 def check_name(name: str, *, file: Path) -> None:
