@@ -163,7 +163,7 @@ class BM25Corpus:
     def __post_init__(self) -> None:
         if self.documents < 0 or not 0 <= self.mean_length < float("inf"):
             raise SettingError("corpus", (self.documents, self.mean_length), "have a size and a mean length")
-        if not all(isinstance(each, int) and 1 < each <= self.documents for each in self.having.values()):
+        if not all(1 < each <= self.documents for each in self.having.values()):
             raise SettingError("having", "...", f"be counts from 2 to {self.documents}")
 
     def score_texts(
