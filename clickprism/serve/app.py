@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 import msgspec
 
@@ -30,8 +30,10 @@ from clickprism.serve.problems import CONTENT_TYPE as PROBLEM
 from clickprism.serve.problems import Problem
 from clickprism.serve.rank_route import RankRoute
 from clickprism.serve.settings import ServeSettings
+from clickprism.serve.store import SCHEMES
 
 Handler = Callable[[Call], Awaitable[Answer]]
+T = TypeVar("T")
 ENCODE: Final = msgspec.json.Encoder().encode
 
 
@@ -57,6 +59,7 @@ class Service:
         self._authority = Authority(settings.token)
         self._ranking = RankRoute(settings, self.models, self.metrics)
         self._intake = None if settings.log is None else Intake(settings.log, settings)
+        self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
         self._waiting = 0
         self.routes: dict[str, Route] = self._routes()
 
@@ -167,7 +170,7 @@ class Service:
         return Answer(ENCODE(await self._intake.take(call)))
 
     async def _models(self, call: Call) -> Answer:
-        return Answer(ENCODE(self.models.answer()))
+        return Answer(ENCODE(await self._asking(self.models.answer)))
 
     async def _shadow(self, call: Call) -> Answer:
         if self.models.shadow is None:
@@ -175,7 +178,7 @@ class Service:
         return Answer(ENCODE(self.models.shadow.answer()))
 
     async def _metrics(self, call: Call) -> Answer:
-        self.models.stored()
+        await self._asking(self.models.stored)
         return Answer(self.metrics.text(), CONTENT_TYPE)
 
     async def _healthy(self, call: Call) -> Answer:
@@ -188,7 +191,11 @@ class Service:
         return Answer(ENCODE(HealthAnswer("ready", live.version, self.models.problem())))
 
     async def _openapi(self, call: Call) -> Answer:
-        return Answer(ENCODE(document(self.settings, self.models)))
+        return Answer(ENCODE(await self._asking(lambda: document(self.settings, self.models))))
+
+    async def _asking(self, work: Callable[[], T]) -> T:
+        """Do what asks the store: in a thread where that goes over the network, so that no other request waits."""
+        return await asyncio.to_thread(work) if self._remote else work()
 
 
 def create_app(settings: ServeSettings) -> Service:

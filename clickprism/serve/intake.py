@@ -22,7 +22,7 @@ from clickprism.serve.events import (
     EventsRefusedError,
     EventsTooLargeError,
 )
-from clickprism.serve.problems import Problem, malformed
+from clickprism.serve.problems import UNREADABLE, Problem, malformed
 from clickprism.serve.settings import ServeSettings
 
 NDJSON: Final = b"application/x-ndjson"
@@ -84,7 +84,7 @@ class Intake:
             detail = "Idempotency-Key must be 1 to 128 letters, digits, and the signs . _ : -"
             raise Problem(422, detail, kind="idempotency-key")
         body = await call.body(limit=self._settings.max_body, timeout=self._settings.body_timeout)
-        if call.content_type == JSON:
+        if call.content_type == JSON or body.lstrip()[:1] == b"[":
             _check_array(body)
         key = f"sha256-{hashlib.sha256(body).hexdigest()}" if given is None else given.decode()
         rows = await asyncio.get_running_loop().run_in_executor(self._pool, self._accept, body, key)
@@ -127,7 +127,7 @@ def _check_array(body: bytes) -> None:
     """A problem unless the body is a JSON array, and not empty; what its rows are is for the log to say."""
     try:
         rows = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise malformed(error) from None
     if not rows:
         raise Problem(422, "the batch has no rows", kind="invalid", pointer="")

@@ -65,7 +65,10 @@ class Models:
 
     def stores(self, live: Live) -> bool:
         """Whether the store has the features of a model, so that a request need not give them."""
-        return self.store is not None and live.columns(self.store.info.fields).features is not None
+        try:
+            return self.store is not None and live.columns(self.store.info.fields).features is not None
+        except ClickprismError:
+            return False
 
     def stored(self) -> dict[str, Any] | None:
         """What the store has; None without one."""

@@ -9,6 +9,8 @@ from typing import Final, final
 import msgspec
 
 CONTENT_TYPE: Final = b"application/problem+json"
+UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+"""What a decoder raises on a body: not JSON or not as asked for, nested too deeply, not UTF-8."""
 _PATH = re.compile(r" - at `\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _FIELD = re.compile(r"(?:missing required|contains unknown) field `([^`]+)`")
@@ -71,7 +73,7 @@ def phrase(status: int) -> str:
     return HTTPStatus(status).phrase
 
 
-def malformed(error: msgspec.DecodeError) -> Problem:
+def malformed(error: Exception) -> Problem:
     """The problem of a body that is not JSON (400), or not what was asked for (422) with where it is not.
 
     >>> class Query(msgspec.Struct):
@@ -88,7 +90,12 @@ def malformed(error: msgspec.DecodeError) -> Problem:
     400 the body is not JSON: input data was truncated None
     """
     text = str(error)
+    if isinstance(error, RecursionError):
+        return Problem(400, "the body is nested too deeply", kind="malformed")
+    if isinstance(error, UnicodeDecodeError):
+        return Problem(400, "the body is not UTF-8", kind="malformed")
     if not isinstance(error, msgspec.ValidationError):
+        text = text.removeprefix("JSON is malformed: ")
         return Problem(400, f"the body is not JSON: {text[:1].lower()}{text[1:]}", kind="malformed")
     path = _PATH.search(text)
     steps = [name or index for name, index in _STEP.findall(path[1])] if path else []

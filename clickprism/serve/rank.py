@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC
 from typing import final
 
@@ -53,8 +54,8 @@ class Ages:
 def look_up(request: RankRequest, live: Live, store: FeatureStore | None, *, other: Live | None = None) -> Inputs:
     """Ask the store once, where the request does not say all that the model, or the other one, needs."""
     ids, bare = request.ids()
-    if store is None or not (_asks(request, live, bare=bare) or (other and _asks(request, other, bare=bare))):
-        return Inputs(request, ids, bare, None)
+    if store is None or not _asks(request, live, bare=bare):
+        return Inputs(request, ids, bare, _for_other(request, ids, other, store, bare=bare))
     if request.query_id is None:
         detail = "the store has what the model needs by query and document: say query_id"
         raise Problem(422, detail, kind="invalid", pointer="/query_id")
@@ -64,6 +65,17 @@ def look_up(request: RankRequest, live: Live, store: FeatureStore | None, *, oth
         raise Problem(503, str(error), kind="store", headers=((b"retry-after", b"1"),)) from None
     except DataError as error:
         raise Problem(503, f"the store cannot be read: {error}", kind="store") from None
+
+
+def _for_other(
+    request: RankRequest, ids: list[str], other: Live | None, store: FeatureStore | None, *, bare: bool
+) -> Found | None:
+    """What only the other model needs; None where that cannot be had, which is no reason to refuse the request."""
+    if store is None or other is None or request.query_id is None or not _asks(request, other, bare=bare):
+        return None
+    with suppress(StoreUnavailableError, DataError):
+        return store.get(request.query_id, ids)
+    return None
 
 
 def _asks(request: RankRequest, live: Live, *, bare: bool) -> bool:

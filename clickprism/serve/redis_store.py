@@ -40,6 +40,9 @@ class RedisAddress:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
+        if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
+            remedy = "be redis://user:password@host:port/0, with / # ? @ of a password as %2F %23 %3F %40"
+            raise SettingError("store", f"{parts.scheme}://...", remedy)
         options = dict(parse_qsl(parts.query))
         self.prefix = options.pop("prefix", PREFIX)
         if not self.prefix or any(sign in self.prefix for sign in "*?[]\\:"):
@@ -69,7 +72,8 @@ class RedisAddress:
         try:
             yield
         except redis.RedisError as error:
-            raise StoreUnavailableError(f"{self}: {error or type(error).__name__}") from None
+            said = str(error)
+            raise StoreUnavailableError(f"{self}: {said or type(error).__name__}") from None
 
 
 @final

@@ -7,7 +7,7 @@ from typing import Annotated, Final, cast, final
 import msgspec
 from msgspec import Meta
 
-from clickprism.serve.problems import Problem, malformed
+from clickprism.serve.problems import UNREADABLE, Problem, malformed
 
 LARGEST: Final = 1e15
 """Of a feature's value: more loses its meaning in 32 bits, and a network may overflow on it."""
@@ -76,10 +76,8 @@ def read_rank_request(body: bytes, *, max_documents: int) -> RankRequest:
     """
     try:
         request = _DECODER.decode(body)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise malformed(error) from None
-    except RecursionError:
-        raise Problem(400, "the body is nested too deeply", kind="malformed") from None
     if len(request.documents) > max_documents:
         detail = f"{len(request.documents)} documents are more than the {max_documents} that a request may have"
         raise Problem(413, detail, kind="too-many-documents", pointer="/documents")

@@ -40,6 +40,7 @@ LOGGING: Final = {
     "formatters": {"json": {"()": "clickprism.serve.lines.JsonFormatter"}},
     "handlers": {"lines": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
     "loggers": {"uvicorn": {"handlers": ["lines"], "level": "ERROR", "propagate": False}},
+    "root": {"handlers": ["lines"], "level": "WARNING"},
 }
 
 
@@ -75,7 +76,7 @@ class Protocol(HttpToolsProtocol):
         """Begin a head."""
         super().on_message_begin()
         self._in_head = True
-        self._head = 0
+        self._head = 1
 
     def on_headers_complete(self) -> None:
         """End a head."""

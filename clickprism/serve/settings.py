@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
@@ -74,14 +75,16 @@ class ServeSettings:
         if self.port > 65535:
             raise SettingError("port", self.port, "be at most 65535")
         for name in ("body_timeout", "answer_timeout", "follow_every", "drain"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise SettingError(name, getattr(self, name), "be a number of seconds over 0")
-        if self.max_feature_age is not None and not self.max_feature_age >= 0:
-            raise SettingError("max_feature_age", self.max_feature_age, "be a number of seconds, at least 0")
+        if self.max_feature_age is not None and not 0 < self.max_feature_age < math.inf:
+            raise SettingError("max_feature_age", self.max_feature_age, "be a number of seconds over 0")
         if self.refuse_stale and self.max_feature_age is None:
             raise SettingError("refuse_stale", self.refuse_stale, "be given with max_feature_age")
-        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token):
             raise SettingError(TOKEN_VARIABLE, "...", "be printable ASCII, and not empty")
+        if self.token is not None and self.token != self.token.strip():
+            raise SettingError(TOKEN_VARIABLE, "...", "neither begin nor end with a space, which no header carries")
         if self.token is None and not is_loopback(self.host):
             raise SettingError("token", None, "be set when the host is not loopback")
 

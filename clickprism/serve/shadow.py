@@ -78,7 +78,10 @@ class Shadow:
         scored = score(known, live, explain=False)
         other = order(scored)
         self._metrics.shadow.labels("scored").inc()
-        self._metrics.shadow_difference.observe(float(np.abs(scored.scores - scores).mean()))
+        apart = np.abs(scored.scores - scores)
+        both = np.isfinite(apart)
+        if both.any():
+            self._metrics.shadow_difference.observe(float(apart[both].mean()))
         if other[0] != ranking[0]:
             self._metrics.shadow_differs.labels("top").inc()
         if not np.array_equal(other, ranking):

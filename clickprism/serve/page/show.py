@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, final
 from urllib.parse import parse_qs
@@ -10,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from clickprism.errors import ClickprismError
-from clickprism.serve.call import Answer, Call
+from clickprism.serve.call import BUSY, Answer, Call
 from clickprism.serve.examples import Example, Examples, read_examples
 from clickprism.serve.live import Live
 from clickprism.serve.models import Models
@@ -19,11 +20,14 @@ from clickprism.serve.page.chart import curve
 from clickprism.serve.page.diagnosis import read_diagnosis
 from clickprism.serve.page.session import Sessions
 from clickprism.serve.page.view import find, suggestions, view_of
+from clickprism.serve.problems import Problem
 from clickprism.serve.settings import ServeSettings
 
 HTML: Final = b"text/html; charset=utf-8"
 FORM: Final = b"application/x-www-form-urlencoded"
 MOST_FORM: Final = 4096
+MOST_ENTERING: Final = 8
+"""Forms under way at a time: whoever has no token cannot fill the places of those who have one."""
 PICKS: Final = 12
 NOTHING: Final = Examples(1, [])
 FILE: Final = "examples.json"
@@ -39,21 +43,27 @@ class Page:
         self._sessions = Sessions(settings.token)
         shape = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         self._template = shape.from_string(template())
+        self._entering = 0
         self._read: tuple[str, Examples, str] = ("", NOTHING, "")
 
     async def show(self, call: Call) -> Answer:
         """`GET /`, `GET /?q=...`: the page, or the form for the token."""
         if not self._sessions.knows(call.headers.get(b"cookie")):
             return self._door(wrong=False)
-        given = parse_qs(call.query_string.decode("utf-8", "replace"), max_num_fields=8).get("q", [""])[0][:2000]
-        return self._answer(self._context(given), 200)
+        wanted = _field(call.query_string, "q")[:2000]
+        return self._answer(await asyncio.to_thread(self._context, wanted), 200)
 
     async def enter(self, call: Call) -> Answer:
         """`POST /session`: whoever gives the token gets a cookie."""
         call.check_type(FORM)
-        body = await call.body(limit=MOST_FORM, timeout=self._settings.body_timeout)
-        given = parse_qs(body.decode("utf-8", "replace"), max_num_fields=8).get("token", [""])[0]
-        if self._sessions.needed and not self._sessions.is_token(given):
+        if self._entering >= MOST_ENTERING:
+            raise Problem(503, "too many give a token at this moment", kind="busy", headers=BUSY)
+        self._entering += 1
+        try:
+            body = await call.body(limit=MOST_FORM, timeout=self._settings.body_timeout)
+        finally:
+            self._entering -= 1
+        if self._sessions.needed and not self._sessions.is_token(_field(body, "token")):
             return self._door(wrong=True)
         return _to_page(self._sessions.opened())
 
@@ -142,6 +152,14 @@ class Page:
         if stored is not None:
             facts.append(("store", str(stored.get("problem") or f"{stored['version']}, as of {stored['as_of']}")))
         return [*facts, ("examples", f"{len(examples.queries):,} queries")]
+
+
+def _field(form: bytes, name: str) -> str:
+    """A field of a form or of a path's query; empty where it is not there, or there are more than any page sends."""
+    try:
+        return parse_qs(form.decode("utf-8", "replace"), max_num_fields=8).get(name, [""])[0]
+    except ValueError:
+        return ""
 
 
 def _to_page(cookie: bytes) -> Answer:

@@ -1,0 +1,164 @@
+"""Requests, settings and surroundings that mean no good: each gets its status, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clickprism.errors import SettingError
+from clickprism.serve.app import Service
+from clickprism.serve.redis_store import RedisAddress
+from clickprism.serve.server import LOGGING
+from clickprism.serve.settings import ServeSettings
+from clickprism.serve.store import FeatureStore, Found, StoreInfo, StoreUnavailableError
+from tests.serve.service_kit import TOKEN, ask, linear_bundle, publish
+from tests.serve.test_service import problem, run
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+NDJSON = {"content-type": "application/x-ndjson"}
+FIELDS = b"&".join([b"a=1"] * 9)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return linear_bundle(tmp_path_factory.mktemp("models") / "bundle", [1.0, 10.0, 100.0])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(publish(tmp_path_factory.mktemp("stores") / "store", {"q": {"a": [1.0, 0, 0], "b": [3.0, 0, 0]}}))
+
+
+def test_bodies_that_no_decoder_reads_are_malformed(bundle: Path, tmp_path: Path) -> None:
+    async def work(service: Service) -> None:
+        body = b'{"query_id":"\xff","documents":["a"]}'
+        assert "not UTF-8" in problem(await ask(service, "POST", "/v1/rank", body), 400)
+        for body in (b"[" * 100_000, b'[{"a":' * 50_000):
+            assert "nested too deeply" in problem(await ask(service, "POST", "/v1/events", body), 400)
+            assert "nested" in problem(await ask(service, "POST", "/v1/events", body, headers=NDJSON), 400)
+        problem(await ask(service, "POST", "/v1/events", b" [{]", headers=NDJSON), 400)
+
+    run(ServeSettings(bundle, token=TOKEN, log=tmp_path / "log"), work)
+
+
+def test_a_form_with_many_fields_has_no_token(bundle: Path) -> None:
+    async def work(service: Service) -> None:
+        assert (await ask(service, "POST", "/session", FIELDS, headers=FORM)).status == 401
+        assert (await ask(service, "POST", "/session", b"token=" + TOKEN.encode(), headers=FORM)).status == 303
+
+    run(ServeSettings(bundle, token=TOKEN), work)
+
+
+def test_whoever_has_no_token_cannot_fill_the_places_of_others(bundle: Path) -> None:
+    async def work(service: Service) -> None:
+        slow = [asyncio.create_task(ask(service, "POST", "/session", chunks=[b"t"], headers=FORM)) for _ in range(30)]
+        await asyncio.sleep(0.05)
+        body = {"documents": [{"id": "a", "features": [1, 2, 3]}]}
+        assert (await ask(service, "POST", "/v1/rank", body)).status == 200
+        assert {(await each).status for each in slow} == {503, 408}
+
+    run(ServeSettings(bundle, token=TOKEN, max_waiting=20, body_timeout=0.3), work)
+
+
+def test_a_document_without_a_score_does_not_spoil_the_figures_of_the_shadow(
+    bundle: Path, store: str, tmp_path: Path
+) -> None:
+    other = linear_bundle(tmp_path / "other", [-1.0, 0.0, 0.0])
+
+    async def work(service: Service) -> None:
+        for documents in (["a", "gone"], ["gone"], ["b"]):
+            await ask(service, "POST", "/v1/rank", {"query_id": "q", "documents": documents})
+        for _ in range(500):
+            counts = (await ask(service, "GET", "/v1/shadow")).json
+            if counts["requests"] == 3:
+                break
+            await asyncio.sleep(0.01)
+        assert counts["mean_difference"] == pytest.approx((2 + 6) / 2)
+
+    run(ServeSettings(bundle, store=store, token=TOKEN, shadow=other), work)
+
+
+class Away:
+    """A store over the network that takes its time, then fails."""
+
+    def __init__(self) -> None:
+        self.asked, self.fail = threading.Event(), threading.Event()
+
+    @property
+    def info(self) -> StoreInfo:
+        self.asked.set()
+        self.fail.wait(10)
+        raise StoreUnavailableError("it is away")
+
+    def get(self, query_id: str, document_ids: Any) -> Found:
+        raise StoreUnavailableError("it is away")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/v1/models", "/metrics"])
+def test_a_store_that_is_away_holds_up_no_one_else(bundle: Path, store: str, path: str) -> None:
+    async def work(service: Service) -> None:
+        away = Away()
+        there: FeatureStore = away
+        service.models.store = there
+        service._remote = True
+        waits = asyncio.create_task(ask(service, "GET", path))
+        await asyncio.to_thread(away.asked.wait, 10)
+        assert (await ask(service, "GET", "/healthz")).status == 200
+        assert not waits.done()
+        away.fail.set()
+        assert (await waits).status == 200
+
+    run(ServeSettings(bundle, store=store, token=TOKEN), work)
+
+
+def test_what_only_the_challenger_needs_is_no_reason_to_refuse(bundle: Path, store: str, tmp_path: Path) -> None:
+    other = linear_bundle(tmp_path / "other", [-1.0, 0.0, 0.0])
+
+    async def work(service: Service) -> None:
+        assert service.models.challenger is not None
+        live = service.models.challenger.live
+        assert live is not None
+        live.needs_clicks = True
+        body: dict[str, Any] = {"documents": [{"id": "a", "features": [1, 0, 0]}, {"id": "b", "features": [2, 0, 0]}]}
+        for _ in range(2):
+            told = (await ask(service, "POST", "/v1/rank", body)).json
+            assert [each["id"] for each in told["items"]] == ["b", "a"]
+            assert {each["ranker"] for each in told["items"]} == {told["model_version"]}
+            service.models.store = Away()
+            body |= {"query_id": "q"}
+
+    run(ServeSettings(bundle, store=store, token=TOKEN, interleave=other), work)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"max_feature_age": 0}, "max_feature_age"),
+        ({"max_feature_age": float("inf")}, "max_feature_age"),
+        ({"answer_timeout": float("inf")}, "answer_timeout"),
+        ({"token": "secret "}, "CLICKPRISM_TOKEN"),
+    ],
+)
+def test_settings_that_no_worker_can_start_with_are_refused_before(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError, match=words) as error:
+        ServeSettings(Path("bundle"), **wrong)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["redis://me:se/cret@db/0", "redis://me:se#cret@db/0", "redis://me:se?cret@db/0"])
+def test_a_password_with_a_sign_of_addresses_is_not_shown(url: str) -> None:
+    with pytest.raises(SettingError) as error:
+        RedisAddress(url)
+    assert "se" not in str(error.value).replace("user", "").replace("password", "").replace("store", "")
+    assert str(RedisAddress("redis://me:se%2Fcret@db/0")) == "redis://db/0?prefix=clickprism"
+
+
+def test_what_libraries_say_is_json_too() -> None:
+    assert LOGGING["root"] == {"handlers": ["lines"], "level": "WARNING"}
