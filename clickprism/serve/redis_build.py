@@ -6,8 +6,10 @@ A builder that is killed leaves the snapshot in force as it was, and keys that t
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, final
 from uuid import uuid4
@@ -47,6 +49,8 @@ class RedisBuilder:
         self._start = self._address.key(self._draft, "")
         self._pipe = self._client.pipeline(transaction=False)
         self._bytes = 0
+        self._left = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="clickprism-redis-lock", daemon=True)
 
     def __enter__(self) -> RedisBuilder:
         lock, waited = self._address.key("lock"), False
@@ -56,9 +60,11 @@ class RedisBuilder:
                     self._waiting()
                 waited = True
                 time.sleep(0.2)
+        self._keeper.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._let_go()
         try:
             if self._client.get(self._address.key("lock")) == self._token:
                 if kind is not None:
@@ -68,6 +74,19 @@ class RedisBuilder:
         except redis.RedisError:
             if kind is None:
                 raise
+
+    def _keep(self) -> None:
+        """Hold the lock however long rows take to come, such as while they are sorted."""
+        lock = self._address.key("lock")
+        while not self._left.wait(_LOCK_SECONDS / 4):
+            with suppress(redis.RedisError):
+                if self._client.get(lock) == self._token:
+                    self._client.expire(lock, _LOCK_SECONDS, gt=True)
+
+    def _let_go(self) -> None:
+        """Prolong the lock no more; what watches it would take that for another's doing."""
+        self._left.set()
+        self._keeper.join()
 
     def present(self) -> StoreInfo | None:
         """What is in force, if it is whole; None otherwise."""
@@ -106,7 +125,6 @@ class RedisBuilder:
         with self._address.reaching():
             if self._client.get(self._address.key("lock")) != self._token:
                 raise StoreUnavailableError(f"{self._address}: another one publishes there. Run the command again")
-            self._client.expire(self._address.key("lock"), _LOCK_SECONDS)
             self._pipe.execute()
         self._bytes = 0
         fault("store-begun")
@@ -122,6 +140,7 @@ class RedisBuilder:
     def switch(self) -> None:
         """Put what was sealed in force; all else here expires after the grace."""
         lock = self._address.key("lock")
+        self._let_go()
         with self._address.reaching(), self._client.pipeline() as pipe:
             pipe.watch(lock)  # type: ignore[no-untyped-call]
             if pipe.get(lock) != self._token:

@@ -185,3 +185,16 @@ def test_old_snapshots_expire_in_redis(server: str) -> None:
             time.sleep(0.1)
         assert len(list(client.scan_iter("old:*"))) == 5
         assert all(client.ttl(key) == -1 for key in client.scan_iter("old:*"))
+
+
+def test_the_lock_in_redis_is_held_however_long_rows_take(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clickprism.serve.redis_build._LOCK_SECONDS", 1)
+    place = f"{server}?prefix=slow"
+    with builder(place, grace=60) as target:
+        time.sleep(2.2)
+        target.put("q1", ["d0"], np.ones((1, 1), np.float32))
+        target.seal(StoreInfo("v1", datetime(2026, 3, 1), ("a",), np.zeros(1, np.float32), 1))
+        target.switch()
+    store = opened(place)
+    assert store.get("q1", ["d0"]).found.all()
+    store.close()
