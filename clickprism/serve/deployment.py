@@ -93,7 +93,7 @@ class Deployment:
             remedy = f"Run clickprism promote BUNDLE --to {self.folder}"
             raise DataError("is no deployment: nothing was promoted", file=self.folder, remedy=remedy) from None
         except msgspec.DecodeError as error:
-            remedy = "Promote a bundle anew"
+            remedy = "Remove the file, and promote a bundle anew"
             raise DataError(
                 f"is not the pointer of a deployment ({error})", file=self.pointer_file, remedy=remedy
             ) from None
