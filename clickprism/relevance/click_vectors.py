@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
@@ -241,6 +242,7 @@ def _inputs(sums: Float64, fields: tuple[str, ...], rates: Float64) -> Float64:
     return np.concatenate(parts, axis=1)
 
 
+@lru_cache(maxsize=64)
 def _placed(fields: tuple[str, ...]) -> dict[str, tuple[Int64, Int64]]:
     """By window: the fields that count impressions at a position, and those that count what was clicked there."""
     places = {name: place for place, name in enumerate(fields)}
@@ -253,6 +255,7 @@ def _placed(fields: tuple[str, ...]) -> dict[str, tuple[Int64, Int64]]:
     return {window: (np.array(pairs)[:, 0], np.array(pairs)[:, 1]) for window, pairs in found.items()}
 
 
+@lru_cache(maxsize=64)
 def _ratios(fields: tuple[str, ...]) -> tuple[Int64, Int64, Bool]:
     """Which fields are divided by which, and whether the ratio is in seconds."""
     places = {name: place for place, name in enumerate(fields)}
