@@ -143,7 +143,7 @@ def write_bundle(
     from clickprism.serve.parts import contents_of
 
     place = Path(os.path.abspath(folder))
-    known = (place / files.MANIFEST).is_file()
+    known = _is_bundle(place)
     if place.exists() and not (replace and known):
         remedy = "Choose another place, or replace it: --replace" if known else "Choose another place"
         raise DataError("is there already", file=folder, remedy=remedy)
@@ -186,7 +186,7 @@ def write_bundle(
     contents["MODEL_CARD.md"] = model_card(manifest, captions).encode()
     hashes = {key: hashlib.sha256(content).hexdigest() for key, content in sorted(contents.items())}
     manifest = dataclasses.replace(manifest, files=hashes)
-    contents[files.MANIFEST] = (json.dumps(manifest.plain(), indent=1, ensure_ascii=False) + "\n").encode()
+    contents[files.MANIFEST] = json.dumps(manifest.plain(), indent=1, ensure_ascii=False).encode()
     try:
         with put_in_place(place, contents) as draft:
             check_copy(Bundle.load(draft), original)
@@ -215,6 +215,17 @@ def file_name(role: Role, name: str) -> str:
     ('network.onnx', 'naive-network.onnx')
     """
     return name if role == "main" else f"{role}-{name}"
+
+
+def _is_bundle(folder: Path) -> bool:
+    """Whether a folder holds a bundle and nothing else, whole or damaged; it is no one's loss if it is replaced."""
+    try:
+        found = set(files.listed(folder))
+        with files.opened(folder, files.MANIFEST) as file:
+            manifest = read_manifest(file.read(), folder / files.MANIFEST)
+    except (DataError, OSError):
+        return False
+    return found <= {files.MANIFEST, *manifest.files}
 
 
 def _check_set(folder: Path, found: set[str], named: Mapping[str, str]) -> None:
