@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from clickprism.errors import SettingError
-from reproduce.adr.config import CANDIDATES, DATA, SIZES
+from reproduce.adr.config import CANDIDATES, DATA, SIZES, TUNED
 from reproduce.adr.plan import PARTS, Part, Plan
 from reproduce.adr.run import reproduce
 from reproduce.common.cli import How, guarded, options, size_name, whole_numbers, words
@@ -27,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = options("adr", __doc__, data=DATA, full="twice as many queries, five draws of all")
+    where = "where the files of the data are, as --folder"
+    made.add_argument("folder", nargs="?", type=Path, default=argparse.SUPPRESS, help=where)
+    made.add_argument("--fine-tune", action="store_true", help="with nfcorpus: train the language model on clicks too")
     made.add_argument("--tables", help="which tables, such as 2,4; with --figures and --costs, what either names")
     made.add_argument("--figures", help="which figures: 4")
     made.add_argument("--costs", action="store_true", help="what randomisation costs and buys")
@@ -43,7 +47,10 @@ def plan_of(given: argparse.Namespace) -> Plan:
         size = replace(size, epochs=given.epochs)
     methods = words("methods", given.methods, list(CANDIDATES))
     parts = _parts(given.tables, given.figures, costs=given.costs)
-    return Plan(given.data, size, given.out, parts, given.folder, methods)
+    if given.fine_tune and given.data == "embedded":
+        raise SettingError("fine-tune", True, "go with --data nfcorpus, which has texts")
+    data = TUNED if given.fine_tune else given.data
+    return Plan(data, size, given.out, parts, given.folder, methods)
 
 
 def _parts(tables: str | None, figures: str | None, *, costs: bool) -> tuple[Part, ...]:

@@ -10,6 +10,7 @@ CUTOFFS = (2, 4, 6, 10, 20)
 LEADING = "DCG(exp)@4"
 MEASURES = (*(f"DCG(exp)@{k}" for k in CUTOFFS), *(f"ERR@{k}" for k in CUTOFFS))
 DATA = ("embedded", "nfcorpus")
+TUNED = "nfcorpus_tuned"  # the same with a language model that is trained on first-slot clicks
 BASE = "no_correction"  # of Table 2
 ONLINE = "base_mix"  # of Table 3
 DEFAULT = "shrunk"  # our offline estimator

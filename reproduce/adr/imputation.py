@@ -15,6 +15,7 @@ from clickprism.relevance.randomised import FirstSlot
 from clickprism.training.calibration import Calibration
 from clickprism.training.settings import Validation
 from clickprism.types import Bool, Float32, Float64, Int64, Lists
+from reproduce.adr.config import TUNED
 from reproduce.adr.parameters import parameters_of
 from reproduce.adr.searches import Log
 from reproduce.adr.worlds import Site, World, site_of
@@ -35,7 +36,7 @@ def imputed(world: World, folder: Path | None, *, epochs: int) -> tuple[dict[str
         values, notes = by_features(site, slot, epochs=epochs, seed=world.seed)
         representation = site.judged.lists.features
     else:
-        values, representation, notes = by_texts(site, slot, folder, seed=world.seed)
+        values, representation, notes = by_texts(site, slot, folder, epochs=int(world.data == TUNED), seed=world.seed)
     notes["correlation"] = float(np.corrcoef(values, site.first_slot)[0, 1])
     notes["impressions"] = int(slot.impressions.sum())
     notes["lost"] = lost(log, site.judged.lists.list_of)
@@ -107,15 +108,29 @@ def by_features(site: Site, slot: FirstSlot, *, epochs: int, seed: int) -> tuple
     return made.impute(*site.pairs), {"best_epoch": fitted.best_epoch}
 
 
-def by_texts(site: Site, slot: FirstSlot, folder: Path | None, *, seed: int) -> tuple[Float64, Float32, dict[str, Any]]:
-    """The cross-encoder on the texts, and the representation that it has of each pair."""
-    from clickprism.relevance.imputation import fit_imputation
-    from clickprism.training.text_settings import TextFitSettings
-    from reproduce.adr.texts import collection, texts_of
+def by_texts(
+    site: Site, slot: FirstSlot, folder: Path | None, *, epochs: int, seed: int
+) -> tuple[Float64, Float32, dict[str, Any]]:
+    """The imputation by texts, and the representation of each pair that it rests on, [documents, width + scores].
 
-    found = collection(folder)
-    settings = TextFitSettings(threads=1, seed=seed)
-    made = fit_imputation(slot, found.queries, found.documents, settings=settings, note=say)
+    Without epochs the language model reads each text once, in a process: the product of the states of query and
+    document is the representation. Tuned, it reads every pair. The scores of the prior stand beside either.
+    """
+    from clickprism.relevance.imputation import fit_imputation, pairs_of
+    from clickprism.training.text_settings import TextFitSettings
+    from reproduce.adr.texts import collection, prior_of
+
+    found, settings = collection(folder), TextFitSettings(epochs=epochs, threads=1, seed=seed)
+    known = prior_of(folder)
+    made = fit_imputation(slot, found.queries, found.documents, settings=settings, known=known, note=say)
+    network, fitted = made.imputation.network, made.fitted
     values = made.imputation.impute(*site.pairs)
-    representation = made.imputation.network.represent(*texts_of(site.judged.lists, folder))
-    return values, representation, {"pairs": len(slot), "validations": len(made.fitted.history)}
+    pairs = pairs_of(network, found.queries, found.documents, *site.pairs)
+    if network.residual:
+        states = network.represent_pairs(pairs)
+    else:
+        sides = zip((found.queries, found.documents), site.pairs, strict=True)
+        query, document = (known.similarity.embed(texts.of_ids(ids)) for texts, ids in sides)
+        states = network.width * query * document
+    notes = {"pairs": len(slot), "best_step": fitted.best_step, "slopes": network.slopes.tolist(), **made.losses}
+    return values, np.concatenate([states, pairs.prior], axis=1), notes

@@ -23,7 +23,7 @@ class Plan:
     """What was asked for.
 
     Attributes:
-        data: embedded or nfcorpus.
+        data: embedded, nfcorpus or nfcorpus_tuned.
         size: how much.
         out: where results lie.
         parts: which tables and figures.

@@ -1,9 +1,9 @@
-"""NFCorpus as a search engine: what its queries find by words, what was judged, and how words alone would rank it."""
+"""NFCorpus as a search engine: what its queries find by words, its grades, and how words alone would rank it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from clickprism.types import Float32, Float64, Int64, JudgedLists, Lists
 from reproduce.adr.worlds import World
 from reproduce.common.kept import keep
 
-FOUND, JUDGED = 20, 3  # candidates of a query: so many that BM25 finds, and at most so many judged ones
+if TYPE_CHECKING:
+    from clickprism.rankers.prior import Prior
+
+FOUND, FEWEST = 25, 15  # candidates of a query: what BM25 finds, at most and at least so many
 NOISE: Final = (0.9, 0.6, 0.3)  # of the versions of the production ranker, in standard deviations of BM25 in a list
 MATCHES: Final = ((1.2, 0.75), (0.9, 0.4), (2.0, 1.0), (0.0, 0.0))  # k1 and b of BM25 as features
 
@@ -28,60 +31,53 @@ def collection(folder: Path | None) -> Collection:
     return read
 
 
-def texts_of(lists: Lists, folder: Path | None) -> tuple[list[str], list[str]]:
-    """The text of the query and of the document of each row."""
-    found = collection(folder)
-    queries = found.queries.of_ids(lists.query_ids[lists.list_of])
-    return queries, found.documents.of_ids(lists.query_ids[:0] if lists.document_ids is None else lists.document_ids)
+def prior_of(folder: Path | None) -> Prior:
+    """What is known of texts before any click; it remembers the texts that the language model has read."""
+    from clickprism.rankers.cross_encoder import CrossEncoder
+
+    def made() -> Prior:
+        built = CrossEncoder().build(collection(folder).documents).prior
+        if built is None:
+            raise SettingError("prior", None, "be a part of the cross-encoder")
+        return built
+
+    known: Prior = keep(("prior", folder), made)
+    return known
 
 
 def nfcorpus_lists(world: World, folder: Path | None) -> tuple[JudgedLists, Float64]:
     """Candidates with grades, and the scores of each version of the production ranker: BM25 through noise."""
     found = collection(folder)
     random = np.random.default_rng([world.seed, 3])
-    queries, documents, grades = _candidates(found, sum(world.queries), random)
-    offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in documents])]).astype(np.int64)
-    rows = np.concatenate(documents)
-    texts = [found.queries.texts[query] for query in queries]
+    queries, offsets, rows, grades = _candidates(found, sum(world.queries), random)
+    texts = [found.queries.texts[query] for query in queries.tolist()]
     features = _features(found.documents, texts, rows, offsets)
     ids = found.queries.ids[queries], found.documents.ids[rows]
-    judged = JudgedLists(Lists(features, offsets, *ids), np.concatenate(grades).astype(np.int32))
+    judged = JudgedLists(Lists(features, offsets, *ids), grades.astype(np.int32))
     bm25 = _within(features[:, 0], offsets)
     noise = np.interp(np.linspace(0, 1, world.rankers), np.linspace(0, 1, len(NOISE)), NOISE)
     return judged, bm25 + noise[:, None] * random.standard_normal((world.rankers, len(bm25)))
 
 
-def _candidates(
-    found: Collection, count: int, random: np.random.Generator
-) -> tuple[list[int], list[Int64], list[Int64]]:
-    """So many queries with something relevant, the rows of their candidates, and the grades."""
+def _candidates(found: Collection, count: int, random: np.random.Generator) -> tuple[Int64, Int64, Int64, Int64]:
+    """So many queries with something relevant, the offsets and rows of their candidates, and the grades.
+
+    Judged documents that words do not find are left out: were they added because they are relevant, BM25 would rank
+    candidates worse than chance does.
+    """
     best, _ = BM25().index(found.documents).top(found.queries.texts, FOUND)
-    judged, known = found.judgements, found.documents.has(found.judgements.document_ids)
-    places = {id_: place for place, id_ in enumerate(found.queries.ids.tolist())}
-    by_query: list[dict[int, int]] = [{} for _ in places]
-    rows = found.documents.rows(judged.document_ids[known])
-    pairs = zip(judged.query_ids[known].tolist(), rows.tolist(), judged.grades[known].tolist(), strict=True)
-    for query, row, grade in pairs:
-        if query in places:
-            by_query[places[query]][row] = grade
-    taken: list[int] = []
-    documents: list[Int64] = []
-    grades: list[Int64] = []
-    for query in random.permutation(len(places)).tolist():
-        if len(taken) == count:
-            break
-        graded = by_query[query]
-        words = [int(row) for row in best[query] if row >= 0]
-        others = [row for row in graded if row not in words]
-        chosen = [*words, *random.permutation(others)[:JUDGED].tolist()] if others else words
-        values = [graded.get(int(row), 0) for row in chosen]
-        if len(chosen) >= FOUND and max(values) > 0:
-            taken.append(query)
-            documents.append(np.array(chosen, dtype=np.int64))
-            grades.append(np.array(values, dtype=np.int64))
+    query, place = np.nonzero(best >= 0)
+    rows = best[query, place]
+    grades = np.zeros(best.shape, np.int64)
+    grades[query, place] = found.judgements.grades_of(found.queries.ids[query], found.documents.ids[rows])
+    enough = ((best >= 0).sum(axis=1) >= FEWEST) & (grades > 0).any(axis=1)
+    taken = random.permutation(np.flatnonzero(enough))[:count]
     if len(taken) < count:
-        raise DataError(f"has {len(taken)} queries with enough candidates, {count} are needed", remedy="Take fewer")
-    return taken, documents, grades
+        problem = f"there are {len(taken)} queries with enough candidates, {count} are needed"
+        raise DataError(problem, remedy="Take a smaller size: --quick, or neither that nor --full")
+    inside = best[taken] >= 0
+    offsets = np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int64)
+    return taken, offsets, best[taken][inside].astype(np.int64), grades[taken][inside]
 
 
 def _features(documents: Texts, queries: list[str], rows: Int64, offsets: Int64) -> Float32:

@@ -35,7 +35,7 @@ class World:
     their frequencies are uniform. A tail query is asked 1 to 10 times a month, four times on average.
 
     Attributes:
-        data: embedded or nfcorpus.
+        data: embedded, nfcorpus or nfcorpus_tuned.
         queries: how many are head, middle and tail.
         seed: draws who is asked how often, the rankers and all that happens.
         months: of four weeks each.
