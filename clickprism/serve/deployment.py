@@ -30,6 +30,7 @@ from clickprism.serve.scorer import Scorer, open_scorer
 POINTER: Final = "current.json"
 KEPT: Final = 10
 """Bundles that stay for a rollback, beside the current one."""
+PART: Final = ".part-"
 _VERSION = re.compile(r"[0-9a-f]{16}")
 
 
@@ -150,7 +151,7 @@ class Deployment:
                 self.bundle(source.version)
                 return
             shutil.rmtree(place)
-        part = Path(tempfile.mkdtemp(dir=place.parent, prefix=".part-"))
+        part = Path(tempfile.mkdtemp(dir=place.parent, prefix=PART))
         try:
             for name in ("manifest.json", *source.manifest.files):
                 with (source.folder / name).open("rb") as old, (part / name).open("wb") as new:
@@ -165,7 +166,7 @@ class Deployment:
             shutil.rmtree(part, ignore_errors=True)
 
     def _write(self, pointer: Pointer) -> None:
-        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".part-", delete=False) as part:
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=PART, delete=False) as part:
             part.write(msgspec.json.format(msgspec.json.encode(pointer)) + b"\n")
             part.flush()
             os.fchmod(part.fileno(), 0o644)
@@ -175,9 +176,10 @@ class Deployment:
         self._clean({pointer.version, *pointer.previous})
 
     def _clean(self, kept: set[str]) -> None:
-        """Remove what no pointer names; a killed promotion leaves such."""
+        """Remove copies that no pointer names, such as of a killed promotion; what others put there stays."""
         for each in (self.folder / "bundles").iterdir():
-            if each.name not in kept:
+            ours = _VERSION.fullmatch(each.name) or each.name.startswith(PART)
+            if ours and each.name not in kept:
                 shutil.rmtree(each, ignore_errors=True)
 
     @contextmanager

@@ -52,9 +52,11 @@ def test_old_bundles_go_and_leftovers_of_a_killed_promotion_too(bundles: list[Pa
     deployment = Deployment(tmp_path / "shop")
     deployment.promote(bundles[0])
     (tmp_path / "shop" / "bundles" / ".part-x").mkdir()
+    mine = linear_bundle(tmp_path / "shop" / "bundles" / "mine", [3.0, 2.0, 1.0])
     for i in range(KEPT + 2):
         deployment.promote(linear_bundle(tmp_path / f"b{i}", [1.0, float(i), 0.0]))
-    assert len(list((tmp_path / "shop" / "bundles").iterdir())) == KEPT + 1
+    Bundle.load(mine)
+    assert len(list((tmp_path / "shop" / "bundles").iterdir())) == KEPT + 1 + 1
     assert version(bundles[0]) not in deployment.pointer().previous
 
 
