@@ -250,6 +250,14 @@ def test_a_folder_of_others_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is there already"):
         write_bundle(tmp_path / "mine", network_model(SMALL), replace=True)
     assert (tmp_path / "mine" / "thesis.txt").exists()
+    (tmp_path / "mine" / "manifest.json").write_text('{"name": "an extension of a browser"}')
+    with pytest.raises(DataError, match="is there already"):
+        write_bundle(tmp_path / "mine", network_model(SMALL), replace=True)
+    place = write_bundle(tmp_path / "bundle", network_model(SMALL)).folder
+    (place / "thesis.txt").write_text("more of it")
+    with pytest.raises(DataError, match="is there already"):
+        write_bundle(place, network_model(SMALL), replace=True)
+    assert (place / "thesis.txt").exists()
 
 
 def test_a_compressed_normaliser_of_a_model_is_refused(tmp_path: Path) -> None:
