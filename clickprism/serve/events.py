@@ -169,7 +169,7 @@ class EventSink:
             batch = self._inbox.put(name, lines)
             fault("batch-written")
             self._check(batch)
-            answer = self._inbox.answer(name, digest)
+            answer = self._answered(batch, digest)
         except BaseException as error:
             words = f"the log cannot be written ({error})"
             failure = EventsBusyError(words, retry_after=_AGAIN) if isinstance(error, OSError) else error
@@ -183,6 +183,14 @@ class EventSink:
                 self._finish(name, answer)
             self._changed.notify_all()
         return mine
+
+    def _answered(self, batch: Batch, digest: str) -> list[RowAnswer] | None:
+        """The answer that came while the batch was written; a batch that is refused for it does not stay."""
+        try:
+            return self._inbox.answer(batch.name, digest)
+        except EventsConflictError:
+            self._inbox.drop(batch)
+            raise
 
     def _check(self, batch: Batch) -> None:
         """An error if rows of this kind cannot be read into this log at all."""

@@ -28,6 +28,7 @@ from clickprism.serve.events import (
     EventsTooLargeError,
     RowAnswer,
 )
+from clickprism.serve.inbox import Inbox
 from tests.log.raw_logs import BROKEN, broken, impression, stored
 from tests.serve.event_children import QUICK, post
 
@@ -82,6 +83,23 @@ def test_every_row_is_answered_and_every_batch_counts_once(tmp_path: Path) -> No
     reopened.close()
     with pytest.raises(EventsBusyError, match="closed"):
         reopened.accept(lines(impression(9)), key="late")
+
+
+def test_a_conflict_that_is_seen_late_leaves_nothing_to_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+    sink = EventSink(log, QUICK)
+    sink.accept(lines(impression(1)), key="k")
+    real, asked = Inbox.answer, iter([True])
+
+    def late(inbox: Inbox, name: str, digest: str) -> list[RowAnswer] | None:
+        return None if next(asked, False) else real(inbox, name, digest)
+
+    monkeypatch.setattr(Inbox, "answer", late)
+    with pytest.raises(EventsConflictError):
+        sink.accept(lines(impression(2)), key="k")
+    sink.close()
+    EventSink(log, QUICK).close()
+    assert len(stored(log)) == 1
 
 
 def test_what_cannot_be_taken(tmp_path: Path) -> None:
