@@ -162,3 +162,14 @@ def test_a_password_with_a_sign_of_addresses_is_not_shown(url: str) -> None:
 
 def test_what_libraries_say_is_json_too() -> None:
     assert LOGGING["root"] == {"handlers": ["lines"], "level": "WARNING"}
+
+
+def test_without_a_token_no_page_of_another_host_can_ask(bundle: Path) -> None:
+    async def work(service: Service) -> None:
+        for path in ("/", "/v1/models", "/openapi.json"):
+            for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "[::1].evil.example"):
+                problem(await ask(service, "GET", path, headers={"host": host}), 421)
+            for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000", ""):
+                assert (await ask(service, "GET", path, headers={"host": host})).status == 200
+
+    run(ServeSettings(bundle), work)
