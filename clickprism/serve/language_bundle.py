@@ -105,12 +105,12 @@ def serve_language(
     if not fits(network.encoder.config):
         return network
     sample = judged or made_up(network)
-    exact = _files(network, int8=False)
+    exact = language_files(network, int8=False)
     reader = LanguageReader(*exact, cached=False)
     _compare(network, reader, sample)
     if not int8:
         return ServedLanguage(network.settings, *exact, ("The language model is served in single precision.",))
-    whole = _files(network, int8=True)
+    whole = language_files(network, int8=True)
     by_float = odds_of(reader, sample.queries, sample.documents)
     by_int8 = odds_of(LanguageReader(*whole, cached=False), sample.queries, sample.documents)
     grades = sample.grades if judged is not None else sample.agreement(by_float)
@@ -151,7 +151,8 @@ def made_up(network: CrossEncoderNetwork, *, queries: int = 16, documents: int =
     return JudgedTexts(asked, texts, np.zeros(len(texts), np.int32))
 
 
-def _files(network: CrossEncoderNetwork, *, int8: bool) -> tuple[Reading, dict[str, bytes]]:
+def language_files(network: CrossEncoderNetwork, *, int8: bool) -> tuple[Reading, dict[str, bytes]]:
+    """How to read, and the files that say so."""
     settings, prior = network.settings, network.prior
     slopes = tuple(float(each) for each in network.slopes)
     limits = (network.layout.padding, settings.tokens, settings.query_tokens)

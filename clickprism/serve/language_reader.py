@@ -26,7 +26,7 @@ from clickprism.serve.text_cache import TextCache
 from clickprism.types import Float32, Float64
 
 PAIRS, TEXTS, ABOUT, TOKENIZER, CORPUS = "pairs.onnx", "texts.onnx", "about.json", "tokenizer.json", "corpus.json"
-BUDGET: Final = 2048  # tokens at a time
+BUDGET: Final = 256  # tokens at a time: their states stay in the nearest cache, and little is padding
 PAIR_BYTES: Final = 64 << 20  # about 300,000 pairs
 TEXT_BYTES: Final = 128 << 20  # about 75,000 texts of a width of 384
 

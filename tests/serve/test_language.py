@@ -1,0 +1,196 @@
+"""The language model online: graphs say what PyTorch says, int8 passes a gate or stays out, nothing is read twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clickprism.data.texts import Texts
+from clickprism.errors import DataError, SettingError
+from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+from clickprism.serve import language_bundle
+from clickprism.serve.bundle import write_bundle
+from clickprism.serve.language import LanguageScorer
+from clickprism.serve.language_bundle import (
+    JudgedTexts,
+    ServedLanguage,
+    language_files,
+    made_up,
+    odds_of,
+    serve_language,
+)
+from clickprism.serve.language_onnx import fits, quantised
+from clickprism.serve.language_reader import PAIRS, LanguageReader
+from clickprism.serve.scorer import Candidates
+from clickprism.serve.text_cache import ENTRY, TextCache
+from tests.rankers.tiny_language_model import write_tiny_model
+
+QUERY = "red apple"
+TEXTS = ["sweet red apple ripe", "old plum", "", "blue unknown plum sour sour old", "old plum", "green " * 40]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+def network_of(folder: Path, *, residual: bool = True, **settings: Any) -> CrossEncoderNetwork:
+    """With weights that are drawn, also where the prior's untuned model has others."""
+    corpus = Texts.of(["a", "b", "c"], ["sweet red apple", "old plum", "red plum sour"])
+    network = CrossEncoder(model=str(folder), tokens=24, query_tokens=6, **settings).build(corpus).eval()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        for parameter in network.encoder.parameters():
+            parameter.data.add_(0.05 * torch.randn_like(parameter))
+        if residual:
+            network.head.weight.data = torch.randn(1, network.width) * 0.3
+        network.head.bias.data = torch.tensor([-0.4])
+        network.slopes.copy_(torch.tensor([0.3, 0.8, 1.5][: len(network.slopes)]))
+    return network
+
+
+@pytest.mark.parametrize("pooling", ["match", "cls", "mean"])
+@pytest.mark.parametrize("prior", [True, False])
+def test_a_graph_says_what_pytorch_says(folder: Path, pooling: str, prior: bool) -> None:
+    network = network_of(folder, pooling=pooling, prior=prior)
+    reader = LanguageReader(*language_files(network, int8=False))
+    wanted = network.odds(network.pairs([QUERY] * len(TEXTS), TEXTS))
+    np.testing.assert_allclose(reader.odds(QUERY, TEXTS), wanted, atol=2e-5)
+    np.testing.assert_allclose(reader.odds(QUERY, TEXTS), wanted, atol=2e-5)
+    assert (reader.known.hits, reader.known.misses) == (5, 5)
+
+
+def test_where_the_prior_says_all_no_pair_is_read(folder: Path) -> None:
+    network = network_of(folder, residual=False)
+    reading, files = language_files(network, int8=False)
+    assert PAIRS not in files
+    reader = LanguageReader(reading, files)
+    wanted = network.odds(network.pairs([QUERY] * len(TEXTS), TEXTS))
+    np.testing.assert_allclose(reader.odds(QUERY, TEXTS), wanted, atol=2e-5)
+    misses = reader.states.misses
+    reader.odds("plum", TEXTS)
+    assert reader.states.misses == misses + 1, "texts are known, only the query is new"
+
+
+def test_a_bundle_reads_without_pytorch(folder: Path, tmp_path: Path) -> None:
+    network = network_of(folder)
+    bundle = write_bundle(tmp_path / "bundle", network)
+    assert any("int8" in note for note in bundle.manifest.notes)
+    code = (
+        "import sys; from clickprism.serve.bundle import Bundle; from clickprism.serve.scorer import *\n"
+        f"scorer = open_scorer(Bundle.load({str(bundle.folder)!r})); scorer.warm()\n"
+        f"print(scorer.score(Candidates({QUERY!r}, {TEXTS!r})).scores.tolist()); assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    wanted = network.score_pairs([QUERY] * len(TEXTS), TEXTS)
+    np.testing.assert_allclose(np.array(json.loads(done.stdout)), wanted, atol=0.02)
+
+
+def test_int8_is_taken_where_it_ranks_as_well(folder: Path) -> None:
+    network = network_of(folder)
+    sample = made_up(network)
+    served = serve_language(network, judged=replace(sample, grades=sample.agreement(odds(network, sample))))
+    assert isinstance(served, ServedLanguage)
+    assert "served in int8" in served.notes[0]
+    assert "judged pairs" in served.notes[0]
+    assert len(served.files()[PAIRS]) < len(language_files(network, int8=False)[1][PAIRS])
+
+
+def test_int8_that_loses_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(weight: Any) -> tuple[Any, Any]:
+        whole, scales = quantised(weight)
+        return -whole, scales
+
+    monkeypatch.setattr("clickprism.serve.language_onnx.quantised", wrong)
+    network = network_of(folder, prior=False)
+    for parameter in network.encoder.parameters():
+        parameter.data.mul_(8 if parameter.ndim == 2 else 1)
+    served = serve_language(network)
+    assert isinstance(served, ServedLanguage)
+    assert "would lose more than 0.005" in served.notes[0]
+    assert "made-up pairs, against the order in single precision" in served.notes[0]
+    np.testing.assert_allclose(
+        served.score_pairs([QUERY] * 2, TEXTS[:2]), network.score_pairs([QUERY] * 2, TEXTS[:2]), atol=1e-5
+    )
+
+
+def test_a_graph_that_says_something_else_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(folder, prior=False)
+
+    def wrong(network: CrossEncoderNetwork, *, int8: bool) -> Any:
+        reading, files = language_files(network, int8=int8)
+        return replace(reading, bias=reading.bias + 0.01), files
+
+    monkeypatch.setattr(language_bundle, "language_files", wrong)
+    with pytest.raises(DataError, match="differs from PyTorch by up to"):
+        serve_language(network)
+
+
+def test_a_model_of_another_form_is_served_by_pytorch(folder: Path, tmp_path: Path) -> None:
+    network = network_of(folder, prior=False)
+    network.encoder.config.hidden_act = "gelu_new"  # type: ignore[union-attr]
+    assert not fits(network.encoder.config)
+    bundle = write_bundle(tmp_path / "bundle", network)
+    assert "served by PyTorch" in bundle.manifest.notes[0]
+    assert LanguageScorer(bundle).reader is None
+
+
+def test_whole_numbers_of_products_never_overflow() -> None:
+    whole, scales = quantised(np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32))
+    assert int(np.abs(whole.astype(int)).max()) * 255 * 2 < 1 << 15
+    assert whole.dtype == np.int8
+    assert scales.shape == (8,)
+
+
+def test_a_cache_forgets_what_was_used_longest_ago() -> None:
+    cache = TextCache("v", most=2 * (ENTRY + 4))
+    keys = cache.keys("q", ["a", "b", "c"])
+    value = np.ones(1, np.float32)
+    cache.put(keys[:2], [value, value])
+    cache.get(keys[:1])
+    cache.put(keys[2:], [value])
+    assert [each is not None for each in cache.get(keys)] == [True, False, True]
+    assert (len(cache), cache.held) == (2, 2 * (ENTRY + 4))
+    cache.put(keys[2:], [value])
+    assert cache.held == 2 * (ENTRY + 4)
+    with pytest.raises(SettingError, match="most"):
+        TextCache("v", most=-1)
+
+
+def test_keys_differ_by_version_and_by_where_texts_part() -> None:
+    cache = TextCache("v", most=1)
+    keys = cache.keys("ab", ["c"]) + cache.keys("a", ["bc"]) + TextCache("w", most=1).keys("ab", ["c"])
+    assert len(set(keys)) == 3
+    assert cache.keys("\ud800", ["\ud800"])
+
+
+def test_many_threads_share_a_reader(folder: Path) -> None:
+    reader = LanguageReader(*language_files(network_of(folder), int8=False))
+    fresh = LanguageReader(*language_files(network_of(folder), int8=False), cached=False)
+    queries = ["red apple", "plum", "sour pear", "blue"] * 8
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda query: reader.odds(query, TEXTS), queries))
+    for query, each in zip(queries[:4], found[:4], strict=True):
+        np.testing.assert_allclose(each, fresh.odds(query, TEXTS), atol=1e-5)
+
+
+def odds(network: CrossEncoderNetwork, sample: JudgedTexts) -> Any:
+    """Log odds in single precision."""
+    reader = LanguageReader(*language_files(network, int8=False), cached=False)
+    return odds_of(reader, sample.queries, sample.documents)
+
+
+def test_scores_need_texts(folder: Path, tmp_path: Path) -> None:
+    scorer = LanguageScorer(write_bundle(tmp_path / "bundle", network_of(folder, prior=False), int8=False))
+    assert scorer.score(Candidates(QUERY, [])).scores.shape == (0,)
+    with pytest.raises(DataError, match="needs the text of the query"):
+        scorer.score(Candidates(None, TEXTS))
