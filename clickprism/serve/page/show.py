@@ -145,7 +145,7 @@ class Page:
             ("model", f"{manifest.name} ({live.version})"),
             ("ranker", f"{manifest.kind}, by {manifest.method.get('name', '?')}"),
             ("made", f"{manifest.created}, clickprism {manifest.clickprism}"),
-            *((name, str(value)) for name, value in manifest.data.items() if isinstance(value, str | int | float)),
+            *(("data" if name == "name" else name, str(value)) for name, value in manifest.data.items()),
             *((name, f"{value:.4f}") for name, value in manifest.metrics.items()),
         ]
         stored = self._models.stored()
