@@ -34,6 +34,8 @@ from clickprism.serve.store import SCHEMES
 
 Handler = Callable[[Call], Awaitable[Answer]]
 T = TypeVar("T")
+UNSAID: Final = "a model that should be served is not; GET /v1/models says why"
+"""To whoever has no token: the reason may name files and servers."""
 ENCODE: Final = msgspec.json.Encoder().encode
 
 
@@ -187,9 +189,10 @@ class Service:
 
     async def _ready(self, call: Call) -> Answer:
         live = self.models.current.live
+        problem = None if self.models.problem() is None else UNSAID
         if live is None:
-            return Answer(ENCODE(HealthAnswer("starting", problem=self.models.problem())), status=503, headers=BUSY)
-        return Answer(ENCODE(HealthAnswer("ready", live.version, self.models.problem())))
+            return Answer(ENCODE(HealthAnswer("starting", problem=problem)), status=503, headers=BUSY)
+        return Answer(ENCODE(HealthAnswer("ready", live.version, problem)))
 
     async def _openapi(self, call: Call) -> Answer:
         return Answer(ENCODE(await self._asking(lambda: document(self.settings, self.models))))

@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import multiprocessing.connection
 import os
+import resource
 import signal
 import socket
 import tempfile
@@ -32,6 +33,10 @@ from clickprism.serve.supervisor import Supervisor
 
 MAX_HEAD: Final = 32 << 10
 """Bytes of a request's line and headers."""
+FILES: Final = 128
+"""Files that a worker has to be able to open whatever happens: models, the store, the log."""
+MOST_CONNECTIONS: Final = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES)
+"""Of a worker; connections that ask nothing cannot take its files away."""
 HEAD_SECONDS: Final = 10.0
 """Within which they must arrive, from the first byte, or from the connection."""
 LOGGING: Final = {
@@ -54,6 +59,8 @@ class Protocol(HttpToolsProtocol):
         self._head = 0
         self._in_head = True
         self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+        if len(self.connections) > MOST_CONNECTIONS:
+            self._refuse(503, "too many connections are open")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""

@@ -101,7 +101,8 @@ def test_a_pointer_to_a_broken_bundle_leaves_the_old_one(bundles: list[Path], tm
                     break
                 await asyncio.sleep(0.01)
             assert (ready["status"], ready["model_version"]) == ("ready", good)
-            assert "no bundle" in ready["problem"]
+            assert str(tmp_path) not in ready["problem"], "who has no token learns no path"
+            assert "no bundle" in (await ask(service, "GET", "/v1/models")).json["problem"]
             assert "clickprism_model_problem 1.0" in (await ask(service, "GET", "/metrics")).body.decode()
             assert (
                 'clickprism_model_swaps_total{outcome="failed"}'

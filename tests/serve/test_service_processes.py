@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from clickprism.serve.deployment import Deployment
+from clickprism.serve.server import FILES
 from tests.serve.service_kit import TOKEN, fetch, linear_bundle, serving, until_ready
 
 BODY = {"documents": [{"id": "a", "features": [1, 0, 0]}, {"id": "b", "features": [2, 0, 0]}]}
@@ -151,3 +154,19 @@ def test_requests_under_way_end_when_the_service_is_asked_to_stop(
         connection.sendall(body[20:])
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 OK")
     assert process.wait(20) == 0
+
+
+def test_connections_that_ask_nothing_leave_files_to_open(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES + 40, before[1]))
+    try:
+        with serving(linear_bundle(tmp_path / "bundle", [1.0, 0.0, 0.0])) as (address, _), ExitStack() as idle:
+            until_ready(address)
+            place = urlsplit(address)
+            for _ in range(60):
+                idle.enter_context(socket.create_connection((place.hostname or "", place.port or 0), timeout=5))
+            refused(raw(address), 503)
+            idle.close()
+            assert fetch(f"{address}/v1/rank", BODY).status == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,4 +1,4 @@
-"""The newest diagnosis of a log, as `clickprism diagnose` leaves it in the log's folder."""
+"""The newest diagnosis of a log, from a file in the log's folder; no command of clickprism writes one yet."""
 
 from __future__ import annotations
 
