@@ -12,10 +12,13 @@ from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
     from clickprism.serve.bundle import Bundle
+    from clickprism.serve.language_bundle import JudgedTexts
 
 EPILOG = (
     "Examples:\n\nclickprism bundle runs/dla --naive runs/click --out bundles/dla\n\n"
     "clickprism bundle runs/approximation --imputation stored --out bundles/adr\n\n"
+    "clickprism bundle runs/imputation --judged test.qrel --queries queries.tsv --documents documents.tsv "
+    "--out bundles/lm\n\n"
     "clickprism bundle --verify bundles/dla"
 )
 
@@ -66,6 +69,24 @@ def command(
     notes: Annotated[
         list[str] | None, typer.Option("--note", metavar="TEXT", help="For the model card; may be repeated.")
     ] = None,
+    judged: Annotated[
+        Path | None,
+        typer.Option(
+            "--judged",
+            metavar="FILE",
+            help="Grades by which a language model in int8 is judged, as TREC has them: query id, 0, document id, "
+            "grade; by default it is compared with itself in single precision, on made-up texts.",
+        ),
+    ] = None,
+    queries: Annotated[
+        Path | None, typer.Option("--queries", metavar="FILE", help="The texts of the queries of --judged.")
+    ] = None,
+    documents: Annotated[
+        Path | None, typer.Option("--documents", metavar="FILE", help="The texts of the documents of --judged.")
+    ] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8/--no-int8", help="Whether a language model may be served in int8.")
+    ] = True,
     replace: Annotated[bool, typer.Option("--replace", help="An older bundle at the same place.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -101,6 +122,8 @@ def command(
         feature_names=() if feature_names is None else names_from(feature_names),
         metrics=dict(_metric(text) for text in metrics or ()),
         notes=notes or (),
+        judged=_judged(judged, queries, documents),
+        int8=int8,
         replace=replace,
     )
     _say(bundle, output, "made, and scores as its ranker")
@@ -125,10 +148,24 @@ def _say(bundle: Bundle, output: Output, done: str) -> None:
         ["version", bundle.version],
         ["ranker", f"{manifest.kind}, by {manifest.method.get('name', '?')}"],
         ["takes", f"{len(manifest.feature_names)} features, {len(manifest.click_fields)} click fields"],
+        *(["note", note] for note in manifest.notes),
         *([name, f"{value:.4f}"] for name, value in manifest.metrics.items()),
         ["files", f"{len(manifest.files)}, each with its SHA-256"],
     ]
     output.result(columns([f"{manifest.name}: {done}", ""], rows), facts)
+
+
+def _judged(grades: Path | None, queries: Path | None, documents: Path | None) -> JudgedTexts | None:
+    from clickprism.errors import SettingError
+    from clickprism.serve.language_bundle import read_judged
+
+    if grades is None and queries is None and documents is None:
+        return None
+    if grades is None or queries is None or documents is None:
+        raise SettingError(
+            "--judged", None if grades is None else str(grades), "be given with --queries and --documents"
+        )
+    return read_judged(grades, queries=queries, documents=documents)
 
 
 def _metric(text: str) -> tuple[str, float]:

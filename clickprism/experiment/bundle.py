@@ -17,6 +17,7 @@ from clickprism.types import Lists
 
 if TYPE_CHECKING:
     from clickprism.serve.bundle import Bundle
+    from clickprism.serve.language_bundle import JudgedTexts
     from clickprism.training.calibration import Calibration
 
 MODEL, APPROXIMATION, IMPUTATION = "model.json", "approximation.json", "imputation.json"
@@ -46,6 +47,8 @@ def bundle_run(
     metrics: Mapping[str, float] | None = None,
     notes: Sequence[str] = (),
     examples: bytes | None = None,
+    judged: JudgedTexts | None = None,
+    int8: bool = True,
     replace: bool = False,
 ) -> Bundle:
     """Make a bundle of what is in a folder.
@@ -61,6 +64,8 @@ def bundle_run(
         metrics: more of them, or other values.
         notes: for the model card.
         examples: of the page.
+        judged: pairs of texts with grades, by which a language model in int8 is judged.
+        int8: whether a language model may be served in int8.
         replace: an older bundle.
     """
     from clickprism.serve.bundle import write_bundle
@@ -90,6 +95,8 @@ def bundle_run(
         calibration=calibration,
         notes=notes,
         examples=examples,
+        judged=judged,
+        int8=int8,
         replace=replace,
         **kept,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
@@ -55,7 +56,8 @@ class JudgedTexts:
         offsets = np.concatenate([[0], np.cumsum(np.bincount(rows))])
         lists = Lists(np.zeros((len(order), 1), np.float32), offsets, names)
         judged = JudgedLists(lists, (self.grades if grades is None else grades)[order])
-        return float(np.nanmean(evaluate(judged, scores[order], MEASURE)[MEASURE]))
+        found = evaluate(judged, scores[order], MEASURE)[MEASURE]
+        return float(found[~np.isnan(found)].mean()) if judged.max_grade else 1.0
 
     def agreement(self, wanted: Float64) -> Int32:
         """Grades 0 to 4 that say how other scores rank these pairs, the highest of each query 4."""
@@ -66,6 +68,23 @@ class JudgedTexts:
         share = (wanted - low[rows]) / np.maximum(high - low, 1e-12)[rows]
         grades: Int32 = np.rint(HIGHEST * share).astype(np.int32)
         return grades
+
+
+def read_judged(grades: Path | str, *, queries: Path | str, documents: Path | str) -> JudgedTexts:
+    """Grades in the format of TREC (query id, 0, document id, grade) with the texts of both ids.
+
+    A document that was judged to be of no use should be there with grade 0: a query whose documents all have the same
+    grade says nothing of an order.
+    """
+    from clickprism.data.nfcorpus import read_qrel
+    from clickprism.data.texts import read_texts
+
+    found = read_qrel(grades)
+    if not found.grades.any() or int(found.grades.min()) < 0:
+        remedy = "Give pairs of several queries, of grades 0 and more, not all 0"
+        raise DataError("has no grade above 0, or one below", file=grades, remedy=remedy)
+    asked = read_texts(queries).of_ids(found.query_ids.tolist())
+    return JudgedTexts(asked, read_texts(documents).of_ids(found.document_ids.tolist()), found.grades)
 
 
 @final
@@ -104,6 +123,8 @@ def serve_language(
     """
     if not fits(network.encoder.config):
         return network
+    if judged is not None and not judged.grades.any():
+        raise DataError("no pair is judged above 0", remedy="Give pairs of several queries with grades of 0 and more")
     sample = judged or made_up(network)
     exact = language_files(network, int8=False)
     reader = LanguageReader(*exact, cached=False)

@@ -26,6 +26,7 @@ from clickprism.serve.language_bundle import (
     language_files,
     made_up,
     odds_of,
+    read_judged,
     serve_language,
 )
 from clickprism.serve.language_onnx import fits, quantised
@@ -194,3 +195,17 @@ def test_scores_need_texts(folder: Path, tmp_path: Path) -> None:
     assert scorer.score(Candidates(QUERY, [])).scores.shape == (0,)
     with pytest.raises(DataError, match="needs the text of the query"):
         scorer.score(Candidates(None, TEXTS))
+
+
+def test_judged_texts_are_read_by_their_ids(tmp_path: Path) -> None:
+    (tmp_path / "qrel").write_text("q1 0 d1 2\nq1 0 d2 0\n")
+    (tmp_path / "q.tsv").write_text("q1\tred apple\n")
+    (tmp_path / "d.tsv").write_text("d1\tsweet apple\nd2\told plum\n")
+    judged = read_judged(tmp_path / "qrel", queries=tmp_path / "q.tsv", documents=tmp_path / "d.tsv")
+    assert (list(judged.queries), list(judged.documents)) == (["red apple"] * 2, ["sweet apple", "old plum"])
+    assert judged.measure(np.array([0.5, 0.1])) == 1
+    assert judged.measure(np.array([0.1, 0.5])) == pytest.approx(1 / np.log2(3))
+    assert judged.agreement(np.array([3.0, 1.0])).tolist() == [4, 0]
+    (tmp_path / "qrel").write_text("q1 0 d1 0\n")
+    with pytest.raises(DataError, match="no grade above 0"):
+        read_judged(tmp_path / "qrel", queries=tmp_path / "q.tsv", documents=tmp_path / "d.tsv")
