@@ -28,8 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = options("adr", __doc__, data=DATA, full="twice as many queries, five draws of all")
-    where = "where the files of the data are, as --folder"
-    made.add_argument("folder", nargs="?", type=Path, default=argparse.SUPPRESS, help=where)
+    made.add_argument("files", nargs="?", type=Path, metavar="FOLDER", help="the same as --folder FOLDER")
     made.add_argument("--fine-tune", action="store_true", help="with nfcorpus: train the language model on clicks too")
     made.add_argument("--tables", help="which tables, such as 2,4; with --figures and --costs, what either names")
     made.add_argument("--figures", help="which figures: 4")
@@ -40,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
 
 def plan_of(given: argparse.Namespace) -> Plan:
     """What was asked for, checked."""
+    given.folder = given.folder or given.files
     size = SIZES[size_name(given)]
     if given.seeds:
         size = replace(size, seeds=whole_numbers("seeds", given.seeds))

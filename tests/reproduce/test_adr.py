@@ -1,3 +1,4 @@
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from clickprism.log.fields import click_fields
 from clickprism.relevance.competitors import displayed
 from reproduce.adr import runs as run_module
 from reproduce.adr.__main__ import main, parser, plan_of
-from reproduce.adr.config import BASE, CANDIDATES, LEADING, MEASURES, SIZES, TABLE_3, TABLE_4, Size
+from reproduce.adr.config import BASE, CANDIDATES, LEADING, MEASURES, SIZES, TABLE_3, TABLE_4, TUNED, Size
 from reproduce.adr.expected import EXPECTED, PAPER
 from reproduce.adr.imputation import lost, slot_of
 from reproduce.adr.lists import MOST, display_log, list_log
@@ -22,12 +23,12 @@ from reproduce.adr.run import foresee, reproduce
 from reproduce.adr.runs import Run
 from reproduce.adr.searches import SEGMENTS, Log, month_of, versions_of
 from reproduce.adr.sums import click_vectors, first_slot, pair_counts
+from reproduce.adr.texts import FEWEST, FOUND, collection
 from reproduce.adr.worlds import BUCKETS, DAYS, Site, World, site_of
 from reproduce.adr.year import log_of, thompson, uniform
 from reproduce.common.cli import How
 
 WORLD = World(queries=(8, 12, 20), months=4)
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nfcorpus"
 
 
 @pytest.fixture(scope="module")
@@ -221,10 +222,15 @@ def test_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert made.parts == ("table 2", "table 4", "costs")
     assert (made.size.seeds, made.methods) == ((3, 4), ("affine", "shrunk"))
     assert plan_of(parser().parse_args(["--full"])).parts == PARTS
+    of_texts = plan_of(parser().parse_args(["--data", "nfcorpus", str(tmp_path), "--fine-tune"]))
+    assert (of_texts.data, of_texts.folder) == (TUNED, tmp_path)
+    named = plan_of(parser().parse_args(["--data", "nfcorpus", "--folder", str(tmp_path)]))
+    assert (named.data, named.folder) == ("nfcorpus", tmp_path)
     for arguments, problem in (
         (["--tables", "1"], "tables and figures must be among table 2"),
         (["--methods", "affin"], "methods must be among production"),
         (["--data", "nfcorpus"], "folder must say where the files of nfcorpus are"),
+        (["--fine-tune"], "fine-tune must go with --data nfcorpus"),
     ):
         assert main(arguments) == SettingError.exit_code
         assert problem in capsys.readouterr().err
@@ -288,15 +294,63 @@ def test_a_second_time_nothing_is_run(whole: tuple[Plan, list[Row]], monkeypatch
     assert rows_of(Results(plan)) == rows
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the files of NFCorpus are not here")
-def test_nfcorpus_as_a_search_engine() -> None:
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A made-up corpus in the form of NFCorpus: words tell half of what is relevant."""
+    folder, random = tmp_path_factory.mktemp("corpus"), np.random.default_rng(0)
+    subjects = ["garlic", "kidney", "salmon", "asthma", "coffee", "tumour", "almond", "insulin"]
+    kinds = ["trial", "review", "cohort", "dose", "risk"]
+    documents = [f"{subject} {random.choice(kinds)} {number} patients" for number in range(25) for subject in subjects]
+    queries = [f"{subject} {kind}" for subject in subjects for kind in kinds]
+    judged = [
+        f"q{row} 0 d{place} {grade}"
+        for row, query in enumerate(queries)
+        for place, document in enumerate(documents)
+        if (grade := (query in document) * (1 + 2 * (place // len(subjects) % 2)))
+    ]
+    for name, lines in (
+        ("docs.tsv", [f"d{place}\t{text}" for place, text in enumerate(documents)]),
+        ("train.queries.tsv", [f"q{row}\t{text}" for row, text in enumerate(queries)]),
+        ("train.qrel", judged),
+    ):
+        (folder / f"{name}.gz").write_bytes(gzip.compress("\n".join(lines).encode() + b"\n"))
+    return folder
+
+
+def test_texts_as_a_search_engine(corpus: Path) -> None:
     world = World("nfcorpus", (4, 6, 10), months=2)
-    made = site_of(world, SHARED)
+    made = site_of(world, corpus)
+    lists = made.judged.lists
     assert len(made.judged) == 20
-    assert (made.judged.lists.lengths >= 20).all()
-    assert (np.maximum.reduceat(made.judged.grades, made.judged.lists.offsets[:-1]) > 0).all()
-    assert made.judged.max_grade <= 3
-    assert len(log_of(world, SHARED)) > 0
+    assert ((lists.lengths >= FEWEST) & (lists.lengths <= FOUND)).all()
+    assert (np.maximum.reduceat(made.judged.grades, lists.offsets[:-1]) > 0).all()
+    known = collection(corpus)
+    assert (made.judged.grades == known.judgements.grades_of(*made.pairs)).all()
+    queries, documents = (texts.of_ids(ids) for texts, ids in zip(known[:2], made.pairs, strict=True))
+    shared = [set(a.split()) & set(b.split()) for a, b in zip(queries, documents, strict=True)]
+    assert all(shared)  # words found every candidate, whatever its grade
+    assert len(log_of(world, corpus)) > 0
+    with pytest.raises(DataError, match="there are 40 queries with enough candidates, 50 are needed"):
+        site_of(replace(world, queries=(10, 10, 30)), corpus)
+
+
+def test_texts_through_the_whole(corpus: Path, tmp_path: Path) -> None:
+    size = replace(TINY, queries=(8, 12, 20), seeds=(0,))
+    methods = ("production", "affine", "imputation", "shrunk", "no_correction")
+    plan = Plan("nfcorpus", size, tmp_path, ("table 2", "table 4"), corpus, methods)
+    rows = reproduce(plan, How(tmp_path, jobs=1))
+    found = {(row.bucket, row.method): row.mean for row in rows if row.table == "methods" and row.measure == LEADING}
+    assert {row.data for row in rows} == {"nfcorpus"}
+    assert found["tail", "imputation"] > found["tail", "affine"]
+    assert found["all", "shrunk"] > found["all", "production"]
+    assert {row.method for row in rows if row.table == "table 2"} == set(methods) - {BASE}
+    run = plan.run(plan.world(0), "impute")
+    arrays, site = run.arrays(), site_of(run.world, corpus)
+    width, states = 384, arrays["representation"]
+    assert states.shape == (len(site.relevance), width + 3)
+    assert states[:, :width].mean(axis=1) == pytest.approx(states[:, -1], abs=1e-5)  # both are the cosine
+    assert arrays["imputed"].min() > 0
+    assert arrays["imputed"].max() < 1
 
 
 def test_lists_of_a_log_are_those_of_its_unexplored_searches(site: Site, log: Log) -> None:
