@@ -32,7 +32,7 @@ def command(
         typer.Option(
             "--out",
             metavar="FILE",
-            help="query_id, document_id, score; .csv, .tsv, .jsonl or .parquet.",
+            help="query_id, document_id (if the file has them), score; .csv, .tsv, .jsonl or .parquet.",
             rich_help_panel=OUTPUT,
         ),
     ],

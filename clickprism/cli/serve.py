@@ -29,7 +29,10 @@ def command(
         str | None,
         typer.Option("--store", metavar="DIR|URL", help="Click vectors and features, by clickprism publish."),
     ] = None,
-    log: Annotated[Path | None, typer.Option("--log", metavar="DIR", help="The click log that takes events.")] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", metavar="DIR", help="The click log that takes events; it is made if missing."),
+    ] = None,
     shadow: Annotated[
         Path | None,
         typer.Option(

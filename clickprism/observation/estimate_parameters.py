@@ -98,7 +98,8 @@ class RandomisedMap:
 
     def fit(self, placed: PlacedCounts, counts: Counts) -> Fitted:
         """The map, and its weakest link."""
-        note = require_linked(link(counts), self.least_clicks)
+        remedy = "Fill the first slot at random in more searches, or wait for more clicks"
+        note = require_linked(link(counts), self.least_clicks, remedy=remedy)
         shown, rates = counts.impressions[counts.positions == 1].sum(), MovedRates.of(counts)
         return _fitted(rates, *fit_affine(rates), f"{shown:,.0f} first slots by chance; {note}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
@@ -12,6 +14,10 @@ from clickprism.observation.pairs import Links
 from clickprism.types import Bool, Clicks, Float64, Int64
 
 EXPECTED = 5.0  # impressions in a cell of a chi-square test
+
+SEVERAL: Final = (
+    "Log several rankings of the same query (simulated: --set simulation.rankers=3), or swap documents in some sessions"
+)
 
 
 def require_pairs(links: Links, first: Int64, second: Int64, least: float) -> str:
@@ -29,7 +35,7 @@ def require_pairs(links: Links, first: Int64, second: Int64, least: float) -> st
     return _weakest(int(first[weakest]), int(second[weakest]), float(strength[weakest]))
 
 
-def require_linked(links: Links, least: float) -> str:
+def require_linked(links: Links, least: float, *, remedy: str = SEVERAL) -> str:
     """Refuse a log whose positions are not all linked by documents seen at several; else the weakest link, in words.
 
     Links count as strong as the clicks they rest on; of all ways from one position to another the strongest counts.
@@ -40,8 +46,7 @@ def require_linked(links: Links, least: float) -> str:
     if (group != group[0]).any():
         raise DataError(
             f"{_apart(group)} linked by documents seen at both (fewer than {least:g} clicks in effect)",
-            remedy="Log several rankings of the same query (simulated: --set simulation.rankers=3), or swap documents "
-            "in some sessions" + _shallower(links, least),
+            remedy=remedy + _shallower(links, least),
         )
     weakest = int(tree[links.strength[tree].argmin()])
     return _weakest(int(links.low[weakest]), int(links.high[weakest]), float(links.strength[weakest]))
@@ -147,11 +152,18 @@ def _apart(group: Int64) -> str:
 
     >>> _apart(np.array([0, 0, 1])), _apart(np.array([0, 1, 2]))
     ('positions 1 to 2 and 3 are not', 'no two positions are')
+    >>> _apart(np.array([0, 1, 1, 2, 3, 4]))
+    'positions 2 to 3 and each of 1, 4 to 6 are not'
     """
     groups = dict.fromkeys(group.tolist())
     if len(groups) == len(group) > 2:
         return "no two positions are"
-    return f"positions {' and '.join(_spans(np.flatnonzero(group == each)) for each in groups)} are not"
+    places = [np.flatnonzero(group == each) for each in groups]
+    alone = [place for place in places if len(place) == 1]
+    if len(alone) <= 2:
+        return f"positions {' and '.join(map(_spans, places))} are not"
+    together = [_spans(place) for place in places if len(place) > 1]
+    return f"positions {' and '.join([*together, f'each of {_spans(np.concatenate(alone))}'])} are not"
 
 
 def _weakest(one: int, other: int, strength: float) -> str:

@@ -89,8 +89,8 @@ class Published:
             "age_seconds": round(self.info.age(), 1),
             "fields": len(self.info.fields),
             "pairs": self.info.pairs,
-            "queries": self.queries,
-            "checked_queries": self.checked,
+            "queries": self.queries if self.changed else None,
+            "checked_queries": self.checked if self.changed else None,
             "changed": self.changed,
             "seconds": round(self.seconds, 3),
         }

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, final
+from typing import Any, ClassVar, Final, Literal, Protocol, final
 
 import numpy as np
 
@@ -29,6 +29,8 @@ SCHEMES: Final = ("redis://", "rediss://", "unix://")
 
 class StoreUnavailableError(ClickprismError):
     """The store cannot answer now: no connection, or nothing was published yet. Later it may."""
+
+    exit_code: ClassVar[int] = DataError.exit_code
 
 
 class StaleFeaturesError(ClickprismError):

@@ -69,7 +69,7 @@ def export_linear(source: Source) -> Package:
         lambda files, rows: read(files, rows, source.feature_names),
         missing=False,
         offset=bias,
-        notes=(_post(source), f"scores are lower by the constant {bias:.6g}, which the plugin has not: same order"),
+        notes=(_post(source), f"scores lack the constant {bias:.6g}, which the plugin cannot add: same order"),
     )
 
 

@@ -63,7 +63,7 @@ def export(source: Source) -> Package:
         weights, offset = linear_parts(source)
         values = single(np.where(factor == 0, 0.0, weights))
         model, params = "LinearModel", {"weights": dict(zip(source.feature_names, values, strict=True))}
-        notes.append(f"scores are lower by the constant {offset:.6g}, which a LinearModel has not: same order")
+        notes.append(f"scores lack the constant {offset:.6g}, which a LinearModel cannot add: same order")
     else:
         model, params = "NeuralNetworkModel", {"layers": _layers(source, factor)}
     return Package(_files(source, model, params, norms, defaults), read, offset=offset, notes=tuple(notes))
