@@ -155,7 +155,7 @@ def test_there_is_nothing_to_resume(tmp_path: Path) -> None:
 def test_train_writes_what_it_did(work: Path) -> None:
     folder = work / "runs" / "click"
     names = {file.name for file in folder.iterdir()}
-    assert names == {"model", "metrics.jsonl", "settings.toml", "checkpoint.safetensors"}
+    assert names == {"model", "metrics.jsonl", "run.json", "settings.toml", "checkpoint.safetensors"}
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
 
 

@@ -32,6 +32,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, su
     options = ["--workers", "2", "--max-body", "100000", "--timeout", "1"]
     with serving(folder / "shop", *options) as (address, process):
         until_ready(address)
+        assert "clickprism_ready 2.0" in _until_all_are_ready(address)
         yield address, process, folder
 
 
@@ -113,12 +114,17 @@ def test_a_worker_that_is_killed_is_replaced_and_figures_stay(
         os.kill(pid, signal.SIGKILL)
     until_ready(address)
     assert fetch(f"{address}/v1/rank", BODY).status == 200
+    assert "clickprism_ready 2.0" in _until_all_are_ready(address), "the gauges of dead workers are gone"
+    assert not set(old) & set(workers(process.pid))
+    assert _counted(address) == counted + 1, "their counters stay"
+
+
+def _until_all_are_ready(address: str) -> str:
+    """The metrics, once both workers have their model, or after 30 seconds."""
     end = time.monotonic() + 30
     while "clickprism_ready 2.0" not in (text := fetch(f"{address}/metrics").body.decode()) and time.monotonic() < end:
         time.sleep(0.1)
-    assert "clickprism_ready 2.0" in text, "the gauges of dead workers are gone"
-    assert not set(old) & set(workers(process.pid))
-    assert _counted(address) == counted + 1, "their counters stay"
+    return text
 
 
 def _counted(address: str) -> float:
