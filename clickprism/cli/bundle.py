@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clickprism.serve.language_bundle import JudgedTexts
 
 EPILOG = (
-    "Examples:\n\nclickprism bundle runs/dla --naive runs/click --out bundles/dla\n\n"
+    "Examples:\n\nclickprism bundle runs/dla --naive runs/click --examples 200 --out bundles/dla\n\n"
     "clickprism bundle runs/approximation --imputation stored --out bundles/adr\n\n"
     "clickprism bundle runs/imputation --judged test.qrel --queries queries.tsv --documents documents.tsv "
     "--out bundles/lm\n\n"
@@ -87,6 +87,15 @@ def command(
     int8: Annotated[
         bool, typer.Option("--int8/--no-int8", help="Whether a language model may be served in int8.")
     ] = True,
+    examples: Annotated[
+        int,
+        typer.Option(
+            "--examples",
+            metavar="N",
+            min=0,
+            help="Queries of the run's log for the page of the service; the log is simulated or read again for them.",
+        ),
+    ] = 0,
     replace: Annotated[bool, typer.Option("--replace", help="An older bundle at the same place.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -113,9 +122,15 @@ def command(
     from clickprism.experiment.bundle import bundle_run
     from clickprism.serve.export.read import names_from
 
+    shown = None
+    if examples:
+        from clickprism.experiment.examples import examples_of_run
+
+        shown = examples_of_run(source, naive=naive, most=examples).bytes()
     bundle = bundle_run(
         source,
         out,
+        examples=shown,
         name=name,
         naive=naive,
         imputation=imputation,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from clickprism.experiment.settings import ExperimentSettings
+from clickprism.errors import DataError
+from clickprism.experiment.bundle import model_folder
+from clickprism.experiment.run_record import RunRecord
+from clickprism.experiment.settings import ExperimentSettings, read_settings
 from clickprism.experiment.stages import graded, load_data, load_raw, simulate_log
 from clickprism.model import Model
 from clickprism.serve.examples import MOST, Examples, examples_of
@@ -37,3 +42,28 @@ def run_examples(
     by = "real users" if log is not None else f"simulated users ({settings.user['name']})"
     shown = np.asarray(debiased.score(raw)), None if naive is None else np.asarray(naive.score(raw))
     return examples_of(clicks, *shown, observation=observation, source=f"{by}, training part", most=most)
+
+
+def examples_of_run(run: Path, *, naive: Path | None = None, most: int = MOST) -> Examples:
+    """Examples of the folder of a run, whose log is simulated again, or read again where the data is a log.
+
+    Args:
+        run: with run.json, settings.toml and model/, as `clickprism train` and `compare` write them.
+        naive: a run or model that took clicks for relevance.
+        most: queries.
+    """
+    known = RunRecord.read(run)
+    settings = next((file for file in (run / "settings.toml", run.parent / "settings.toml") if file.is_file()), None)
+    if known is None or settings is None or str(known.data.get("clicks", "")).startswith("of the file"):
+        problem = "does not say what its clicks were, so that there are no examples of them"
+        raise DataError(
+            problem, file=run, remedy="Make them by clickprism.serve.examples.examples_of, or leave them out"
+        )
+    return run_examples(
+        read_settings(settings, ()),
+        Model.load(run / "model"),
+        None if naive is None else Model.load(model_folder(naive)),
+        seed=known.seed,
+        observation=np.array(known.observation) if known.observation else None,
+        most=most,
+    )
