@@ -280,6 +280,8 @@ def _report(output: Output, slot: FirstSlot, done: FittedImputation | FittedFeat
         told = ", ".join(f"{names[name]}{value:.4f}" for name, value in done.losses.items())
         lines.append(f"loss on queries that had no other part: {told}")
     output.result("\n".join([*lines, f"imputation: {out}"]), data | {"loss": done.losses})
+    if done.losses["best"] >= done.losses["constant"]:
+        output.note("warning: there it is no better than the click rate alone: fill more first slots at random")
     if data["stopped"] == "interrupted":
         from clickprism.cli.app import INTERRUPTED
 
