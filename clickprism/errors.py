@@ -93,7 +93,6 @@ EXTRAS = {
     "httptools": "serve",
     "prometheus_client": "serve",
     "onnx": "serve",
-    "onnxscript": "serve",
     "onnxruntime": "serve",
     "lmdb": "serve",
     "redis": "serve",

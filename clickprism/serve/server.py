@@ -37,6 +37,8 @@ FILES: Final = 128
 """Files that a worker has to be able to open whatever happens: models, the store, the log."""
 MOST_CONNECTIONS: Final = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES)
 """Of a worker; connections that ask nothing cannot take its files away."""
+WAITING: Final = 1024
+"""Connections that may wait to be taken."""
 HEAD_SECONDS: Final = 10.0
 """Within which they must arrive, from the first byte, or from the connection."""
 LOGGING: Final = {
@@ -186,6 +188,7 @@ def _bound(settings: ServeSettings) -> socket.socket:
         sock = socket.socket(family)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((settings.host, settings.port))
+        sock.listen(WAITING)  # from now on who asks waits for the first worker, and is not turned away
         sock.set_inheritable(True)
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
