@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from typing import Final, final
@@ -15,6 +16,8 @@ from clickprism.serve.problems import Problem
 from clickprism.serve.rank import Inputs, look_up, order, score
 from clickprism.serve.store import FeatureStore
 from clickprism.types import Float64, Int64
+
+_LOG = logging.getLogger(__name__)
 
 WAITING: Final = 256
 """Requests that wait for the shadow; more are dropped and counted, so that it never holds up an answer."""
@@ -67,8 +70,11 @@ class Shadow:
         while (taken := self._queue.get()) is not None:
             try:
                 self._compare(*taken)
+            except Problem:
+                self._metrics.shadow.labels("failed").inc()
             except Exception:
                 self._metrics.shadow.labels("failed").inc()
+                _LOG.exception("the shadow could not compare a request")
 
     def _compare(self, inputs: Inputs, scores: Float64, ranking: Int64) -> None:
         live = self._follower.live
