@@ -74,6 +74,7 @@ def simulate(
     seed: int,
     settings: SimulationSettings | None = None,
     scores: Float64 | None = None,
+    shares: Float64 | None = None,
 ) -> Simulation:
     """The log of simulated users on these lists, and the truth behind it; the same seed gives the same log.
 
@@ -85,6 +86,7 @@ def simulate(
         settings: how the log is made.
         scores: of the documents, to rank by instead of training an initial ranker: [documents], or [rankers, documents]
             for several logging rankers.
+        shares: of all sessions, those of each query, instead of `settings.frequency`: [lists], adding up to 1.
     """
     settings = settings or SimulationSettings()
     if sessions < 0:
@@ -93,11 +95,13 @@ def simulate(
         raise SettingError("seed", seed, "not be negative")
     if len(judged) == 0:
         raise DataError("there are no lists to search")
+    if shares is not None and (shares.shape != (len(judged),) or not abs(float(shares.sum()) - 1) < 1e-6):
+        raise DataError(f"shares must be {len(judged)} numbers that add up to 1")
     user = adapted(user, judged, seed=seed)
     seeds = np.random.SeedSequence(seed).spawn(6)
     offsets, rows = _rankings(judged, settings, scores, seeds[0])
     attractive = attraction(judged, noise=settings.noise, max_grade=settings.max_grade, gain=settings.gain)
-    asked = _asked(len(judged), (len(offsets) - 1) // len(judged), sessions, settings, seeds[1:3])
+    asked = _asked(len(judged), (len(offsets) - 1) // len(judged), sessions, settings, seeds[1:3], shares=shares)
     who, where = (np.random.default_rng(seed) for seed in seeds[3:5])
     click_seed = int(seeds[5].generate_state(1, np.uint64)[0])
     log = _Log(settings.merge)
@@ -137,17 +141,26 @@ def _rankings(
 
 
 def _asked(
-    queries: int, rankers: int, sessions: int, settings: SimulationSettings, seeds: list[np.random.SeedSequence]
+    queries: int,
+    rankers: int,
+    sessions: int,
+    settings: SimulationSettings,
+    seeds: list[np.random.SeedSequence],
+    *,
+    shares: Float64 | None,
 ) -> Iterator[Int64]:
     """The ranking shown in each session, ranker times queries plus query, chunk by chunk."""
     rng, choice = (np.random.default_rng(seed) for seed in seeds)
-    total = sessions * queries if settings.frequency == "each" else sessions
+    each = settings.frequency == "each" and shares is None
+    total = sessions * queries if each else sessions
     edges = np.arange(1, queries + 1) / queries
-    if settings.frequency == "zipf":
+    if shares is not None:
+        edges = np.cumsum(shares)
+    elif settings.frequency == "zipf":
         edges = np.cumsum(frequencies(queries, exponent=settings.exponent, rng=rng))
     for start in range(0, total, CHUNK):
         size = min(CHUNK, total - start)
-        if settings.frequency == "each":
+        if each:
             query = np.arange(start, start + size, dtype=np.int64) % queries
         else:
             query = np.minimum(np.searchsorted(edges, rng.random(size), side="right"), queries - 1)

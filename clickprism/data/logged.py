@@ -1,0 +1,76 @@
+"""A log as diagnosis, choice and counterfactual evaluation see it: ranked lists with clicks, and what is told of each.
+
+What a log does not tell is None, never a guess: a diagnosis then says that it cannot be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from clickprism.types import Bool, Clicks, Int64, check, slices
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Logged:
+    """Clicks, and what the log tells of each ranked list.
+
+    Attributes:
+        clicks: merged by pattern (`Clicks.merge(by="pattern")`) within a day and a policy, or one session each; the
+            documents have features, or a matrix of no columns where the log has none.
+        days: the day of each ranked list, counted from any one, [ranked lists]; None where the log does not tell.
+        policy: the ranker that made each ranked list, by place in `policies`, [ranked lists]; None if not told.
+        policies: the names of the rankers.
+        randomised: whether chance filled the slot of each entry, by the log's own word, [entries]; None if not told.
+        feature_names: one a column of the features; empty where they have no names.
+        account: what was counted on the way in, such as rows quarantined or without a field, by name.
+    """
+
+    clicks: Clicks
+    days: Int64 | None = None
+    policy: Int64 | None = None
+    policies: tuple[str, ...] = ()
+    randomised: Bool | None = None
+    feature_names: tuple[str, ...] = ()
+    account: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lists, entries = len(self.clicks), len(self.clicks.rows)
+        for name, size in (("days", lists), ("policy", lists), ("randomised", entries)):
+            values = getattr(self, name)
+            check(values is None or values.shape == (size,), f"{name} must have {size} values")
+        known = self.policy is None or not lists or 0 <= self.policy.min() <= self.policy.max() < len(self.policies)
+        check(bool(known), "policy must be places in policies")
+        width = self.clicks.lists.features.shape[1]
+        check(len(self.feature_names) in (0, width), f"{width} features but {len(self.feature_names)} names")
+
+    def __len__(self) -> int:
+        return len(self.clicks)
+
+    @property
+    def has_features(self) -> bool:
+        """Whether documents have any feature to learn from."""
+        return bool(self.clicks.lists.features.shape[1] > 0)
+
+    def take(self, ranked_lists: Int64 | Bool) -> Logged:
+        """These ranked lists only, in this order; the account stays that of the whole log."""
+        chosen = np.arange(len(self))[ranked_lists]
+        entries, _ = slices(self.clicks.offsets, chosen)
+        return Logged(
+            self.clicks.take(chosen),
+            None if self.days is None else self.days[chosen],
+            None if self.policy is None else self.policy[chosen],
+            self.policies,
+            None if self.randomised is None else self.randomised[entries],
+            self.feature_names,
+            self.account,
+        )
+
+    def of_queries(self, queries: Bool) -> Logged:
+        """The ranked lists of these queries only, [lists of documents]; the documents stay all."""
+        firsts = self.clicks.rows[np.minimum(self.clicks.offsets[:-1], max(len(self.clicks.rows) - 1, 0))]
+        return self.take(queries[self.clicks.lists.list_of[firsts]])
