@@ -1,0 +1,1 @@
+"""Which method to take, chosen by the log alone: candidates, criteria that need no labels, the search."""
