@@ -111,6 +111,7 @@ class World:
         logged: the log, over the documents of `data.train`.
         data: with quantile-normalised features and the true grades; `test` is what a ranker is measured on.
         user: who clicked, adapted to the documents.
+        shares: of all searches, those that ask each query of the training part, [queries]; they add up to 1.
         attraction_noise: of the users; attraction = noise + (1 - noise) (2^y - 1) / (2^ymax - 1).
     """
 
@@ -118,6 +119,7 @@ class World:
     logged: Logged
     data: Dataset
     user: ComposedUser
+    shares: Float64
     attraction_noise: float = 0.1
 
 
@@ -177,7 +179,8 @@ def make_world(settings: WorldSettings) -> World:
     user = adapted(planned, data.train, seed=int(seeds[0]))
     if not isinstance(user, ComposedUser):
         raise TypeError("a user adapts to one of its own kind")
-    return World(settings, _log(settings, data.train, user, int(seeds[1])), data, user)
+    logged, shares = _log(settings, data.train, user, int(seeds[1]))
+    return World(settings, logged, data, user, shares)
 
 
 def _base(settings: WorldSettings) -> Base:
@@ -192,8 +195,8 @@ def _base(settings: WorldSettings) -> Base:
     )
 
 
-def _log(settings: WorldSettings, judged: JudgedLists, user: ComposedUser, seed: int) -> Logged:
-    """Days of searches: what was clicked before may decide what is shown, and what is seen."""
+def _log(settings: WorldSettings, judged: JudgedLists, user: ComposedUser, seed: int) -> tuple[Logged, Float64]:
+    """Days of searches, and how often each query is asked: past clicks may decide what is shown, and what is seen."""
     rng = np.random.default_rng(seed)
     scores = _scores(settings, judged, rng)
     asked = frequencies(len(judged), exponent=settings.zipf, rng=rng)
@@ -216,7 +219,7 @@ def _log(settings: WorldSettings, judged: JudgedLists, user: ComposedUser, seed:
             days.append(day)
             clicked += np.bincount(part.clicks.rows, weights=part.clicks.clicks, minlength=len(past))
         past += clicked
-    return Logged(
+    logged = Logged(
         concatenate([part.clicks for part in parts]),
         np.repeat(np.array(days, dtype=np.int64), [len(part) for part in parts]),
         np.concatenate([part.policy for part in parts if part.policy is not None]),
@@ -224,6 +227,7 @@ def _log(settings: WorldSettings, judged: JudgedLists, user: ComposedUser, seed:
         np.concatenate([part.randomised for part in parts if part.randomised is not None]),
         tuple(f"f{column + 1}" for column in range(settings.features)),
     )
+    return logged, asked
 
 
 def _scores(settings: WorldSettings, judged: JudgedLists, rng: np.random.Generator) -> Float64:
