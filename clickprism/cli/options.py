@@ -89,6 +89,8 @@ Json = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result, no progress.", rich_help_panel=OUTPUT)]
+Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="What it may take, such as 10m, 90s or 1.5h.")]
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def settings_of(
@@ -105,6 +107,24 @@ def settings_of(
 
     named = {name.replace("__", "."): value for name, value in flags.items()}
     return read_settings(config, assignments or (), base=base, flags=named | {"seeds": seeds}, methods=methods)
+
+
+def seconds_from(text: str) -> float:
+    """The seconds of a budget.
+
+    >>> seconds_from("10m"), seconds_from("90"), seconds_from("1.5h")
+    (600.0, 90.0, 5400.0)
+    """
+    from clickprism.errors import SettingError
+
+    number, unit = (text[:-1], text[-1]) if text[-1:] in SECONDS else (text, "s")
+    try:
+        seconds = float(number) * SECONDS[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise SettingError("--budget", text, "be a time above 0, such as 10m, 90s or 1.5h")
+    return seconds
 
 
 def names_from(text: str | None) -> list[str] | None:
