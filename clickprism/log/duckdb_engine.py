@@ -46,7 +46,7 @@ class DuckEngine(Engine):
         self._own = Path(tempfile.mkdtemp(prefix="clickprism-", dir=temp))
         config: dict[str, Any] = {"memory_limit": memory, "temp_directory": str(self._own / "spill")}
         config |= {} if threads is None else {"threads": threads}
-        with _errors():
+        with failing():
             self._connection = ibis.duckdb.connect(preserve_insertion_order=False, **config)
             self._threads = int(self._connection.con.execute("SELECT current_setting('threads')").fetchall()[0][0])
 
@@ -66,7 +66,7 @@ class DuckEngine(Engine):
 
     def memory(self, table: pa.Table) -> Table:
         """A small table in memory as a table of the engine."""
-        with _errors():
+        with failing():
             name = f"memory_{uuid4().hex}"
             self._connection.con.register(f"arrow_{name}", table)
             self._connection.raw_sql(f"CREATE TABLE {name} AS SELECT * FROM arrow_{name}")  # noqa: S608
@@ -75,13 +75,13 @@ class DuckEngine(Engine):
 
     def collect(self, expression: Table) -> pa.Table:
         """The rows of a small result."""
-        with _errors():
+        with failing():
             return self._connection.to_pyarrow(expression)
 
     def write(self, expression: Table, folder: Path, *, stem: str) -> list[Path]:
         """Write the rows to one new Parquet file."""
         path = _new(folder, stem)
-        with _errors():
+        with failing():
             self._run([_copy(self._connection.compile(expression), path)])
         return [path]
 
@@ -92,7 +92,7 @@ class DuckEngine(Engine):
         DuckDB thinks that a day has one row, so it is told to keep the larger side of a join, which stands left.
         """
         made = {day: _new(folder / f"day={day.isoformat()}", stem) for day, stem in stems.items()}
-        with _errors(), self._set("disabled_optimizers", "build_side_probe_side", after=""):
+        with failing(), self._set("disabled_optimizers", "build_side_probe_side", after=""):
             query = f"SELECT * EXCLUDE (day) FROM ({self._connection.compile(expression)}) WHERE day = DATE "  # noqa: S608
             self._run([_copy(f"{query} '{day.isoformat()}'", path) for day, path in made.items()])
         return {day: [path] for day, path in made.items()}
@@ -137,14 +137,14 @@ class DuckEngine(Engine):
     def held(self, expression: Table) -> Iterator[Table]:
         """The rows of an expression, worked out once."""
         name = f"held_{uuid4().hex}"
-        with _errors():
+        with failing():
             query = self._connection.compile(expression)
             self._connection.raw_sql(f"CREATE TABLE {name} AS {query}")
             table = self._connection.table(name)
         try:
             yield table
         finally:
-            with _errors():
+            with failing():
                 self._connection.raw_sql(f"DROP TABLE {name}")
 
     def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
@@ -156,7 +156,7 @@ class DuckEngine(Engine):
     ) -> list[Path]:
         """Write the rows that a function gives for those of the expression to one new Parquet file."""
         path = folder / f"{stem}-{uuid4().hex}.parquet"
-        with _errors(), pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        with failing(), pq.ParquetWriter(path, schema, compression="zstd") as writer:
             query = self._connection.compile(expression)
             for batch in self._connection.con.sql(query).to_arrow_reader(_BATCH):
                 writer.write_batch(function(batch).select(schema.names).cast(schema))
@@ -169,13 +169,13 @@ class DuckEngine(Engine):
 
     def _view(self, query: str) -> Table:
         name = f"view_{uuid4().hex}"
-        with _errors():
+        with failing():
             self._connection.raw_sql(f"CREATE VIEW {name} AS {query}")
             return self._connection.table(name)
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def failing() -> Iterator[None]:
     """Errors of DuckDB in a line, with a remedy where one is known; ibis calls what DuckDB deprecates."""
     try:
         with warnings.catch_warnings():

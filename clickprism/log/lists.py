@@ -47,11 +47,11 @@ def session_log(store: LogStore, days: Iterable[date] | None = None) -> SessionL
 
 
 def _lists(table: pa.Table) -> SessionLog:
-    query, queries = _numbered(table["query_id"])
-    document, documents = _numbered(table["document_id"])
+    query, queries = numbered(table["query_id"])
+    document, documents = numbered(table["document_id"])
     pairs, row = np.unique(query * len(documents) + document, return_inverse=True)
     bounds = np.searchsorted(pairs // len(documents), np.arange(len(queries) + 1)).astype(np.int64)
-    search = _numbered(table["search_id"])[0]
+    search = numbered(table["search_id"])[0]
     search = np.unique(table["day"].to_numpy() * (search.max() + 1) + search, return_inverse=True)[1]
     position = table["position"].to_numpy()
     order = np.lexsort((document, position, search))
@@ -61,7 +61,7 @@ def _lists(table: pa.Table) -> SessionLog:
     order, search = order[first], search[first]
     starts = np.flatnonzero(np.concatenate([[True], np.diff(search) != 0]))
     lists = Lists(
-        np.zeros((len(pairs), 0), np.float32), bounds, _text(queries), _text(documents)[pairs % len(documents)]
+        np.zeros((len(pairs), 0), np.float32), bounds, texts(queries), texts(documents)[pairs % len(documents)]
     )
     clicks = Clicks(
         lists,
@@ -72,12 +72,12 @@ def _lists(table: pa.Table) -> SessionLog:
         np.ones(len(starts), np.int64),
     )
     randomised = np.logical_and.reduceat(table["randomised"].to_numpy()[order], starts)
-    ranker, rankers = _numbered(table["ranker"].fill_null(""))
-    columns = {"ranker": _text(rankers)[ranker[order][starts]], "randomised": np.where(randomised, "1", "0")}
+    ranker, rankers = numbered(table["ranker"].fill_null(""))
+    columns = {"ranker": texts(rankers)[ranker[order][starts]], "randomised": np.where(randomised, "1", "0")}
     return SessionLog(clicks, columns)
 
 
-def _numbered(column: pa.ChunkedArray) -> tuple[Int64, Any]:
+def numbered(column: pa.ChunkedArray) -> tuple[Int64, Any]:
     """Texts as numbers, in the order of the texts, and the text of each number."""
     coded = column.combine_chunks().dictionary_encode()
     order = pc.array_sort_indices(coded.dictionary)
@@ -86,7 +86,8 @@ def _numbered(column: pa.ChunkedArray) -> tuple[Int64, Any]:
     return places[coded.indices.to_numpy()], coded.dictionary.take(order)
 
 
-def _text(values: Any) -> Text:
+def texts(values: Any) -> Text:
+    """Ids of an Arrow array as a vector, in which each takes as much as the longest; refused if they fill memory."""
     longest = pc.max(pc.utf8_length(values)).as_py() or 1
     if 4 * longest * len(values) > LARGEST:
         raise DataError(

@@ -53,7 +53,7 @@ def read_features(path: Path) -> Lists:
     folder of an ingested log they are those that its impressions carry.
     """
     if path.is_dir():
-        from clickprism.relevance.logged_features import logged_features
+        from clickprism.log.logged_features import logged_features
 
         return logged_features(path)
     suffixes = [each for each in path.suffixes if each not in PACKED]

@@ -1,0 +1,153 @@
+"""Any log into `Logged`: the folder of an ingested log, a file of sessions, or a file of `clickprism simulate`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from clickprism.data.clicks import load_clicks
+from clickprism.data.letor import OnError, PathLike
+from clickprism.data.logged import Logged
+from clickprism.data.sessions import SessionLog, read_log
+from clickprism.errors import DataError, SettingError
+from clickprism.log.merging import merge_logged
+from clickprism.types import Bool, Int64, Lists, Text
+
+DAYS: Final = ("day", "date", "time", "timestamp")
+RANKERS: Final = ("ranker", "policy")
+RANDOMISED: Final = ("randomised", "randomized")
+FLAGS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+RAW: Final = (".json", ".jsonl", ".ndjson", ".parquet")
+PACKED: Final = (".gz", ".zst")
+_DATE: Final = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ].*)?")
+
+
+def read_logged(
+    path: PathLike,
+    *,
+    lists: Lists | None = None,
+    day: str | None = None,
+    ranker: str | None = None,
+    randomised: str | None = None,
+    on_error: OnError = "raise",
+    memory: str = "700MB",
+    note: Callable[[str], None] | None = None,
+) -> Logged:
+    r"""Read a log with all that it tells of each list; what it does not tell is None.
+
+    Args:
+        path: a folder that `clickprism ingest` made, a file of sessions (TSV, CSV), or an .npz file of `clickprism
+            simulate`.
+        lists: the documents of an .npz file, for their features; without them there are none.
+        day: the column of a file of sessions with the day: dates, times that begin with one, or whole numbers. By
+            default `day`, `date`, `time` or `timestamp` if there is one.
+        ranker: that with the ranker; by default `ranker` or `policy` if there is one.
+        randomised: that which is 1 where chance ordered the whole list; by default `randomised` if there is one.
+        on_error: "raise" at the first broken line of a file of sessions, or leave such out and "quarantine" them.
+        memory: what the engine may hold at a time, of a folder.
+        note: told what goes on, a sentence each.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "log.tsv"
+    ...     rows = ["cat\ta,b\tb\t2026-03-01", "cat\ta,b\tb\t2026-03-01", "cat\ta,b\tb\t2026-03-03"]
+    ...     _ = file.write_text("\n".join(["query\tdocuments\tclicks\tday", *rows]))
+    ...     log = read_logged(file)
+    >>> log.clicks, log.days.tolist(), log.policy, log.has_features
+    (Clicks(2 ranked lists, 3 sessions, 3 clicks), [0, 2], None, False)
+    """
+    file = Path(path)
+    named = {"day": day, "ranker": ranker, "randomised": randomised}
+    given = [name for name, value in named.items() if value is not None]
+    if file.is_dir():
+        _refuse(given, "of an ingested log they are known")
+        if lists is not None:
+            raise SettingError("data", "given", "not be given with a folder: a log has its own documents")
+        from clickprism.log.logged_store import read_store
+
+        return read_store(file, memory=memory, note=note)
+    if [each for each in file.suffixes if each not in PACKED][-1:] in [[each] for each in RAW]:
+        remedy = f"Make a log of it, and read that: clickprism ingest {file.name} --into logs/mine"
+        raise DataError("is a file of events, not a log", file=file, remedy=remedy)
+    if lists is not None:
+        _refuse(given, "a file of clickprism simulate has no columns")
+        return merge_logged(Logged(load_clicks(file, lists)))
+    return of_sessions(read_log(file, on_error=on_error), day=day, ranker=ranker, randomised=randomised)
+
+
+def of_sessions(
+    log: SessionLog, *, day: str | None = None, ranker: str | None = None, randomised: str | None = None
+) -> Logged:
+    """Sessions as `Logged`; the columns are those of `read_logged`."""
+    days = _column(log, day, DAYS, "day")
+    rankers = _column(log, ranker, RANKERS, "ranker")
+    chance = _column(log, randomised, RANDOMISED, "randomised")
+    policy, policies = (None, ()) if rankers is None else _places(rankers[1])
+    account = {"sessions": log.clicks.sessions, "clicks outside the list": log.outside}
+    account["lines quarantined"] = len(log.quarantined)
+    return merge_logged(
+        Logged(
+            log.clicks,
+            None if days is None else _days(*days, asked=day is not None),
+            policy,
+            policies,
+            None if chance is None else np.repeat(_flags(*chance), np.diff(log.clicks.offsets)),
+            account={name: count for name, count in account.items() if count},
+        )
+    )
+
+
+def _refuse(given: list[str], why: str) -> None:
+    if given:
+        raise SettingError(given[0], "given", f"be left out: {why}")
+
+
+def _column(log: SessionLog, wanted: str | None, usual: tuple[str, ...], what: str) -> tuple[str, Text] | None:
+    if wanted is not None:
+        if wanted not in log.columns:
+            has = ", ".join(log.columns) or "none besides query, documents and clicks"
+            raise SettingError(what, wanted, f"be a column of the log, which has {has}")
+        return wanted, log.columns[wanted]
+    found = next((name for name in usual if name in log.columns), None)
+    return None if found is None else (found, log.columns[found])
+
+
+def _days(name: str, values: Text, *, asked: bool) -> Int64 | None:
+    """Days from the first on; None where a column that nobody asked for does not look like days."""
+    kinds, place = np.unique(values, return_inverse=True)
+    texts = [each.strip() for each in kinds.tolist()]
+    dates = [_DATE.fullmatch(each) for each in texts]
+    wrong = next((each for each, date in zip(texts, dates, strict=True) if date is None), texts[0])
+    whole = asked or name in DAYS[:2]
+    try:
+        if any(dates) or not whole:
+            named = ["wrong" if date is None else "-".join(date.groups()[:3]) for date in dates]
+            days = np.array(named, dtype="datetime64[D]").astype(np.int64)
+        else:
+            days = np.array([int(each) for each in texts], dtype=np.int64)
+    except (ValueError, OverflowError):
+        if not asked:
+            return None
+        remedy = "Give days as 2026-03-01, or as whole numbers"
+        raise DataError(f"column {name!r} has a value that is no day: {wrong!r}", remedy=remedy) from None
+    made: Int64 = (days - days.min())[place]
+    return made
+
+
+def _flags(name: str, values: Text) -> Bool:
+    kinds, place = np.unique(values, return_inverse=True)
+    texts = [each.strip().lower() for each in kinds.tolist()]
+    wrong = [each for each in texts if each not in FLAGS]
+    if wrong:
+        raise DataError(f"column {name!r} has {wrong[0]!r}, which is neither 1 nor 0", remedy="Give 1 or 0")
+    made: Bool = np.array([FLAGS[each] for each in texts], dtype=np.bool_)[place]
+    return made
+
+
+def _places(values: Text) -> tuple[Int64, tuple[str, ...]]:
+    kinds, place = np.unique(values, return_inverse=True)
+    return place.astype(np.int64), tuple(each or "not named" for each in kinds.tolist())
