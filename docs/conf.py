@@ -1,0 +1,103 @@
+"""What Sphinx is told: the pages are Markdown as it stands, and the reference of the library comes from the code."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import clickprism
+from clickprism.debias import METHODS
+from clickprism.observation.click_models import CLICK_MODELS
+from clickprism.rankers import RANKERS
+from clickprism.users import USERS
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "clickprism"
+html_title = "clickprism"
+version = release = clickprism.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["*.py"]
+
+myst_heading_anchors = 4  # the anchors of GitHub, and every link to one is checked
+highlight_language = "none"  # a block says what it is, or is plain text
+default_role = "code"  # docstrings have `names` in single backticks
+smartquotes = False  # --option stays as it is typed
+
+autodoc_member_order = "bysource"
+autodoc_type_aliases = {name: name for name in ("Bool", "Float32", "Float64", "Int32", "Int64", "Text")}
+napoleon_attr_annotations = False
+toc_object_entries = False  # the navigation has pages and headings, not attributes
+
+html_theme = "furo"
+html_copy_source = False
+html_use_index = False
+html_domain_indices = False
+html_show_copyright = False
+html_show_sphinx = False
+
+ROOMS = {  # of the front door, in the order of the page
+    "types": "What flows",
+    "data": "What comes in",
+    "users": "Who clicks",
+    "truth": "Who clicks",
+    "observation": "What is seen",
+    "diagnosis": "What a log can tell",
+    "choice": "Which method",
+    "debias": "How clicks become a loss",
+    "rankers": "What scores a document",
+    "training": "Training",
+    "model": "Training",
+    "evaluation": "Measures and tests",
+    "experiment": "Whole experiments",
+    "errors": "Errors",
+}
+REGISTRIES = {"method": METHODS, "ranker": RANKERS, "user": USERS, "click model": CLICK_MODELS}
+
+
+def reference() -> Iterator[str]:
+    """The page of the library: every name of the front door by its room, then what goes by a short name."""
+    rooms: dict[str, list[str]] = {title: [] for title in ROOMS.values()}
+    for name, home in clickprism._HOMES.items():
+        rooms.setdefault(ROOMS.get(home.partition(".")[0], "Others"), []).append(name)
+    for title, names in rooms.items():
+        if names:
+            yield f"## {title}\n"
+        for name in sorted(names, key=str.lower):
+            yield f"### `{name}`\n"
+            yield documented(f"clickprism.{name}", is_class=name[0].isupper())
+    for kind, registry in REGISTRIES.items():
+        yield f"## Every {kind}, by name\n"
+        for name, place in registry.items():
+            yield f"### `{name}` ({kind})\n"
+            yield documented(place.replace(":", "."), is_class=True)
+
+
+def documented(name: str, *, is_class: bool) -> str:
+    """What autodoc makes of one name."""
+    directive = f".. autoclass:: {name}\n   :members:\n" if is_class else f".. autofunction:: {name}\n"
+    return f"```{{eval-rst}}\n{directive}```\n"
+
+
+def fill(_: Sphinx, docname: str, source: list[str]) -> None:
+    """The page `api` ends with the reference."""
+    if docname == "api":
+        source[0] += "\n" + "\n".join(reference())
+
+
+def equations(_app: Sphinx, _what: str, _name: str, _value: object, _options: object, lines: list[str]) -> None:
+    """A paragraph of a docstring with an equation in it, and no full stop at its end, stays as it is typed."""
+    paragraphs = "\n".join(lines).split("\n\n")
+    for number, text in enumerate(paragraphs):
+        if number and " = " in text and not text.endswith(".") and not re.match(r"\s|>>>|- |\w+:\n", text):
+            paragraphs[number] = "::\n\n" + textwrap.indent(text, "    ")
+    lines[:] = "\n\n".join(paragraphs).split("\n")
+
+
+def setup(app: Sphinx) -> None:
+    """Sphinx calls this before it reads a page."""
+    app.connect("source-read", fill)
+    app.connect("autodoc-process-docstring", equations, priority=400)  # before napoleon, at 500

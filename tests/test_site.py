@@ -1,0 +1,40 @@
+"""The site builds without a warning, and what its check is for is found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import clickprism
+from docs.build import problems
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_site_builds_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    """Sphinx stops at warnings: pages outside the navigation, links to what is not there, docstrings that break."""
+    command = [sys.executable, "-m", "docs.build", "--out", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    for name in set(clickprism.__all__) - {"__version__"}:
+        assert f'id="clickprism.{name}"' in page, f"{name} of the front door is not in the reference"
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.html").write_text('<h1 id="top">b</h1><a href="../a.html#here">back</a>', encoding="utf-8")
+    (tmp_path / "style.css").write_text("@import '//fonts.example/x'; a {background: url(data:,)}", encoding="utf-8")
+    (tmp_path / "a.html").write_text(
+        '<p id="here"><a href="deep/b.html#top">b</a><a href="deep/b.html#bottom">b</a><a href="gone.html">c</a>'
+        '<a href="https://example.org/not-checked">out</a><a href="#nowhere">d</a><img src="https://example.org/i.png">',
+        encoding="utf-8",
+    )
+    assert list(problems(tmp_path)) == [
+        "a.html: no #bottom in deep/b.html",
+        "a.html: no file gone.html",
+        "a.html: no #nowhere in a.html",
+        "a.html: loads https://example.org/i.png from another host",
+        "style.css: loads //fonts.example/x from another host",
+    ]
