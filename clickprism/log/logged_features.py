@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from clickprism.errors import DataError
+from clickprism.log.sessions import kinds_of
 from clickprism.log.store import LogStore
 from clickprism.types import Bool, Float32, Lists
 
@@ -18,12 +19,20 @@ if TYPE_CHECKING:
     import duckdb
 
 LAST: Final = """
-create table pairs as
-select coalesce(query_id, sha256(coalesce(query, ''))) as query_id, document_id,
-    arg_max(features, (time, features)) as features
-from read_parquet(?) where kind = 'impression' and features is not null and not variant
-group by all
+create table pairs as select query_id, document_id, arg_max(features, (time, features)) as features
+from ({shown}) group by all
 """
+SHOWN: Final = """
+select coalesce(query_id, sha256(coalesce(query, ''))) as query_id, document_id, features, time
+from read_parquet($events) where kind = 'impression' and features is not null and not variant
+"""
+DONE: Final = """
+select asked.query_id, done.document_id, done.features, done.time from read_parquet($events) done join (
+    select search_id, min(query_id) as query_id from read_parquet($sessions) where filter is null group by search_id
+) asked using (search_id)
+where kind = 'interaction' and features is not null and document_id is not null and not variant
+"""
+"""An interaction has no query of its own: it has that of its search."""
 NUMBERS: Final = """
 list_transform(json_extract_string(features, ?),
     lambda x: case x when 'true' then 1 when 'false' then 0 else try_cast(x as float) end)
@@ -121,14 +130,17 @@ def _last(
 
     from clickprism.log.duckdb_engine import failing
 
-    files = store.table("events").files()
-    if not files:
+    files = {name: store.table(name).files() for name in ("events", "sessions")}
+    if not files["events"]:
         yield None
         return
+    shown, given = SHOWN, {"events": files["events"]}
+    if files["sessions"] and "interaction" in kinds_of(files["events"]):
+        shown, given = f"{SHOWN} union all {DONE}", files
     config: dict[str, Any] = {"memory_limit": memory, "preserve_insertion_order": False}
     config |= {} if temp is None else {"temp_directory": str(temp / "spill")}
     with failing(), duckdb.connect(config=config) as connection:
-        connection.execute(LAST, [files])
+        connection.execute(LAST.format(shown=shown), given)
         yield connection
 
 

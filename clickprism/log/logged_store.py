@@ -33,8 +33,13 @@ PAIR: Final = ("query_id", "document_id")
 SEARCH: Final = ("day", "search_id", "query_id")
 SEVERAL: Final = "several rankers"
 UNNAMED: Final = "not named"
-OPTIONAL: Final = ("user_id", "ranker", "randomised", "features", "display_ms")
-"""The fields of what was shown that a log may lack, and that its account counts."""
+OPTIONAL: Final = {
+    "user_id": ("impression", "ranking"),
+    "ranker": ("impression", "ranking"),
+    "features": ("impression",),
+    "display_ms": ("impression",),
+}
+"""The fields that a row may lack and that an account counts, and the kinds of rows that would have them."""
 
 
 def read_store(folder: Path, *, memory: str = "700MB", note: Callable[[str], None] | None = None) -> Logged:
@@ -164,9 +169,11 @@ def _account(store: LogStore, engine: Engine) -> dict[str, int]:
     left = engine.collect(rows.filter(rows["filter"].notnull()).group_by("filter").aggregate(rows=ibis._.count()))
     account |= {f"impressions filtered, {each['filter']}": each["rows"] for each in left.to_pylist()}
     events = engine.read(store.table("events").files(), EVENTS)
-    shown = events.filter((events.kind != "interaction") & ~events.variant)
-    counts = {name: shown[name].isnull().sum() for name in OPTIONAL}
-    missing = engine.collect(shown.aggregate(**counts)).to_pylist()[0]
+    counts = {
+        name: (events[name].isnull() & events.kind.isin(kinds) & ~events.variant).sum()
+        for name, kinds in OPTIONAL.items()
+    }
+    missing = engine.collect(events.aggregate(**counts)).to_pylist()[0]
     return account | {f"rows without {name}": int(count or 0) for name, count in missing.items()}
 
 

@@ -166,3 +166,13 @@ def test_a_file_of_simulate_with_its_documents_or_bare(tmp_path: Path) -> None:
     assert whole.clicks.clicks.tolist() == [0, 2, 0]
     with pytest.raises(SettingError, match=r"ranker must be left out"):
         read_logged(tmp_path / "clicks.npz", lists=lists, ranker="r")
+
+
+def test_features_of_interactions_are_of_the_query_of_their_search(tmp_path: Path) -> None:
+    rows = [event("ranking", "s", query_id="q", documents=["a", "b"], time=NOON)]
+    rows += [
+        event("interaction", "s", document_id=name, action="impression", features=json.dumps({"x": value}), time=NOON)
+        for name, value in (("a", 1), ("b", 2))
+    ]
+    found = read_logged(log(tmp_path, rows).folder)
+    assert found.clicks.lists.features.tolist() == [[1], [2]]
