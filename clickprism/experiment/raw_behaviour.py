@@ -97,7 +97,17 @@ def behaviour(
             "row": rows,
         }
     )
+    if settings.features:
+        table = table.append_column("features", _features(world.judged.lists.features[rows]))
     return table.filter(pa.array(here))
+
+
+def _features(views: Float32) -> pa.StructArray:
+    """The features of each row, by name, to three digits."""
+    import pyarrow as pa
+
+    names = [f"view_{place + 1}" for place in range(views.shape[1])]
+    return pa.StructArray.from_arrays([pa.array(column) for column in np.round(views.astype(np.float64), 3).T], names)
 
 
 def _swap(ranked: Int64, chosen: Bool, places: Int64) -> None:

@@ -20,7 +20,7 @@ _OWN: Final = """
     SELECT filtered OR clicks_filtered AS filtered, time AS happened,
     CASE WHEN named THEN 'e{seed}-' || search || '-' || position END AS event_id, {time} AS time,
     's{seed}-' || search AS search_id, 'q' || query AS query_id, text AS query, document::VARCHAR AS document_id,
-    position, click, display_ms, dwell_ms, page_skipped, 'u' || "user" AS user_id, agent, ranker, randomised
+    position, click, display_ms, dwell_ms, page_skipped, 'u' || "user" AS user_id, agent, ranker, randomised{features}
     FROM shown
 """
 _QUERIES: Final = """
@@ -62,7 +62,6 @@ _FIELDS: Final = (
     *("event_id", "time", "search_id", "query_id", "query", "document_id", "position", "click", "display_ms"),
     *("dwell_ms", "page_skipped", "user_id", "agent", "ranker", "randomised"),
 )
-_STRUCT: Final = ", ".join(f"{name}: {name}" for name in _FIELDS)
 _JSON: Final = "SELECT filtered, happened, to_json({{{struct}}}) AS line FROM ({rows})"
 _ENDED: Final = "SELECT filtered, happened, line::VARCHAR || chr(10) AS line FROM ({rows})"
 
@@ -88,9 +87,11 @@ def rows_of(shown: pa.Table, settings: RawLogSettings, connection: duckdb.DuckDB
 
 def _queries(settings: RawLogSettings) -> dict[str, str]:
     words = {"seed": settings.seed, "base": settings.ordinal_base, "searched": _TIME.format("searched")}
+    told = ("features",) if settings.features else ()
     if settings.schema == "ubi":
         view = {"at": "time", "time": _TIME.format("time"), "filtered": "filtered", "action": "impression", "where": ""}
         view |= {"times": "display_ms: display_ms, page_skipped: page_skipped, randomised: randomised"}
+        view["times"] += "".join(f", {name}: {name}" for name in told)
         click = {"at": _CLICKED, "time": _TIME.format(_CLICKED), "filtered": "filtered OR clicks_filtered"}
         click |= {"action": "click", "where": "WHERE click", "times": "dwell_ms: dwell_ms"}
         events = f"{_EVENTS.format(**words, **view)} UNION ALL {_EVENTS.format(**words, **click)}"
@@ -98,10 +99,12 @@ def _queries(settings: RawLogSettings) -> dict[str, str]:
     if settings.schema == "metarank":
         interactions = _INTERACTIONS.format(at=_CLICKED, **words)
         return {"events": _ENDED.format(rows=f"({_RANKINGS.format(**words)}) UNION ALL {interactions}")}
+    words["features"] = "".join(f", {name}" for name in told)
     if settings.format != "jsonl":
         return {"events": _OWN.format(time="time", **words)}
     rows = _OWN.format(time=_TIME.format("time"), **words)
-    return {"events": _ENDED.format(rows=_JSON.format(struct=_STRUCT, rows=rows))}
+    struct = ", ".join(f"{name}: {name}" for name in (*_FIELDS, *told))
+    return {"events": _ENDED.format(rows=_JSON.format(struct=struct, rows=rows))}
 
 
 def _as_csv(table: pa.Table) -> pa.Table:

@@ -54,6 +54,8 @@ class RawLogSettings:
         without_id: the share of clients whose rows have no event id.
         without_display: the share of clients that measure no time on screen.
         items: rows a day about documents rather than clicks (Metarank only).
+        features: whether rows tell what a ranker may learn from: the features of the document for the query, `view_1`
+            to `view_4`; not in CSV, nor with Metarank.
         seed: the same seed gives the same bytes.
     """
 
@@ -84,6 +86,7 @@ class RawLogSettings:
     without_id: float = 0.3
     without_display: float = 0.1
     items: int = 20
+    features: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -103,6 +106,10 @@ class RawLogSettings:
             self._check(name, getattr(self, name) in get_args(options), f"be one of {', '.join(get_args(options))}")
         nested = self.schema == "clickprism" or self.format == "jsonl"
         self._check("format", nested, f"be 'jsonl' with schema {self.schema!r}, whose rows are nested")
+        told = self.format != "csv" and self.schema != "metarank"
+        self._check(
+            "features", told or not self.features, "be false in CSV and with Metarank, which have no place for it"
+        )
         self._check("start", self._is_day(), "be a day such as 2024-01-01, early enough for all days to be before 9000")
 
     def _is_day(self) -> bool:

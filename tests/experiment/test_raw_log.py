@@ -225,6 +225,22 @@ def test_other_schemas_have_their_own_structure(tmp_path: Path, schema: str, kin
     assert sum(map(len, lists.values())) == len(truth)
 
 
+@pytest.mark.parametrize("schema", ["clickprism", "ubi"])
+def test_features_are_told_where_asked_for(tmp_path: Path, schema: str) -> None:
+    settings = RawLogSettings(searches=60, days=2, schema=schema, compress="none", features=True, **CLEAN)  # type: ignore[arg-type]
+    events = [
+        json.loads(line) for line in lines_of(write_raw_log(tmp_path, settings), "events-*" if schema == "ubi" else "*")
+    ]
+    told = [event if schema == "clickprism" else event["event_attributes"] for event in events]
+    world = World(settings).judged.lists
+    known = {tuple(row) for row in np.round(world.features.astype(np.float64), 3).tolist()}
+    found = {tuple(each["features"].values()) for each in told if each.get("features")}
+    assert len(found) > 100
+    assert found <= known
+    with pytest.raises(SettingError, match="features must be false in CSV"):
+        RawLogSettings(features=True, format="csv")
+
+
 def test_wrong_settings_and_folders_are_refused(tmp_path: Path, log: RawLog) -> None:
     with pytest.raises(SettingError, match="format must be 'jsonl' with schema 'ubi'"):
         RawLogSettings(schema="ubi", format="csv")

@@ -79,6 +79,7 @@ UBI: Final[dict[str, str | tuple[str, ...]]] = {
     "agent": ("user_agent", "query_attributes.user_agent", "event_attributes.user_agent"),
     "ranker": ("query_attributes.ranker", "event_attributes.ranker"),
     "randomised": "event_attributes.randomised",
+    "features": "event_attributes.features",
 }
 
 
