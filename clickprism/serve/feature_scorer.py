@@ -1,21 +1,21 @@
-"""Scores by rankers on features: networks in ONNX Runtime, trees in LightGBM."""
+"""Scores by rankers on features: networks in ONNX Runtime, trees in LightGBM, a linear one by its product."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias, final
+import math
+from typing import Final, final
 
 import numpy as np
 
 from clickprism.data.normalise import Normaliser
 from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle, Part, Role, file_name
+from clickprism.serve.folded import Forward, can_fold, folded_linear, folded_network
 from clickprism.serve.scorer import Candidates, Need, Scored
 from clickprism.serve.tensors import read_arrays
 from clickprism.types import Float32, Float64, Int64
 
 CHUNK: Final = 1024  # documents whose layers fit into a processor's cache
-Forward: TypeAlias = Callable[[Float32], Float64]
 
 
 @final
@@ -30,8 +30,19 @@ class FeatureScorer:
         self.kind, self.feature_names = part.kind, bundle.manifest.feature_names
         self._bundle, self._role = bundle, role
         self._observation = np.array(bundle.manifest.observation if role == "main" else ())
-        self._before = _normaliser(bundle, part, role, len(self.feature_names))
-        self._forward = _trees(bundle, role, threads) if part.kind == "lambdamart" else _network(bundle, role, threads)
+        self._shape = (len(self.feature_names),)
+        normaliser = _normaliser(bundle, part, role, len(self.feature_names))
+        graph = folded_network(bundle, part, role, normaliser)
+        folded = graph is not None or (part.kind == "linear" and can_fold(normaliser))
+        self._fill = _fill(normaliser) if folded else None
+        within = part.normaliser is not None and bool(part.normaliser.get("in_graph")) and part.kind != "linear"
+        self._before = None if folded or within else normaliser
+        if part.kind == "lambdamart":
+            self._forward = _trees(bundle, role, threads)
+        elif part.kind == "linear":
+            self._forward = folded_linear(bundle, role, normaliser)
+        else:
+            self._forward = _network(bundle, role, threads, graph)
 
     def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
         """Scores, [n]; with `explain` relevance, and observation where the method has one."""
@@ -39,8 +50,11 @@ class FeatureScorer:
         if self._before is not None and len(features):
             features = self._before.features(features, _offsets(candidates, len(features)))
         scores = self._forward(features)
-        if not np.isfinite(scores).all():
-            self._refuse(candidates, scores)
+        if not math.isfinite(scores.sum()):
+            if self._fill is not None:
+                scores = self._forward(np.where(np.isnan(features), self._fill, features))
+            if not np.isfinite(scores).all():
+                self._refuse(candidates, scores)
         parts = {"relevance": scores} if explain else {}
         if explain and len(self._observation):
             parts["observation"] = self._observation
@@ -53,12 +67,12 @@ class FeatureScorer:
         check_sample(self, self._bundle, self._role)
 
     def _checked(self, candidates: Candidates) -> Float32:
-        given, width = candidates.features, len(self.feature_names)
+        given = candidates.features
         if given is None:
-            raise DataError(f"the {self.kind} ranker needs the {width} features of each document")
+            raise DataError(f"the {self.kind} ranker needs the {self._shape[0]} features of each document")
         features = np.ascontiguousarray(given, dtype=np.float32)
-        if features.ndim != 2 or features.shape[1] != width:
-            raise DataError(f"the ranker takes {width} features, got an array of shape {list(features.shape)}")
+        if features.shape[1:] != self._shape:
+            raise DataError(f"the ranker takes {self._shape[0]} features, got an array of shape {list(features.shape)}")
         return features
 
     def _refuse(self, candidates: Candidates, scores: Float64) -> None:
@@ -79,11 +93,12 @@ def _offsets(candidates: Candidates, rows: int) -> Int64:
     return offsets
 
 
-def _network(bundle: Bundle, role: Role, threads: int) -> Forward:
+def _network(bundle: Bundle, role: Role, threads: int, graph: bytes | None) -> Forward:
+    """The graph of the bundle, or the one given in its place."""
     from clickprism.serve.sessions import open_session
 
     name = file_name(role, "network.onnx")
-    session = open_session(bundle.read(name), threads=threads, file=bundle.path(name))
+    session = open_session(graph or bundle.read(name), threads=threads, file=bundle.path(name))
     shape = [given.shape[1:] for given in session.get_inputs()]
     if shape != [[len(bundle.manifest.feature_names)]]:
         raise DataError(f"takes {shape}, the manifest says {len(bundle.manifest.feature_names)} features", file=name)
@@ -117,10 +132,19 @@ def _trees(bundle: Bundle, role: Role, threads: int) -> Forward:
 
 
 def _normaliser(bundle: Bundle, part: Part, role: Role, features: int) -> Normaliser | None:
-    """What is to be done before the ranker; None where nothing is, or where the graph does it."""
-    if part.normaliser is None or part.normaliser.get("in_graph"):
+    """What features go through before the layers; None where they go in as they are."""
+    if part.normaliser is None:
         return None
     normaliser = Normaliser.from_state(part.normaliser, read_arrays(bundle, file_name(role, "normaliser.safetensors")))
     if len(normaliser.mean) != features:
         raise DataError(f"the normaliser is of {len(normaliser.mean)} features", file=bundle.folder)
     return normaliser
+
+
+def _fill(normaliser: Normaliser | None) -> Float32 | None:
+    """What a missing value is taken for, NaN where there is no rule, [features]; None where there is none at all."""
+    if normaliser is None or normaliser.kind == "none":
+        return None
+    fill = normaliser.mean.astype(np.float32)
+    fill[list(normaliser.keep)] = np.nan
+    return fill

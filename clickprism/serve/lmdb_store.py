@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 import lmdb
 
 from clickprism.errors import DataError
-from clickprism.serve.block import intact, nothing, query_key, unpack
+from clickprism.serve.block import Block, intact, nothing, query_key, unpack
 from clickprism.serve.store import AGAIN, Found, StoreInfo, StoreUnavailableError
 
 POINTER: Final = "current"
@@ -51,30 +51,37 @@ class LmdbSnapshot:
         self.folder = folder
         self._width = len(self.info.fields)
         self._local = threading.local()
-        self.names: dict[str, dict[str, int]] = {}
+        self.blocks: dict[str, Block] = {}
         self.remembered = 0
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
-        """The rows of these documents."""
-        try:
-            value = self._local.transaction.get(query_key(query_id))
-        except AttributeError:
-            self._local.transaction = self.env.begin(buffers=True)
-            value = self._local.transaction.get(query_key(query_id))
-        if value is None:
-            return nothing(document_ids, self.info)
-        names = self.names.get(query_id)
-        what = "" if names else f"{self.folder}: the query {query_id!r}"
-        block = unpack(value, fields=self._width, what=what, names=names)
-        if names is None and block.names is not None:
-            self._remember(query_id, block.names)
+        """The rows of these documents.
+
+        Blocks that were read are remembered: their rows lie in the file that is mapped as long as this object is there.
+        """
+        block = self.blocks.get(query_id)
+        if block is None:
+            value = self._value(query_key(query_id))
+            if value is None:
+                return nothing(document_ids, self.info)
+            block = unpack(value, fields=self._width, what=f"{self.folder}: the query {query_id!r}")
+            self._remember(query_id, block)
         return block.answer(document_ids, self.info)
 
-    def _remember(self, query_id: str, names: dict[str, int]) -> None:
-        if self.remembered + len(names) > _NAMES:
-            self.names, self.remembered = {}, 0
-        self.names[query_id] = names
-        self.remembered += len(names)
+    def _value(self, key: bytes) -> memoryview | None:
+        try:
+            found: memoryview | None = self._local.transaction.get(key)
+        except AttributeError:
+            self._local.transaction = self.env.begin(buffers=True)
+            found = self._local.transaction.get(key)
+        return found
+
+    def _remember(self, query_id: str, block: Block) -> None:
+        size = len(block.names or ()) + 10
+        if self.remembered + size > _NAMES:
+            self.blocks, self.remembered = {}, 0
+        self.blocks[query_id] = block
+        self.remembered += size
 
     def check(self) -> int:
         """Read every value; how many there are. An error at one that is damaged."""

@@ -111,11 +111,11 @@ def score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
     Documents that the store does not have, of a model that takes no missing values, get NaN: they come last.
     """
     wanted = candidates(inputs, live)
-    lost = _lost(inputs, live, wanted)
+    lost = lost_of(inputs, live, wanted)
     try:
         if lost is None:
             return live.scorer.score(wanted, explain=explain)
-        return _scattered(live.scorer.score(_without(wanted, lost), explain=explain), lost)
+        return scattered(live.scorer.score(without(wanted, lost), explain=explain), lost)
     except DataError as error:
         raise Problem(422, str(error), kind="unscorable", pointer="/documents") from None
 
@@ -188,7 +188,7 @@ def all_of(found: Bool) -> bool:
     return int(np.count_nonzero(found)) == len(found)
 
 
-def _lost(inputs: Inputs, live: Live, wanted: Candidates) -> Bool | None:
+def lost_of(inputs: Inputs, live: Live, wanted: Candidates) -> Bool | None:
     """The documents without features, [n]; None where all have some, or the model knows what to do without."""
     if wanted.features is None or inputs.found is None or not live.refuses_missing or all_of(inputs.found.found):
         return None
@@ -196,13 +196,14 @@ def _lost(inputs: Inputs, live: Live, wanted: Candidates) -> Bool | None:
     return lost if lost.any() else None
 
 
-def _without(wanted: Candidates, lost: Bool) -> Candidates:
+def without(wanted: Candidates, lost: Bool) -> Candidates:
+    """The documents that are not lost."""
     texts = None if wanted.texts is None else [text for text, gone in zip(wanted.texts, lost, strict=True) if not gone]
     features, clicks = (None if x is None else x[~lost] for x in (wanted.features, wanted.clicks))
     return Candidates(query=wanted.query, texts=texts, features=features, clicks=clicks)
 
 
-def _scattered(scored: Scored, lost: Bool) -> Scored:
+def scattered(scored: Scored, lost: Bool) -> Scored:
     """The scores of the others in their places, [n]."""
     whole = np.full((len(lost), 1 + len(scored.parts)), np.nan)
     names = [name for name, values in scored.parts.items() if name != "observation"]

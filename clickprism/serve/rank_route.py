@@ -22,6 +22,7 @@ from clickprism.serve.requests import RankRequest, read_rank_request
 from clickprism.serve.scorer import Scored
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store import SCHEMES, AgePolicy
+from clickprism.serve.together import Together, joins
 from clickprism.types import Int64
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class RankRoute:
         self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
         self._pool = ThreadPoolExecutor(THREADS, "clickprism-rank")
         self._queued = 0
+        self._together = Together()
 
     def close(self) -> None:
         """Finish what is under way."""
@@ -59,12 +61,19 @@ class RankRoute:
             call.notes |= {"query_id": request.query_id, "query": request.query}
         if live.needs_texts or self._remote:
             return await self._beside(lambda: self._answer(request, live, call))
+        if joins(live) and not request.explain and self._models.challenger is None:
+            inputs = look_up(request, live, self._models.store)
+            return self._said(inputs, live, await self._together.score(inputs, live), call)
         return self._answer(request, live, call)
 
     def _answer(self, request: RankRequest, live: Live, call: Call) -> RankAnswer:
         challenger = None if self._models.challenger is None else self._models.challenger.live
         inputs = look_up(request, live, self._models.store, other=challenger)
-        scored = score(inputs, live, explain=request.explain)
+        return self._said(inputs, live, score(inputs, live, explain=request.explain), call, challenger=challenger)
+
+    def _said(
+        self, inputs: Inputs, live: Live, scored: Scored, call: Call, *, challenger: Live | None = None
+    ) -> RankAnswer:
         ranking = order(scored)
         answer = RankAnswer(call.request_id, live.version, 0.0, [])
         if challenger is None:
