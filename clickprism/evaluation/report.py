@@ -9,13 +9,39 @@ from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison
 from clickprism.evaluation.tables import Table, as_html
 
-Part: TypeAlias = Table | str | Mapping[str, str]
+Part: TypeAlias = "Table | Said | str | Mapping[str, str]"
+
+
+class Said(NamedTuple):
+    """A verdict with its sentence, the numbers behind it, and what to do.
+
+    Attributes:
+        tone: "good", "bad" or "unknown": how the verdict is drawn.
+        word: the verdict.
+        sentence: what it says.
+        facts: the numbers behind it, in words; may be empty.
+        advice: what to do; may be empty.
+    """
+
+    tone: Literal["good", "bad", "unknown"]
+    word: str
+    sentence: str
+    facts: str = ""
+    advice: str = ""
+
+    def html(self) -> str:
+        """As HTML, everything escaped."""
+        said = f'<p class="said"><span class="sign {self.tone}">{escape(self.word)}</span>{escape(self.sentence)}</p>'
+        facts = f'\n<p class="quiet">{escape(self.facts)}</p>' if self.facts else ""
+        return said + facts + (f'\n<p class="advice">{escape(self.advice)}</p>' if self.advice else "")
+
+
 PACKAGES = ("clickprism", "numpy", "scipy", "scikit-learn", "numba", "torch", "lightgbm", "matplotlib")
 
 
@@ -114,7 +140,8 @@ def render_report(
 
 def _html(part: Part) -> str:
     if isinstance(part, Mapping):
-        captions = (f"<figcaption>{escape(caption)}</figcaption>\n{figure}" for caption, figure in part.items())
+        said = {caption: f"<figcaption>{escape(caption)}</figcaption>\n" if caption else "" for caption in part}
+        captions = (f"{said[caption]}{figure}" for caption, figure in part.items())
         return '<div class="figures">\n' + "".join(f"<figure>\n{each}</figure>\n" for each in captions) + "</div>"
     return f'<p class="quiet">{escape(part)}</p>' if isinstance(part, str) else part.html()
 

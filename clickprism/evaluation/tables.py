@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MARKS = {"better": "▲", "worse": "▼", "": ""}
 NO_BREAK = "\u00a0"
+WORDS = 8  # blanks that make text of a cell
 LATEX_MARKS = {"better": "$^{+}$", "worse": "$^{-}$", "": ""}
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -112,11 +113,15 @@ def _html(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) ->
     """One table; its cells are HTML already."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
     body = "\n".join(
-        f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
-        for first, *rest in rows
+        f'<tr><th scope="row">{first}</th>' + "".join(map(_html_cell, rest)) + "</tr>" for first, *rest in rows
     )
     title = f"<caption>{escape(caption)}</caption>"
     return f"<table>\n{title}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _html_cell(cell: str) -> str:
+    """A cell; one of many words may break into lines."""
+    return f'<td class="words">{cell}</td>' if cell.count(" ") >= WORDS else f"<td>{cell}</td>"
 
 
 def as_latex(comparison: Comparison) -> str:

@@ -1,0 +1,222 @@
+"""What a new ranking would earn, by several estimators: each says what a session of every query would, and how sure.
+
+With p the share of the sessions of a query that showed what the new ranking would, and w = min(1 / p, clip), the mean
+of w times the clicks is w p times their mean over the sessions that match: given that there is one, that mean is
+unbiased, whatever p is. What is left over, 1 - w p, was not shown; estimators differ in what must match, and in what
+stands for what was not shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, final
+
+import numpy as np
+
+from clickprism.evaluation.counterfactual_model import LEAST, RewardModel
+from clickprism.evaluation.counterfactual_support import Cells, Match, Placed
+from clickprism.types import Bool, Float64
+
+Fill: TypeAlias = Literal["nothing", "mean", "model"]
+HALF: Final = 0.5  # places that a document must move to count as moved
+PSEUDO: Final = 1.0  # impressions at the rate of the position, beside what other sessions of a cell say
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A value, taken apart.
+
+    Attributes:
+        per_query: what a session of the query would earn; the mean over sessions is the value, [queries].
+        per_list: how far each session of a ranked list moves the value of its query, [ranked lists].
+        model_variance: of the value, by the clicks that the model rests on, given the queries.
+        curve_variance: of the value, by the curve.
+        below: how much lower the value may be for what was never shown.
+        above: how much higher.
+        missing: of the clicks at stake, the share on what was never shown, or was clipped away.
+        unseen: of the clicks at stake, the share on documents never shown anywhere.
+        clipped: of the clicks at stake, the share whose weight was clipped.
+        effective: sessions that the value rests on, in effect: (sum of weights)^2 / sum of squares.
+        misfit: how far documents that moved in the log were from what the model foretold, as a share, and its error;
+            the worse of up and down.
+    """
+
+    per_query: Float64
+    per_list: Float64
+    model_variance: float
+    curve_variance: float
+    below: float
+    above: float
+    missing: float
+    unseen: float
+    clipped: float
+    effective: float
+    misfit: tuple[float, float]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """What happened when the log moved documents as the new ranking moves them.
+
+    Attributes:
+        ratio: of clicks to those foretold, for each place of the new ranking, 1 where nothing moved, [queries,
+            positions].
+        doubt: how far off a rate that is foretold may be, as a share, [queries, positions].
+        worst: the ratio furthest from 1, less 1, and its error.
+    """
+
+    ratio: Float64
+    doubt: Float64
+    worst: tuple[float, float]
+
+
+def moves_of(placed: Placed, model: RewardModel) -> Moves:
+    """Compare what the new ranking moves up, and what it moves down, with documents that the log moved so."""
+    new = placed.place + 1.0
+    shown = placed.place < placed.depth
+    ratio, doubt = np.ones(placed.rows.shape), np.zeros(placed.rows.shape)
+    worst = (0.0, 0.0)
+    for up in (True, False):
+        moved: Bool = shown & (new < model.mean_position - HALF if up else new > model.mean_position + HALF)
+        found, error = model.moves(moved, up=up)
+        at = placed.filled & moved[np.maximum(placed.rows, 0)]
+        if np.isnan(found):
+            doubt[at] = 1.0
+            continue
+        ratio[at] = found
+        doubt[at] = abs(found - 1) / 2 + 2 * error
+        worst = max(worst, (found - 1, error), key=lambda each: abs(each[0]))
+    return Moves(ratio, doubt, worst)
+
+
+def weighted(
+    placed: Placed,
+    model: RewardModel,
+    moves: Moves,
+    *,
+    match: Match,
+    fill: Fill,
+    worth: Float64,
+    clip: float,
+) -> Parts:
+    """Clicks of the sessions that match, weighted, and something in place of what was never shown.
+
+    Args:
+        placed: the new ranking over the log.
+        model: what fills in, and says how far off other fillings may be.
+        moves: what happened to documents that moved.
+        match: what must be as in the new ranking: the whole list (IPS), the top down to the position (reward
+            interaction, cascade doubly robust), or the document at the position (item-position).
+        fill: what stands for what was not shown: "nothing", as in plain IPS, the "mean" of what was at that position
+            (self-normalised), or the "model" (doubly robust).
+        worth: of a click at each position, [positions].
+        clip: the largest weight.
+    """
+    cells = placed.cells(match)
+    share = placed.shares[:, None] * placed.filled
+    kept = np.minimum(1.0, clip * cells.shown / placed.sessions[:, None])
+    left = share * worth * (1 - kept)
+    at_stake = share * worth * np.maximum(placed.rates_by_position, LEAST)
+    scale, mean = np.ones(placed.depth), np.zeros(placed.depth)
+    if fill == "mean":
+        there = (share * kept).sum(axis=0)
+        mean = (share * kept * cells.rates).sum(axis=0) / np.maximum(there, LEAST)
+        scale = share.sum(axis=0) / np.maximum(there, LEAST)
+    earned = scale * kept * (cells.rates - mean) + placed.filled * mean
+    below, above, variance, curve = 0.0, 0.0, 0.0, 0.0
+    if fill == "model":
+        filled = model.rates(placed.rows) * moves.ratio
+        earned = kept * cells.rates + (1 - kept) * filled
+        below, above = _model_slack(placed, model, moves, left)
+        exposure = model.exposure[np.maximum(placed.rows, 0)] + model.worth
+        variance = float((left**2 * filled * model.curve / exposure).sum())
+        curve = float(model.drawn(placed.rows, left).var()) if len(model.draws) else 0.0
+    else:
+        low, high = model.bounds()
+        below = float((left * np.maximum(mean - low, 0)).sum()) if fill == "mean" else 0.0
+        above = float((left * np.maximum(high - mean, 0)).sum())
+    weight = scale * kept * placed.sessions[:, None] / np.maximum(cells.shown, 1)
+    return Parts(
+        per_query=(earned * worth).sum(axis=1),
+        per_list=_per_list(placed, cells, weight, worth),
+        model_variance=variance,
+        curve_variance=curve,
+        below=below,
+        above=above,
+        missing=float((at_stake * (1 - kept)).sum() / at_stake.sum()),
+        unseen=_unseen(placed, model, at_stake),
+        clipped=float((at_stake * ((kept < 1) & (cells.shown > 0))).sum() / at_stake.sum()),
+        effective=_effective(cells, weight, at_stake),
+        misfit=moves.worst,
+    )
+
+
+def position_based(placed: Placed, model: RewardModel, moves: Moves, *, worth: Float64) -> Parts:
+    """Every document by its clicks over its exposure, at its new position by the curve: c_1(d) o_k / o_1.
+
+    Unbiased where clicks are observation by position times relevance, and nothing else.
+    """
+    share = placed.shares[:, None] * placed.filled
+    at_stake = share * worth * np.maximum(placed.rates_by_position, LEAST)
+    rows = np.maximum(placed.rows, 0)
+    exposure = model.exposure[rows]
+    seen = placed.filled & (exposure > 0)
+    rates = np.where(seen, model.clicked[rows] / np.maximum(exposure, LEAST) * model.curve, 0.0)
+    stand_in = (share * rates).sum(axis=0) / np.maximum((share * seen).sum(axis=0), LEAST)
+    earned = np.where(seen, rates, placed.filled * stand_in)
+    low, high = model.bounds()
+    left = share * worth * ~seen
+    per_cell = share * worth * model.curve
+    spread = (per_cell[seen] ** 2 / exposure[seen]).sum()
+    per_draw = model.drawn(placed.rows, share * worth) if len(model.draws) else np.zeros(1)
+    return Parts(
+        per_query=(earned * worth).sum(axis=1),
+        per_list=np.zeros(len(placed.clicks)),
+        model_variance=float(((share * worth)[seen] ** 2 * (rates * model.curve)[seen] / exposure[seen]).sum()),
+        curve_variance=float(per_draw.var()),
+        below=float((left * np.maximum(stand_in - low, 0)).sum()),
+        above=float((left * np.maximum(high - stand_in, 0)).sum()),
+        missing=_unseen(placed, model, at_stake),
+        unseen=_unseen(placed, model, at_stake),
+        clipped=0.0,
+        effective=float(per_cell[seen].sum() ** 2 / max(spread, LEAST**2)),
+        misfit=moves.worst,
+    )
+
+
+def _model_slack(placed: Placed, model: RewardModel, moves: Moves, left: Float64) -> tuple[float, float]:
+    """How far the model may be off in all: of documents it knows by what moved, of others by all documents."""
+    low, high = model.bounds()
+    rates = model.rates(placed.rows) * moves.ratio
+    known = (model.exposure[np.maximum(placed.rows, 0)] > 0) & (not model.unlinked)
+    down = np.where(known, rates * np.minimum(moves.doubt, 1), np.maximum(rates - low, 0))
+    up = np.where(known, rates * moves.doubt, np.maximum(high - rates, 0))
+    return float((left * down).sum()), float((left * up).sum())
+
+
+def _unseen(placed: Placed, model: RewardModel, at_stake: Float64) -> float:
+    never = placed.filled & (model.exposure[np.maximum(placed.rows, 0)] == 0)
+    return float((at_stake * never).sum() / at_stake.sum())
+
+
+def _per_list(placed: Placed, cells: Cells, weight: Float64, worth: Float64) -> Float64:
+    """The weighted clicks of each session less those that the other sessions of its cells foretell, [ranked lists].
+
+    A session is foretold by the others, and by the rate of the position, as a cell with one session knows no spread.
+    """
+    log, entries = placed.clicks, cells.entries
+    query, column = placed.query[placed.owner[entries]], log.positions[entries] - 1
+    clicked = log.clicks[entries] / log.list_impressions[entries]
+    prior = placed.rates_by_position[column]
+    others = (cells.clicked[query, column] - clicked + PSEUDO * prior) / (cells.shown[query, column] - 1 + PSEUDO)
+    moved = weight[query, column] * worth[column] * (clicked - others)
+    return np.bincount(placed.owner[entries], weights=moved, minlength=len(log)).astype(np.float64)
+
+
+def _effective(cells: Cells, weight: Float64, at_stake: Float64) -> float:
+    """Sessions in effect at each position, averaged by the clicks at stake there."""
+    total, squares = (cells.shown * weight).sum(axis=0), (cells.shown * weight**2).sum(axis=0)
+    stake = at_stake.sum(axis=0)
+    return float(stake @ (total**2 / np.maximum(squares, LEAST)) / stake.sum())

@@ -1,0 +1,119 @@
+"""What a counterfactual evaluation says of a ranker: values with intervals, or why there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, TypeAlias, final
+
+from clickprism.evaluation.counterfactual_settings import Measure, Name
+
+Verdict: TypeAlias = Literal["better", "worse", "not told apart", "unknown"]
+ASSUMPTIONS: Final[Mapping[Name, str]] = {
+    "ips": "none of how users look; what was never shown earns nothing",
+    "snips": "none of how users look; queries whose list was never shown are as the others",
+    "reward-interaction": "a click depends on the documents down to its position, not on those below",
+    "cascade-dr": "as reward-interaction; below the top that was shown, a click model that is checked on what moved",
+    "item-position": "a click depends on its document and position alone",
+    "item-position-dr": "as item-position; for what never stood there, a click model that is checked on what moved",
+    "position-based": "a click is observation by position times relevance, and nothing else",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Range:
+    """A number and its interval; nan where it was refused."""
+
+    value: float = math.nan
+    lower: float = math.nan
+    upper: float = math.nan
+
+    def __str__(self) -> str:
+        return "-" if math.isnan(self.value) else f"{self.value:.4f} [{self.lower:.4f}, {self.upper:.4f}]"
+
+
+@final
+@dataclass(frozen=True)
+class Estimate:
+    """What the new ranker would earn a search, by one estimator.
+
+    Attributes:
+        name: of the estimator.
+        value: with its interval; nan where it was refused.
+        difference: to the log, paired by query; nan where it was refused.
+        refusal: why there is no value, and what to randomise; empty where there is one.
+        missing: of the clicks at stake, the share on what never stood where the ranker would put it, or was clipped.
+        clipped: of the clicks at stake, the share whose weight was clipped.
+        effective: sessions that the value rests on, in effect.
+        assumption: under which it is unbiased.
+    """
+
+    name: Name
+    value: Range
+    difference: Range
+    refusal: str
+    missing: float
+    clipped: float
+    effective: float
+    assumption: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the new ranker earns more than the log did."""
+        if self.refusal:
+            return "unknown"
+        if self.difference.lower > 0:
+            return "better"
+        return "worse" if self.difference.upper < 0 else "not told apart"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CounterfactualResult:
+    """All estimates of one ranker.
+
+    Attributes:
+        logged: what a search earned as it was logged.
+        estimates: by name, those with fewer assumptions first.
+        measure: what is earned.
+        depth: positions that count.
+        sessions: of the log.
+        queries: that were asked.
+    """
+
+    logged: Range
+    estimates: Mapping[str, Estimate]
+    measure: Measure
+    depth: int
+    sessions: int
+    queries: int
+
+    @property
+    def best(self) -> Estimate | None:
+        """The estimate with the fewest assumptions of those given; None where all were refused."""
+        return next((each for each in self.estimates.values() if not each.refusal), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain values; None where there is no number."""
+        best = self.best
+        return {
+            "measure": self.measure,
+            "depth": self.depth,
+            "sessions": self.sessions,
+            "queries": self.queries,
+            "logged": _plain(self.logged),
+            "best": None if best is None else best.name,
+            "estimates": {name: _plain(each) | {"verdict": each.verdict} for name, each in self.estimates.items()},
+        }
+
+
+def _plain(value: Range | Estimate) -> dict[str, Any]:
+    return {key: _number(each) for key, each in asdict(value).items()}
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _number(each) for key, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
