@@ -1,4 +1,4 @@
-"""The newest diagnosis of a log, from a file in the log's folder; no command of clickprism writes one yet."""
+"""The newest diagnosis of a log, from the file that `clickprism diagnose` keeps in the log's folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,23 @@ NONE: Final = "There is none: start the service with --log DIR, where a diagnosi
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was found of one bias: its name, a sentence, and what to do."""
+    """What was found of one bias.
+
+    Attributes:
+        name: which.
+        verdict: in a word, or in a sentence.
+        advice: what to do.
+        sentence: the verdict in words.
+        title: what readers call it.
+        word: the verdict as readers have it.
+    """
 
     name: str
     verdict: str
     advice: str = ""
+    sentence: str = ""
+    title: str = ""
+    word: str = ""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -41,6 +53,6 @@ def read_diagnosis(log: Path | None) -> tuple[Diagnosis | None, str]:
             return None, f"{FILE} of the log is too large to be a diagnosis."
         return msgspec.json.decode(file.read_bytes(), type=Diagnosis), ""
     except FileNotFoundError:
-        return None, "The log has not been diagnosed yet."
+        return None, "The log has not been diagnosed yet: clickprism diagnose does it."
     except (OSError, msgspec.DecodeError) as error:
         return None, f"{FILE} of the log cannot be read ({error})."
