@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clickprism.evaluation.curves import by_position, exposure_shares
     from clickprism.evaluation.measures import evaluate
     from clickprism.experiment import ExperimentSettings, compare_methods, judged_validation
+    from clickprism.experiment.auto import auto
     from clickprism.model import Model
     from clickprism.observation.estimate import estimate_curves
     from clickprism.rankers.lambdamart import LambdaMART
@@ -58,6 +59,7 @@ _HOMES = {
     "Simulation": "truth",
     "SimulationSettings": "users.logs",
     "SyntheticSettings": "data.synthetic",
+    "auto": "experiment.auto",
     "by_position": "evaluation.curves",
     "compare": "evaluation.compare",
     "compare_methods": "experiment",
@@ -97,6 +99,7 @@ __all__ = [
     "SimulationSettings",
     "SyntheticSettings",
     "__version__",
+    "auto",
     "by_position",
     "compare",
     "compare_methods",

@@ -38,12 +38,10 @@ class Stage:
     Attributes:
         result: plain values, as its file has them.
         seconds: what it took, when it was done.
-        again: whether it was done in an earlier call.
     """
 
     result: Mapping[str, Any]
     seconds: float
-    again: bool
 
 
 @final
@@ -78,13 +76,20 @@ class AutoFolder:
                 raise DataError("another clickprism auto is at work there", file=path, remedy=remedy) from None
             yield cls(path, _begin(path, log, settings))
 
+    def done(self, name: str) -> bool:
+        """Whether a stage was done before."""
+        return self._file(name).is_file()
+
+    def _file(self, name: str) -> Path:
+        return self.path / KEPT / f"{name}.json"
+
     def stage(self, name: str, make: Callable[[], Mapping[str, Any]], *, spent: float = 0.0) -> Stage:
         """What a stage came to: as its file says, or made now and kept; `spent` are seconds it took before."""
-        file = self.path / KEPT / f"{name}.json"
+        file = self._file(name)
         if file.is_file():
             kept = _read(file)
             try:
-                return Stage(kept["result"], float(kept["seconds"]), again=True)
+                return Stage(kept["result"], float(kept["seconds"]))
             except (KeyError, TypeError, ValueError):
                 raise _damaged(file) from None
         begun = time.perf_counter()
@@ -94,7 +99,7 @@ class AutoFolder:
         text = json_text({"stage": name, "seconds": seconds, "result": made}) + "\n"
         write_whole(file, text)
         fault(f"{name}-kept")
-        return Stage(json.loads(text)["result"], seconds, again=False)
+        return Stage(json.loads(text)["result"], seconds)
 
 
 def fingerprint_of(logged: Logged) -> str:

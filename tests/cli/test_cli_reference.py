@@ -23,6 +23,7 @@ def test_all_commands_are_there() -> None:
     names = [f"data {name}" for name in ("recipes", "check", "info", "generate", "impressions", "adressa")]
     names += ["simulate", "ingest", "quarantine", "sessions", "examine", "windows", "compact", "forget"]
     names += [
+        "diagnose",
         "observe",
         "parameters",
         "impute",
@@ -36,6 +37,7 @@ def test_all_commands_are_there() -> None:
         "compare",
         "feedback",
         "bundle",
+        "auto",
         "score",
         "publish",
         "promote",

@@ -49,9 +49,8 @@ def test_a_stage_is_made_once_and_comes_back_as_it_was(tmp_path: Path) -> None:
 
     for again in (False, True):
         with AutoFolder.opened(tmp_path / "out", log="a", settings=SETTINGS) as folder:
-            stage = folder.stage("read", make)
-            assert stage.result == {"curve": [1.0, 0.5], "missing": None}
-            assert stage.again is again
+            assert folder.done("read") is again
+            assert folder.stage("read", make).result == {"curve": [1.0, 0.5], "missing": None}
     assert len(calls) == 1
 
 
@@ -66,7 +65,8 @@ def test_what_fails_or_was_half_written_is_made_again(tmp_path: Path) -> None:
     half.write_text("{")
     with AutoFolder.opened(tmp_path, log="a", settings=SETTINGS) as folder:
         assert not half.exists()
-        assert folder.stage("read", lambda: {"n": 1}).again is False
+        assert not folder.done("read")
+        assert folder.stage("read", lambda: {"n": 1}).result == {"n": 1}
 
 
 def test_another_log_and_other_settings_are_refused_with_a_remedy(tmp_path: Path) -> None:

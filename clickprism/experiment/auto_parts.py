@@ -1,0 +1,136 @@
+"""The stages of `auto`: each calls one part of clickprism and says what came of it in plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from clickprism.data.logged import Logged
+from clickprism.diagnosis.finding import Diagnosis
+from clickprism.experiment import auto_words as words
+from clickprism.experiment.auto_findings import kept_diagnosis
+from clickprism.experiment.auto_folder import fingerprint_of
+from clickprism.experiment.auto_value import NOTHING, value_of
+from clickprism.model import Model
+
+if TYPE_CHECKING:
+    from clickprism.experiment.auto import AutoSettings
+
+Say: TypeAlias = Callable[[str], None]
+MODEL: Final = "model"
+NAIVE: Final = "naive"
+EXAMPLES: Final = 200
+
+
+def read(log: Logged | Path | str | Callable[[], Logged]) -> Logged:
+    """The log, from wherever it is."""
+    if not isinstance(log, Path | str):
+        return log if isinstance(log, Logged) else log()
+    from clickprism.log.logged import read_logged
+
+    return read_logged(Path(log))
+
+
+def described(logged: Logged, name: str) -> dict[str, Any]:
+    """What the log holds, in a sentence and in numbers."""
+    clicks = logged.clicks
+    shown = np.unique(clicks.rows)
+    counts = {
+        "fingerprint": fingerprint_of(logged),
+        "sessions": clicks.sessions,
+        "queries": len(np.unique(clicks.lists.list_of[shown])),
+        "documents": len(shown),
+        "impressions": int(clicks.list_impressions.sum()),
+        "clicks": int(clicks.clicks.sum()),
+        "features": int(clicks.lists.features.shape[1]),
+        "days": None if logged.days is None else len(np.unique(logged.days)),
+        "rankers": None if logged.policy is None else len(np.unique(logged.policy)),
+        "randomised": None if logged.randomised is None else int(clicks.list_impressions[logged.randomised].sum()),
+        "account": dict(logged.account),
+    }
+    silent = {"days": logged.days, "rankers": logged.policy, "what chance placed": logged.randomised}
+    untold = [what for what, values in silent.items() if values is None]
+    sentence = (
+        f"{name}: {counts['sessions']:,} searches for {counts['queries']:,} queries, {counts['impressions']:,} "
+        f"impressions of {counts['documents']:,} documents with {counts['features']} features, "
+        f"{counts['clicks']:,} clicks"
+    )
+    return {"sentence": sentence + (f"; it does not tell {', '.join(untold)}." if untold else "."), "counts": counts}
+
+
+def diagnosed(logged: Logged, *, seed: int, as_of: datetime, say: Say) -> dict[str, Any]:
+    """All findings."""
+    from clickprism.diagnosis.of_log import diagnose
+
+    return kept_diagnosis(diagnose(logged, seed=seed, progress=say, as_of=as_of.isoformat()))
+
+
+def chosen(
+    logged: Logged, diagnosis: Diagnosis, settings: AutoSettings, *, seconds: float, out: Path, say: Say
+) -> dict[str, Any]:
+    """The candidate that the log itself prefers, trained on all of it; or why there is none."""
+    if not logged.has_features:
+        return _refused(words.WITHOUT_FEATURES, words.INSTEAD)
+    from clickprism.choice.tune import TuneSettings, tune
+
+    made = TuneSettings(budget=seconds, seed=settings.seed, processes=settings.processes)
+    choice = tune(logged, settings=made, out=out, diagnosis=diagnosis, progress=say)
+    return {"chosen": choice.chosen, "why": choice.why, "numbers": {}, "trials": None, "refused": "", "instead": []}
+
+
+def _refused(why: str, instead: tuple[str, ...]) -> dict[str, Any]:
+    return {"chosen": None, "why": [], "numbers": {}, "trials": None, "refused": why, "instead": list(instead)}
+
+
+def valued(logged: Logged, choice: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """What the ranker would earn against the one that made the log, by the log alone; or why that cannot be said."""
+    if choice["refused"]:
+        return dict(NOTHING)
+    scores = Model.load(source / MODEL).score(logged.clicks.lists)
+    return value_of(logged, scores, whose="the searches of the log")
+
+
+def bundled(
+    logged: Logged,
+    choice: Mapping[str, Any],
+    value: Mapping[str, Any],
+    diagnosis: Diagnosis,
+    *,
+    source: Path,
+    out: Path,
+    made: datetime,
+) -> dict[str, Any]:
+    """The bundle: the ranker, one that took clicks for relevance beside it, and examples of the log."""
+    if choice["refused"]:
+        return {"version": "", "sentence": "", "files": {}}
+    from clickprism.serve.bundle import write_bundle
+    from clickprism.serve.examples import examples_of
+
+    lists = logged.clicks.lists
+    model = Model.load(source / MODEL)
+    naive = Model.load(source / NAIVE) if (source / NAIVE).is_dir() else None
+    curve = choice["numbers"].get("observation")
+    observation = None if not curve else np.array(curve, dtype=np.float64)
+    scores = model.score(lists), None if naive is None else naive.score(lists)
+    examples = examples_of(logged.clicks, *scores, observation=observation, source="the log", most=EXAMPLES)
+    notes = [value["sentence"], *(each.sentence for each in diagnosis.findings.values() if each.verdict == "unknown")]
+    bundle = write_bundle(
+        out,
+        model,
+        name=choice["chosen"],
+        feature_names=logged.feature_names,
+        naive=naive,
+        observation=observation,
+        data={"clicks": "of the log", "searches": logged.clicks.sessions, "queries": len(lists)},
+        metrics={key: number for key, number in value["numbers"].items() if isinstance(number, float)},
+        notes=[note for note in notes if note],
+        examples=examples.bytes(),
+        created=made,
+        replace=True,
+    )
+    sentence = f"It scores as the trained ranker does, checked on {len(bundle.manifest.files)} files by their SHA-256."
+    return {"version": bundle.version, "sentence": sentence, "files": bundle.manifest.files}

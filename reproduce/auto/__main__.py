@@ -1,0 +1,62 @@
+"""`python -m reproduce.auto --worlds 24 --first 0`: regret of `clickprism auto` over worlds drawn by seed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+from clickprism.cli.options import seconds_from
+from clickprism.experiment.pool import side_by_side
+from reproduce.auto.table import flat, markdown, summary, write_expected
+from reproduce.auto.worlds import row_of
+from reproduce.common.cli import guarded
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, run, print; the exit codes are those of clickprism."""
+    given = parser().parse_args(arguments)
+    return guarded(lambda: reproduce(given))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(prog="python -m reproduce.auto", description=__doc__)
+    made.add_argument("--worlds", type=int, default=24, help="how many (default: %(default)s)")
+    made.add_argument("--first", type=int, default=0, help="the first seed (default: %(default)s)")
+    made.add_argument("--budget", default="10m", help="of each call of auto (default: %(default)s)")
+    made.add_argument("--processes", type=int, default=1, help="worlds at a time (default: %(default)s)")
+    made.add_argument("--out", type=Path, default=Path("out/auto"), help="where rows are kept (default: %(default)s)")
+    made.add_argument("--write-expected", action="store_true", help="write reproduce/auto/expected.csv")
+    made.add_argument("--json", action="store_true", help="print the rows instead of a table")
+    return made
+
+
+def reproduce(given: argparse.Namespace) -> None:
+    """Every world that is not done yet, then the table."""
+    seeds, seconds = range(given.first, given.first + given.worlds), seconds_from(given.budget)
+    given.out.mkdir(parents=True, exist_ok=True)
+    tasks = [(row_of, (seed, given.out, seconds)) for seed in seeds]
+    made = (
+        side_by_side(tasks, given.processes) if given.processes > 1 else (call(*arguments) for call, arguments in tasks)
+    )
+    rows = []
+    for row in made:
+        rows.append(flat(row))
+        said = {name: rows[-1][name] for name in ("seed", "chosen", "best", "ndcg", "regret", "above_click")}
+        print(" ".join(f"{name} {value}" for name, value in said.items()), file=sys.stderr, flush=True)
+    rows.sort(key=lambda row: int(row["seed"]))
+    if given.write_expected:
+        write_expected(rows)
+    print(json.dumps(rows, indent=1) if given.json else f"{markdown(rows)}\n\n{summary(rows).text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
