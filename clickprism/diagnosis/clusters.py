@@ -14,7 +14,7 @@ FEWEST: int = 10  # queries with something to say, below which nothing is tested
 NORMAL_95: float = 1.959963984540054
 
 
-class Tested(NamedTuple):
+class Evidence(NamedTuple):
     """Of a vector of sums, whether all are 0 in the mean.
 
     Attributes:
@@ -55,12 +55,12 @@ def by_query(query: Int64, values: Float64) -> Float64:
     return np.stack([np.bincount(place, weights=column, minlength=size) for column in columns.T], axis=1)
 
 
-def tested(scores: Float64) -> Tested:
+def evidence(scores: Float64) -> Evidence:
     """Whether the sums of scores [queries, k] are 0, by the spread of the scores themselves.
 
     Under the null hypothesis every query's score is 0 in the mean, so its square estimates its variance.
 
-    >>> found = tested(np.array([[1.0], [-1.0]] * 50))
+    >>> found = evidence(np.array([[1.0], [-1.0]] * 50))
     >>> found.statistic, found.p_value, found.queries
     (0.0, 1.0, 100)
     """
@@ -72,12 +72,12 @@ def tested(scores: Float64) -> Tested:
     kept = np.diagonal(spread) > 0
     freedom = int(kept.sum())
     if queries < FEWEST or freedom == 0:
-        return Tested(0.0, freedom, 1.0, queries)
+        return Evidence(0.0, freedom, 1.0, queries)
     total, inner = scores.sum(axis=0)[kept], spread[np.ix_(kept, kept)]
     scale = np.sqrt(np.diagonal(inner))
     unit = total / scale
     statistic = float(unit @ np.linalg.pinv(inner / np.outer(scale, scale), rcond=1e-9) @ unit)
-    return Tested(statistic, freedom, float(chi2.sf(statistic, freedom)), queries)
+    return Evidence(statistic, freedom, float(chi2.sf(statistic, freedom)), queries)
 
 
 def ratio(above: Float64, below: Float64) -> Ratio:

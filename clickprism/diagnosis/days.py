@@ -49,7 +49,7 @@ def daily(logged: Logged, *, prefix: bool) -> Daily:
     found = [np.empty(size, dtype=np.int64) for _ in range(2)]
     found[0][cell], found[1][cell] = clicks.rows, clicks.positions
     counted = [
-        np.bincount(cell * days + day, weights=weights, minlength=size * days).reshape(size, days)
+        np.bincount(cell * days + day, weights=weights, minlength=size * days).astype(np.float64).reshape(size, days)
         for weights in (clicks.list_impressions, clicks.clicks)
     ]
     return Daily(found[0], found[1], clicks.lists.list_of[found[0]], counted[0], counted[1])
@@ -81,11 +81,11 @@ def heights(logged: Logged) -> tuple[Float64, Float64]:
     days, lists = int(of_list.max(initial=-1)) + 1, clicks.lists
     query = lists.list_of[clicks.rows[clicks.offsets[:-1]]]
     asked = np.bincount(query * days + of_list, weights=clicks.impressions, minlength=len(lists) * days)
-    asked = asked.reshape(len(lists), days)
+    searches = asked.astype(np.float64).reshape(len(lists), days)
     height = clicks.list_impressions * np.log2((clicks.max_position + 1) / clicks.positions)
     key = clicks.rows * days + of_entries(clicks, of_list)
     total = np.bincount(key, weights=height, minlength=lists.documents * days).reshape(lists.documents, days)
-    return total / np.maximum(asked[lists.list_of], 1.0), asked
+    return total / np.maximum(searches[lists.list_of], 1.0), searches
 
 
 def demeaned(group: Int64, weight: Float64, values: Float64) -> Float64:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import numpy as np
 
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.clusters import by_query, of_entries, p_words, queries_of, shown, tested
+from clickprism.diagnosis.clusters import by_query, evidence, of_entries, p_words, queries_of, shown
 from clickprism.diagnosis.days import days_of
 from clickprism.diagnosis.finding import Finding
 from clickprism.errors import SettingError
@@ -111,7 +111,7 @@ def _click_rate(logged: Logged, settings: DriftSettings) -> Change:
     owner = np.repeat(np.arange(len(clicks)), np.diff(clicks.offsets))
     clicked = np.bincount(owner, weights=clicks.clicks, minlength=len(clicks))
     mean = clicked.sum() / clicks.sessions
-    p = tested(by_query(query, _spread(day, clicked - mean * clicks.impressions))).p_value
+    p = evidence(by_query(query, _spread(day, clicked - mean * clicks.impressions))).p_value
     rate = np.bincount(day, weights=clicked) / np.bincount(day, weights=clicks.impressions)
     size = float(np.abs(rate / mean - 1).max())
     what = "clicks a search (as a share of the mean)"
@@ -123,7 +123,7 @@ def _place(logged: Logged, settings: DriftSettings) -> Change:
     clicks, day = logged.clicks, of_entries(logged.clicks, days_of(logged))
     place = np.log2(clicks.positions)
     mean = float(clicks.clicks @ place / clicks.clicks.sum())
-    p = tested(by_query(queries_of(clicks), _spread(day, clicks.clicks * (place - mean)))).p_value
+    p = evidence(by_query(queries_of(clicks), _spread(day, clicks.clicks * (place - mean)))).p_value
     count = np.bincount(day, weights=clicks.clicks)
     by_day = np.divide(
         np.bincount(day, weights=clicks.clicks * place), count, out=np.full(len(count), mean), where=count > 0

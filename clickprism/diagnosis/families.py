@@ -9,7 +9,7 @@ import numpy as np
 
 from clickprism.diagnosis.clusters import NORMAL_95, by_query, queries_of
 from clickprism.errors import DataError
-from clickprism.types import Clicks, Float64
+from clickprism.types import Clicks, Float64, Int64
 
 HELD_OUT: Final = 0.25
 BASE: Final = "pbm"
@@ -57,7 +57,7 @@ def compare_families(clicks: Clicks, *, names: tuple[str, ...], most_sessions: i
     rng = np.random.default_rng(seed)
     kept = rng.binomial(clicks.impressions, min(1.0, most_sessions / clicks.sessions))
     held = rng.binomial(kept, HELD_OUT)
-    fitted, asked = thinned(clicks, kept - held), thinned(clicks, held)
+    fitted, asked = thinned(clicks, (kept - held).astype(np.int64)), thinned(clicks, held.astype(np.int64))
     if len(fitted) == 0 or len(asked) == 0:
         return None
     likelihood: dict[str, Float64] = {}
@@ -80,9 +80,9 @@ def compare_families(clicks: Clicks, *, names: tuple[str, ...], most_sessions: i
     return Families(sessions, gain, interval, max(gain, key=lambda name: gain[name]))
 
 
-def thinned(clicks: Clicks, impressions: Float64) -> Clicks:
+def thinned(clicks: Clicks, impressions: Int64) -> Clicks:
     """So many of the sessions of each ranked list, of a log merged by pattern."""
     left = np.flatnonzero(impressions > 0)
-    part, size = clicks.take(left), impressions[left].astype(np.int64)
+    part, size = clicks.take(left), impressions[left]
     shown = np.repeat(size, np.diff(part.offsets))
     return replace(part, impressions=size, clicks=np.where(part.clicks > 0, shown, 0), seen=None)

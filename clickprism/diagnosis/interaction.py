@@ -17,16 +17,16 @@ import numpy as np
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.clusters import (
     FEWEST,
+    Evidence,
     Ratio,
-    Tested,
     by_query,
+    evidence,
     numbered,
     of_entries,
     p_words,
     queries_of,
     ratio,
     shown,
-    tested,
 )
 from clickprism.diagnosis.families import Families, compare_families
 from clickprism.diagnosis.finding import Finding
@@ -80,7 +80,7 @@ class Above:
         searches: below a click at each distance, that had any to compare with.
     """
 
-    test: Tested
+    test: Evidence
     ratios: tuple[Ratio, ...]
     searches: Float64
 
@@ -135,7 +135,7 @@ def clicks_above(clicks: Clicks, *, days: Int64 | None = None) -> Above:
     query = np.empty(size, dtype=np.int64)
     query[group] = queries_of(clicks)
     rate = taken.sum(axis=1) / seen.sum(axis=1)
-    test = tested(by_query(query, (taken - seen * rate[:, None])[:, 1:]))
+    test = evidence(by_query(query, (taken - seen * rate[:, None])[:, 1:]))
     share = np.maximum(seen[:, :1] + seen, 1.0)
     below, without = by_query(query, taken * seen[:, :1] / share), by_query(query, taken[:, :1] * seen / share)
     compared = np.where(seen[:, :1] > 0, seen, 0.0).sum(axis=0)[1:]

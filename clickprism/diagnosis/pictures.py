@@ -55,8 +55,8 @@ def link_matrix(strength: Float64, *, least: float) -> Figure:
                 fontweight="normal" if strong else "bold",
             )
     ticks = np.arange(0, size, max(1, size // 10))
-    axes.set_xticks(ticks, (ticks + 1).tolist())
-    axes.set_yticks(ticks, (ticks + 1).tolist())
+    axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
+    axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
     axes.set_xlabel("position")
     axes.set_ylabel("position")
     axes.set_title(f"clicks in effect that link two positions ({least:g} are needed)", fontsize=10)

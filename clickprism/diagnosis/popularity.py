@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.clusters import FEWEST, NORMAL_95, Tested, by_query, p_words, shown, tested
+from clickprism.diagnosis.clusters import FEWEST, NORMAL_95, Evidence, by_query, evidence, p_words, shown
 from clickprism.diagnosis.days import Daily, daily, demeaned, heights
 from clickprism.diagnosis.finding import Finding
 from clickprism.errors import SettingError
@@ -66,7 +66,7 @@ class Response:
         by_day: what follows from each day to the next, as a z value, [days less some].
     """
 
-    test: Tested
+    test: Evidence
     size: float
     interval: tuple[float, float]
     by_day: Float64
@@ -116,8 +116,8 @@ def engine_response(logged: Logged) -> Response:
 def user_response(logged: Logged) -> Response:
     """Do click rates at the same place change from day to day by how often documents are clicked on other days?
 
-    Tested with clicks of all other days, and with those of the days before alone; what stands further down counts more,
-    as there is more for attention to add. The size is the change of the click rate, as a share of it, of a document
+    Clicks of all other days are tried, and those of the days before alone; what stands further down counts more, as
+    there is more for attention to add. The size is the change of the click rate, as a share of it, of a document
     that is clicked twice as often on other days, from the day of the strongest change to the next.
     """
     days = daily(logged, prefix=True)
@@ -138,7 +138,7 @@ def user_response(logged: Logged) -> Response:
     spread = np.sqrt((by**2).sum(axis=0))
     strongest = int(np.argmax(np.abs(by.sum(axis=0)) / np.where(spread > 0, spread, np.inf)))
     response = _response(by, by[:, strongest], float(norms[strongest]))
-    return replace(response, test=tested(np.concatenate([by, before], axis=1)))
+    return replace(response, test=evidence(np.concatenate([by, before], axis=1)))
 
 
 def _luck(days: Daily, before: range | list[int], after: list[int]) -> tuple[Float64, Float64, Float64]:
@@ -161,7 +161,7 @@ def _response(scores: Float64, sized: Float64, norm: float) -> Response:
     by_day = np.divide(scores.sum(axis=0), spread, out=np.zeros(scores.shape[1]), where=spread > 0)
     scale = 1 / norm if norm > 0 else 0.0
     size, error = scale * float(sized.sum()), NORMAL_95 * scale * float(np.sqrt((sized**2).sum()))
-    return Response(tested(scores), size, (size - error, size + error), by_day)
+    return Response(evidence(scores), size, (size - error, size + error), by_day)
 
 
 def _judged(engine: Response, users: Response, settings: PopularitySettings) -> Finding:

@@ -13,6 +13,7 @@ from clickprism.diagnosis.clusters import shown
 from clickprism.diagnosis.finding import Finding
 from clickprism.errors import SettingError
 from clickprism.evaluation.concentration import gini
+from clickprism.observation.click_models.base import by_document
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def selection(logged: Logged, *, settings: SelectionSettings | None = None) -> F
     clicks, lists = logged.clicks, logged.clicks.lists
     if len(logged) == 0:
         return _unknown("The log has no searches.", "Give a log with searches.", {})
-    impressions = np.bincount(clicks.rows, weights=clicks.list_impressions, minlength=lists.documents)
+    impressions = by_document(clicks, clicks.list_impressions)
     asked = np.bincount(lists.list_of[clicks.rows], minlength=len(lists)) > 0
     known = asked[lists.list_of]
     never = known & (impressions == 0)
