@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import clickprism
+from clickprism.debias import METHODS
 from docs.build import problems
 
 ROOT = Path(__file__).parents[1]
@@ -38,3 +42,28 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
         "a.html: loads https://example.org/i.png from another host",
         "style.css: loads //fonts.example/x from another host",
     ]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_page(name: str) -> None:
+    """What it assumes, where it fails, and a table of what was measured."""
+    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# `{name}`")
+    for heading in ("Assumptions", "Failure modes", "Measured"):
+        assert f"\n## {heading}\n" in page
+    assert "\n|---" in page.partition("\n## Measured\n")[2]
+    assert f"(methods/{name}.md)" in (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+
+
+def test_a_method_as_the_page_says_runs(tmp_path: Path) -> None:
+    """On users of o_k = 1 / k the method of docs/add_a_method.md finds that curve, and ranks above raw clicks."""
+    page = (ROOT / "docs" / "add_a_method.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "power_law.py").write_text(code, encoding="utf-8")
+    command = [sys.executable, "-W", "error", "power_law.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    curve = [float(value) for value in re.findall(r"[\d.]+", done.stdout.partition("[")[2].partition("]")[0])]
+    assert curve == pytest.approx([1 / k for k in range(1, 11)], abs=0.05)
+    scores = dict(re.findall(r"^(\w+) {.*: ([\d.]+)}", done.stdout, flags=re.MULTILINE))
+    assert float(scores["power_law"]) > float(scores["click"])

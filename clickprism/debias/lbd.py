@@ -37,7 +37,7 @@ class Decoupling:
     loss = - sum_i c_i / o_k(x_i) log softmax_i(f(x)),  log o_k(x) = s(x) (log o_1 + b_k)
 
     It keeps what LBD (Chen et al., 2022) is about, an observation that depends on the document and a Lipschitz penalty
-    on it, and changes what the paper's form gets wrong (`lbd_paper`; docs/methods.md has the figures). The observation
+    on it, and changes what the paper's form gets wrong (`lbd_paper`; figures in docs/methods/lbd.md). The observation
     is learned before the ranker, beside a network that may say anything of relevance (`learn_observation`): a ranker
     that is too simple would put what it cannot say into the observation. It is anchored, 0 = b_1: clicks say how the
     observation of a document falls below the first position, not what it is there. The penalty is the one under which

@@ -29,10 +29,10 @@ class LipschitzBernoulli:
     loss = - sum_i c_i log softmax_i(log r(x_i) + g_i log o_k(x_i)) + penalty * mean of ||d log o_k(x) / d x||^power
 
     over the documents and positions of the batch, with g_i drawn for every document and step: 0 with probability
-    `drop`, else 1. LBD-Lips is drop=0, LBD-Ber penalty=0, and Unlimited has neither. Where docs/methods.md says
-    that the paper, its appendix and its code differ, the settings say which is meant; the default is what §5 prints,
-    but for the penalty: that of o itself (`penalised="observation"`) can be escaped, as the softmax does not change
-    when all o are scaled down.
+    `drop`, else 1. LBD-Lips is drop=0, LBD-Ber penalty=0, and Unlimited has neither. Where docs/methods/lbd_paper.md
+    says that the paper, its appendix and its code differ, the settings say which is meant; the default is what §5
+    prints, but for the penalty: that of o itself (`penalised="observation"`) can be escaped, as the softmax does not
+    change when all o are scaled down.
 
     The order of relevance comes out right if the observation changes slowly enough with the document, which no log can
     tell (docs/decoupling.md). `score="first"`, or `anchored`, ranks by what clicks do identify, c_1(x) = r(x) o_1(x).

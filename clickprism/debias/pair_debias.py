@@ -39,7 +39,7 @@ class PairDebias:
 
     Attributes:
         p: the power of the regulariser on t, for networks; the larger, the nearer t is to 1.
-        tree_p: the same for trees, which rank below raw clicks at 0 (docs/methods.md).
+        tree_p: the same for trees, which rank below raw clicks at 0 (docs/methods/trees.md).
         step: the weight of a batch in the running costs.
         floor: t is raised to it; a position that was never clicked has none.
         skip_bias: "learned" is the published form; "none" holds t- at 1, and ranks better: where the ranking that was
