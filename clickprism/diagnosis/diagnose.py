@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final, final
 
 from clickprism.data.logged import Logged
@@ -97,6 +98,8 @@ def diagnose(
     chosen = settings or DiagnoseSettings()
     findings: dict[str, Finding] = {}
     for name in check_names(only):
+        if find_spec(FINDINGS[name].split(":")[0]) is None:
+            continue
         if progress is not None:
             progress(name)
         findings[name] = _call(name, logged, chosen)
