@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from clickprism.debias.dla import DualLearning
     from clickprism.debias.ipw import InversePropensity
     from clickprism.debias.labels import Labels
+    from clickprism.diagnosis.of_log import diagnose
     from clickprism.errors import ClickprismError
     from clickprism.evaluation.compare import compare
     from clickprism.evaluation.curves import by_position, exposure_shares
@@ -63,6 +64,7 @@ _HOMES = {
     "by_position": "evaluation.curves",
     "compare": "evaluation.compare",
     "compare_methods": "experiment",
+    "diagnose": "diagnosis.of_log",
     "estimate_curves": "observation.estimate",
     "evaluate": "evaluation.measures",
     "exposure_shares": "evaluation.curves",
@@ -103,6 +105,7 @@ __all__ = [
     "by_position",
     "compare",
     "compare_methods",
+    "diagnose",
     "estimate_curves",
     "evaluate",
     "exposure_shares",

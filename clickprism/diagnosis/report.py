@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from clickprism.diagnosis.finding import Diagnosis, Finding, Json, plain
 from clickprism.evaluation.plots import svg
-from clickprism.evaluation.report import Part, Said, write_report
+from clickprism.evaluation.report import Beside, Part, Said, write_report
 from clickprism.evaluation.tables import Table, p_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ TITLES: Final = {
     "position": "Position bias",
     "trust": "Trust bias",
     "coupling": "Coupling",
-    "interaction": "Interaction between results",
+    "interaction": "Interaction",
     "popularity": "Popularity bias",
     "selection": "Selection bias",
     "drift": "Drift",
@@ -77,8 +77,10 @@ def as_rich(diagnosis: Diagnosis) -> Group:
     from rich.text import Text
 
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, header_style="")
-    for name, least in (("finding", 14), ("verdict", 9), ("in a sentence", 30), ("number", 14)):
-        grid.add_column(name, min_width=least, ratio={"in a sentence": 3, "number": 1}.get(name))
+    grid.add_column("finding", no_wrap=True)
+    grid.add_column("verdict", no_wrap=True)
+    grid.add_column("in a sentence")
+    grid.add_column("number", max_width=26)
     steps: list[Any] = []
     for finding in diagnosis.findings.values():
         style = STYLES[tone(finding)]
@@ -88,7 +90,7 @@ def as_rich(diagnosis: Diagnosis) -> Group:
         if finding.advice and tone(finding) != "good":
             steps.append(Text(f"{title(finding)}: ", style="bold") + Text(finding.advice, style="not bold"))
     head = Text(f"{diagnosis.sessions:,} sessions, {diagnosis.impressions:,} documents shown\n")
-    todo = [Text("What to do"), *(Padding(each, (0, 0, 0, 2)) for each in steps)] if steps else []
+    todo: list[Any] = [Text("What to do"), *(Padding(each, (0, 0, 0, 2)) for each in steps)] if steps else []
     return Group(head, grid, *todo)
 
 
@@ -122,13 +124,11 @@ def finding_parts(finding: Finding, *, figure: str | None = None) -> list[Part]:
         facts.append(f"p {p_text(finding.p_value)}".replace("p <", "p < "))
     known = "; ".join(each for each in facts if each)
     said = Said(tone(finding), f"{SIGNS[tone(finding)]} {word(finding)}", finding.sentence, known, finding.advice)
-    parts: list[Part] = [said]
     picture = svg(finding.figure(), title=title(finding)) if figure is None and finding.figure is not None else figure
-    if picture is not None:
-        parts.append({"": picture})
-    if finding.table is not None:
-        parts.append(Table("", *finding.table))
-    return parts
+    table = None if finding.table is None else Table("", *finding.table)
+    if picture is not None and table is not None:
+        return [said, Beside(picture, table)]
+    return [said, *([] if picture is None else [{"": picture}]), *([] if table is None else [table])]
 
 
 def write_diagnosis(
@@ -156,7 +156,7 @@ def write_diagnosis(
     findings = list(diagnosis.findings.values())
     rows = [[title(each), f"{SIGNS[tone(each)]} {word(each)}", number(each)] for each in findings]
     more: dict[str, Sequence[Part]] = {title(each): finding_parts(each) for each in findings}
-    if account:
+    if account and "coverage" not in diagnosis.findings:  # which tells it
         counts = [[name, f"{count:,}"] for name, count in account.items()]
         more["What came in"] = [Table("", ["counted", ""], counts)]
     return write_report(

@@ -15,7 +15,7 @@ from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison
 from clickprism.evaluation.tables import Table, as_html
 
-Part: TypeAlias = "Table | Said | str | Mapping[str, str]"
+Part: TypeAlias = "Table | Said | Beside | str | Mapping[str, str]"
 
 
 class Said(NamedTuple):
@@ -40,6 +40,23 @@ class Said(NamedTuple):
         said = f'<p class="said"><span class="sign {self.tone}">{escape(self.word)}</span>{escape(self.sentence)}</p>'
         facts = f'\n<p class="quiet">{escape(self.facts)}</p>' if self.facts else ""
         return said + facts + (f'\n<p class="advice">{escape(self.advice)}</p>' if self.advice else "")
+
+
+class Beside(NamedTuple):
+    """A figure and a table, side by side where there is room.
+
+    Attributes:
+        figure: an SVG element from `plots.svg`.
+        table: what it draws, or belongs to it.
+    """
+
+    figure: str
+    table: Table
+
+    def html(self) -> str:
+        """As HTML; the text of the table is escaped."""
+        figure = f"<figure>\n{self.figure}</figure>"
+        return f'<div class="figures">\n{figure}\n<div class="scroll">{self.table.html()}</div>\n</div>'
 
 
 PACKAGES = ("clickprism", "numpy", "scipy", "scikit-learn", "numba", "torch", "lightgbm", "matplotlib")

@@ -164,7 +164,7 @@ def _account(store: LogStore, engine: Engine) -> dict[str, int]:
         "rows not of a click event": sums["ignored"],
     }
     for each in store.table("quarantine").read(["reason"])["reason"].value_counts().to_pylist():
-        account[f"rows quarantined, {each['values'].partition(':')[0]}"] = each["counts"]
+        account[f"rows broken, {each['values'].partition(':')[0]}"] = each["counts"]
     rows = engine.read(store.table("sessions").files(), SESSIONS)
     left = engine.collect(rows.filter(rows["filter"].notnull()).group_by("filter").aggregate(rows=ibis._.count()))
     account |= {f"impressions filtered, {each['filter']}": each["rows"] for each in left.to_pylist()}

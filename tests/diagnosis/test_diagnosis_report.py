@@ -85,5 +85,7 @@ def test_a_page_with_every_finding(tmp_path: Path) -> None:
     assert "0.12 of position 1 [0.1, 0.14]; p &lt; 0.001" in page
     assert '<span class="sign unknown">? unknown</span>The log has no features.' in page
     assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "400,000" in page
+    bare = Diagnosis({"position": POSITION}, sessions=1, impressions=10)
+    write_diagnosis(tmp_path / "bare.html", bare, log="shop", account=ACCOUNT, settings={})
+    assert "400,000" in (tmp_path / "bare.html").read_text()
     assert "This log cannot tell: Coupling." in summary(FOUND)
