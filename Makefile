@@ -9,21 +9,28 @@ export OMP_WAIT_POLICY := PASSIVE
 export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
-.PHONY: demo test lint bench reproduce docs help clean
+.PHONY: demo test lint style types suite bench reproduce docs help clean
 
 demo: $(READY) ## embedded data, biased users, every method, a table and an HTML report (a minute)
 	@$(BIN)/clickprism demo --out runs/demo
 
-test: $(WHOLE) lint ## everything that must hold: lint, types, imports, tests, doctests, README commands
+test: $(WHOLE) style ## everything that must hold: lint, types, imports, tests, doctests, README commands
 	@scripts/java
 	@scripts/debian redis-server chromium
+	@$(MAKE) --no-print-directory --jobs 2 suite types
+
+suite: $(WHOLE)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
-lint: $(WHOLE) ## ruff, mypy --strict, import-linter
+lint: style types ## ruff, mypy --strict, import-linter
+
+style: $(WHOLE)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+types: $(WHOLE)
+	@$(BIN)/mypy
 
 bench: $(WHOLE) ## every benchmark: our figure, the peer's or the limit's, ratio, bar, ok or short
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
@@ -50,6 +57,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees,serve]'
 	@touch $@
 
-$(WHOLE): $(READY)
+$(WHOLE): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees,log,spark,lm,serve,dev]'
-	@touch $@
+	@touch $(READY) $@
