@@ -1,0 +1,1 @@
+"""How often `clickprism diagnose` is right: worlds drawn by seed, whose settings it cannot see."""

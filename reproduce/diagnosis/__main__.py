@@ -1,0 +1,81 @@
+"""How often diagnosis is right over worlds drawn by seed: `python -m reproduce.diagnosis --quick` in a few minutes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from clickprism.diagnosis.diagnose import FINDINGS
+from clickprism.errors import SettingError
+from clickprism.evaluation.report import write_whole
+from reproduce.common.cli import guarded, words
+from reproduce.diagnosis.study import BIASES, Tried, as_csv, as_markdown, brief, try_all
+
+EXPECTED = Path(__file__).parent / "expected.csv"
+PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
+BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
+QUICK = 4
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, try, print; the exit codes are those of clickprism."""
+    given = parser().parse_args(arguments)
+    return guarded(lambda: run(given))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(prog="python -m reproduce.diagnosis", description=__doc__)
+    made.add_argument("--worlds", type=int, default=48, help="how many (default: %(default)s)")
+    made.add_argument("--first", type=int, default=0, help="the seed of the first (default: %(default)s)")
+    made.add_argument("--quick", action="store_true", help=f"only {QUICK} worlds")
+    made.add_argument("--only", help=f"which findings, with commas between (default: {','.join(BIASES)})")
+    made.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1), help="(default: %(default)s)")
+    made.add_argument(
+        "--write", action="store_true", help="fill the figures into reproduce/diagnosis/expected.csv and the docs"
+    )
+    return made
+
+
+def run(given: argparse.Namespace) -> None:
+    """Try the worlds and print the tables."""
+    for name in ("worlds", "processes"):
+        if getattr(given, name) < 1:
+            raise SettingError(name, getattr(given, name), "be at least 1")
+    names = words("only", given.only, tuple(FINDINGS)) or BIASES
+    count = QUICK if given.quick else given.worlds
+    tried = try_all(range(given.first, given.first + count), names=names, processes=given.processes, tell=_tell)
+    table = as_markdown(tried)
+    print(table)
+    if given.write:
+        write_whole(EXPECTED, as_csv(tried))
+        fill(PAGE, table)
+
+
+def fill(page: Path, table: str) -> None:
+    """Put the table between the marks of a page, or at its end."""
+    text = page.read_text(encoding="utf-8") if page.exists() else "# Diagnosis\n"
+    if BEGIN not in text:
+        text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"
+    before, rest = text.split(BEGIN, 1)
+    write_whole(page, f"{before}{BEGIN}\n{table}{END}{rest.split(END, 1)[1]}")
+
+
+def _tell(one: Tried) -> None:
+    wrong = [
+        f"{bias}: {said} for {one.expected[bias]}"
+        for bias, said in one.said.items()
+        if bias in one.expected and said != one.expected[bias]
+    ]
+    took = f"{sum(one.seconds.values()):.1f} s"
+    print(f"{one.seed}: {brief(one.settings)}: {'; '.join(wrong) or 'all right'} ({took})", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
