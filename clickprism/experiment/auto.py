@@ -136,7 +136,8 @@ def _staged(
     done: dict[str, Stage] = {}
 
     def stage(which: str, doing: str, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        say(which, "was done before" if folder.done(which) else doing)
+        if doing:
+            say(which, "was done before" if folder.done(which) else doing)
         done[which] = folder.stage(which, make, spent=spent if which == "read" else 0.0)
         return done[which].result
 
@@ -154,13 +155,15 @@ def _staged(
     place = folder.path / CHOICE
     choice = stage(
         "choice",
-        f"training candidates, {seconds:.0f} s at most",
+        f"training candidates, {seconds:.0f} s at most" if logged.has_features else "there is nothing to train on",
         lambda: parts.chosen(logged, diagnosis, settings, seconds=seconds, out=place, say=within("choice")),
     )
-    value = stage("value", "asking the log what it would earn", lambda: parts.valued(logged, choice, place))
+    ranked = choice["chosen"] is not None
+    asking = "asking the log what it would earn" if ranked else ""
+    value = stage("value", asking, lambda: parts.valued(logged, choice, place))
     made = stage(
         "bundle",
-        "making the bundle",
+        "making the bundle" if ranked else "",
         lambda: parts.bundled(
             logged, choice, value, diagnosis, source=place, out=folder.path / BUNDLE, made=folder.started
         ),

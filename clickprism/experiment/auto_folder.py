@@ -141,8 +141,8 @@ def _begin(path: Path, log: str, settings: Mapping[str, Any]) -> datetime:
             remedy = "Choose a folder that is empty, or not there yet"
             raise DataError(f"holds {strange[0]}, which is not of clickprism auto", file=path, remedy=remedy)
         now = _now()
-        kept = {"format": "clickprism auto", "version": 1, "started": now.isoformat(), "log": log, "settings": settings}
-        write_whole(file, json_text(kept) + "\n")
+        about = {"format": "clickprism auto", "version": 1, "started": now.isoformat(), "log": log}
+        write_whole(file, json_text({**about, "settings": settings}) + "\n")
         return now
     kept = _read(file)
     if kept.get("log") != log:

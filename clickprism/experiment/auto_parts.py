@@ -39,7 +39,7 @@ def described(logged: Logged, name: str) -> dict[str, Any]:
     """What the log holds, in a sentence and in numbers."""
     clicks = logged.clicks
     shown = np.unique(clicks.rows)
-    counts = {
+    counts: dict[str, Any] = {
         "fingerprint": fingerprint_of(logged),
         "sessions": clicks.sessions,
         "queries": len(np.unique(clicks.lists.list_of[shown])),
@@ -56,10 +56,14 @@ def described(logged: Logged, name: str) -> dict[str, Any]:
     untold = [what for what, values in silent.items() if values is None]
     sentence = (
         f"{name}: {counts['sessions']:,} searches for {counts['queries']:,} queries, {counts['impressions']:,} "
-        f"impressions of {counts['documents']:,} documents with {counts['features']} features, "
+        f"impressions of {counts['documents']:,} documents {_with(counts['features'])}, "
         f"{counts['clicks']:,} clicks"
     )
     return {"sentence": sentence + (f"; it does not tell {', '.join(untold)}." if untold else "."), "counts": counts}
+
+
+def _with(features: int) -> str:
+    return f"with {features} feature{'s' * (features > 1)}" if features else "without features"
 
 
 def diagnosed(logged: Logged, *, seed: int, as_of: datetime, say: Say) -> dict[str, Any]:

@@ -103,8 +103,9 @@ def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickp
     if log is None:
         return []
     name = shlex.quote(log)
+    if not Path(log).is_dir():
+        return [f"{program} observe {name}"]
     return [
-        f"{program} observe {name}",
         f"{program} estimate {name} --out estimates.parquet",
         f"{program} judgments estimates.parquet --out judgments.csv",
     ]

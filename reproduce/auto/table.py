@@ -94,8 +94,10 @@ def write_expected(rows: Sequence[Mapping[str, Any]], file: Path = EXPECTED) -> 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """For docs/auto.md."""
-    shown = ("seed", "browsing", "trust", "coupling", "attention", "policy", "sessions")
-    shown += ("chosen", "ndcg", "click", "best", "best_ndcg", "regret")
+    shown = (
+        *("seed", "browsing", "trust", "coupling", "attention", "policy", "sessions"),
+        *("chosen", "ndcg", "click", "best", "best_ndcg", "regret"),
+    )
     lines = [f"| {' | '.join(shown)} |", f"|{'---|' * len(shown)}"]
     lines += [f"| {' | '.join(_cell(row[name]) for name in shown)} |" for row in rows]
     return "\n".join(lines)
