@@ -1,4 +1,4 @@
-"""`clickprism evaluate`: saved models, measured on judged lists."""
+"""`clickprism evaluate`: saved models, measured on judged lists, or valued from a log without any judgement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from clickprism.cli.options import Config, Json, Measures, Quiet, Set, settings_of
+from clickprism.cli.options import Config, Json, Measures, Memory, Quiet, Set, settings_of
 from clickprism.cli.output import Output
 from clickprism.errors import SettingError
 
@@ -17,15 +17,67 @@ if TYPE_CHECKING:
 EPILOG = (
     "Examples:\n\nclickprism evaluate runs/dla\n\n"
     "clickprism evaluate runs/click runs/dla --measure nDCG@10 --measure MRR --part test\n\n"
-    "clickprism evaluate runs/attention --attention attention.png"
+    "clickprism evaluate runs/attention --attention attention.png\n\n"
+    "clickprism evaluate runs/dla --log logs/shop\n\n"
+    "clickprism evaluate --log sessions.tsv.gz --scores scores.csv --depth 5 --measure dcg"
 )
+LOG = "From a log"
 
 
 def command(
     models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL...", help="Folders that train, compare or demo wrote.")
-    ],
+        list[Path] | None,
+        typer.Argument(
+            metavar="MODEL...", help="Folders that train, compare or demo wrote; with --log also those of bundle."
+        ),
+    ] = None,
     *,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            metavar="LOG",
+            help="Say what each ranker would earn, from this log alone: the folder of a click log, sessions as TSV or "
+            "CSV, or a file of clickprism simulate.",
+            rich_help_panel=LOG,
+        ),
+    ] = None,
+    scores: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--scores",
+            metavar="FILE",
+            help="A ranker as query, document, score (.csv, .tsv, .jsonl, .parquet); may be repeated.",
+            rich_help_panel=LOG,
+        ),
+    ] = None,
+    estimator: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--estimator",
+            metavar="NAME",
+            help="ips, snips, reward-interaction, cascade-dr, item-position, item-position-dr or position-based; may "
+            "be repeated; by default all.",
+            rich_help_panel=LOG,
+        ),
+    ] = None,
+    depth: Annotated[int, typer.Option("--depth", metavar="N", help="Positions that count.", rich_help_panel=LOG)] = 10,
+    unit: Annotated[
+        Literal["query", "search"],
+        typer.Option(
+            "--unit",
+            metavar="query|search",
+            help="Intervals for other queries like these, or for other searches of the same ones, which are narrower.",
+            rich_help_panel=LOG,
+        ),
+    ] = "query",
+    clip: Annotated[
+        float, typer.Option("--clip", metavar="W", help="The largest weight of a search.", rich_help_panel=LOG)
+    ] = 1000.0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, metavar="N", help="Of the draws of the curve.", rich_help_panel=LOG)
+    ] = 0,
+    memory: Memory = "700MB",
     part: Annotated[
         Literal["train", "validation", "test"],
         typer.Option("--part", metavar="train|validation|test", help="Which part of the data."),
@@ -44,7 +96,38 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure models on the data they were trained for, or that of --config; compare them with the first."""
+    """Measure models on the data they were trained for, or that of --config; compare them with the first.
+
+    With --log no judgement is needed: it says how many clicks a search each ranker would earn (--measure clicks, or
+    dcg) against what the log earned, and refuses where the log never showed what the ranker would. A file of
+    clickprism simulate has its features by the settings that made it: --config and --set.
+    """
+    if log is not None:
+        from clickprism.cli.evaluate_log import Asked, value
+
+        asked = Asked(log, tuple(models or ()), tuple(scores or ()), tuple(estimator or ()), tuple(measures or ()))
+        how = {"clip": clip, "unit": unit, "seed": seed}
+        settings = settings_of(config, sets) if log.suffix == ".npz" else None
+        return value(asked, how, depth=depth, memory=memory, settings=settings, output=Output(json, quiet))
+    if scores or estimator:
+        raise SettingError("--log", None, "be given where --scores or --estimator is")
+    if not models:
+        raise SettingError("MODEL", None, "be given, one or more")
+    _measure(models, part, measures, attention, config=config, sets=sets, output=Output(json, quiet))
+    return None
+
+
+def _measure(
+    models: list[Path],
+    part: Literal["train", "validation", "test"],
+    measures: list[str] | None,
+    attention: Path | None,
+    *,
+    config: Path | None,
+    sets: list[str] | None,
+    output: Output,
+) -> None:
+    """On judged lists."""
     from clickprism.evaluation.tables import as_dict
     from clickprism.experiment import evaluate_models
     from clickprism.experiment.attention import check_picture, draw_attention
@@ -58,7 +141,6 @@ def command(
     settings = _settings(folders, config, sets, measures)
     names = [folder.parent.name if folder.name == "model" else folder.name for folder in folders]
     labels = names if len(set(names)) == len(names) else [str(path) for path in models]
-    output = Output(json, quiet)
     if attention is not None:
         draw_attention(settings, folders[0], attention, part=part)
         output.note(f"attention: {attention}")

@@ -13,12 +13,12 @@ from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
-from clickprism.evaluation.counterfactual_model import LEAST, RewardModel
+from clickprism.evaluation.counterfactual_model import HALF, LEAST, RewardModel
 from clickprism.evaluation.counterfactual_support import Cells, Match, Placed
 from clickprism.types import Bool, Float64
 
 Fill: TypeAlias = Literal["nothing", "mean", "model"]
-HALF: Final = 0.5  # places that a document must move to count as moved
+FURTHEST: Final = 4.0  # times that a rate may be corrected by
 PSEUDO: Final = 1.0  # impressions at the rate of the position, beside what other sessions of a cell say
 
 
@@ -38,8 +38,8 @@ class Parts:
         unseen: of the clicks at stake, the share on documents never shown anywhere.
         clipped: of the clicks at stake, the share whose weight was clipped.
         effective: sessions that the value rests on, in effect: (sum of weights)^2 / sum of squares.
-        misfit: how far documents that moved in the log were from what the model foretold, as a share, and its error;
-            the worse of up and down.
+        misfit: by how much the model alone would be too low, as a share of the value, and how unsure that is: going by
+            documents that the log moved as the new ranking does.
     """
 
     per_query: Float64
@@ -58,37 +58,34 @@ class Parts:
 @final
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """What happened when the log moved documents as the new ranking moves them.
+    """What happened when the log moved documents as the new ranking moves them, for each place, [queries, positions].
 
     Attributes:
-        ratio: of clicks to those foretold, for each place of the new ranking, 1 where nothing moved, [queries,
-            positions].
-        doubt: how far off a rate that is foretold may be, as a share, [queries, positions].
-        worst: the ratio furthest from 1, less 1, and its error.
+        ratio: of clicks to those foretold, as far as the move goes; 1 where nothing moved.
+        doubt: how far off a rate so corrected may be, as a share: half the correction, and twice its error.
     """
 
     ratio: Float64
     doubt: Float64
-    worst: tuple[float, float]
 
 
 def moves_of(placed: Placed, model: RewardModel) -> Moves:
     """Compare what the new ranking moves up, and what it moves down, with documents that the log moved so."""
-    new = placed.place + 1.0
+    rows = np.maximum(placed.rows, 0)
     shown = placed.place < placed.depth
+    length = np.abs(np.nan_to_num(np.log(model.curve) - model.stood[rows]))
     ratio, doubt = np.ones(placed.rows.shape), np.zeros(placed.rows.shape)
-    worst = (0.0, 0.0)
     for up in (True, False):
+        new = placed.place + 1.0
         moved: Bool = shown & (new < model.mean_position - HALF if up else new > model.mean_position + HALF)
-        found, error = model.moves(moved, up=up)
-        at = placed.filled & moved[np.maximum(placed.rows, 0)]
-        if np.isnan(found):
+        found = model.moves(moved, up=up)
+        at = placed.filled & moved[rows]
+        if np.isnan(found.error):
             doubt[at] = 1.0
             continue
-        ratio[at] = found
-        doubt[at] = abs(found - 1) / 2 + 2 * error
-        worst = max(worst, (found - 1, error), key=lambda each: abs(each[0]))
-    return Moves(ratio, doubt, worst)
+        ratio[at] = np.clip(np.exp(found.slope * length[at]), 1 / FURTHEST, FURTHEST)
+        doubt[at] = np.abs(ratio[at] - 1) / 2 + 2 * found.error * length[at] * ratio[at]
+    return Moves(ratio, doubt)
 
 
 def weighted(
@@ -149,7 +146,7 @@ def weighted(
         unseen=_unseen(placed, model, at_stake),
         clipped=float((at_stake * ((kept < 1) & (cells.shown > 0))).sum() / at_stake.sum()),
         effective=_effective(cells, weight, at_stake),
-        misfit=moves.worst,
+        misfit=_misfit(placed, model, moves, worth),
     )
 
 
@@ -182,7 +179,7 @@ def position_based(placed: Placed, model: RewardModel, moves: Moves, *, worth: F
         unseen=_unseen(placed, model, at_stake),
         clipped=0.0,
         effective=float(per_cell[seen].sum() ** 2 / max(spread, LEAST**2)),
-        misfit=moves.worst,
+        misfit=_misfit(placed, model, moves, worth),
     )
 
 
@@ -194,6 +191,12 @@ def _model_slack(placed: Placed, model: RewardModel, moves: Moves, left: Float64
     down = np.where(known, rates * np.minimum(moves.doubt, 1), np.maximum(rates - low, 0))
     up = np.where(known, rates * moves.doubt, np.maximum(high - rates, 0))
     return float((left * down).sum()), float((left * up).sum())
+
+
+def _misfit(placed: Placed, model: RewardModel, moves: Moves, worth: Float64) -> tuple[float, float]:
+    earned = placed.shares[:, None] * worth * model.rates(placed.rows)
+    error = np.maximum(moves.doubt - np.abs(moves.ratio - 1) / 2, 0) / 2
+    return float((earned * (moves.ratio - 1)).sum() / earned.sum()), float((earned * error).sum() / earned.sum())
 
 
 def _unseen(placed: Placed, model: RewardModel, at_stake: Float64) -> float:

@@ -17,12 +17,34 @@ import numpy as np
 from clickprism.errors import DataError, TrainingError
 from clickprism.observation.bootstrap import Bootstrap, Sample
 from clickprism.observation.counts import Counts
+from clickprism.observation.curve import sums
 from clickprism.observation.harvest import AllPairs
 from clickprism.types import Bool, Clicks, Float32, Float64, Int64
 
 LEAST: Final = 1e-6
 TAILS: Final = (0.05, 0.95)
 BLOCK: Final = 65_536  # rows of features read at a time
+HALF: Final = 0.5  # places that a document must move to count as moved
+FLAT: Final = 0.1  # the least move, in logarithms of the curve, that slopes are taken over
+
+
+@final
+@dataclass(frozen=True)
+class Elasticity:
+    """How the model errs on documents that move: clicks are exp(slope |move|) times those foretold.
+
+    A move is the difference of the logarithms of the curve. Where features bend what is seen, o_k^(1 + e), the slope is
+    the mean of e, or of -e for moves down, over the documents that move.
+
+    Attributes:
+        slope: of the logarithm of clicks over those foretold.
+        error: of the slope; nan where nothing moved.
+        span: the mean length of the moves in the log.
+    """
+
+    slope: float
+    error: float
+    span: float
 
 
 @final
@@ -76,12 +98,12 @@ class RewardModel:
         """The sum of rates, each by its weight, [queries, positions], under every draw of the curve, [draws]."""
         at = np.nonzero(weights)
         row, position, weight = rows[at], at[1], weights[at]
-        sums = np.empty(len(self.draws))
+        values = np.empty(len(self.draws))
         for draw, curve in enumerate(self.draws):
             exposure = self._sums(self.counts.impressions * curve[self.counts.positions - 1])[row]
             relevance = (self.clicked[row] + self.worth * self.prior[row]) / (exposure + self.worth)
-            sums[draw] = weight @ np.minimum(relevance * curve[position], 1.0)
-        return sums
+            values[draw] = weight @ np.minimum(relevance * curve[position], 1.0)
+        return values
 
     @cached_property
     def mean_position(self) -> Float64:
@@ -90,30 +112,39 @@ class RewardModel:
         size = self._sums(self.counts.impressions)
         return np.where(size > 0, total / np.maximum(size, 1), np.nan)
 
-    def moves(self, documents: Bool, *, up: bool) -> tuple[float, float]:
-        """Clicks over those foretold when the log moved these documents [documents] up, or down; and its error.
+    @cached_property
+    def stood(self) -> Float64:
+        """The logarithm of the curve where each document stood, on average, [documents]; nan for those never shown."""
+        size = self._sums(self.counts.impressions)
+        return np.where(size > 0, np.log(np.maximum(self.exposure, LEAST) / np.maximum(size, 1)), np.nan)
 
-        Foretold for a position from what the same document earned at its others, so that what the model gets wrong
-        about documents that move shows. The ratio is nan where none of them moved.
+    def moves(self, documents: Bool, *, up: bool) -> Elasticity:
+        """How these documents [documents] fared when the log moved them up, or down.
+
+        Clicks at a position are foretold from what the same document earned at its others, so that what the model gets
+        wrong about documents that move shows.
         """
         counts, curve = self.counts, self.curve[self.counts.positions - 1]
         elsewhere = self.exposure[counts.rows] - counts.impressions * curve
-        shown = self._sums(counts.impressions)[counts.rows]
-        stood = self.mean_position[counts.rows] * shown - counts.impressions * counts.positions
-        other = stood / np.maximum(shown - counts.impressions, 1)
-        way = counts.positions < other - 0.5 if up else counts.positions > other + 0.5
-        at = way & (shown > counts.impressions) & documents[counts.rows]
+        others = self._sums(counts.impressions)[counts.rows] - counts.impressions
+        move = np.log(curve) - np.log(np.maximum(elsewhere, LEAST) / np.maximum(others, 1))
+        total = self._sums(counts.impressions * counts.positions)[counts.rows] - counts.impressions * counts.positions
+        mean = total / np.maximum(others, 1)
+        way = counts.positions < mean - HALF if up else counts.positions > mean + HALF
+        at = way & (others > 0) & documents[counts.rows]
         relevance = self.clicked[counts.rows] - counts.clicks + self.worth * self.prior[counts.rows]
         foretold = (np.minimum(relevance / (elsewhere + self.worth) * curve, 1.0) * counts.impressions)[at]
-        if foretold.sum() <= 0:
-            return float("nan"), float("nan")
-        ratio = float(counts.clicks[at].sum() / foretold.sum())
-        rest = np.bincount(counts.rows[at], weights=counts.clicks[at] - ratio * foretold)
-        return ratio, float(np.sqrt((rest**2).sum()) / foretold.sum())
+        clicked = counts.clicks[at]
+        if foretold.sum() <= 0 or clicked.sum() == 0:
+            return Elasticity(0.0, float("nan"), 0.0)
+        ratio = clicked.sum() / foretold.sum()
+        span = max(abs(float(foretold @ move[at] / foretold.sum())), FLAT)
+        rest = np.bincount(counts.rows[at], weights=clicked - ratio * foretold)
+        error = np.sqrt((rest**2).sum()) / clicked.sum()
+        return Elasticity(float(np.log(ratio)) / span, float(error) / span, span)
 
     def _sums(self, values: Float64) -> Float64:
-        sums: Float64 = np.bincount(self.counts.rows, weights=values, minlength=len(self.prior))
-        return sums
+        return sums(self.counts.rows, values, len(self.prior))
 
 
 def reward_model(clicks: Clicks, *, resamples: int, seed: int) -> RewardModel:
@@ -125,9 +156,9 @@ def reward_model(clicks: Clicks, *, resamples: int, seed: int) -> RewardModel:
     except (DataError, TrainingError) as error:
         curves, unlinked = _click_through(sample.counts)[None], str(error)
     counts, documents = sample.counts, clicks.lists.documents
-    clicked = np.bincount(counts.rows, weights=counts.clicks, minlength=documents).astype(np.float64)
+    clicked = sums(counts.rows, counts.clicks, documents)
     seen = counts.impressions * curves[0][counts.positions - 1]
-    exposure = np.bincount(counts.rows, weights=seen, minlength=documents)
+    exposure = sums(counts.rows, seen, documents)
     prior = _prior(clicks.lists.features, clicked, exposure)
     return RewardModel(curves[0], curves[1:], unlinked, prior, _worth(clicked, exposure, prior), counts)
 
@@ -161,7 +192,8 @@ def _prior(features: Float32, clicked: Float64, exposure: Float64) -> Float64:
     penalty = 1e-3 * np.trace(gram[1:, 1:]) / width + LEAST
     slope = np.linalg.solve(gram + penalty * np.eye(width + 1), slope)
     foretold = [_block(features, start) @ slope for start in range(0, len(features), BLOCK)]
-    return np.maximum(mean + np.concatenate(foretold), 0.1 * mean)
+    prior: Float64 = np.maximum(mean + np.concatenate(foretold), 0.1 * mean)
+    return prior
 
 
 def _block(features: Float32, start: int) -> Float64:

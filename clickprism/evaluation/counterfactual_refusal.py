@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from clickprism.evaluation.counterfactual_estimators import Parts
-from clickprism.evaluation.counterfactual_model import RewardModel
+from clickprism.evaluation.counterfactual_model import LEAST, RewardModel
 from clickprism.evaluation.counterfactual_settings import CounterfactualSettings, Name
 
 SHOWN: Final = {
@@ -47,39 +46,46 @@ def refusal(
             f"the log has {queries:.1f} queries in effect, fewer than {settings.least_queries:g}. Log more queries, or "
             "ask about other searches of the same ones: unit search"
         )
-    modelled = name in ("cascade-dr", "item-position-dr")
-    if not modelled and parts.missing > settings.most_missing:
-        remedy = ADD if name == "position-based" else SHUFFLE
-        return (
-            f"{parts.missing:.1%} of the clicks at stake are on {SHOWN[name]}, more than {settings.most_missing:.1%}. "
-            f"{remedy}"
-        )
-    if name == "position-based" and model.unlinked:
-        return f"the positions are not linked: {model.unlinked}"
-    if name == "position-based" and _beyond(parts.misfit, settings.most_misfit):
-        way = "less" if parts.misfit[0] < 0 else "more"
-        return (
-            f"documents that the log moved as the ranker does earned {abs(parts.misfit[0]):.1%} {way} than position and "
-            f"relevance foretell, beyond {settings.most_misfit:.1%}: clicks are not the product of the two"
-        )
-    if modelled and model.unlinked and parts.missing > settings.most_missing:
+    if name in ("cascade-dr", "item-position-dr"):
+        reason = _modelled(name, parts, value=value, model=model, settings=settings)
+    elif parts.missing > settings.most_missing:
+        most, remedy = settings.most_missing, ADD if name == "position-based" else SHUFFLE
+        reason = f"{parts.missing:.1%} of the clicks at stake are on {SHOWN[name]}, more than {most:.1%}. {remedy}"
+    else:
+        reason = _by_position(parts, model=model, settings=settings) if name == "position-based" else ""
+    if not reason and not parts.effective >= settings.least_effective:
+        least = settings.least_effective
+        reason = f"the value rests on {parts.effective:,.0f} sessions in effect, fewer than {least:,.0f}. {SHUFFLE}"
+    return reason
+
+
+def _modelled(name: Name, parts: Parts, *, value: float, model: RewardModel, settings: CounterfactualSettings) -> str:
+    """Why a click model cannot fill in what was not shown."""
+    if model.unlinked and parts.missing > settings.most_missing:
         return (
             f"{parts.missing:.1%} of the clicks at stake are on {SHOWN[name]}, and no click model can fill them in, as "
             f"the positions are not linked by documents seen at several. {LINK}"
         )
+    if parts.missing > settings.most_filled:
+        most = settings.most_filled
+        return f"{parts.missing:.1%} of the clicks at stake are on {SHOWN[name]}, more than {most:.1%}. {SHUFFLE}"
     slack = (parts.below + parts.above) / 2
-    if modelled and slack > settings.most_slack * value:
+    if slack > settings.most_slack * value:
         return (
             f"the click model fills in {parts.missing:.1%} of the clicks at stake, and may be off by "
-            f"{slack / max(value, 1e-9):.1%} of the value, more than {settings.most_slack:.1%}. {SHUFFLE}"
+            f"{slack / max(value, LEAST):.1%} of the value, more than {settings.most_slack:.1%}. {SHUFFLE}"
         )
-    if not parts.effective >= settings.least_effective:
-        return (
-            f"the value rests on {parts.effective:,.0f} sessions in effect, fewer than {settings.least_effective:,.0f}. "
-            f"{SHUFFLE}"
-        )
-    return "" if math.isfinite(value) else "the log has no session that matches"
+    return ""
 
 
-def _beyond(misfit: tuple[float, float], most: float) -> bool:
-    return abs(misfit[0]) - 2 * misfit[1] > most
+def _by_position(parts: Parts, *, model: RewardModel, settings: CounterfactualSettings) -> str:
+    """Why position and relevance do not explain the log."""
+    if model.unlinked:
+        return f"the positions are not linked: {model.unlinked}"
+    off, error = parts.misfit
+    if abs(off) - 2 * error <= settings.most_misfit:
+        return ""
+    return (
+        f"documents that the log moved as the ranker does earned other than position and relevance foretell: the value "
+        f"would be {abs(off):.1%} too {'high' if off < 0 else 'low'}, more than {settings.most_misfit:.1%}"
+    )

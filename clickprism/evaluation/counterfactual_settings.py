@@ -30,10 +30,11 @@ class CounterfactualSettings:
             searches of the same queries, which is narrower.
         most_missing: refuse where more of the clicks at stake fall on what the log never showed; for "ips", "snips",
             "reward-interaction", "item-position", and for "position-based" on documents never shown at all.
+        most_filled: refuse a doubly robust value where the click model fills in more of the clicks at stake than this.
         most_slack: refuse a doubly robust value where what the click model fills in is unsure by more than this share
             of the value.
-        most_misfit: refuse the position-based value where documents earned so much more or less than foretold when the
-            log moved them.
+        most_misfit: refuse the position-based value where it would be off by more than this share, going by documents
+            that the log moved as the ranker does.
         least_effective: refuse below so many sessions in effect.
         least_queries: refuse below so many queries in effect, (sum of sessions)^2 / sum of squares; only where `unit`
             is "query".
@@ -45,8 +46,9 @@ class CounterfactualSettings:
     confidence: float = 0.95
     unit: Unit = "query"
     most_missing: float = 0.05
+    most_filled: float = 0.6
     most_slack: float = 0.1
-    most_misfit: float = 0.05
+    most_misfit: float = 0.02
     least_effective: float = 100.0
     least_queries: float = 10.0
     resamples: int = 50
@@ -59,7 +61,7 @@ class CounterfactualSettings:
             raise SettingError("confidence", self.confidence, "be between 0 and 1")
         if self.unit not in get_args(Unit):
             raise SettingError("unit", self.unit, f"be one of {', '.join(get_args(Unit))}")
-        for name in ("most_missing", "most_slack", "most_misfit"):
+        for name in ("most_missing", "most_filled", "most_slack", "most_misfit"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingError(name, getattr(self, name), "be between 0 and 1")
         for name in ("least_effective", "least_queries"):

@@ -1,8 +1,8 @@
 """A new ranking laid over a log: which of its documents stood where it would put them, and how often.
 
 Given a query, sessions are exchangeable: chance, a day or an experiment decided which list each one got, not its user.
-So how often a list, the top of a list, or a document at a position was shown within the query is its propensity, and the
-clicks of those sessions are what it would earn.
+So how often a list, the top of a list, or a document at a position was shown within the query is its propensity, and
+the clicks of those sessions are what it would earn.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.ranking import check_scores
-from clickprism.observation.counts import BY_PATTERN
-from clickprism.observation.curve import cut
+from clickprism.observation.curve import cut, sums
 from clickprism.types import Bool, Clicks, Float64, Int64
 
 TIES: Final = 20  # seed of the order of documents with equal scores
@@ -69,7 +68,7 @@ class Placed:
     @property
     def depth(self) -> int:
         """How many positions are looked at."""
-        return self.rows.shape[1]
+        return int(self.rows.shape[1])
 
     @property
     def filled(self) -> Bool:
@@ -97,11 +96,11 @@ class Placed:
     def logged(self, worth: Float64) -> Float64:
         """What a session of each query earned, each click by what its position is worth, [queries]."""
         earned = self.clicks.clicks * worth[self.clicks.positions - 1]
-        per_query: Float64 = np.bincount(self.query[self.owner], weights=earned, minlength=len(self.queries))
-        return per_query / self.sessions
+        per_query: Float64 = sums(self.query[self.owner], earned, len(self.queries)) / self.sessions
+        return per_query
 
     def cells(self, match: Match) -> Cells:
-        """The sessions that showed the new list whole, its top down to the position, or its document at the position."""
+        """The sessions that showed the new list whole, its top down to a position, or its document at the position."""
         log, index = self.clicks, np.arange(len(self.clicks.rows))
         same = self.place[log.rows] == log.positions - 1
         alike = np.cumsum(same) - (np.cumsum(same) - same)[log.offsets[:-1]][self.owner]
@@ -117,9 +116,10 @@ class Placed:
         entries = np.flatnonzero(same)
         cell = self.query[self.owner[entries]] * self.depth + log.positions[entries] - 1
         size = self.rows.size
-        shown = np.bincount(cell, weights=log.list_impressions[entries], minlength=size).reshape(self.rows.shape)
-        clicked = np.bincount(cell, weights=log.clicks[entries], minlength=size).reshape(self.rows.shape)
-        return Cells(shown, clicked, entries.astype(np.int64))
+        shown, clicked = (
+            sums(cell, each[entries].astype(np.float64), size) for each in (log.list_impressions, log.clicks)
+        )
+        return Cells(shown.reshape(self.rows.shape), clicked.reshape(self.rows.shape), entries.astype(np.int64))
 
 
 def place(clicks: Clicks, scores: Float64, *, depth: int) -> Placed:
@@ -144,8 +144,6 @@ def place(clicks: Clicks, scores: Float64, *, depth: int) -> Placed:
         raise DataError(
             "clicks that carry weights are corrected already", remedy="Evaluate on the log as it was clicked"
         )
-    if not clicks.are_patterns:
-        raise DataError("it is not known which clicks of the log fell together", remedy=BY_PATTERN)
     values = check_scores(scores, clicks.lists.documents)
     log = cut(clicks, depth)
     of_list = log.lists.list_of[log.rows[log.offsets[:-1]]]

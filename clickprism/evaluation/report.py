@@ -43,10 +43,10 @@ class Said(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """A figure and a table, side by side where there is room.
+    """A figure and a table, side by side where there is room; a long table is folded.
 
     Attributes:
-        figure: an SVG element from `plots.svg`.
+        figure: an SVG element from `plots.svg`; empty for none.
         table: what it draws, or belongs to it.
     """
 
@@ -55,10 +55,14 @@ class Beside(NamedTuple):
 
     def html(self) -> str:
         """As HTML; the text of the table is escaped."""
-        figure = f"<figure>\n{self.figure}</figure>"
-        return f'<div class="figures">\n{figure}\n<div class="scroll">{self.table.html()}</div>\n</div>'
+        figure = f"<figure>\n{self.figure}</figure>\n" if self.figure else ""
+        table, rows = self.table.html(), len(self.table.rows)
+        if rows > FOLDED:
+            table = f"<details><summary>The numbers, {rows} rows</summary>\n{table}\n</details>"
+        return f'<div class="beside">\n{figure}<div class="scroll">{table}</div>\n</div>'
 
 
+FOLDED = 12  # rows of a table that stands open beside its figure, at most
 PACKAGES = ("clickprism", "numpy", "scipy", "scikit-learn", "numba", "torch", "lightgbm", "matplotlib")
 
 
