@@ -35,7 +35,7 @@ class Parts:
         below: how much lower the value may be for what was never shown.
         above: how much higher.
         missing: of the clicks at stake, the share on what was never shown, or was clipped away.
-        unseen: of the clicks at stake, the share on documents never shown anywhere.
+        modelled: of the clicks at stake, the share for which a click model stands.
         clipped: of the clicks at stake, the share whose weight was clipped.
         effective: sessions that the value rests on, in effect: (sum of weights)^2 / sum of squares.
         misfit: by how much the model alone would be too low, as a share of the value, and how unsure that is: going by
@@ -49,7 +49,7 @@ class Parts:
     below: float
     above: float
     missing: float
-    unseen: float
+    modelled: float
     clipped: float
     effective: float
     misfit: tuple[float, float]
@@ -134,6 +134,7 @@ def weighted(
         low, high = model.bounds()
         below = float((left * np.maximum(mean - low, 0)).sum()) if fill == "mean" else 0.0
         above = float((left * np.maximum(high - mean, 0)).sum())
+    missing = float((at_stake * (1 - kept)).sum() / at_stake.sum())
     weight = scale * kept * placed.sessions[:, None] / np.maximum(cells.shown, 1)
     return Parts(
         per_query=(earned * worth).sum(axis=1),
@@ -142,8 +143,8 @@ def weighted(
         curve_variance=curve,
         below=below,
         above=above,
-        missing=float((at_stake * (1 - kept)).sum() / at_stake.sum()),
-        unseen=_unseen(placed, model, at_stake),
+        missing=missing,
+        modelled=missing if fill == "model" else 0.0,
         clipped=float((at_stake * ((kept < 1) & (cells.shown > 0))).sum() / at_stake.sum()),
         effective=_effective(cells, weight, at_stake),
         misfit=_misfit(placed, model, moves, worth),
@@ -176,7 +177,7 @@ def position_based(placed: Placed, model: RewardModel, moves: Moves, *, worth: F
         below=float((left * np.maximum(stand_in - low, 0)).sum()),
         above=float((left * np.maximum(high - stand_in, 0)).sum()),
         missing=_unseen(placed, model, at_stake),
-        unseen=_unseen(placed, model, at_stake),
+        modelled=float((at_stake * (placed.cells("item").shown == 0)).sum() / at_stake.sum()),
         clipped=0.0,
         effective=float(per_cell[seen].sum() ** 2 / max(spread, LEAST**2)),
         misfit=_misfit(placed, model, moves, worth),

@@ -66,8 +66,8 @@ def _modelled(name: Name, parts: Parts, *, value: float, model: RewardModel, set
             f"{parts.missing:.1%} of the clicks at stake are on {SHOWN[name]}, and no click model can fill them in, as "
             f"the positions are not linked by documents seen at several. {LINK}"
         )
-    if parts.missing > settings.most_filled:
-        most = settings.most_filled
+    if parts.modelled > settings.most_modelled:
+        most = settings.most_modelled
         return f"{parts.missing:.1%} of the clicks at stake are on {SHOWN[name]}, more than {most:.1%}. {SHUFFLE}"
     slack = (parts.below + parts.above) / 2
     if slack > settings.most_slack * value:
@@ -82,6 +82,11 @@ def _by_position(parts: Parts, *, model: RewardModel, settings: CounterfactualSe
     """Why position and relevance do not explain the log."""
     if model.unlinked:
         return f"the positions are not linked: {model.unlinked}"
+    if parts.modelled > settings.most_modelled:
+        return (
+            f"{parts.modelled:.1%} of the clicks at stake are on {SHOWN['item-position']}, more than "
+            f"{settings.most_modelled:.1%}, too many for the log to check the model. {SHUFFLE}"
+        )
     off, error = parts.misfit
     if abs(off) - 2 * error <= settings.most_misfit:
         return ""

@@ -30,7 +30,8 @@ class CounterfactualSettings:
             searches of the same queries, which is narrower.
         most_missing: refuse where more of the clicks at stake fall on what the log never showed; for "ips", "snips",
             "reward-interaction", "item-position", and for "position-based" on documents never shown at all.
-        most_filled: refuse a doubly robust value where the click model fills in more of the clicks at stake than this.
+        most_modelled: refuse a doubly robust or position-based value where a click model stands for more of the clicks
+            at stake than this, as documents never stood where the ranker puts them.
         most_slack: refuse a doubly robust value where what the click model fills in is unsure by more than this share
             of the value.
         most_misfit: refuse the position-based value where it would be off by more than this share, going by documents
@@ -46,7 +47,7 @@ class CounterfactualSettings:
     confidence: float = 0.95
     unit: Unit = "query"
     most_missing: float = 0.05
-    most_filled: float = 0.6
+    most_modelled: float = 0.6
     most_slack: float = 0.1
     most_misfit: float = 0.02
     least_effective: float = 100.0
@@ -61,7 +62,7 @@ class CounterfactualSettings:
             raise SettingError("confidence", self.confidence, "be between 0 and 1")
         if self.unit not in get_args(Unit):
             raise SettingError("unit", self.unit, f"be one of {', '.join(get_args(Unit))}")
-        for name in ("most_missing", "most_filled", "most_slack", "most_misfit"):
+        for name in ("most_missing", "most_modelled", "most_slack", "most_misfit"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingError(name, getattr(self, name), "be between 0 and 1")
         for name in ("least_effective", "least_queries"):

@@ -15,8 +15,8 @@ from clickprism.users.initial import rank
 from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.popularity import item_ids
 
-SESSIONS = 400_000
-PAIRS = 600_000
+SESSIONS = 200_000
+PAIRS = 300_000
 CHUNK = 50_000
 
 
