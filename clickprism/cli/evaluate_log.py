@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clickprism.cli.observe import settings_named
 from clickprism.cli.output import Output, columns
-from clickprism.errors import SettingError
+from clickprism.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from clickprism.evaluation.counterfactual_result import CounterfactualResult, Estimate
@@ -65,6 +65,8 @@ def value(
         "rankers": {name: each.to_json() for name, each in results.items()},
     }
     output.result("\n\n".join(_words(name, each, made.confidence) for name, each in results.items()), facts)
+    if not any(each.best for each in results.values()):
+        raise DataError("the log can value none of the rankers", remedy="The reasons stand above")
 
 
 def _words(name: str, result: CounterfactualResult, confidence: float) -> str:
