@@ -17,7 +17,6 @@ from clickprism.experiment.bend import Bend, bend_of
 from clickprism.experiment.bias import Bias, Ground, find_items, ground_of, independence_of
 from clickprism.experiment.codes import warn_of_codes
 from clickprism.experiment.files import make_folder
-from clickprism.experiment.pool import side_by_side
 from clickprism.experiment.run_record import record
 from clickprism.experiment.settings import ExperimentSettings
 from clickprism.experiment.stages import (
@@ -35,6 +34,7 @@ from clickprism.experiment.stages import (
 )
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
+from clickprism.training.pool import side_by_side
 from clickprism.training.processes import alone
 from clickprism.training.settings import Fitted
 from clickprism.types import Float64

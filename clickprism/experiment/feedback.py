@@ -34,7 +34,6 @@ from clickprism.experiment.chains import (
 )
 from clickprism.experiment.codes import warn_of_codes
 from clickprism.experiment.files import make_folder
-from clickprism.experiment.pool import side_by_side
 from clickprism.experiment.settings import DataSettings, EvaluationSettings, ExperimentSettings, FeedbackSettings
 from clickprism.experiment.stages import (
     Data,
@@ -48,6 +47,7 @@ from clickprism.experiment.stages import (
 )
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
+from clickprism.training.pool import side_by_side
 from clickprism.training.processes import alone
 from clickprism.training.settings import FitSettings, Fitted
 from clickprism.truth import Simulation

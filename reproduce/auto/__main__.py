@@ -14,7 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from clickprism.cli.options import seconds_from
-from clickprism.experiment.pool import side_by_side
+from clickprism.training.pool import side_by_side
 from reproduce.auto.table import flat, markdown, summary, write_expected
 from reproduce.auto.worlds import row_of
 from reproduce.common.cli import guarded

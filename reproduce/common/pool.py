@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from clickprism.experiment import pool
+from clickprism.training import pool
 from reproduce.common.files import Run, done, finished, path_of, perform, read
 
 Task: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]

@@ -1,20 +1,20 @@
-"""Value rankers in worlds, and compare with the truth."""
+"""Value rankers in worlds, and compare with the truth; a file a world, so that a second call goes on."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+import io
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from clickprism.evaluation.counterfactual import counterfactual
 from clickprism.evaluation.counterfactual_result import Estimate
 from clickprism.evaluation.counterfactual_settings import CounterfactualSettings, Unit
-from clickprism.experiment.pool import side_by_side
+from clickprism.evaluation.report import write_whole
 from clickprism.experiment.worlds import WorldSettings, draw_settings, make_world
+from clickprism.training.pool import side_by_side
 from reproduce.counterfactual.rankers import rankers
 from reproduce.counterfactual.truth import Truth, truth_of
 
@@ -24,7 +24,29 @@ DEPTH: Final = 10
 
 @dataclass(frozen=True)
 class Row:
-    """One estimate in one world."""
+    """One estimate in one world.
+
+    Attributes:
+        world: its seed.
+        browsing: how its users look.
+        policy: what its engine showed.
+        ranker: that is valued.
+        unit: of the interval.
+        estimator: its name.
+        holds: whether its assumption does in this world.
+        refusal: why there is no value; empty where there is one.
+        missing: of the clicks at stake, the share on what was never shown so.
+        effective: sessions in effect.
+        truth: clicks a search that the ranker truly earns.
+        value: as estimated, with its interval.
+        lower: end of that interval.
+        upper: end of that interval.
+        gain: clicks a search that the ranker truly earns more than the log.
+        difference: as estimated, with its interval.
+        below: lower end of that interval.
+        above: upper end of that interval.
+        verdict: better, worse, not told apart, unknown.
+    """
 
     world: int
     browsing: str
@@ -35,6 +57,7 @@ class Row:
     holds: bool
     refusal: str
     missing: float
+    effective: float
     truth: float
     value: float
     lower: float
@@ -46,15 +69,33 @@ class Row:
     verdict: str
 
 
-def study(worlds: Sequence[int], *, processes: int, tell: Callable[[str], None]) -> list[Row]:
-    """All rows, world by world."""
-    rows: list[Row] = []
-    tasks = [(world_rows, (seed,)) for seed in worlds]
+def study(worlds: Sequence[int], *, folder: Path, processes: int, tell: Callable[[str], None]) -> list[Row]:
+    """All rows, world by world; those of a world that has its file are read from it."""
+    tasks = [(keep_rows, (seed, folder)) for seed in worlds if not _file(folder, seed).exists()]
     done = side_by_side(tasks, processes) if processes > 1 else (call(*given) for call, given in tasks)
-    for number, part in enumerate(done, start=1):
-        rows += part
-        tell(f"{number} of {len(worlds)} worlds: {part[0].world}, {part[0].browsing}, {part[0].policy}")
-    return sorted(rows, key=lambda row: row.world)
+    for number, words in enumerate(done, start=1):
+        tell(f"{number} of {len(tasks)} worlds: {words}")
+    return [row for seed in worlds for row in read_rows(_file(folder, seed))]
+
+
+def keep_rows(seed: int, folder: Path) -> str:
+    """Write the rows of a world into its file; which world it was."""
+    rows = world_rows(seed)
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\n").writerows([[field.name for field in fields(Row)], *map(astuple, rows)])
+    write_whole(_file(folder, seed), made.getvalue())
+    return f"{seed}, {rows[0].browsing}, {rows[0].policy}"
+
+
+def read_rows(file: Path) -> list[Row]:
+    """The rows of a file."""
+    kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "True".__eq__, "str": str}
+    with file.open(encoding="utf-8", newline="") as opened:
+        return [Row(*(kinds[str(each.type)](row[each.name]) for each in fields(Row))) for row in csv.DictReader(opened)]
+
+
+def _file(folder: Path, seed: int) -> Path:
+    return folder / f"world-{seed}.csv"
 
 
 def world_rows(seed: int) -> list[Row]:
@@ -88,8 +129,9 @@ def _row(world: WorldSettings, ranker: str, unit: str, truth: Truth, made: Estim
         unit,
         made.name,
         holds(made.name, world),
-        made.refusal.split(",", maxsplit=1)[0],
+        made.refusal,
         made.missing,
+        made.effective,
         truth.value,
         made.value.value,
         made.value.lower,
@@ -100,58 +142,3 @@ def _row(world: WorldSettings, ranker: str, unit: str, truth: Truth, made: Estim
         made.difference.upper,
         made.verdict,
     )
-
-
-def write_rows(rows: Sequence[Row], file: Path) -> None:
-    """Every estimate as CSV."""
-    _write(file, [field.name for field in fields(Row)], (astuple(row) for row in rows))
-
-
-SUMMARY: Final = (
-    "ranker,unit,estimator,assumption,worlds,given,coverage,half_width,rmse,gain_coverage,gain_half_width,told,wrong"
-)
-
-
-def summary(rows: Sequence[Row]) -> list[list[str]]:
-    """A line a ranker, unit, estimator, and whether its assumption holds; widths and errors are shares of the truth."""
-    keys = dict.fromkeys((row.ranker, row.unit, row.estimator, row.holds) for row in rows)
-    found = {key: [row for row in rows if (row.ranker, row.unit, row.estimator, row.holds) == key] for key in keys}
-    return [_line(key, part) for key, part in sorted(found.items(), key=_order)]
-
-
-def _order(item: tuple[tuple[str, str, str, bool], list[Row]]) -> tuple[int, int, int]:
-    ranker, unit, _, there = item[0]
-    return ("shown", "near", "click", "reversed").index(ranker), UNITS.index(unit), 1 - there
-
-
-def _line(key: tuple[str, str, str, bool], part: Sequence[Row]) -> list[str]:
-    given = [row for row in part if not row.refusal]
-    head = [key[0], key[1], key[2], "holds" if key[3] else "fails", str(len(part)), str(len(given))]
-    if not given:
-        return head + [""] * 7
-    truth = np.array([row.truth for row in given])
-    gain = np.array([row.gain for row in given])
-    value, lower, upper = (np.array([getattr(row, name) for row in given]) for name in ("value", "lower", "upper"))
-    below, above = (np.array([getattr(row, name) for row in given]) for name in ("below", "above"))
-    wrong = [(row.verdict == "better" and row.gain < 0) or (row.verdict == "worse" and row.gain > 0) for row in given]
-    numbers = [
-        ((lower <= truth) & (truth <= upper)).mean(),
-        ((upper - lower) / 2 / truth).mean(),
-        np.sqrt((((value - truth) / truth) ** 2).mean()),
-        ((below <= gain) & (gain <= above)).mean(),
-        ((above - below) / 2 / truth).mean(),
-    ]
-    told = sum(row.verdict != "not told apart" for row in given)
-    return [*head, *(f"{number:.3f}" for number in numbers), str(told), str(sum(wrong))]
-
-
-def write_summary(lines: Sequence[Sequence[str]], file: Path) -> None:
-    """The summary as CSV."""
-    _write(file, SUMMARY.split(","), lines)
-
-
-def _write(file: Path, header: Sequence[str], lines: Sequence[Any] | Iterator[Any]) -> None:
-    with file.open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.writer(opened, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(lines)
