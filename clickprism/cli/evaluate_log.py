@@ -39,11 +39,14 @@ def value(
     from clickprism.evaluation.counterfactual import counterfactual
     from clickprism.evaluation.counterfactual_settings import NAMES, CounterfactualSettings
     from clickprism.experiment.valued import open_log
+    from clickprism.settings import resolve
 
     if not asked.models and not asked.scores:
         raise SettingError("MODEL", None, "be given, one or more, or --scores FILE")
     if len(asked.measures) > 1:
         raise SettingError("--measure", list(asked.measures), "be one with --log: clicks or dcg")
+    for name in set(asked.estimators) - set(NAMES):
+        resolve(dict.fromkeys(NAMES, ""), name, path="--estimator")
     with settings_named():
         made = CounterfactualSettings(**how)
     log = open_log(asked.log, settings=settings, memory=memory, note=output.note)

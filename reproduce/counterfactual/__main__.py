@@ -1,4 +1,4 @@
-"""Coverage of counterfactual intervals over worlds: `python -m reproduce.counterfactual --worlds 48 --first 0`."""
+"""Coverage of counterfactual intervals over worlds: `python -m reproduce.counterfactual --worlds 24 --first 0`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from clickprism.cli.output import columns
+from clickprism.errors import SettingError
+from clickprism.evaluation.report import write_whole
 from reproduce.common.cli import guarded
-from reproduce.counterfactual.run import SUMMARY, study, summary, write_rows, write_summary
+from reproduce.counterfactual.run import study
+from reproduce.counterfactual.tables import as_csv, as_markdown, lines
+
+EXPECTED = Path(__file__).with_name("expected.csv")
+PAGE = Path(__file__).parents[2] / "docs" / "counterfactual.md"
+BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,24 +30,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = argparse.ArgumentParser(prog="python -m reproduce.counterfactual", description=__doc__)
-    made.add_argument("--worlds", type=int, default=48, help="how many")
-    made.add_argument("--first", type=int, default=0, help="the seed of the first")
-    made.add_argument("--processes", type=int, default=1, help="side by side")
-    made.add_argument("--out", type=Path, default=Path("runs/counterfactual"), help="the folder for the rows")
-    made.add_argument("--write-expected", action="store_true", help="write the summary into expected.csv")
+    made.add_argument("--worlds", type=int, default=24, help="how many (default: %(default)s)")
+    made.add_argument("--first", type=int, default=0, help="the seed of the first (default: %(default)s)")
+    made.add_argument("--processes", type=int, default=1, help="side by side (default: %(default)s)")
+    made.add_argument("--out", type=Path, default=Path("runs/counterfactual"), help="the folder of the worlds")
+    made.add_argument("--write", action="store_true", help="fill the figures into expected.csv and the docs")
     return made
 
 
 def _run(given: argparse.Namespace) -> None:
+    for name in ("worlds", "processes"):
+        if getattr(given, name) < 1:
+            raise SettingError(name, getattr(given, name), "be at least 1")
     seeds = range(given.first, given.first + given.worlds)
-    rows = study(seeds, processes=given.processes, tell=lambda words: print(words, file=sys.stderr, flush=True))
-    lines = summary(rows)
-    given.out.mkdir(parents=True, exist_ok=True)
-    write_rows(rows, given.out / "rows.csv")
-    write_summary(lines, given.out / "summary.csv")
-    if given.write_expected:
-        write_summary(lines, Path(__file__).with_name("expected.csv"))
-    print(columns(SUMMARY.split(","), lines))
+    rows = study(seeds, folder=given.out, processes=given.processes, tell=_tell)
+    made = list(lines(rows))
+    print(as_markdown(made))
+    if given.write:
+        write_whole(EXPECTED, as_csv(made))
+        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN, 1)
+        write_whole(PAGE, f"{before}{BEGIN}\n{as_markdown(made)}{END}{rest.split(END, 1)[1]}")
+
+
+def _tell(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
