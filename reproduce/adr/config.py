@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-Family: TypeAlias = Literal["estimator", "approximation", "competitor", "mixture", "engine"]
+Family: TypeAlias = Literal["estimator", "approximation", "competitor", "mixture", "engine", "bound"]
 CUTOFFS = (2, 4, 6, 10, 20)
 LEADING = "DCG(exp)@4"
 MEASURES = (*(f"DCG(exp)@{k}" for k in CUTOFFS), *(f"ERR@{k}" for k in CUTOFFS))
@@ -23,7 +23,8 @@ class Candidate:
     Attributes:
         title: as the paper, or we, call it.
         family: an offline "estimator" (§3 to 5), an "approximation" (§6.2), a "competitor" on the representation of
-            query and document or a "mixture" of that and the click vector (§7.3); or the "engine" itself.
+            query and document or a "mixture" of that and the click vector (§7.3); the "engine" itself; or a "bound",
+            which knows the truth of the simulation.
         settings: of the method.
         paper: whether the paper has it in Table 2.
     """
@@ -60,6 +61,8 @@ CANDIDATES: dict[str, Candidate] = {
         "the same, likelihood in place of Eq. 5", "approximation", {"form": "likelihood"}
     ),
     "approximate_dr_reward": Candidate("the same, Eq. 5", "approximation", {"form": "reward"}),
+    "bound_clicks": Candidate("bound: exact posterior of clicks", "bound", {"imputed": False}),
+    "bound": Candidate("bound: exact posterior of clicks and imputation", "bound", {"imputed": True}),
 }
 TABLE_4 = ("approximate_affine", "imputation", "approximate_dr")
 TABLE_3 = ("vanilla_mix_display_filtering", "approximate_dr")

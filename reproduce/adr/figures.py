@@ -24,6 +24,7 @@ FAMILY_COLOURS = {
     "approximation": COLOURS[6],
     "competitor": COLOURS[1],
     "mixture": COLOURS[2],
+    "bound": COLOURS[3],
 }
 FAMILY_NAMES = {
     "engine": "production ranker",
@@ -31,6 +32,7 @@ FAMILY_NAMES = {
     "approximation": "approximations",
     "competitor": "competitors, text or features",
     "mixture": "mixtures with clicks",
+    "bound": "bounds, with the truth",
 }
 
 
@@ -68,7 +70,7 @@ def buckets(_: Results, rows: Sequence[Row]) -> Figure | None:
         axes.set_yticks(places, [titled(method) for method in methods] if bucket == "head" else [])
         axes.set_xlabel(LEADING)
     handles = [panels[0].plot([], [], "o", color=FAMILY_COLOURS[name])[0] for name in FAMILY_COLOURS]
-    figure.legend(handles, list(FAMILY_NAMES.values()), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    figure.legend(handles, list(FAMILY_NAMES.values()), loc="outside lower center", ncols=6, frameon=False, fontsize=8)
     return figure
 
 

@@ -33,6 +33,10 @@ def scores_of(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
         site = site_of(run.world, folder)
         best = cp.evaluate(site.judged, site.relevance, LEADING, empty="zero")[LEADING]
         return site.production[-1], {"best": np.round(best, 5).tolist()}
+    if family == "bound":
+        from reproduce.adr.bound import bounded
+
+        return bounded(run, folder)
     makers = {"estimator": estimated, "approximation": approximated, "competitor": competing, "mixture": competing}
     return makers[family](run, folder)
 

@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import clickprism as cp
 from clickprism.errors import DataError, SettingError
 from clickprism.log.fields import click_fields
 from clickprism.relevance.competitors import displayed
+from clickprism.relevance.counts import PairCounts
+from clickprism.types import Float64
 from reproduce.adr import runs as run_module
 from reproduce.adr.__main__ import main, parser, plan_of
+from reproduce.adr.bound import expected_gain
 from reproduce.adr.config import BASE, CANDIDATES, LEADING, MEASURES, SIZES, TABLE_3, TABLE_4, TUNED, Size
 from reproduce.adr.expected import EXPECTED, PAPER
 from reproduce.adr.imputation import lost, slot_of
@@ -380,3 +384,23 @@ def test_what_was_on_screen_is_so_for_all_searches_of_a_part_or_for_none(site: S
     filtered = displayed(made)
     assert filtered.clicks.sum() == made.clicks.sum()
     assert len(filtered.rows) < len(made.rows)
+
+
+def test_the_bound_is_the_posterior_and_no_estimate_ranks_better(site: Site, log: Log) -> None:
+    counts = pair_counts(log.take(log.months == WORLD.months - 1), site)
+    nothing = PairCounts(0 * counts.impressions, 0 * counts.clicked)
+    gains = 2.0**site.judged.grades - 1
+    prior = expected_gain(site, nothing, None)
+    assert np.ptp(prior) == 0
+    assert prior[0] == pytest.approx(gains.mean(), rel=0.01)
+    whole = pair_counts(log, site)
+    often = site.in_bucket("head")[site.judged.lists.list_of] & (whole.shown > 2000)
+    assert expected_gain(site, whole, None)[often] == pytest.approx(gains[often], abs=0.05)
+    told = expected_gain(site, counts, site.first_slot)
+
+    def dcg(scores: Float64) -> Float64:
+        return cp.evaluate(site.judged, scores, LEADING, empty="zero")[LEADING]
+
+    assert dcg(told).mean() >= dcg(expected_gain(site, counts, None)).mean()
+    rates = counts.clicked.sum(axis=1) / np.maximum(counts.shown, 1)
+    assert dcg(expected_gain(site, counts, None)).mean() > dcg(rates).mean()
