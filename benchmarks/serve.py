@@ -2,7 +2,7 @@
 
 Both are handlers of one worker and go through the same limits, token, request lines and metrics; the peer reads the
 same request into the same structure and answers with as many items, unranked. wrk asks over 8 connections for 50
-documents of one of 1,000 queries.
+documents of one of 1,000 queries, in another order than the store has them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ SCRIPT: Final = """
 local bodies, turn = {{}}, 0
 for q = 0, {queries} - 1 do
   local ids = {{}}
-  for d = 0, {documents} - 1 do ids[#ids + 1] = '"q' .. q .. '-document-' .. d .. '"' end
+  for d = 0, {documents} - 1 do
+    ids[#ids + 1] = '"q' .. q .. '-document-' .. (d * 17 + q) % {documents} .. '"'
+  end
   local body = '{{"query_id":"q' .. q .. '","documents":[' .. table.concat(ids, ",") .. ']}}'
   local headers = {{["Content-Type"] = "application/json", ["Authorization"] = "Bearer {token}"}}
   bodies[q + 1] = wrk.format("POST", "{path}", headers, body)

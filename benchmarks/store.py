@@ -51,8 +51,8 @@ def run() -> list[Result]:
         turns = [_asked(rng) for _ in range(TURNS)]
         _same(lmdb.get(*turns[0][0]).x, redis.get(*turns[0][0]).x)
         ways: list[Callable[[str, list[str]], object]] = [
-            lmdb.get,
-            redis.get,
+            lambda query, documents: lmdb.get(query, documents).x,
+            lambda query, documents: redis.get(query, documents).x,
             lambda query, _documents: bare.get(prefix + query_key(query)),
         ]
         rates = np.array([[_rate(way, asked) for way in ways] for asked in turns])

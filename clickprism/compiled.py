@@ -31,6 +31,13 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return result
 
 
+def reordered(function: Callable[P, R]) -> Callable[P, R]:
+    """As `compiled`, but a sum may be taken in any order, which is several times as fast; NaN and infinity stay."""
+    loose = {"reassoc", "contract", "nsz"}
+    result: Callable[P, R] = numba.njit(cache=True, nogil=True, fastmath=loose)(function)
+    return result
+
+
 @compiled
 def address(data: NDArray[np.uint8]) -> int:
     """Where in memory the bytes are, for `byte` and the like; they must outlive its use."""

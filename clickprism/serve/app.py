@@ -67,7 +67,7 @@ class Service:
 
     def _routes(self) -> dict[str, Route]:
         routes = {
-            "/v1/rank": Route("rank", {"POST": self._rank}),
+            "/v1/rank": Route("rank", {"POST": self._ranking.take}),
             "/v1/events": Route("events", {"POST": self._events}),
             "/v1/models": Route("models", {"GET": self._models}),
             "/v1/shadow": Route("shadow", {"GET": self._shadow}),
@@ -163,9 +163,6 @@ class Service:
                 await self.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
-
-    async def _rank(self, call: Call) -> Answer:
-        return Answer(ENCODE(await self._ranking.take(call)))
 
     async def _events(self, call: Call) -> Answer:
         if self._intake is None:

@@ -70,7 +70,7 @@ class Block:
     """The rows of one query.
 
     Attributes:
-        rows: [n, L]; they lie in the bytes that were unpacked.
+        rows: [n, L]; they lie in the bytes that were unpacked, where those are aligned, and are read only.
         names: the row of each id; None where ids are digests.
         keys: the digests; they lie in the bytes too.
     """
@@ -88,27 +88,21 @@ class Block:
         place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         return np.where(self.keys[place] == wanted, place, -1)
 
-    def answer(self, document_ids: Sequence[str], info: StoreInfo) -> Found:
-        """The rows of these documents, copied."""
-        count = len(document_ids)
-        if self.names is not None and count <= LARGE:
+    def answer(self, document_ids: Sequence[str], info: StoreInfo, *, held: object = None) -> Found:
+        """Where these documents are; `held` is what the rows lie in."""
+        if self.names is not None:
             try:
-                known = np.fromiter(map(self.names.__getitem__, document_ids), np.intp, count)
-                return Found(self.rows.take(known, axis=0), _ALL[:count], info)
+                known = np.fromiter(map(self.names.__getitem__, document_ids), np.int64, len(document_ids))
+                return Found(self.rows, known, True, info, held)
             except KeyError:
                 pass
         places = self.places(document_ids)
-        found = places >= 0
-        x = self.rows.take(places, axis=0, mode="wrap")
-        if not found.all():
-            x[~found] = info.empty
-        return Found(x, found, info)
+        return Found(self.rows, places, bool((places >= 0).all()), info, held)
 
 
 def nothing(document_ids: Sequence[str], info: StoreInfo) -> Found:
     """The answer about a query that is not in the store."""
-    count = len(document_ids)
-    return Found(np.repeat(info.empty[None], count, axis=0), np.zeros(count, np.bool_), info)
+    return Found(info.empty[None], np.full(len(document_ids), -1, np.int64), not len(document_ids), info)
 
 
 def unpack(value: Buffer, *, fields: int, what: str, names: dict[str, int] | None = None) -> Block:
@@ -127,6 +121,9 @@ def unpack(value: Buffer, *, fields: int, what: str, names: dict[str, int] | Non
     if magic not in (_NAMED, _HASHED) or width != fields or not count or len(value) != end + -end % 8:
         raise _damaged(what)
     rows: Float32 = np.ndarray((count, width), _FLOAT, value, first)
+    if not rows.flags.aligned:
+        rows = rows.copy()
+        rows.flags.writeable = False
     if magic == _HASHED:
         if size != 16 * count:
             raise _damaged(what)
@@ -146,8 +143,6 @@ def intact(value: Buffer) -> bool:
 
 _NO_KEYS: Final = np.empty(0, "S16")
 _FLOAT: Final = np.dtype("<f4")
-_ALL: Final = np.ones(LARGE, np.bool_)
-_ALL.flags.writeable = False
 
 
 def _damaged(what: str) -> DataError:

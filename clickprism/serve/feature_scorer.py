@@ -1,4 +1,4 @@
-"""Scores by rankers on features: networks in ONNX Runtime, trees in LightGBM, a linear one by its product."""
+"""Scores by rankers on features: networks in ONNX Runtime, trees in LightGBM, small rankers by compiled code."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle, Part, Role, file_name
 from clickprism.serve.folded import Forward, can_fold, folded_linear, folded_network
 from clickprism.serve.scorer import Candidates, Need, Scored
+from clickprism.serve.small import MOST, small
 from clickprism.serve.tensors import read_arrays
 from clickprism.types import Float32, Float64, Int64
 
@@ -20,7 +21,11 @@ CHUNK: Final = 1024  # documents whose layers fit into a processor's cache
 
 @final
 class FeatureScorer:
-    """Raw features in, scores out; see `clickprism.serve.scorer.Scorer`."""
+    """Raw features in, scores out; see `clickprism.serve.scorer.Scorer`.
+
+    Attributes:
+        small: the same for short lists; None where the ranker is not small.
+    """
 
     needs: frozenset[Need] = frozenset({"features"})
     click_fields: tuple[str, ...] = ()
@@ -37,6 +42,7 @@ class FeatureScorer:
         self._fill = _fill(normaliser) if folded else None
         within = part.normaliser is not None and bool(part.normaliser.get("in_graph")) and part.kind != "linear"
         self._before = None if folded or within else normaliser
+        self.small = small(bundle, part, role, normaliser, _fill(normaliser))
         if part.kind == "lambdamart":
             self._forward = _trees(bundle, role, threads)
         elif part.kind == "linear":
@@ -47,14 +53,19 @@ class FeatureScorer:
     def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
         """Scores, [n]; with `explain` relevance, and observation where the method has one."""
         features = self._checked(candidates)
+        if self.small is not None and len(features) <= MOST:
+            return self._said(self.small.scores(features), candidates, explain=explain)
         if self._before is not None and len(features):
             features = self._before.features(features, _offsets(candidates, len(features)))
         scores = self._forward(features)
-        if not math.isfinite(scores.sum()):
-            if self._fill is not None:
-                scores = self._forward(np.where(np.isnan(features), self._fill, features))
-            if not np.isfinite(scores).all():
-                self._refuse(candidates, scores)
+        if self._fill is not None and not math.isfinite(scores.sum()):
+            scores = self._forward(np.where(np.isnan(features), self._fill, features))
+        return self._said(scores, candidates, explain=explain)
+
+    def _said(self, scores: Float64, candidates: Candidates, *, explain: bool) -> Scored:
+        """The scores with their parts; an error that names a document without one."""
+        if not math.isfinite(scores.sum()) and not np.isfinite(scores).all():
+            self._refuse(candidates, scores)
         parts = {"relevance": scores} if explain else {}
         if explain and len(self._observation):
             parts["observation"] = self._observation
@@ -62,9 +73,15 @@ class FeatureScorer:
 
     def warm(self) -> None:
         """Score the sample of the bundle; an error where it scores otherwise than when it was made."""
-        from clickprism.serve.sample import check_sample
+        from clickprism.serve.sample import TOLERANCE, check_same, check_sample, read_sample
 
         check_sample(self, self._bundle, self._role)
+        if self.small is not None:  # long lists go another way
+            candidates, wanted = read_sample(self._bundle, self._role)
+            times = MOST // len(wanted) + 1
+            features = np.tile(np.asarray(candidates.features), (times, 1))
+            found = self.score(Candidates(features=features)).scores
+            check_same(found, np.tile(wanted, times), tolerance=TOLERANCE, file=self._bundle.folder)
 
     def _checked(self, candidates: Candidates) -> Float32:
         given = candidates.features

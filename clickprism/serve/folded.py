@@ -29,7 +29,7 @@ def folded_linear(bundle: Bundle, role: Role, normaliser: Normaliser | None) -> 
     """The linear ranker on raw features, or on normalised ones where its normalisation cannot be folded."""
     tensors = read_arrays(bundle, file_name(role, "network.safetensors"))
     weight, bias = (np.asarray(tensors[f"output.{name}"], np.float64) for name in ("weight", "bias"))
-    weights, shift = _folded(weight, bias, normaliser if can_fold(normaliser) else None)
+    weights, shift = fold(weight, bias, normaliser if can_fold(normaliser) else None)
     direction, start = np.ascontiguousarray(weights[0]), float(shift[0])
     return lambda features: features.dot(direction) + start
 
@@ -44,7 +44,7 @@ def folded_network(bundle: Bundle, part: Part, role: Role, normaliser: Normalise
     weight, bias = (np.asarray(tensors[name], np.float64) for name in names)
     if weight.ndim != 2:
         return None
-    folded = zip(names, _folded(weight, bias, normaliser), strict=True)
+    folded = zip(names, fold(weight, bias, normaliser), strict=True)
     tensors |= {name: values.astype(np.float32) for name, values in folded}
     graph = Graph()
     raw = graph.input("features", FLOAT, "documents", len(bundle.manifest.feature_names))
@@ -61,7 +61,8 @@ def can_fold(normaliser: Normaliser | None) -> bool:
     return normaliser.kind in PLAIN and bool(near)
 
 
-def _folded(weight: Float64, bias: Float64, normaliser: Normaliser | None) -> tuple[Float64, Float64]:
+def fold(weight: Float64, bias: Float64, normaliser: Normaliser | None) -> tuple[Float64, Float64]:
+    """The weights, [units, features], and the bias of a layer on raw features."""
     if normaliser is None or normaliser.kind == "none":
         return weight, bias
     kept = np.isin(np.arange(len(normaliser.centre)), normaliser.keep)

@@ -12,6 +12,7 @@ import numpy as np
 from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.deployment import Deployment, warmed
+from clickprism.serve.feature_scorer import FeatureScorer
 from clickprism.serve.scorer import Scorer
 from clickprism.serve.store import FeatureStore
 from clickprism.types import Float32, Int64
@@ -43,6 +44,7 @@ class Live:
         self.needs_features = "features" in scorer.needs
         self.needs_texts = "texts" in scorer.needs
         self.refuses_missing = bundle.manifest.missing == "refuse"
+        self.small = scorer.small if isinstance(scorer, FeatureScorer) else None
         self._columns: tuple[tuple[str, ...], Columns] = ((), Columns(None, None))
 
     def columns(self, fields: tuple[str, ...]) -> Columns:

@@ -66,7 +66,7 @@ class LmdbSnapshot:
                 return nothing(document_ids, self.info)
             block = unpack(value, fields=self._width, what=f"{self.folder}: the query {query_id!r}")
             self._remember(query_id, block)
-        return block.answer(document_ids, self.info)
+        return block.answer(document_ids, self.info, held=self)
 
     def _value(self, key: bytes) -> memoryview | None:
         try:
@@ -149,7 +149,10 @@ class LmdbStore:
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
         """The rows of these documents, all of one snapshot."""
-        return self._current().get(query_id, document_ids)
+        snapshot = self._snapshot
+        if snapshot is None or time.monotonic() >= self._next:
+            snapshot = self._current()
+        return snapshot.get(query_id, document_ids)
 
     def close(self) -> None:
         """Let go of the files; lookups are errors from here on."""

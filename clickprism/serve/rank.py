@@ -17,7 +17,7 @@ from clickprism.serve.problems import Problem
 from clickprism.serve.requests import Document, RankRequest
 from clickprism.serve.scorer import Candidates, Scored
 from clickprism.serve.store import AgePolicy, FeatureStore, Found, StaleFeaturesError, StoreInfo, StoreUnavailableError
-from clickprism.types import Bool, Float32, Int64
+from clickprism.types import Bool, Float32, Float64, Int64
 
 
 @final
@@ -28,6 +28,21 @@ class Inputs(msgspec.Struct, frozen=True, gc=False):
     ids: list[str]
     bare: bool
     found: Found | None
+
+
+@final
+class Ranking(msgspec.Struct, frozen=True, gc=False):
+    """A request's documents, best first.
+
+    Attributes:
+        places: of the documents in the request, [n].
+        scores: in the same order, [n].
+        scored: in the order of the request.
+    """
+
+    places: Int64
+    scores: Float64
+    scored: Scored
 
 
 @final
@@ -88,18 +103,18 @@ def _asks(request: RankRequest, live: Live, *, bare: bool) -> bool:
 def candidates(inputs: Inputs, live: Live) -> Candidates:
     """What the model scores; a problem of status 422 where the request says too little, or something else."""
     found = inputs.found
-    columns = None if found is None else live.columns(found.info.fields)
+    x, columns = (None, None) if found is None else (found.x, live.columns(found.info.fields))
     features = clicks = texts = None
     if live.needs_features:
         stored = None
-        if found is not None and columns is not None and columns.features is not None:
-            stored = taken(found.x, columns.features)
+        if x is not None and columns is not None and columns.features is not None:
+            stored = taken(x, columns.features)
         bare = inputs.bare and stored is not None and inputs.request.feature_names is None
         features = stored if bare else _features(inputs.request, live.scorer.feature_names, stored)
     if live.needs_clicks:
-        if found is None or columns is None or columns.clicks is None:
+        if x is None or columns is None or columns.clicks is None:
             raise Problem(503, "the store lacks click fields that the model needs", kind="store")
-        clicks = taken(found.x, columns.clicks)
+        clicks = taken(x, columns.clicks)
     if live.needs_texts:
         texts = _texts(inputs.request)
     return Candidates(query=inputs.request.query, texts=texts, features=features, clicks=clicks)
@@ -120,16 +135,31 @@ def score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
         raise Problem(422, str(error), kind="unscorable", pointer="/documents") from None
 
 
+def rank(inputs: Inputs, live: Live) -> Ranking:
+    """The ranking of a request; one that names documents only, all in the store, goes the short way if it can."""
+    request, found = inputs.request, inputs.found
+    if found is not None and found.whole and inputs.bare and live.small is not None and not request.explain:
+        columns = live.columns(found.info.fields).features
+        if type(columns) is slice and request.feature_names is None:
+            quick = live.small.rank(found.rows, found.places, columns.start)
+            if quick is not None:
+                return Ranking(quick[0], quick[1][1], Scored(quick[1][0]))
+    scored = score(inputs, live, explain=request.explain)
+    places = order(scored)
+    return Ranking(places, scored.scores[places], scored)
+
+
 def order(scored: Scored) -> Int64:
     """The ranking as places in the request, best first; equal scores keep their order, NaN is last, [n]."""
     return (-scored.scores).argsort(kind="stable")
 
 
-def items(inputs: Inputs, scored: Scored, ranking: Int64) -> list[Item]:
+def items(inputs: Inputs, ranking: Ranking) -> list[Item]:
     """The documents in ranked order, with what their scores are made of where that was asked for."""
-    chosen = ranking if inputs.request.top is None else ranking[: int(inputs.request.top)]
-    ids = map(inputs.ids.__getitem__, chosen.tolist())
-    made = list(map(Item, ids, scored.scores[chosen].tolist()))
+    chosen, scores, scored = ranking.places, ranking.scores, ranking.scored
+    if inputs.request.top is not None:
+        chosen, scores = chosen[: int(inputs.request.top)], scores[: int(inputs.request.top)]
+    made = list(map(Item, map(inputs.ids.__getitem__, chosen.tolist()), scores.tolist()))
     if inputs.request.explain:
         parts = {name: values[chosen].tolist() for name, values in scored.parts.items() if name != "observation"}
         for rank, item in enumerate(made):
@@ -183,14 +213,9 @@ def _texts(request: RankRequest) -> list[str]:
     return [text for text in texts if text is not None]
 
 
-def all_of(found: Bool) -> bool:
-    """Whether all are true; `found.all()` takes five times as long."""
-    return int(np.count_nonzero(found)) == len(found)
-
-
 def lost_of(inputs: Inputs, live: Live, wanted: Candidates) -> Bool | None:
     """The documents without features, [n]; None where all have some, or the model knows what to do without."""
-    if wanted.features is None or inputs.found is None or not live.refuses_missing or all_of(inputs.found.found):
+    if wanted.features is None or inputs.found is None or not live.refuses_missing or inputs.found.whole:
         return None
     lost: Bool = ~inputs.found.found & np.isnan(wanted.features).any(1)
     return lost if lost.any() else None

@@ -118,7 +118,8 @@ class RedisSnapshot:
         if len(rows) != len(document_ids) * len(empty):
             raise DataError("has a damaged row", file=f"{self._address}: {key!r}", remedy=AGAIN)
         x = np.frombuffer(rows, "<f4").reshape(len(document_ids), len(self.info.fields))
-        return Found(x.astype(np.float32), found, self.info)
+        places = np.where(found, np.arange(len(found)), -1)
+        return Found(x, places, bool(found.all()), self.info)
 
 
 @final

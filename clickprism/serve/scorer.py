@@ -7,8 +7,9 @@ Runtime, trees in LightGBM; PyTorch is not needed but for the language model. A 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, final
+
+import msgspec
 
 from clickprism.errors import DataError
 from clickprism.rankers import RANKERS
@@ -19,8 +20,7 @@ Need: TypeAlias = Literal["features", "clicks", "texts"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True, eq=False):
     """The documents to score, of one query, or of several one after the other.
 
     Attributes:
@@ -46,8 +46,7 @@ class Candidates:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class Scored:
+class Scored(msgspec.Struct, frozen=True, eq=False):
     """Scores, higher first, and with `explain` what they are made of.
 
     Attributes:
@@ -58,7 +57,7 @@ class Scored:
     """
 
     scores: Float64
-    parts: Mapping[str, Float64] = field(default_factory=dict)
+    parts: Mapping[str, Float64] = msgspec.field(default_factory=dict)
 
 
 class Scorer(Protocol):

@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Protocol, final
 
+import msgspec
 import numpy as np
 
 from clickprism.errors import ClickprismError, DataError, SettingError
-from clickprism.types import Bool, Float32, check
+from clickprism.types import Bool, Float32, Int64, check
 
 AGAIN: Final = "Publish it again: clickprism publish"
 LAYOUT: Final = 1
@@ -95,19 +96,36 @@ class StoreInfo:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The rows of some documents of a query, all of one snapshot.
 
     Attributes:
-        x: in the order of the question, `info.empty` where there is none, [n, L].
-        found: whether the store has the pair, [n]; it may be read only.
+        rows: of documents of the query, read only, [m, L].
+        places: which of them each document in the question has, -1 where the store does not have the pair, [n].
+        whole: whether it has them all.
         info: of the snapshot.
+        held: what must not go as long as the rows are read.
     """
 
-    x: Float32
-    found: Bool
+    rows: Float32
+    places: Int64
+    whole: bool
     info: StoreInfo
+    held: object = None
+
+    @property
+    def x(self) -> Float32:
+        """In the order of the question, copied, `info.empty` where there is none, [n, L]."""
+        if self.whole:
+            return self.rows.take(self.places, axis=0)
+        x = np.repeat(self.info.empty[None], len(self.places), axis=0)
+        x[self.found] = self.rows.take(self.places[self.found], axis=0)
+        return x
+
+    @property
+    def found(self) -> Bool:
+        """Whether the store has the pair, [n]."""
+        return self.places >= 0
 
 
 class FeatureStore(Protocol):
