@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from clickprism.cli.forget import finish_erasure
-from clickprism.cli.options import Json, Log, Memory, Quiet
+from clickprism.cli.options import Json, Log, Quiet
 from clickprism.cli.output import Output, columns
 
 EPILOG = "Examples:\n\nclickprism compact logs/shop\n\nclickprism compact logs/shop --files 1 --json"
@@ -17,26 +17,21 @@ def command(
     log: Log,
     *,
     files: Annotated[int, typer.Option("--files", metavar="N", help="How many files a day may keep.")] = 8,
-    memory: Memory = "2GB",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Put the events of each day with many small files into one, with the same rows; nothing else is made anew.
+    """Put the events of each day with many files into one, with the same rows; nothing else is made anew.
 
-    Every ingest adds a file to each day that it touches. The files that are replaced stay for windows.keep_hours.
+    An ingest does so by itself with the small files of the days that it touched, where they are more than 32. The files
+    that are replaced stay for windows.keep_hours.
     """
     from clickprism.log.compact import compact
-    from clickprism.log.engine import connect
     from clickprism.log.store import LogStore
 
     store, output = LogStore.open(log), Output(json, quiet)
-    with (
-        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
-        store.staging() as temp,
-        connect(memory=memory, temp=temp) as running,
-    ):
-        finish_erasure(store, output, running)
-        done = compact(store, running, files=files)
+    with store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")):
+        finish_erasure(store, output)
+        done = compact(store, files=files)
     rows = [["days", f"{len(done.days):,}"], ["files before", f"{done.before:,}"], ["rows", f"{done.rows:,}"]]
     values = {"days": [day.isoformat() for day in done.days], "files_before": done.before, "rows": done.rows}
     said = f"No day has more than {files:,} files: nothing to do"

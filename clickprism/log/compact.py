@@ -1,26 +1,37 @@
-"""Compaction: a day of `events` that came in many small files becomes one file, with the same rows.
+"""Compaction: small files of a day of `events` become one file, with the same rows.
 
-Nothing that is derived is made anew for it: what sessions are a function of is told by a sum over the files of a day
+`ingest` does it by itself for the days it touched (`MANY`, `SMALL`); `clickprism compact` for all days. Nothing that is
+derived is made anew for it: what sessions are a function of is told by a sum over the files of a day
 (`table.files_id`), and the name of a file that others were put into carries theirs. Each day is one commit, so a run
 that is killed has done some days whole and others not at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from clickprism.errors import SettingError
+from clickprism.log.faults import fault
 from clickprism.log.schema import EVENTS
-from clickprism.log.sessions import by_day
+from clickprism.log.staging import GROUP_ROWS, event_writer
 from clickprism.log.table import SUM, files_id, writing
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
     from clickprism.log.store import LogStore
 
-MANY: Final = 8
+MANY: Final = 32
+"""How many small files a day may have before `ingest` puts them into one."""
+SMALL: Final = GROUP_ROWS
+"""Files of fewer rows are small."""
+_COLUMNS: Final = [name for name in EVENTS.names if name != "day"]
 
 
 @dataclass(frozen=True)
@@ -28,9 +39,9 @@ class Compacted:
     """What `compact` did.
 
     Args:
-        days: that became one file each.
-        before: how many files they had.
-        rows: they hold.
+        days: whose files were put into one.
+        before: how many of their files were.
+        rows: these hold.
     """
 
     days: tuple[date, ...]
@@ -38,7 +49,9 @@ class Compacted:
     rows: int
 
 
-def compact(store: LogStore, engine: Engine, *, files: int = MANY) -> Compacted:
+def compact(
+    store: LogStore, *, files: int = 8, small: int | None = None, days: Iterable[date] | None = None
+) -> Compacted:
     """Put the files of each day of `events` that has more than so many into one.
 
     The files that were replaced stay on disk for `windows.keep_hours`, for those who read them; the next compaction, or
@@ -46,24 +59,48 @@ def compact(store: LogStore, engine: Engine, *, files: int = MANY) -> Compacted:
 
     Args:
         store: the log.
-        engine: DuckDB, which writes one file.
         files: how many a day may have.
+        small: only files of fewer rows count and are touched; None: all.
+        days: to look at; None: all.
     """
     if files < 1:
         raise SettingError("--files", files, "be at least 1")
-    if engine.name != "duckdb":
-        raise SettingError("engine", engine.name, "be duckdb: others write several files")
-    columns = [name for name in EVENTS.names if name != "day"]
-    done: list[date] = []
+    done: dict[date, dict[str, int]] = {}
     with store.lock():
         events = store.table("events")
-        many = {day: each for day, each in sorted(by_day(events.files()).items()) if len(each) > files}
-        rows = events.rows_of(many)
-        for day, each in many.items():
+        for day, rows in sorted(events.file_rows(days).items()):
+            some = {file: count for file, count in rows.items() if small is None or count < small}
+            if len(some) <= files:
+                continue
             with writing(events.folder):
-                found = engine.read(each, EVENTS).select(*columns)
-                written = engine.write(found, events.day_folder(day), stem=f"{SUM}-{files_id(each)}")
-            events.commit_files({day: written}, remove=each)
-            done.append(day)
-        events.vacuum(hours=store.settings.windows.keep_hours)
-    return Compacted(tuple(done), sum(map(len, many.values())), sum(rows.values()))
+                path = events.day_folder(day) / f"{SUM}-{files_id(some)}-{uuid4().hex}.parquet"
+                _write(list(some), path)
+            fault("compact-written")
+            events.commit_files({day: [path]}, remove=some)
+            fault("compact-committed")
+            done[day] = some
+        if done or days is None:
+            events.vacuum(hours=store.settings.windows.keep_hours)
+    return Compacted(tuple(done), sum(map(len, done.values())), sum(sum(rows.values()) for rows in done.values()))
+
+
+def _write(files: Sequence[str], path: Path) -> None:
+    """The rows of files, one file after another, in one; as many are held as a row group has."""
+    with event_writer(path) as writer:
+        for rows in _row_groups(files):
+            writer.write_table(rows.cast(writer.schema))
+
+
+def _row_groups(files: Sequence[str]) -> Iterator[pa.Table]:
+    some: list[pa.RecordBatch] = []
+    rows = 0
+    for file in files:
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(GROUP_ROWS, columns=_COLUMNS, use_threads=False):
+                some.append(batch)
+                rows += len(batch)
+                if rows >= GROUP_ROWS:
+                    yield pa.Table.from_batches(some).select(_COLUMNS)
+                    some, rows = [], 0
+    if some:
+        yield pa.Table.from_batches(some).select(_COLUMNS)

@@ -20,6 +20,8 @@ POINTS: Final = (
     "files-committed",
 )
 """The commit points of an ingest, in their order."""
+COMPACT_POINTS: Final = ("compact-written", "compact-committed")
+"""The commit points of a compaction, in an ingest or alone."""
 WINDOW_POINTS: Final = tuple(
     f"{table}-{what}"
     for table in ("sessions", "partials", "week", "month", "snapshots")

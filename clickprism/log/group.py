@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -76,6 +76,8 @@ class Group:
         error: why no more files are read after these.
         written: the files of the rows that are stored, by day.
         days: those that got rows.
+
+    Once the lock is held, nobody else commits: what was committed of the files is asked once.
     """
 
     stage: Stage
@@ -87,6 +89,8 @@ class Group:
     days: set[date] = field(default_factory=set)
     _rests: dict[int, list[Rest]] = field(default_factory=dict)
     _rest_bytes: int = 0
+    _stored: dict[str, int] = field(default_factory=dict)
+    _broken: dict[str, int] = field(default_factory=dict)
 
     @property
     def full(self) -> bool:
@@ -169,7 +173,9 @@ class Group:
                 file.dropped |= file.file_id in ledger
             if not dry_run and not all(file.dropped for file in self.files):
                 settle()
-            self._refuse_others(store)
+            ids = [file.file_id for file in self.files]
+            self._stored, self._broken = (store.table(name).committed(ids) for name in ("events", "quarantine"))
+            self._refuse_others()
             self._write(store, workers=workers)
             fault("rows-written")
             if not dry_run:
@@ -177,42 +183,39 @@ class Group:
                 self._commit_events(store)
                 self._commit_files(store)
 
-    def _refuse_others(self, store: LogStore) -> None:
+    def _refuse_others(self) -> None:
         """An error if a run that died had begun to commit a file which it had read otherwise."""
-        quarantine, events = (store.table(name).latest() for name in ("quarantine", "events"))
         for file in self.files:
-            stored = None if events is None else events.transaction_version(file.file_id)
-            broken = None if quarantine is None else quarantine.transaction_version(file.file_id)
-            begun = stored is not None or broken is not None
-            if begun and not file.dropped and (broken or 0) != file.bad.total():
+            begun, broken = file.file_id in {*self._stored, *self._broken}, self._broken.get(file.file_id, 0)
+            if begun and not file.dropped and broken != file.bad.total():
                 raise DataError(
-                    f"a run that did not end found {broken or 0:,} broken rows, this one {file.bad.total():,}",
+                    f"a run that did not end found {broken:,} broken rows, this one {file.bad.total():,}",
                     file=file.name,
                     remedy="Run the same command again, with the settings and the version of clickprism that it had",
                 )
 
-    def _skip(self, committed: Callable[[str], int | None]) -> list[int]:
-        done = (file.dropped or committed(file.file_id) is not None for file in self.files)
-        return [number for number, each in enumerate(done) if each]
+    def _skip(self, committed: Mapping[str, int]) -> list[int]:
+        return [number for number, file in enumerate(self.files) if file.dropped or file.file_id in committed]
 
     def _write(self, store: LogStore, *, workers: Workers) -> None:
         """Tell duplicates, and write what is stored to files beside the table."""
         events = store.table("events")
-        skip = self._skip(events.committed)
-        stored = {day: events.files([day]) for day in sorted(self.stage.rows)}
+        skip = self._skip(self._stored)
+        stored: dict[date, list[str]] = {day: [] for day in sorted(self.stage.rows)}
+        for path in events.files(stored):
+            stored[date.fromisoformat(Path(path).parent.name.removeprefix("day="))].append(path)
         again = self.stage.again(stored, skip=skip, workers=workers)
         repeated = self.stage.repeated(again, skip=skip)
         for number, file in enumerate(self.files):
-            before = events.committed(file.file_id)
+            before = self._stored.get(file.file_id)
             file.duplicate = repeated[number] if before is None else file.good - before
         ids = [file.file_id for file in self.files]
         self.written = self.stage.write(again, self.stage.folder, ids=ids, skip=skip, workers=workers)
-        resumed = any(events.committed(file.file_id) is not None for file in self.files if not file.dropped)
+        resumed = any(file.file_id in self._stored for file in self.files if not file.dropped)
         self.days = set(self.written) | (set(self.stage.rows).intersection(events.days()) if resumed else set())
 
     def _commit_quarantine(self, store: LogStore) -> None:
-        table = store.table("quarantine")
-        skip = self._skip(table.committed)
+        skip = self._skip(self._broken)
         keys = {file.file_id: file.bad.total() for i, file in enumerate(self.files) if i not in skip and file.bad}
         if not keys:
             return
@@ -223,14 +226,13 @@ class Group:
         with pq.ParquetWriter(path, QUARANTINE, compression="zstd") as writer:
             for rows in self.stage.broken(told, skip=skip):
                 writer.write_table(rows)
-        table.commit_files({None: [path]}, keys=keys)
+        store.table("quarantine").commit_files({None: [path]}, keys=keys)
 
     def _commit_events(self, store: LogStore) -> None:
-        table = store.table("events")
-        skip = set(self._skip(table.committed))
+        skip = set(self._skip(self._stored))
         keys = {file.file_id: file.stored for number, file in enumerate(self.files) if number not in skip}
         if keys:
-            table.commit_files(self.written, keys=keys)
+            store.table("events").commit_files(self.written, keys=keys)
 
     def _commit_files(self, store: LogStore) -> None:
         now = datetime.now(UTC).replace(tzinfo=None)

@@ -1,11 +1,12 @@
 """Input files into a log: every row is accounted for, every event counts once, every file goes in whole or not at all.
 
-    files ─ read ─▶ staging, by day ─ lock ─ tell duplicates ─▶ quarantine ─▶ events ─▶ files
+    files ─ read ─▶ staging, by day ─ lock ─ tell duplicates ─▶ quarantine ─▶ events ─▶ files ─▶ compaction
             next files, meanwhile
 
 Each of the three commits carries the SHA-256 of each input file as idempotency key, so that it is done at most once;
 the row in `files` comes last and says that all is done. After a crash at any point the same command does what is
-left. Small files go in together, by one commit for each table.
+left. Small files go in together, by one commit for each table. A day that has got many small files of many runs is then
+put into fewer (`compact`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import pyarrow.parquet as pq
 
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log.account import IGNORED, Account
+from clickprism.log.compact import MANY, SMALL, compact
 from clickprism.log.engine import by_rows, check_memory
 from clickprism.log.faults import fault
 from clickprism.log.filtered import ROWS, filtered_rows
@@ -68,6 +70,7 @@ def ingest(
     threads: int = 2,
     memory: str = "2GB",
     robots: bool = True,
+    many: int = MANY,
 ) -> Account:
     """Read files into a log, and account for every row of them.
 
@@ -85,6 +88,7 @@ def ingest(
         threads: to use.
         memory: what DuckDB may hold at a time.
         robots: count the rows that robot rules leave out, which reads whole days; else they are counted as accepted.
+        many: days that have more small files than this after the run get them put into one; see `compact`.
     """
     if not 0 <= max_bad_ratio <= 1:
         raise SettingError("max_bad_ratio", max_bad_ratio, "be from 0 to 1")
@@ -105,6 +109,7 @@ def ingest(
                 try:
                     with _failing(store.folder):
                         run.read(inputs)
+                        run.compact(many)
                 except ClickprismError as error:
                     with suppress(ClickprismError, duckdb.Error):
                         error.done = run.account(started).check()
@@ -180,6 +185,12 @@ class _Run:
                 self.stopped.set()
                 groups.close()
 
+    def compact(self, many: int) -> None:
+        """Put small files of the days that got rows together, where there are more than so many."""
+        if self.days and not self.dry_run:
+            self._say("compacting")
+            compact(self.store, files=many, small=SMALL, days=self.days)
+
     def _groups(self, inputs: Sequence[Path]) -> Iterator[Group]:
         self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
         ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
@@ -209,13 +220,14 @@ class _Run:
             if group.error is not None:
                 break
             if piece.chunk is None and group.full and not self.dry_run:
+                group.read_rests()
                 yield group
                 group = Group(Stage(self.staging), latest)
+        group.read_rests()
         yield group
 
     def _commit(self, group: Group, workers: Workers) -> None:
         self._say("writing")
-        group.read_rests()
         self._refuse_too_bad(group)
         dropped = sum(file.dropped for file in group.files)
         group.commit(

@@ -23,7 +23,7 @@ from clickprism.log.threads import Workers
 
 HELD_BYTES: Final = 256 << 20  # of rows in memory; more are put on disk
 MARKED_ROWS: Final = 1 << 26  # of a day whose marks are held in memory; those of more are put on disk
-_GROUP_ROWS: Final = 100_000
+GROUP_ROWS: Final = 100_000  # that are written at a time, and about what the smallest share of a day has
 _BROKEN_BYTES: Final = 16 << 20
 _POOL: Final = pa.system_memory_pool()  # keeps its pages: to clear new ones costs more than all that is done here
 _DAY: Final = 86_400_000_000  # microseconds
@@ -173,32 +173,36 @@ class Stage:
             folder: on the disk of the log; files go to `day=YYYY-MM-DD/` in it.
             ids: the file ids by number.
             skip: numbers of files to pass over.
-            workers: that write a day each.
+            workers: that write a file each: of a day with many rows there are several.
         """
-        names = pa.array(ids, pa.string())
+        names, tasks = pa.array(ids, pa.string()), []
+        for day, found in again.items():
+            start = 0
+            for some in _shares(self._meant(day, skip), workers.threads):
+                rows = sum(part.rows for part in some)
+                tasks.append((day, some, found[start : start + rows]))
+                start += rows
 
-        def write(day: date) -> Path | None:
-            path = self._write_day(self._meant(day, skip), again[day], folder / f"day={day.isoformat()}", names=names)
-            self._parts[day] = []
+        def write(task: tuple[date, list[_Part], Again]) -> Path | None:
+            day, parts, found = task
+            path = self._write_some(parts, found, folder / f"day={day.isoformat()}", names=names)
+            for part in parts:
+                part.batch = None
             return path
 
-        written = zip(again, workers.map(write, again), strict=True)
-        return {day: [path] for day, path in written if path is not None}
+        written: dict[date, list[Path]] = {}
+        for (day, _, _), path in zip(tasks, workers.map(write, tasks), strict=True):
+            if path is not None:
+                written.setdefault(day, []).append(path)
+        self._parts = {}
+        return written
 
-    def _write_day(self, parts: Sequence[_Part], again: Again, folder: Path, *, names: pa.Array) -> Path | None:
+    def _write_some(self, parts: Sequence[_Part], again: Again, folder: Path, *, names: pa.Array) -> Path | None:
         if np.count_nonzero(again == SAME) == len(again):
             return None
         folder.mkdir(parents=True, exist_ok=True)
         path, start = folder / f"{uuid4().hex}.parquet", 0
-        with pq.ParquetWriter(
-            path,
-            _WRITTEN,
-            compression={name: "none" if name in _HASHES else "snappy" for name in _LEAVES},
-            use_dictionary=[name for name in _LEAVES if name not in _UNIQUE],
-            column_encoding={"line": "DELTA_BINARY_PACKED"},
-            write_statistics=["kind", "time", "display_ms"],
-            store_schema=False,
-        ) as writer:
+        with event_writer(path) as writer:
             for some in _groups(parts):
                 rows = sum(part.rows for part in some)
                 kept = _written(some, again[start : start + rows], names=names)
@@ -228,12 +232,39 @@ class Stage:
                     some = []
 
 
+def event_writer(path: Path) -> pq.ParquetWriter:
+    """A new file of `events`: its rows lack `day`, and have `file_id` as a dictionary."""
+    return pq.ParquetWriter(
+        path,
+        _WRITTEN,
+        compression={name: "none" if name in _HASHES else "snappy" for name in _LEAVES},
+        use_dictionary=[name for name in _LEAVES if name not in _UNIQUE],
+        column_encoding={"line": "DELTA_BINARY_PACKED"},
+        write_statistics=["kind", "time", "display_ms"],
+        store_schema=False,
+    )
+
+
+def _shares(parts: Sequence[_Part], most: int) -> list[list[_Part]]:
+    """The parts of a day in so many shares of about as many rows, fewer where they would be small."""
+    rows = sum(part.rows for part in parts)
+    size = max(rows / most, GROUP_ROWS)
+    shares: list[list[_Part]] = []
+    done = 0
+    for part in parts:
+        if not shares or done >= size * len(shares):
+            shares.append([])
+        shares[-1].append(part)
+        done += part.rows
+    return shares
+
+
 def _groups(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
     """The parts of a day, some at a time."""
     some: list[_Part] = []
     for part in parts:
         some.append(part)
-        if sum(each.rows for each in some) >= _GROUP_ROWS:
+        if sum(each.rows for each in some) >= GROUP_ROWS:
             yield some
             some = []
     if some:

@@ -11,7 +11,6 @@ import os
 import re
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -100,10 +99,16 @@ class LogTable:
 
     def rows_of(self, days: Iterable[date]) -> dict[date, int]:
         """How many rows each of these days has."""
-        counts = Counter[str]()
-        for path, count in self._rows().items():
-            counts[path.split("/")[0]] += count
-        return {day: counts[f"day={day.isoformat()}"] for day in days}
+        found = self.file_rows()
+        return {day: sum(found.get(day, {}).values()) for day in days}
+
+    def file_rows(self, days: Iterable[date] | None = None) -> dict[date, dict[str, int]]:
+        """How many rows each file has, by day and whole path, of these days or of all; in the order of their names."""
+        found: dict[date, dict[str, int]] = {}
+        for path, count in sorted(self._rows().items()):
+            day = date.fromisoformat(path.split("/")[0].removeprefix("day="))
+            found.setdefault(day, {})[str(self.folder / path)] = count
+        return found if days is None else {day: found[day] for day in sorted({*days} & found.keys())}
 
     def _rows(self) -> dict[str, int]:
         delta = self.latest()
@@ -123,10 +128,11 @@ class LogTable:
         day = date.fromisoformat(Path(file).parent.name.removeprefix("day="))
         return rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), len(rows)))
 
-    def committed(self, key: str) -> int | None:
-        """The number that was committed with this idempotency key; None if it never was."""
+    def committed(self, keys: Iterable[str]) -> dict[str, int]:
+        """The numbers that were committed with these idempotency keys, of those that ever were."""
         delta = self.latest()
-        return None if delta is None else delta.transaction_version(key)
+        found = {} if delta is None else {key: delta.transaction_version(key) for key in keys}
+        return {key: number for key, number in found.items() if number is not None}
 
     def day_folder(self, day: date) -> Path:
         """Where the files of a day lie; it is made if missing."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ibis.backends.duckdb  # noqa: F401 - so that it is imported once, before the forks
 
-from clickprism.log.compact import compact
+from clickprism.log.compact import MANY, compact
 from clickprism.log.engine import connect
 from clickprism.log.faults import VARIABLE
 from clickprism.log.forget import forget
@@ -22,10 +22,10 @@ from clickprism.log.windows import windows
 AS_OF = datetime(2026, 3, 3, 12)
 
 
-def run(paths: list[str], log: str, *, fault: str = "", out: str = "") -> None:
+def run(paths: list[str], log: str, *, fault: str = "", out: str = "", many: int = MANY) -> None:
     """One ingest; `fault` names the point at which it kills itself, `out` a file for its account."""
     os.environ[VARIABLE] = fault
-    account = ingest(paths, log, max_bad_ratio=1)
+    account = ingest(paths, log, max_bad_ratio=1, many=many)
     if out:
         Path(out).write_text(json.dumps(account.plain()), encoding="utf-8")
 
@@ -40,8 +40,7 @@ def forget_user(log: str, user: str, fault: str) -> None:
 def compact_log(log: str, fault: str) -> None:
     """Put the files of each day into one, and be killed at this point."""
     os.environ[VARIABLE] = fault
-    with connect() as engine:
-        compact(LogStore.open(log), engine, files=1)
+    compact(LogStore.open(log), files=1)
 
 
 def clear_rows(log: str, fault: str) -> None:

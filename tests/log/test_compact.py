@@ -1,9 +1,10 @@
-"""Compaction: the same rows in fewer files, nothing derived made anew, killed at its commit points."""
+"""Compaction, by itself after an ingest or asked for: the same rows in fewer files, nothing derived made anew."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
@@ -12,14 +13,16 @@ import pytest
 from clickprism.errors import SettingError
 from clickprism.log.compact import compact
 from clickprism.log.engine import Engine
+from clickprism.log.faults import COMPACT_POINTS
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.partials import WindowSettings
-from clickprism.log.sessions import update_sessions
+from clickprism.log.sessions import by_day, update_sessions
 from clickprism.log.store import LogStore
+from clickprism.log.table import SUM
 from clickprism.log.windows import windows
-from tests.faults.children import AS_OF, compact_log
-from tests.log.raw_logs import impression, random_files, write_lines
+from tests.faults.children import AS_OF, compact_log, run
+from tests.log.raw_logs import everything, impression, random_files, write_lines
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, tmp_pat
     store = LogStore.open(log)
     rows, snapshot = events(store), made(store, duck)
     sessions, days = store.table("sessions").files(), store.table("events").days()
-    done = compact(store, duck, files=1)
+    done = compact(store, files=1)
     assert len(store.table("events").files()) == len(days)
     assert done.before > len(days) >= len(done.days) > 0
     assert done.rows <= len(rows)
@@ -51,7 +54,7 @@ def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, tmp_pat
     again = windows(store, duck, AS_OF, settings=WindowSettings(k=0))
     assert (again.changed, again.sessions, again.partials) == (False, (), ())
     assert store.table("sessions").files() == sessions
-    assert compact(store, duck, files=1).days == ()
+    assert compact(store, files=1).days == ()
     store.table("sessions").commit_files({}, remove_days=days)
     assert update_sessions(store, duck) == days
     assert made(store, duck) == snapshot
@@ -60,12 +63,12 @@ def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, tmp_pat
     late = write_lines(tmp_path / "late.jsonl", [impression(999)])
     assert ingest([late], log).accepted == 1
     assert len(windows(store, duck, AS_OF, settings=WindowSettings(k=0)).sessions) in (1, 2)
-    assert compact(store, duck, files=1).days != ()
+    assert compact(store, files=1).days != ()
     assert windows(store, duck, AS_OF, settings=WindowSettings(k=0)).sessions == ()
 
 
-@pytest.mark.parametrize("point", ["events-moved", "events-committed"])
-def test_killed(point: str, duck: Engine, log: Path) -> None:
+@pytest.mark.parametrize("point", COMPACT_POINTS)
+def test_killed(point: str, log: Path) -> None:
     rows = events(LogStore.open(log))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.faults.children"])
@@ -75,7 +78,7 @@ def test_killed(point: str, duck: Engine, log: Path) -> None:
     assert process.exitcode == -signal.SIGKILL
     store = LogStore.open(log)
     assert events(store) == rows
-    compact(store, duck, files=1)
+    compact(store, files=1)
     assert events(store) == rows
     assert len(store.table("events").files()) == len(store.table("events").days())
 
@@ -84,19 +87,87 @@ def test_erasure_leaves_no_copy(duck: Engine, log: Path) -> None:
     """The files that were put into others are deleted too."""
     store = LogStore.open(log)
     user = next(name for name in store.table("events").read()["user_id"].to_pylist() if name)
-    compact(store, duck, files=1)
+    compact(store, files=1)
     forget(store, duck, [user])
     held = {str(file) for file in store.table("events").folder.rglob("*.parquet") if "_delta_log" not in file.parts}
     assert held == set(store.table("events").files())
     assert user not in store.table("events").read()["user_id"].to_pylist()
 
 
-def test_only_days_with_many_files(duck: Engine, tmp_path: Path) -> None:
+def test_only_days_with_many_files(tmp_path: Path) -> None:
     for number in range(3):
         days = [1, 2] if number < 2 else [1]
         lines = [impression(10 * number + day, day=day) for day in days]
         ingest([write_lines(tmp_path / f"{number}.jsonl", lines)], tmp_path / "log")
     store = LogStore.open(tmp_path / "log")
-    assert compact(store, duck, files=2).days == (date(2026, 3, 1),)
+    assert compact(store, files=2).days == (date(2026, 3, 1),)
     with pytest.raises(SettingError, match="--files must be at least 1"):
-        compact(store, duck, files=0)
+        compact(store, files=0)
+
+
+def lines(tmp_path: Path, numbers: Iterable[int]) -> Path:
+    numbers = list(numbers)
+    return write_lines(tmp_path / f"{numbers[0]}.jsonl", [impression(number) for number in numbers])
+
+
+def test_by_itself_after_an_ingest(duck: Engine, tmp_path: Path) -> None:
+    """Small files of a day that got rows, once they are more than so many; others, and other days, stay."""
+    log, store = tmp_path / "log", None
+    for number in range(3):
+        ingest([lines(tmp_path, [number])], log, many=3)
+        store = LogStore.open(log)
+        assert len(store.table("events").files()) == number + 1
+    assert store is not None
+    made(store, duck)
+    assert ingest([lines(tmp_path, [3])], log, many=3, dry_run=True).accepted == 1
+    assert len(store.table("events").files()) == 3
+    assert ingest([lines(tmp_path, [3, 2])], log, many=3).duplicate == 1
+    (file,) = store.table("events").files()
+    assert Path(file).name.startswith(SUM)
+    rebuilt = windows(store, duck, AS_OF, settings=WindowSettings(k=0))
+    assert len(rebuilt.sessions) == len({*rebuilt.sessions}) > 0
+    assert update_sessions(store, duck) == []
+    assert ingest([tmp_path / "3.jsonl"], log, many=3).known == 1
+    assert len(events(store)) == 4
+
+
+def test_large_files_stay(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for first in range(0, 12, 3):
+        ingest([lines(tmp_path, range(first, first + 3))], log)
+    ingest([lines(tmp_path, [20])], log)
+    ingest([lines(tmp_path, [21])], log)
+    store = LogStore.open(log)
+    before = store.table("events").file_rows()
+    done = compact(store, files=1, small=3)
+    assert (done.before, done.rows) == (2, 2)
+    after = store.table("events").file_rows()
+    assert {day: sorted(rows.values()) for day, rows in after.items()} == {day: [2, 3, 3, 3, 3] for day in before}
+    assert compact(store, files=1, small=3, days=before).days == ()
+    assert compact(store, files=1, days=[]).days == ()
+
+
+@pytest.mark.parametrize("point", COMPACT_POINTS)
+def test_an_ingest_killed_while_it_compacts(point: str, duck: Engine, tmp_path: Path) -> None:
+    files = [str(file) for file in random_files(tmp_path / "raw", files=3, rows=90, seed=4)]
+    for name in ("log", "undisturbed"):
+        for file in files[:2]:
+            ingest([file], tmp_path / name, max_bad_ratio=1)
+    ingest(files[2:], tmp_path / "undisturbed", max_bad_ratio=1)
+    expected = everything(tmp_path / "undisturbed"), made(LogStore.open(tmp_path / "undisturbed"), duck)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.faults.children"])
+    log = tmp_path / "log"
+    process = context.Process(target=run, args=(files[2:], str(log)), kwargs={"fault": point, "many": 1})
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    assert everything(log) == expected[0]
+    assert ingest(files[2:], log, max_bad_ratio=1, many=1).known == 1
+    more = write_lines(tmp_path / "more.jsonl", [impression(999)])
+    for folder in (log, tmp_path / "undisturbed"):
+        ingest([more], folder, many=1)
+    store, other = LogStore.open(log), LogStore.open(tmp_path / "undisturbed")
+    assert everything(log) == everything(other.folder)
+    assert made(store, duck) == made(other, duck)
+    assert len(by_day(store.table("events").files())[AS_OF.date().replace(day=1)]) == 1

@@ -325,7 +325,7 @@ def test_what_is_put_on_disk_is_what_was_held(tmp_path: Path, monkeypatch: pytes
     account = ingest(files, tmp_path / "held", max_bad_ratio=1)
     monkeypatch.setattr(staging, "HELD_BYTES", 1)
     monkeypatch.setattr(staging, "MARKED_ROWS", 1)
-    monkeypatch.setattr(staging, "_GROUP_ROWS", 5)
+    monkeypatch.setattr(staging, "GROUP_ROWS", 5)
     monkeypatch.setattr(group, "REST_BYTES", 1)
     spilled = ingest(files, tmp_path / "spilled", max_bad_ratio=1)
     assert replace(account, seconds=0.0) == replace(spilled, seconds=0.0)
