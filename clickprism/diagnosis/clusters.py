@@ -94,6 +94,19 @@ def ratio(above: Float64, below: Float64) -> Ratio:
     return Ratio(value, value * math.exp(-NORMAL_95 * error), value * math.exp(NORMAL_95 * error))
 
 
+def units(query: Int64, finer: Int64, weight: Float64, *, enough: float) -> Int64:
+    """What is taken to be independent: queries, or where few of them hold nearly all, what is finer, [entries].
+
+    A few queries can never show much spread, so that nothing could be told by them. They are few if there are fewer
+    than `enough` in effect, (sum of weights)^2 / sum of squares.
+
+    >>> units(np.array([0, 0, 1]), np.array([5, 6, 7]), np.ones(3), enough=10).tolist()
+    [5, 6, 7]
+    """
+    total = by_query(query, weight)[:, 0]
+    return query if total.sum() ** 2 >= enough * (total**2).sum() else finer
+
+
 def numbered(*keys: Int64) -> Int64:
     """A number from 0 for each combination of keys [entries] that occurs, [entries].
 

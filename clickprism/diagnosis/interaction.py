@@ -27,6 +27,7 @@ from clickprism.diagnosis.clusters import (
     queries_of,
     ratio,
     shown,
+    units,
 )
 from clickprism.diagnosis.families import Families, compare_families
 from clickprism.diagnosis.finding import Finding
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DISTANCES: Final = ("1 place up", "2 places up", "3 places up", "4 or more places up")
+ENOUGH: Final = 40.0  # queries in effect; else documents at their positions are independent, as they are if all is well
 NAME: Final = "interaction"
 
 
@@ -134,6 +136,7 @@ def clicks_above(clicks: Clicks, *, days: Int64 | None = None) -> Above:
     )
     query = np.empty(size, dtype=np.int64)
     query[group] = queries_of(clicks)
+    query = units(query, np.arange(size), seen.sum(axis=1), enough=ENOUGH)
     rate = taken.sum(axis=1) / seen.sum(axis=1)
     test = evidence(by_query(query, (taken - seen * rate[:, None])[:, 1:]))
     share = np.maximum(seen[:, :1] + seen, 1.0)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.clusters import FEWEST, NORMAL_95, Evidence, by_query, evidence, p_words, shown
+from clickprism.diagnosis.clusters import FEWEST, NORMAL_95, Evidence, by_query, evidence, p_words, shown, units
 from clickprism.diagnosis.days import Daily, daily, demeaned, heights
 from clickprism.diagnosis.finding import Finding
 from clickprism.errors import SettingError
@@ -28,6 +28,7 @@ from clickprism.types import Float64
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ENOUGH: Final = 12.0  # queries in effect; else documents are taken to be independent
 NAME: Final = "popularity"
 UNITS: Final = {
     "engine": "correlation of luck with clicks on one day with the move up the page on the next",
@@ -109,7 +110,7 @@ def engine_response(logged: Logged) -> Response:
         move = demeaned(days.position, weight, (height[:, today + 1] - height[:, today])[days.row])
         scores[:, today - 1] = weight * luck * move
         norms += (weight * luck**2).sum(), (weight * move**2).sum()
-    by = by_query(days.query, scores)
+    by = by_query(units(days.query, days.row, days.shown.sum(axis=1), enough=ENOUGH), scores)
     return _response(by, by.sum(axis=1), float(np.sqrt(norms.prod())))
 
 
@@ -134,7 +135,8 @@ def user_response(logged: Logged) -> Response:
             scores[place, :, today] = weight * luck * past * depth
             if place == 0:
                 norms[today] = (weight * rate * past**2 * depth).sum()
-    by, before = (by_query(days.query, each) for each in scores)
+    unit = units(days.query, days.row, days.shown.sum(axis=1), enough=ENOUGH)
+    by, before = (by_query(unit, each) for each in scores)
     spread = np.sqrt((by**2).sum(axis=0))
     strongest = int(np.argmax(np.abs(by.sum(axis=0)) / np.where(spread > 0, spread, np.inf)))
     response = _response(by, by[:, strongest], float(norms[strongest]))

@@ -125,10 +125,9 @@ def finding_parts(finding: Finding, *, figure: str | None = None) -> list[Part]:
     known = "; ".join(each for each in facts if each)
     said = Said(tone(finding), f"{SIGNS[tone(finding)]} {word(finding)}", finding.sentence, known, finding.advice)
     picture = svg(finding.figure(), title=title(finding)) if figure is None and finding.figure is not None else figure
-    table = None if finding.table is None else Table("", *finding.table)
-    if picture is not None and table is not None:
-        return [said, Beside(picture, table)]
-    return [said, *([] if picture is None else [{"": picture}]), *([] if table is None else [table])]
+    if finding.table is not None:
+        return [said, Beside(picture or "", Table("", *finding.table))]
+    return [said] if picture is None else [said, {"": picture}]
 
 
 def write_diagnosis(
