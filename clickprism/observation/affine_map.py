@@ -36,6 +36,7 @@ STUCK: Final = 1e12  # damping at which no step leads lower
 TOLERANCE: Final = 1e-9
 EDGE: Final = 1e-6  # from 0 and 1, of the probabilities that weights are made of
 TINY: Final = 1e-300
+STEEP: Final = 1e6  # times steeper is a line along which the first slot stays the same
 
 
 @final
@@ -145,14 +146,38 @@ def scores(rates: MovedRates, alpha: Float64, beta: Float64, groups: Int64) -> t
         the scores of alpha_2, ..., beta_2, ..., [groups, 2 (positions - 1)], and their slope, [2 (positions - 1)]
         squared: with weights on the groups the parameters move by slope^-1 times the weighted sum of the scores.
     """
-    chance = np.clip(rates.means, EDGE, 1 - EDGE)[rates.places]
-    for _ in range(3):
-        chance = _chances(rates, rates.shown / (chance * (1 - chance)), alpha, beta)
-    here = _Distance.at(rates, rates.shown / (chance * (1 - chance)), alpha, beta)
+    here = _Distance.at(rates, _weights(rates, alpha, beta), alpha, beta)
     size, count = rates.positions, int(groups.max(initial=0)) + 1
     cells = groups[rates.pairs] * size + rates.places
     parts = [sums(cells, each, count * size).reshape(count, size)[:, 1:] for each in here.scores(rates)]
     return np.concatenate(parts, axis=1), here.bend(rates)
+
+
+def first_slot_tells(rates: MovedRates, alpha: Float64, beta: Float64) -> float:
+    """How much worse the line would be if all documents were alike in the first slot: about twice a log likelihood.
+
+    Slopes are relative to the first slot. Where its clicks do not tell documents apart, the line is as good with any
+    slopes, however steep, and the standard errors at the one that was found say nothing of it.
+
+    Args:
+        rates: of the log.
+        alpha: [positions].
+        beta: [positions].
+    """
+    weight = _weights(rates, alpha, beta)
+    first = np.flatnonzero(rates.places == 0)
+    centre = float((weight * rates.rates)[first].sum() / max(weight[first].sum(), TINY))
+    steep = np.where(np.arange(rates.positions) == 0, alpha, STEEP * alpha)
+    alike = _Distance.at(rates, weight, steep, beta + (alpha - steep) * centre)
+    return alike.value - _Distance.at(rates, weight, alpha, beta).value
+
+
+def _weights(rates: MovedRates, alpha: Float64, beta: Float64) -> Float64:
+    """One over the variance that the line predicts for each rate, [entries]."""
+    chance = np.clip(rates.means, EDGE, 1 - EDGE)[rates.places]
+    for _ in range(3):
+        chance = _chances(rates, rates.shown / (chance * (1 - chance)), alpha, beta)
+    return np.asarray(rates.shown / (chance * (1 - chance)))
 
 
 def _chances(rates: MovedRates, weight: Float64, alpha: Float64, beta: Float64) -> Float64:
@@ -231,6 +256,14 @@ class _Distance:
         return np.block([[inner[0], inner[1]], [inner[1].T, inner[2]]])
 
 
+def _solved(matrix: Float64, right: Float64) -> Float64:
+    """The solution; where there is none to be had, no number, which no step is taken by."""
+    try:
+        return np.asarray(np.linalg.solve(matrix, right))
+    except np.linalg.LinAlgError:
+        return np.full(len(right), np.nan)
+
+
 def _settle(rates: MovedRates, weight: Float64, alpha: Float64, beta: Float64) -> tuple[Float64, Float64]:
     """Newton's method, damped as it must be, at fixed weights."""
     here, damp, size = _Distance.at(rates, weight, alpha, beta), 1e-3, rates.positions
@@ -239,7 +272,7 @@ def _settle(rates: MovedRates, weight: Float64, alpha: Float64, beta: Float64) -
         bend = here.bend(rates)
         scale = np.diag(np.maximum(np.diag(bend), 1e-12))
         while True:
-            step = np.linalg.solve(bend + damp * scale, slopes)
+            step = _solved(bend + damp * scale, slopes)
             moved = np.append(0.0, step[: size - 1]), np.append(0.0, step[size - 1 :])
             there = _Distance.at(rates, weight, alpha + moved[0], beta + moved[1])
             if there.value <= here.value:

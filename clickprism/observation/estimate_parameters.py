@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol, final
 import numpy as np
 
 from clickprism.errors import DataError, SettingError, TrainingError
-from clickprism.observation.affine_map import MovedRates, fit_affine, scores
+from clickprism.observation.affine_map import MovedRates, first_slot_tells, fit_affine, scores
 from clickprism.observation.bootstrap import BLOCKS, FEW, Bootstrap
 from clickprism.observation.counts import Counts
 from clickprism.observation.curve import sums
@@ -31,16 +31,14 @@ SURE: Final = 2.0  # standard errors by which a slope must be above 0
 
 @final
 class Fitted(NamedTuple):
-    """The affine map of a log, and how each document pulls at it.
+    """The affine map of a log, alpha and beta, [positions]; what it rests on; how each document pulls at it.
 
     Attributes:
-        alpha: slopes, [positions].
-        beta: intercepts, [positions].
-        note: what it rests on.
         rows: the documents that it rests on.
         shown: impressions of each of them.
         pull: given a group of each document, the sums of their scores, [groups, parameters], and how alpha_2, ...,
             beta_2, ... move with these, [parameters, 2 (positions - 1)].
+        tells: how surely clicks in the first slot tell documents apart (`first_slot_tells`).
     """
 
     alpha: Float64
@@ -49,6 +47,7 @@ class Fitted(NamedTuple):
     rows: Int64
     shown: Float64
     pull: Callable[[Int64], tuple[Float64, Float64]]
+    tells: float = float("inf")
 
 
 class ParameterEstimator(Protocol):
@@ -236,7 +235,7 @@ def estimate_parameters(
     groups, unit = _groups(fitted.shown, placed.queries[fitted.rows], bootstrap)
     alpha, beta, (pulls, turns) = fitted.alpha, fitted.beta, fitted.pull(groups)
     moves = pulls @ turns
-    _require_spread(alpha, np.sqrt((moves**2).sum(axis=0))[: len(alpha) - 1])
+    _require_spread(alpha, np.sqrt((moves**2).sum(axis=0))[: len(alpha) - 1], fitted.tells)
     rng = np.random.default_rng([bootstrap.seed, 1])
     draws = (rng.exponential(size=(bootstrap.resamples, len(moves))) - 1) @ moves
     drawn = f"intervals drawn by {unit}" if len(draws) else "no intervals"
@@ -306,11 +305,7 @@ def estimate_all(
 ) -> EstimatedParameters:
     """The parameters by several estimators, by default all; those that the log cannot support are named with why.
 
-    Args:
-        placed: the log.
-        estimators: which, with their settings.
-        bootstrap: how intervals are made.
-        shallower: leave out the deep positions that the log says too little about, instead of refusing it.
+    `shallower` leaves out the deep positions that the log says too little about, instead of refusing it.
     """
     found, refused = {}, {}
     chosen = [choose(PARAMETER_ESTIMATORS, name, path="by") for name in PARAMETER_ESTIMATORS]
@@ -345,7 +340,8 @@ def _fitted(rates: MovedRates, alpha: Float64, beta: Float64, note: str) -> Fitt
         known = np.linalg.eigvalsh(bend)[0] > 0
         return pulls, np.asarray(np.linalg.inv(bend)) if known else np.full(bend.shape, np.nan)
 
-    return Fitted(alpha, beta, note, rates.rows, rates.by_pair(rates.shown), pull)
+    tells = first_slot_tells(rates, alpha, beta)
+    return Fitted(alpha, beta, note, rates.rows, rates.by_pair(rates.shown), pull, tells)
 
 
 def _by_features(counts: Counts, features: Float64) -> Fitted:
@@ -379,8 +375,8 @@ def _groups(shown: Float64, queries: Int64, bootstrap: Bootstrap) -> tuple[Int64
     return numbers, unit
 
 
-def _require_spread(alpha: Float64, error: Float64) -> None:
-    """Refuse a slope that cannot be told from none: documents that differ too little, or too few clicks on them."""
+def _require_spread(alpha: Float64, error: Float64, tells: float) -> None:
+    """Refuse a slope that cannot be told from none, or from any: documents that differ too little, too few clicks."""
     sure = np.isfinite(alpha[1:]) & (alpha[1:] > SURE * error)
     if not sure.all():
         place = int(np.flatnonzero(~sure)[0]) + 2
@@ -390,6 +386,12 @@ def _require_spread(alpha: Float64, error: Float64) -> None:
             "too few clicks",
             remedy="More searches, more of them randomised, or several rankings of the same query"
             + (f"; or cut the log: --depth {place - 1}" if place > 2 else ""),
+        )
+    if not tells > SURE**2:
+        raise DataError(
+            f"clicks in the first slot do not tell documents apart (chi-squared {tells:.2g}, {SURE**2:g} needed): "
+            f"slopes relative to it, here up to {alpha.max():.3g}, mean nothing",
+            remedy="More searches, or more of them with a first slot filled at random",
         )
 
 

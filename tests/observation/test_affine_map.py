@@ -7,7 +7,7 @@ import pytest
 
 from clickprism.data.sessions import SessionLog
 from clickprism.errors import DataError, SettingError
-from clickprism.observation.affine_map import MovedRates, _Distance, fit_affine
+from clickprism.observation.affine_map import MovedRates, _Distance, first_slot_tells, fit_affine
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.counts import Counts
 from clickprism.observation.estimate_parameters import (
@@ -189,6 +189,20 @@ def test_logs_that_cannot_tell_are_refused_by_position() -> None:
         TrustMap(tolerance=2)
     with pytest.raises(SettingError, match="unit must be auto or query"):
         estimate_parameters(found_placed(), bootstrap=Bootstrap(unit="list"))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_first_slot_that_tells_no_documents_apart_gives_no_slopes(seed: int) -> None:
+    """The line is then as good with any slopes: they used to be found in the thousands, with narrow intervals."""
+    random = np.random.default_rng(seed)
+    shown = np.tile([4, 300, 300], (400, 1))
+    chance = np.stack([np.full(400, 0.55), *np.outer([0.5, 0.3], random.uniform(0.2, 1, 400))], axis=1)
+    rows, places = np.nonzero(shown)
+    clicks = random.binomial(shown, chance).astype(np.float64)
+    counts = Counts(rows, places + 1, clicks[rows, places], shown[rows, places].astype(np.float64))
+    with pytest.raises(DataError, match=r"do not tell documents apart|do not tell how|has not settled"):
+        estimate_parameters(PlacedCounts(counts, np.arange(400)))
+    assert first_slot_tells(MovedRates.of(counts), np.array([1.0, 5000, 3000]), np.array([0, -2749.7, -1649.8])) < 4
 
 
 def test_deep_positions_that_say_too_little_are_left_out() -> None:
