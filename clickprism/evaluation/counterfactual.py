@@ -13,7 +13,8 @@ import numpy as np
 
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError
-from clickprism.evaluation.counterfactual_estimators import Fill, Moves, Parts, moves_of, position_based, weighted
+from clickprism.evaluation.counterfactual_checks import days_of, slope_of
+from clickprism.evaluation.counterfactual_estimators import Checks, Fill, Parts, checks_of, position_based, weighted
 from clickprism.evaluation.counterfactual_model import RewardModel, reward_model
 from clickprism.evaluation.counterfactual_refusal import refusal
 from clickprism.evaluation.counterfactual_result import ASSUMPTIONS, CounterfactualResult, Estimate, Range
@@ -21,7 +22,7 @@ from clickprism.evaluation.counterfactual_settings import NAMES, CounterfactualS
 from clickprism.evaluation.counterfactual_support import Match, Placed, place
 from clickprism.observation.counts import BY_PATTERN
 from clickprism.settings import resolve
-from clickprism.types import Float64
+from clickprism.types import Float64, Int64
 
 FORMS: Final[dict[Name, tuple[Match, Fill]]] = {
     "ips": ("list", "nothing"),
@@ -75,23 +76,35 @@ def counterfactual(
         raise DataError(f"the log has no click at positions 1 to {depth}", remedy="Nothing can be valued by it")
     worth = worth_of(measure, placed.depth)
     model = reward_model(placed.clicks, resamples=settings.resamples, seed=settings.seed)
-    moves = moves_of(placed, model)
+    day = _days(logged, depth)
+    slope = slope_of(placed, model, worth=worth, day=day, seed=settings.seed)
+    checks = checks_of(placed, model, slope, None if day is None else days_of(placed, day))
     ranges = _Ranges(placed, worth, settings)
     chosen = [name for name in NAMES if name in estimators]
     estimates: dict[str, Estimate] = {}
     for name in chosen:
-        estimates[name] = _estimate(name, _parts(name, ranges, model, moves), ranges, model)
+        estimates[name] = _estimate(name, _parts(name, ranges, model, checks), ranges, model)
     return CounterfactualResult(
         ranges.logged(), estimates, measure, placed.depth, placed.clicks.sessions, len(placed.queries)
     )
 
 
-def _parts(name: Name, ranges: _Ranges, model: RewardModel, moves: Moves) -> Parts:
+def _days(logged: Logged, depth: int) -> Int64 | None:
+    """The day of each ranked list that shows something at these positions, from 0; None where days are not known."""
+    if logged.days is None:
+        return None
+    log = logged.clicks
+    owner = np.repeat(np.arange(len(log)), np.diff(log.offsets))
+    shown = np.bincount(owner[log.positions <= depth], minlength=len(log)) > 0
+    return np.unique(logged.days[shown], return_inverse=True)[1].astype(np.int64)
+
+
+def _parts(name: Name, ranges: _Ranges, model: RewardModel, checks: Checks) -> Parts:
     if name == "position-based":
-        return position_based(ranges.placed, model, moves, worth=ranges.worth)
+        return position_based(ranges.placed, model, checks, worth=ranges.worth)
     match, fill = FORMS[name]
     clip = ranges.settings.clip
-    return weighted(ranges.placed, model, moves, match=match, fill=fill, worth=ranges.worth, clip=clip)
+    return weighted(ranges.placed, model, checks, match=match, fill=fill, worth=ranges.worth, clip=clip)
 
 
 def _estimate(name: Name, parts: Parts, ranges: _Ranges, model: RewardModel) -> Estimate:

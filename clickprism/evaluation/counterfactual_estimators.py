@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
+from clickprism.evaluation.counterfactual_checks import Days, Slope, shift_of
 from clickprism.evaluation.counterfactual_model import HALF, LEAST, RewardModel
 from clickprism.evaluation.counterfactual_support import Cells, Match, Placed
 from clickprism.types import Bool, Float64
@@ -57,19 +58,24 @@ class Parts:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Moves:
-    """What happened when the log moved documents as the new ranking moves them, for each place, [queries, positions].
+class Checks:
+    """What the log says of the click model and of its days; each corrects, and widens by half of the correction.
 
     Attributes:
-        ratio: of clicks to those foretold, as far as the move goes; 1 where nothing moved.
+        ratio: of clicks to those foretold when the log moved documents as the new ranking moves them, as far as the
+            move goes; 1 where nothing moved, [queries, positions].
         doubt: how far off a rate so corrected may be, as a share: half the correction, and twice its error.
+        slope: how much more lists earn that the model says earn more.
+        days: how much was clicked on each; None where it is not known.
     """
 
     ratio: Float64
     doubt: Float64
+    slope: Slope
+    days: Days | None
 
 
-def moves_of(placed: Placed, model: RewardModel) -> Moves:
+def checks_of(placed: Placed, model: RewardModel, slope: Slope, days: Days | None) -> Checks:
     """Compare what the new ranking moves up, and what it moves down, with documents that the log moved so."""
     rows = np.maximum(placed.rows, 0)
     shown = placed.place < placed.depth
@@ -85,13 +91,13 @@ def moves_of(placed: Placed, model: RewardModel) -> Moves:
             continue
         ratio[at] = np.clip(np.exp(found.slope * length[at]), 1 / FURTHEST, FURTHEST)
         doubt[at] = np.abs(ratio[at] - 1) / 2 + 2 * found.error * length[at] * ratio[at]
-    return Moves(ratio, doubt)
+    return Checks(ratio, doubt, slope, days)
 
 
 def weighted(
     placed: Placed,
     model: RewardModel,
-    moves: Moves,
+    checks: Checks,
     *,
     match: Match,
     fill: Fill,
@@ -103,7 +109,7 @@ def weighted(
     Args:
         placed: the new ranking over the log.
         model: what fills in, and says how far off other fillings may be.
-        moves: what happened to documents that moved.
+        checks: of the model, and of days.
         match: what must be as in the new ranking: the whole list (IPS), the top down to the position (reward
             interaction, cascade doubly robust), or the document at the position (item-position).
         fill: what stands for what was not shown: "nothing", as in plain IPS, the "mean" of what was at that position
@@ -124,9 +130,10 @@ def weighted(
     earned = scale * kept * (cells.rates - mean) + placed.filled * mean
     below, above, variance, curve = 0.0, 0.0, 0.0, 0.0
     if fill == "model":
-        filled = model.rates(placed.rows) * moves.ratio
-        earned = kept * cells.rates + (1 - kept) * filled
-        below, above = _model_slack(placed, model, moves, left)
+        filled = model.rates(placed.rows) * checks.ratio
+        damped, slack = _damped(placed, filled, left, checks.slope)
+        earned = kept * cells.rates + (1 - kept) * damped
+        below, above = (slack + each for each in _model_slack(placed, model, checks, left))
         exposure = model.exposure[np.maximum(placed.rows, 0)] + model.worth
         variance = float((left**2 * filled * model.curve / exposure).sum())
         curve = float(model.drawn(placed.rows, left).var()) if len(model.draws) else 0.0
@@ -136,6 +143,10 @@ def weighted(
         above = float((left * np.maximum(high - mean, 0)).sum())
     missing = float((at_stake * (1 - kept)).sum() / at_stake.sum())
     weight = scale * kept * placed.sessions[:, None] / np.maximum(cells.shown, 1)
+    if checks.days is not None:
+        shift = shift_of(placed, cells, weight, checks.days)
+        moved = abs(shift) / 2 * float((share * worth * earned).sum())
+        earned, below, above = earned / (1 + shift), below + moved, above + moved
     return Parts(
         per_query=(earned * worth).sum(axis=1),
         per_list=_per_list(placed, cells, weight, worth),
@@ -147,11 +158,11 @@ def weighted(
         modelled=missing if fill == "model" else 0.0,
         clipped=float((at_stake * ((kept < 1) & (cells.shown > 0))).sum() / at_stake.sum()),
         effective=_effective(cells, weight, at_stake),
-        misfit=_misfit(placed, model, moves, worth),
+        misfit=_misfit(placed, model, checks, worth),
     )
 
 
-def position_based(placed: Placed, model: RewardModel, moves: Moves, *, worth: Float64) -> Parts:
+def position_based(placed: Placed, model: RewardModel, checks: Checks, *, worth: Float64) -> Parts:
     """Every document by its clicks over its exposure, at its new position by the curve: c_1(d) o_k / o_1.
 
     Unbiased where clicks are observation by position times relevance, and nothing else.
@@ -166,6 +177,9 @@ def position_based(placed: Placed, model: RewardModel, moves: Moves, *, worth: F
     earned = np.where(seen, rates, placed.filled * stand_in)
     low, high = model.bounds()
     left = share * worth * ~seen
+    earned, slack = _damped(placed, earned, share * worth, checks.slope)
+    misfit = _misfit(placed, model, checks, worth)
+    slack += (abs(misfit[0]) + 2 * misfit[1]) * float((share * worth * earned).sum())
     per_cell = share * worth * model.curve
     spread = (per_cell[seen] ** 2 / exposure[seen]).sum()
     per_draw = model.drawn(placed.rows, share * worth) if len(model.draws) else np.zeros(1)
@@ -174,30 +188,37 @@ def position_based(placed: Placed, model: RewardModel, moves: Moves, *, worth: F
         per_list=np.zeros(len(placed.clicks)),
         model_variance=float(((share * worth)[seen] ** 2 * (rates * model.curve)[seen] / exposure[seen]).sum()),
         curve_variance=float(per_draw.var()),
-        below=float((left * np.maximum(stand_in - low, 0)).sum()),
-        above=float((left * np.maximum(high - stand_in, 0)).sum()),
+        below=float((left * np.maximum(stand_in - low, 0)).sum()) + slack,
+        above=float((left * np.maximum(high - stand_in, 0)).sum()) + slack,
         missing=_unseen(placed, model, at_stake),
         modelled=float((at_stake * (placed.cells("item").shown == 0)).sum() / at_stake.sum()),
         clipped=0.0,
         effective=float(per_cell[seen].sum() ** 2 / max(spread, LEAST**2)),
-        misfit=_misfit(placed, model, moves, worth),
+        misfit=misfit,
     )
 
 
-def _model_slack(placed: Placed, model: RewardModel, moves: Moves, left: Float64) -> tuple[float, float]:
+def _damped(placed: Placed, filled: Float64, left: Float64, slope: Slope) -> tuple[Float64, float]:
+    """What the model fills in, its difference to the log by the slope of lists; and how far off that may be in all."""
+    apart = placed.filled * (filled - placed.rates)
+    slack = (abs(slope.value - 1) / 2 + 2 * slope.error) * abs(float((left * apart).sum()))
+    return np.maximum(filled + (slope.value - 1) * apart, 0.0), slack
+
+
+def _model_slack(placed: Placed, model: RewardModel, checks: Checks, left: Float64) -> tuple[float, float]:
     """How far the model may be off in all: of documents it knows by what moved, of others by all documents."""
     low, high = model.bounds()
-    rates = model.rates(placed.rows) * moves.ratio
+    rates = model.rates(placed.rows) * checks.ratio
     known = (model.exposure[np.maximum(placed.rows, 0)] > 0) & (not model.unlinked)
-    down = np.where(known, rates * np.minimum(moves.doubt, 1), np.maximum(rates - low, 0))
-    up = np.where(known, rates * moves.doubt, np.maximum(high - rates, 0))
+    down = np.where(known, rates * np.minimum(checks.doubt, 1), np.maximum(rates - low, 0))
+    up = np.where(known, rates * checks.doubt, np.maximum(high - rates, 0))
     return float((left * down).sum()), float((left * up).sum())
 
 
-def _misfit(placed: Placed, model: RewardModel, moves: Moves, worth: Float64) -> tuple[float, float]:
+def _misfit(placed: Placed, model: RewardModel, checks: Checks, worth: Float64) -> tuple[float, float]:
     earned = placed.shares[:, None] * worth * model.rates(placed.rows)
-    error = np.maximum(moves.doubt - np.abs(moves.ratio - 1) / 2, 0) / 2
-    return float((earned * (moves.ratio - 1)).sum() / earned.sum()), float((earned * error).sum() / earned.sum())
+    error = np.maximum(checks.doubt - np.abs(checks.ratio - 1) / 2, 0) / 2
+    return float((earned * (checks.ratio - 1)).sum() / earned.sum()), float((earned * error).sum() / earned.sum())
 
 
 def _unseen(placed: Placed, model: RewardModel, at_stake: Float64) -> float:

@@ -52,7 +52,7 @@ def refusal(
         most, remedy = settings.most_missing, ADD if name == "position-based" else SHUFFLE
         reason = f"{parts.missing:.1%} of the clicks at stake are on {SHOWN[name]}, more than {most:.1%}. {remedy}"
     else:
-        reason = _by_position(parts, model=model, settings=settings) if name == "position-based" else ""
+        reason = _by_position(parts, value=value, model=model, settings=settings) if name == "position-based" else ""
     if not reason and not parts.effective >= settings.least_effective:
         least = settings.least_effective
         reason = f"the value rests on {parts.effective:,.0f} sessions in effect, fewer than {least:,.0f}. {SHUFFLE}"
@@ -69,16 +69,18 @@ def _modelled(name: Name, parts: Parts, *, value: float, model: RewardModel, set
     if parts.modelled > settings.most_modelled:
         most = settings.most_modelled
         return f"{parts.missing:.1%} of the clicks at stake are on {SHOWN[name]}, more than {most:.1%}. {SHUFFLE}"
+    return _slack(f"the click model fills in {parts.missing:.1%} of the clicks at stake", parts, value, settings)
+
+
+def _slack(what: str, parts: Parts, value: float, settings: CounterfactualSettings) -> str:
     slack = (parts.below + parts.above) / 2
-    if slack > settings.most_slack * value:
-        return (
-            f"the click model fills in {parts.missing:.1%} of the clicks at stake, and may be off by "
-            f"{slack / max(value, LEAST):.1%} of the value, more than {settings.most_slack:.1%}. {SHUFFLE}"
-        )
-    return ""
+    if slack <= settings.most_slack * value:
+        return ""
+    share = slack / max(value, LEAST)
+    return f"{what}, and may be off by {share:.1%} of the value, more than {settings.most_slack:.1%}. {SHUFFLE}"
 
 
-def _by_position(parts: Parts, *, model: RewardModel, settings: CounterfactualSettings) -> str:
+def _by_position(parts: Parts, *, value: float, model: RewardModel, settings: CounterfactualSettings) -> str:
     """Why position and relevance do not explain the log."""
     if model.unlinked:
         return f"the positions are not linked: {model.unlinked}"
@@ -89,7 +91,7 @@ def _by_position(parts: Parts, *, model: RewardModel, settings: CounterfactualSe
         )
     off, error = parts.misfit
     if abs(off) - 2 * error <= settings.most_misfit:
-        return ""
+        return _slack("the click model stands for all clicks", parts, value, settings)
     return (
         f"documents that the log moved as the ranker does earned other than position and relevance foretell: the value "
         f"would be {abs(off):.1%} too {'high' if off < 0 else 'low'}, more than {settings.most_misfit:.1%}"

@@ -99,6 +99,14 @@ class Placed:
         per_query: Float64 = sums(self.query[self.owner], earned, len(self.queries)) / self.sessions
         return per_query
 
+    @cached_property
+    def rates(self) -> Float64:
+        """Clicks a session of each query at each position, as logged, [queries, positions]."""
+        cell = self.query[self.owner] * self.depth + self.clicks.positions - 1
+        clicked = sums(cell, self.clicks.clicks.astype(np.float64), self.rows.size).reshape(self.rows.shape)
+        rates: Float64 = clicked / self.sessions[:, None]
+        return rates
+
     def cells(self, match: Match) -> Cells:
         """The sessions that showed the new list whole, its top down to a position, or its document at the position."""
         log, index = self.clicks, np.arange(len(self.clicks.rows))

@@ -9,8 +9,12 @@ import pytest
 
 from clickprism.data.logged import Logged
 from clickprism.evaluation.counterfactual import counterfactual
+from clickprism.evaluation.counterfactual_checks import Slope
+from clickprism.evaluation.counterfactual_estimators import Parts, checks_of, position_based, weighted
+from clickprism.evaluation.counterfactual_model import reward_model
 from clickprism.evaluation.counterfactual_result import Estimate
 from clickprism.evaluation.counterfactual_settings import CounterfactualSettings, Name
+from clickprism.evaluation.counterfactual_support import Match, place
 from clickprism.types import Clicks, Lists
 
 OPEN = CounterfactualSettings(
@@ -44,22 +48,32 @@ def estimate(
     return counterfactual(given, np.array(scores), estimators=[name], settings=settings).estimates[name]
 
 
+def parts(name: str) -> Parts:
+    """As if the log had nothing to say against its model."""
+    placed = place(by_position(), np.array(TURNED), depth=2)
+    model = reward_model(placed.clicks, resamples=2, seed=0)
+    checks = checks_of(placed, model, Slope(1.0, 0.0), None)
+    if name == "position-based":
+        return position_based(placed, model, checks, worth=np.ones(2))
+    match: Match = "top" if name == "cascade-dr" else "item"
+    return weighted(placed, model, checks, match=match, fill="model", worth=np.ones(2), clip=1000)
+
+
 def test_position_based_moves_documents_along_the_curve() -> None:
-    """Query a: 0.8 + 0.5 * 0.4. Query b turned around: 0.2 + 0.5 * 0.6. As many sessions each."""
-    assert estimate("position-based").value.value == pytest.approx((1.0 + 0.5) / 2, abs=1e-4)
+    """Query a: 0.8 + 0.5 * 0.4. Query b turned around: 0.2 + 0.5 * 0.6."""
+    assert parts("position-based").per_query.tolist() == pytest.approx([1.0, 0.5], abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["item-position-dr", "cascade-dr"])
-def test_doubly_robust_fills_in_by_the_model(name: Name) -> None:
+def test_doubly_robust_fills_in_by_the_model(name: str) -> None:
     """Query a by its clicks; query b by relevance drawn towards the mean, as it was never shown so."""
     clicked, exposure = np.array([120.0, 60, 120, 20]), np.array([150.0, 150, 200, 100])
     prior = clicked.sum() / exposure.sum()
     variance = ((exposure * (clicked / exposure - prior) ** 2).sum() - 4 * prior) / exposure.sum()
     worth = prior / variance
     relevance = (clicked + worth * prior) / (exposure + worth)
-    filled = relevance[3] + 0.5 * relevance[2]
-    made = estimate(name)
-    assert made.value.value == pytest.approx((1.0 + filled) / 2, abs=1e-4)
+    made = parts(name)
+    assert made.per_query.tolist() == pytest.approx([1.0, relevance[3] + 0.5 * relevance[2]], abs=1e-4)
     assert made.missing == pytest.approx(0.5)
 
 
