@@ -77,7 +77,8 @@ class Shrunk:
     def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Shrunk:
         """The same with the click rates, and where k is None with k, shift and slope, of this log.
 
-        A sample of its pairs will do. Without imputations all pairs share one m.
+        A sample of its pairs will do. Without imputations all pairs share one m. Errors of alpha and beta are no noise
+        here: all pairs have the same ones, and taken for noise they would seem to explain how pairs differ.
         """
         check_inputs(counts, parameters, imputed)
         sums = self.sums.learn(counts)
@@ -86,7 +87,7 @@ class Shrunk:
         shown = np.flatnonzero(counts.impressions.any(axis=1))
         if len(shown) > PAIRS:
             shown = np.sort(np.random.default_rng(0).choice(shown, PAIRS, replace=False))
-        score, _ = sums.score(counts.select(shown), parameters)
+        score, _ = replace(sums, parameter_uncertainty=False).score(counts.select(shown), parameters)
         logits = np.zeros(len(shown)) if imputed is None else _logit(imputed[shown])
         k, shift, slope = _learned(score, logits, calibrate=self.calibrate or imputed is None)
         return replace(self, sums=sums, k=k, shift=shift, slope=slope)

@@ -79,7 +79,9 @@ def fit_text(
         try:
             if settings.epochs:
                 cost, before = loop.cost(), loop.validate(0, float("nan"), 0.0)
-                note(f"{cost}; at most {settings.epochs}; the loss on held-out queries is {before:.4f} so far")
+                none = "no queries are held out"
+                so_far = none if np.isnan(before) else f"the loss on held-out queries is {before:.4f} so far"
+                note(f"{cost}; at most {settings.epochs}; {so_far}")
                 stopped = loop.run(show)
         except KeyboardInterrupt:
             stopped = "interrupted"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -43,6 +43,16 @@ def test_k_and_the_scale_of_the_imputation_are_learned() -> None:
         assert learned.k == pytest.approx(k, rel=0.15)
         assert learned.slope * slope == pytest.approx(1, abs=0.15)
         np.testing.assert_allclose(learned.prior(imputed, len(counts)), first[keep], atol=0.03)
+    right = users.parameters
+    doubt = replace(
+        right,
+        alpha_lower=0.5 * right.alpha,
+        alpha_upper=1.5 * right.alpha,
+        beta_lower=right.beta - 0.1,
+        beta_upper=right.beta + 0.1,
+    )
+    unsure = Shrunk().learn(counts, doubt, first[keep])
+    assert unsure.k == pytest.approx(k, rel=0.15)  # doubt about the parameters is no noise of single pairs
 
 
 def test_the_gradient_is_that_of_finite_differences() -> None:
