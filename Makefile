@@ -52,12 +52,19 @@ help: ## this text
 clean: ## remove the environment and all that was made
 	rm -rf .venv runs site
 
-$(READY): pyproject.toml constraints.txt
+# Packages are byte-compiled by all cores, not by pip's one; what no Python can read, such as a template, is passed over.
+define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees,serve]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
+endef
+
+$(READY): EXTRAS := neural,trees,serve
+$(READY): pyproject.toml constraints.txt
+	$(install)
 	@touch $@
 
+$(WHOLE): EXTRAS := neural,trees,log,spark,lm,serve,dev
 $(WHOLE): pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[neural,trees,log,spark,lm,serve,dev]'
+	$(install)
 	@touch $(READY) $@
