@@ -25,7 +25,7 @@ from clickprism.serve.networks_onnx import network_onnx
 from clickprism.serve.scorer import Candidates, Scorer, open_scorer
 from clickprism.types import Float32, Float64, Lists
 
-DOCUMENTS, FEATURES, TREE_DOCUMENTS = 1_000_000, 64, 100_000
+DOCUMENTS, FEATURES, FEW = 1_000_000, 64, 100_000
 BAR = 1 / 1.3
 TURNS = 5
 
@@ -36,26 +36,29 @@ def run() -> list[Result]:
     features = (draw.standard_normal((DOCUMENTS, FEATURES), dtype=np.float32) * 30 + 100).astype(np.float32)
     features[draw.random(DOCUMENTS) < 0.01, 3] = np.nan
     with tempfile.TemporaryDirectory() as folder:
-        return [*_network(Path(folder), features), _trees(Path(folder), features[:TREE_DOCUMENTS])]
+        few = features[:FEW]
+        networks = [*_network(Path(folder), features, (64, 32)), *_network(Path(folder), few, MLP().hidden)]
+        return [*networks, _trees(Path(folder), few)]
 
 
-def _network(folder: Path, features: Float32) -> list[Result]:
+def _network(folder: Path, features: Float32, hidden: tuple[int, ...]) -> list[Result]:
     import torch
 
     torch.manual_seed(0)
-    ranker = MLP(hidden=(64, 32))
+    ranker = MLP(hidden=hidden)
     normaliser = fit("standard", _one_list(features[:10_000]))
     network = ranker.build(FEATURES).eval()
     model = Model(ranker, network, features=FEATURES, method={"name": "none"}).with_normaliser(normaliser)
-    scorer = open_scorer(write_bundle(folder / "mlp", model))
+    place = folder / f"mlp{len(hidden)}"
+    scorer = open_scorer(write_bundle(place, model))
     ready = normaliser.features(features, np.array([0, len(features)]))
-    same = _bare((folder / "mlp" / "network.onnx").read_bytes())
+    same = _bare((place / "network.onnx").read_bytes())
     alone = _bare(network_onnx(ranker, network, features=FEATURES, normaliser=None))
     _check(scorer, features, same(features), alone(ready))
     ours, whole, rest = _in_turns(
         lambda: scorer.score(Candidates(features=features)), lambda: same(features), lambda: alone(ready)
     )
-    name = "scoring 1 M documents, MLP (64, 32)"
+    name = f"scoring {len(features):,} documents, MLP {hidden}"
     return [
         Result(name, ours, whole, BAR, "s, ONNX Runtime on the same graph", higher_is_better=False),
         Result(f"{name}, raw", ours, rest, BAR, "s, ONNX Runtime, normalised before", higher_is_better=False),

@@ -74,14 +74,19 @@ def command(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Publish features by query and document to an online store: built beside the old one, checked, then switched."""
+    """Publish features by query and document to an online store: built beside the old one, checked, then switched.
+
+    The password of a Redis server is read from CLICKPRISM_REDIS_PASSWORD.
+    """
     from clickprism.errors import SettingError
     from clickprism.log.schedule import parse_time
     from clickprism.log.snapshots import read_snapshot
     from clickprism.log.store import LogStore
     from clickprism.serve.publish import publish
+    from clickprism.serve.store import typed_address
 
     output = Output(json, quiet)
+    typed_address(to)
     if log is None and (version is not None or follow):
         raise SettingError("--follow" if follow else "--version", version or follow, "be given with a log only")
     if follow and (version is not None or as_of is not None):

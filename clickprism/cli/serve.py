@@ -101,18 +101,20 @@ def command(
     """Rank over HTTP by a bundle: POST /v1/rank, POST /v1/events, /v1/models, /metrics, /openapi.json.
 
     Requests carry the token in the variable CLICKPRISM_TOKEN; without the variable, one is made and printed once.
-    Request lines go to standard error as JSON, with --quiet only those of errors.
+    Request lines go to standard error as JSON, with --quiet only those of errors. The password of a Redis server is
+    read from CLICKPRISM_REDIS_PASSWORD.
     """
     from clickprism.serve.auth import new_token
     from clickprism.serve.server import check, run
     from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings
+    from clickprism.serve.store import typed_address
 
     output = Output(json, quiet)
     given = os.environ.get(TOKEN_VARIABLE)
     token = None if no_auth else given if given is not None else new_token()
     settings = ServeSettings(
         source,
-        store=store,
+        store=None if store is None else typed_address(store),
         log=log,
         shadow=shadow,
         interleave=interleave,

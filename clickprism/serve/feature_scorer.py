@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Final, final
+from collections.abc import Callable
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
 from clickprism.data.normalise import Normaliser
 from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle, Part, Role, file_name
-from clickprism.serve.folded import Forward, can_fold, folded_linear, folded_network
+from clickprism.serve.folded import can_fold, fill, folded_network
 from clickprism.serve.scorer import Candidates, Need, Scored
-from clickprism.serve.small import MOST, small
+from clickprism.serve.small import small
 from clickprism.serve.tensors import read_arrays
 from clickprism.types import Float32, Float64, Int64
 
+Forward: TypeAlias = Callable[[Float32], Float64]
 CHUNK: Final = 1024  # documents whose layers fit into a processor's cache
 
 
@@ -24,7 +26,7 @@ class FeatureScorer:
     """Raw features in, scores out; see `clickprism.serve.scorer.Scorer`.
 
     Attributes:
-        small: the same for short lists; None where the ranker is not small.
+        small: the same on rows of a store; None where the ranker is not small.
     """
 
     needs: frozenset[Need] = frozenset({"features"})
@@ -37,33 +39,28 @@ class FeatureScorer:
         self._observation = np.array(bundle.manifest.observation if role == "main" else ())
         self._shape = (len(self.feature_names),)
         normaliser = _normaliser(bundle, part, role, len(self.feature_names))
-        graph = folded_network(bundle, part, role, normaliser)
-        folded = graph is not None or (part.kind == "linear" and can_fold(normaliser))
-        self._fill = _fill(normaliser) if folded else None
-        within = part.normaliser is not None and bool(part.normaliser.get("in_graph")) and part.kind != "linear"
-        self._before = None if folded or within else normaliser
-        self.small = small(bundle, part, role, normaliser, _fill(normaliser))
-        if part.kind == "lambdamart":
+        self.small = small(bundle, part, role, normaliser) if can_fold(normaliser) else None
+        self._before = normaliser if self.small is None else None
+        self._forward: Forward
+        if self.small is not None:
+            self._forward = self.small.scores
+        elif part.kind == "lambdamart":
             self._forward = _trees(bundle, role, threads)
-        elif part.kind == "linear":
-            self._forward = folded_linear(bundle, role, normaliser)
+        elif (linear := small(bundle, part, role, None)) is not None and part.kind == "linear":
+            self._forward = linear.scores
         else:
-            self._forward = _network(bundle, role, threads, graph)
+            graph = folded_network(bundle, part, role, normaliser)
+            if graph is not None or (part.normaliser is not None and part.normaliser.get("in_graph")):
+                self._before = None
+            rule = fill(None if self._before else normaliser, features=len(self.feature_names))
+            self._forward = _network(bundle, role, threads, graph, rule if part.kind == "mlp" else None)
 
     def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
         """Scores, [n]; with `explain` relevance, and observation where the method has one."""
         features = self._checked(candidates)
-        if self.small is not None and len(features) <= MOST:
-            return self._said(self.small.scores(features), candidates, explain=explain)
         if self._before is not None and len(features):
             features = self._before.features(features, _offsets(candidates, len(features)))
         scores = self._forward(features)
-        if self._fill is not None and not math.isfinite(scores.sum()):
-            scores = self._forward(np.where(np.isnan(features), self._fill, features))
-        return self._said(scores, candidates, explain=explain)
-
-    def _said(self, scores: Float64, candidates: Candidates, *, explain: bool) -> Scored:
-        """The scores with their parts; an error that names a document without one."""
         if not math.isfinite(scores.sum()) and not np.isfinite(scores).all():
             self._refuse(candidates, scores)
         parts = {"relevance": scores} if explain else {}
@@ -73,15 +70,9 @@ class FeatureScorer:
 
     def warm(self) -> None:
         """Score the sample of the bundle; an error where it scores otherwise than when it was made."""
-        from clickprism.serve.sample import TOLERANCE, check_same, check_sample, read_sample
+        from clickprism.serve.sample import check_sample
 
         check_sample(self, self._bundle, self._role)
-        if self.small is not None:  # long lists go another way
-            candidates, wanted = read_sample(self._bundle, self._role)
-            times = MOST // len(wanted) + 1
-            features = np.tile(np.asarray(candidates.features), (times, 1))
-            found = self.score(Candidates(features=features)).scores
-            check_same(found, np.tile(wanted, times), tolerance=TOLERANCE, file=self._bundle.folder)
 
     def _checked(self, candidates: Candidates) -> Float32:
         given = candidates.features
@@ -110,8 +101,17 @@ def _offsets(candidates: Candidates, rows: int) -> Int64:
     return offsets
 
 
-def _network(bundle: Bundle, role: Role, threads: int, graph: bytes | None) -> Forward:
-    """The graph of the bundle, or the one given in its place."""
+def _network(bundle: Bundle, role: Role, threads: int, graph: bytes | None, missing: Float32 | None) -> Forward:
+    """The graph of the bundle, or the one given in its place.
+
+    Args:
+        bundle: whose network it is.
+        role: of the network.
+        threads: of a run.
+        graph: on raw features without missing values.
+        missing: what a missing value is taken for, by us or in the bundle's graph; a document with a missing value
+            for which this is NaN has no score, whatever a ReLU would make of it. None leaves that to the network.
+    """
     from clickprism.serve.sessions import open_session
 
     name = file_name(role, "network.onnx")
@@ -122,13 +122,15 @@ def _network(bundle: Bundle, role: Role, threads: int, graph: bytes | None) -> F
     run, wanted = session.run, ["scores"]
 
     def forward(features: Float32) -> Float64:
-        if len(features) <= CHUNK:
-            if not len(features):
-                return np.zeros(0)
-            return np.asarray(run(wanted, {"features": features})[0], dtype=np.float64)
         scores = np.empty(len(features))
         for start in range(0, len(features), CHUNK):
-            scores[start : start + CHUNK] = run(wanted, {"features": features[start : start + CHUNK]})[0]
+            part = features[start : start + CHUNK]
+            lost = np.isnan(part)
+            if missing is not None and lost.any():
+                part = part if graph is None else np.where(lost, missing, part)
+                lost &= np.isnan(missing)
+            found = run(wanted, {"features": part})[0]
+            scores[start : start + CHUNK] = found if missing is None else np.where(lost.any(1), np.nan, found)
         return scores
 
     return forward
@@ -156,12 +158,3 @@ def _normaliser(bundle: Bundle, part: Part, role: Role, features: int) -> Normal
     if len(normaliser.mean) != features:
         raise DataError(f"the normaliser is of {len(normaliser.mean)} features", file=bundle.folder)
     return normaliser
-
-
-def _fill(normaliser: Normaliser | None) -> Float32 | None:
-    """What a missing value is taken for, NaN where there is no rule, [features]; None where there is none at all."""
-    if normaliser is None or normaliser.kind == "none":
-        return None
-    fill = normaliser.mean.astype(np.float32)
-    fill[list(normaliser.keep)] = np.nan
-    return fill

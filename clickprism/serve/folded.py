@@ -2,14 +2,12 @@
 
     W ((x - centre) factor) + b  =  (W factor) x + (b - W factor centre)
 
-A missing value becomes the mean before, in a second run that only lists with such a value need. A linear ranker is then
-one product, which numpy does sooner than ONNX Runtime is called (`python -m benchmarks serve`).
+A missing value becomes the mean before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -19,19 +17,9 @@ from clickprism.serve.onnx_graph import FLOAT, Graph
 from clickprism.serve.tensors import read_arrays
 from clickprism.types import Float32, Float64
 
-Forward: TypeAlias = Callable[[Float32], Float64]
 FAR: Final = 16.0
 """How many deviations from 0 the centre of a feature may lie: beyond, single precision would tell in the score."""
 PLAIN: Final = frozenset({"none", "minmax", "standard"})
-
-
-def folded_linear(bundle: Bundle, role: Role, normaliser: Normaliser | None) -> Forward:
-    """The linear ranker on raw features, or on normalised ones where its normalisation cannot be folded."""
-    tensors = read_arrays(bundle, file_name(role, "network.safetensors"))
-    weight, bias = (np.asarray(tensors[f"output.{name}"], np.float64) for name in ("weight", "bias"))
-    weights, shift = fold(weight, bias, normaliser if can_fold(normaliser) else None)
-    direction, start = np.ascontiguousarray(weights[0]), float(shift[0])
-    return lambda features: features.dot(direction) + start
 
 
 def folded_network(bundle: Bundle, part: Part, role: Role, normaliser: Normaliser | None) -> bytes | None:
@@ -69,3 +57,12 @@ def fold(weight: Float64, bias: Float64, normaliser: Normaliser | None) -> tuple
     factor, centre = np.where(kept, 1.0, normaliser.factor), np.where(kept, 0.0, normaliser.centre)
     scaled = weight * factor
     return scaled, bias - scaled @ centre
+
+
+def fill(normaliser: Normaliser | None, *, features: int) -> Float32:
+    """What a missing value is taken for, NaN where there is no rule, [features]."""
+    if normaliser is None or normaliser.kind == "none":
+        return np.full(features, np.nan, np.float32)
+    values = normaliser.mean.astype(np.float32)
+    values[list(normaliser.keep)] = np.nan
+    return values

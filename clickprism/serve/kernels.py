@@ -73,6 +73,8 @@ def _hidden(values: Float32, bias: Float32, activation: int, norm: int) -> None:
 def ranked(rows: Float32, places: Int64, first: int, network: Network, answer: tuple[Int64, Float64]) -> bool:
     """Score some rows, and rank them if they are few; whether every score is finite.
 
+    A feature that stays without a number makes its document's score none, whatever a ReLU would make of it.
+
     Args:
         rows: raw features and what stands beside them, [m, L].
         places: of the documents among the rows, [n].
@@ -93,12 +95,15 @@ def ranked(rows: Float32, places: Int64, first: int, network: Network, answer: t
     finite = True
     for start in range(0, count, step):
         some = places[start : start + step]
-        values = np.empty((len(some), width), np.float32)
+        values, probes = np.empty((len(some), width), np.float32), np.empty(len(some))
         for document in range(len(some)):
-            row, filled = rows[some[document], first : first + width], values[document]
+            row, filled, probe = rows[some[document], first : first + width], values[document], _ZERO
             for feature in range(width):
                 value = row[feature]
-                filled[feature] = weights[feature] if np.isnan(value) else value
+                value = weights[feature] if np.isnan(value) else value
+                filled[feature] = value
+                probe += value * _ZERO
+            probes[document] = probe
         read = width
         for layer in range(len(plan)):
             inputs, units = plan[layer, 0], plan[layer, 1]
@@ -107,7 +112,7 @@ def ranked(rows: Float32, places: Int64, first: int, network: Network, answer: t
             _hidden(values, weights[read : read + units], plan[layer, 2], plan[layer, 3])
             read += units
         for document in range(len(some)):
-            row, total = values[document], last[-1]
+            row, total = values[document], last[-1] + probes[document]
             for unit in range(len(row)):
                 total += row[unit] * last[unit]
             scores[start + document] = total

@@ -12,6 +12,7 @@ Each lookup asks for `current` along with its rows, in one command, so it follow
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, final
@@ -22,7 +23,7 @@ import redis
 
 from clickprism.errors import DataError, SettingError
 from clickprism.serve.block import nothing, query_key, unpack
-from clickprism.serve.store import AGAIN, Found, StoreInfo, StoreUnavailableError
+from clickprism.serve.store import AGAIN, PASSWORD_VARIABLE, Found, StoreInfo, StoreUnavailableError
 
 PREFIX: Final = "clickprism"
 MARK: Final = b"many"
@@ -33,6 +34,8 @@ _TIMEOUT: Final = 5.0
 @final
 class RedisAddress:
     """A server, and the prefix of all keys there; neither its text nor its errors have a password in them.
+
+    Where the address has no password, that in the variable CLICKPRISM_REDIS_PASSWORD is used, if there is one.
 
     >>> RedisAddress("redis://me:secret@db:6380/1?prefix=shop")
     redis://db:6380/1?prefix=shop
@@ -57,6 +60,7 @@ class RedisAddress:
     def connect(self) -> redis.Redis:
         """A client; it connects when it is used."""
         options: dict[str, Any] = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT}
+        options["password"] = os.environ.get(PASSWORD_VARIABLE)  # one in the address goes before
         try:
             return redis.Redis.from_url(self._url, **options)
         except (ValueError, TypeError) as error:

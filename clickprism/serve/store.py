@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Protocol, final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 import numpy as np
@@ -26,6 +27,10 @@ IMPUTED: Final = "imputed"
 """The field with the imputed relevance of a pair, where a store has it."""
 SCHEMES: Final = ("redis://", "rediss://", "unix://")
 """How the address of a Redis server starts; anything else is a folder."""
+
+
+PASSWORD_VARIABLE: Final = "CLICKPRISM_REDIS_PASSWORD"  # noqa: S105 - the name of the variable
+"""Where the password of a Redis server is, when its address has none."""
 
 
 class StoreUnavailableError(ClickprismError):
@@ -157,6 +162,26 @@ def open_store(url: str | Path) -> FeatureStore:
     from clickprism.serve.lmdb_store import LmdbStore
 
     return LmdbStore(Path(url))
+
+
+def typed_address(url: str) -> str:
+    """The address of a store as it stands in a command; one with a password is refused, since all can read it there.
+
+    >>> typed_address("redis://me:secret@db:6380/1")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: store must have no password ..., got 'redis://me:...@db:6380/1'
+    """
+    if not url.startswith(SCHEMES):
+        return url
+    parts = urlsplit(url)
+    names, at, host = parts.netloc.rpartition("@")
+    user, colon, _ = names.partition(":")
+    options = [(name, "..." if name == "password" else value) for name, value in parse_qsl(parts.query)]
+    if not colon and "password" not in dict(options):
+        return url
+    shown = urlunsplit(parts._replace(netloc=f"{user}{':...' if colon else ''}{at}{host}", query=urlencode(options)))
+    remedy = f"have no password in it, which the list of processes shows: set {PASSWORD_VARIABLE} instead"
+    raise SettingError("store", shown, remedy)
 
 
 @final

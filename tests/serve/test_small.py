@@ -1,4 +1,4 @@
-"""Short lists by compiled code: the scores of the model and of ONNX Runtime, in the same order."""
+"""Small rankers by compiled code: the scores of the model and of ONNX Runtime, in the same order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from clickprism.serve.bundle import write_bundle
 from clickprism.serve.feature_scorer import FeatureScorer
 from clickprism.serve.publish import builder
 from clickprism.serve.scorer import Candidates
-from clickprism.serve.small import MOST, Small
+from clickprism.serve.sessions import open_session
+from clickprism.serve.small import Small
 from clickprism.serve.store import StoreInfo, open_store
 from clickprism.types import Float32, Lists
 from tests.serve.rankers import FEATURES, network_model
@@ -52,20 +53,39 @@ def read_only(rows: Float32) -> Float32:
 
 @pytest.mark.parametrize("kind", ["none", "minmax", "standard"])
 @pytest.mark.parametrize("ranker", SMALL, ids=str)
-def test_short_lists_score_as_long_ones_do_in_onnx_runtime(ranker: Any, kind: Kind, tmp_path: Path) -> None:
+def test_small_networks_score_as_in_onnx_runtime(ranker: Any, kind: Kind, tmp_path: Path) -> None:
     lists = near_lists(missing=kind != "none")
     model = network_model(ranker).with_normaliser(fit(kind, lists))
-    ours = FeatureScorer(write_bundle(tmp_path / "bundle", model))
+    bundle = write_bundle(tmp_path / "bundle", model)
+    ours = FeatureScorer(bundle)
     assert ours.small is not None
     ours.warm()
-    times = MOST // len(lists.features) + 1
     short = ours.score(Candidates(features=lists.features)).scores
-    long = ours.score(Candidates(features=np.tile(lists.features, (times, 1)))).scores[: len(short)]
-    for other in (long, model.score(lists)):
+    long = ours.score(Candidates(features=np.tile(lists.features, (40, 1)))).scores
+    np.testing.assert_allclose(long, np.tile(short, 40), rtol=0, atol=1e-6 * np.abs(short).max())
+    session = open_session(bundle.read("network.onnx"), threads=1, file="here")
+    for other in (session.run(None, {"features": lists.features})[0], model.score(lists)):
         np.testing.assert_allclose(short, other, rtol=0, atol=3e-6 * np.abs(other).max())
 
 
-@pytest.mark.parametrize("count", [0, 1, 50, 128, 129, MOST])
+@pytest.mark.parametrize("hidden", [(5,), (300, 200)], ids=["small", "large"])
+@pytest.mark.parametrize("kind", ["none", "standard", "log1p", "query-standard"])
+def test_a_missing_value_without_a_rule_is_no_score(hidden: tuple[int, ...], kind: Kind, tmp_path: Path) -> None:
+    lists = near_lists(missing=False)
+    ranker = MLP(hidden=hidden, activation="relu", layer_norm="none")
+    model = network_model(ranker).with_normaliser(fit(kind, lists))
+    ours = FeatureScorer(write_bundle(tmp_path / "bundle", model))
+    assert (ours.small is None) is (hidden == (300, 200) or kind in {"log1p", "query-standard"})
+    lists.features[4, 1] = np.nan
+    if kind == "none":
+        with pytest.raises(DataError, match="document 5 of the list has no score: it has no finite value of"):
+            ours.score(Candidates(features=lists.features))
+    else:
+        scores = ours.score(Candidates(features=lists.features, offsets=lists.offsets)).scores
+        np.testing.assert_allclose(scores, model.score(lists), rtol=0, atol=1e-5 * np.abs(scores).max())
+
+
+@pytest.mark.parametrize("count", [0, 1, 50, 128, 129, 1024])
 def test_the_ranking_is_a_stable_sort(count: int) -> None:
     draw = np.random.default_rng(count)
     rows = draw.integers(0, 9, (200, 3)).astype(np.float32)

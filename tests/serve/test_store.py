@@ -10,11 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from clickprism.cli.app import app
 from clickprism.errors import DataError
 from clickprism.serve.block import LARGE
 from clickprism.serve.publish import builder
-from clickprism.serve.store import AgePolicy, FeatureStore, StaleFeaturesError, StoreInfo, StoreUnavailableError
+from clickprism.serve.store import (
+    PASSWORD_VARIABLE,
+    AgePolicy,
+    FeatureStore,
+    StaleFeaturesError,
+    StoreInfo,
+    StoreUnavailableError,
+)
 from clickprism.serve.store import open_store as opened
 from clickprism.types import Float32
 from tests.serve.redis_server import redis_server
@@ -156,6 +165,32 @@ def test_a_server_that_is_away(server: str) -> None:
     del server
     with pytest.raises(StoreUnavailableError, match=r"redis://127.0.0.1:1/0\?prefix=clickprism: "):
         opened("redis://me:secret@127.0.0.1:1/0")
+
+
+def test_the_password_of_a_server_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with redis_server("--requirepass", "secret") as place:
+        monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
+        with pytest.raises(StoreUnavailableError, match="authenticated"):
+            opened(place)
+        monkeypatch.setenv(PASSWORD_VARIABLE, "secret")
+        fill(place, "v1", constant(1))
+        assert opened(place).get("q1", ["d0"]).found.all()
+        monkeypatch.setenv(PASSWORD_VARIABLE, "wrong")
+        with pytest.raises(StoreUnavailableError, match="invalid username-password"):
+            opened(place)
+        address = place.replace("redis://", "redis://:secret@")
+        assert opened(address).get("q1", ["d0"]).found.all()
+
+
+@pytest.mark.parametrize(
+    "address", ["redis://:secret@db", "rediss://me:secret@db/0?prefix=a", "unix:///s?password=secret"]
+)
+@pytest.mark.parametrize("words", [["serve", "bundle", "--store"], ["publish", "--features", "file", "--to"]])
+def test_a_password_in_a_command_is_refused(words: list[str], address: str) -> None:
+    result = CliRunner().invoke(app, [*words, address])
+    assert result.exit_code == 2
+    assert f"set {PASSWORD_VARIABLE} instead" in result.output
+    assert "secret" not in result.output
 
 
 def test_a_damaged_value_in_redis_is_an_error(server: str) -> None:
