@@ -154,6 +154,8 @@ def command(
         check_installed("clickprism impute by texts")
     from clickprism.relevance.impute import FeatureSource, TextSource, apply_imputation, cross_impute, train_imputation
 
+    for log in {path.resolve() for path in (clicks, features) if path is not None and path.is_dir()}:
+        _refresh(log, output)
     with _bar(output) as show:
         source: FeatureSource | TextSource
         if features is not None:
@@ -177,6 +179,23 @@ def command(
     given = ["--features", features] if features is not None else ["--queries", queries, "--documents", documents]
     again = command_line("impute", "--apply", out, "--pairs", "PAIRS", *given, "--out", "imputed.parquet")
     output.note(f"Next: {again}")
+
+
+def _refresh(log: Path, output: Output) -> None:
+    """Make the sessions of a log those of its events."""
+    from clickprism.cli.forget import finish_erasure
+    from clickprism.log.engine import connect
+    from clickprism.log.sessions import update_sessions
+    from clickprism.log.store import LogStore
+
+    store = LogStore.open(log)
+    with (
+        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
+        store.staging() as temp,
+        connect("duckdb", temp=temp) as engine,
+    ):
+        finish_erasure(store, output, engine)
+        update_sessions(store, engine)
 
 
 def _settings(config: Path | None, sets: list[str] | None, **flags: Any) -> ImputationSettings:

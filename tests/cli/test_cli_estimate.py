@@ -146,3 +146,26 @@ def test_approximate_and_exploration_say_what_they_need(folder: Path, tmp_path: 
     assert (code, "learns nothing" in noted) == (2, True), noted
     code, _, noted = run("exploration", folder / "log")
     assert (code, "filled at random" in noted) == (3, True), noted
+
+
+def test_impute_takes_a_log_that_was_only_ingested(tmp_path: Path) -> None:
+    rows = [
+        {
+            "search_id": f"s{number}",
+            "query_id": f"q{number % 40}",
+            "document_id": f"d{number % 3}",
+            "position": 1,
+            "time": "2026-03-01T10:00:00Z",
+            "click": number % 3 > 0,
+            "user_id": f"u{number}",
+            "randomised": True,
+            "features": {"good": float(number % 3), "same": 1.0},
+        }
+        for number in range(240)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    ingest([tmp_path / "rows.jsonl"], tmp_path / "log")
+    words = ["--features", tmp_path / "log", "--ranker", "linear", "--epochs", 2, "--out", tmp_path / "imputation"]
+    code, said, noted = run("impute", "--clicks", tmp_path / "log", *words, "--json")
+    assert code == 0, noted
+    assert json.loads(said)["impressions"] == 240
