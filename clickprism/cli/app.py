@@ -39,6 +39,7 @@ from clickprism.cli import (
     sessions,
     simulate,
     train,
+    tune,
     windows,
 )
 from clickprism.cli.output import fail
@@ -54,7 +55,7 @@ EXIT_CODES = {
     4: "training cannot go on",
     5: "an optional part is not installed",
     6: "DuckDB or Spark failed",
-    INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far, `auto` goes on when called again",
+    INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far, `auto` and `tune` go on when called again",
 }
 ORDER = [
     "data",
@@ -79,6 +80,7 @@ ORDER = [
     "evaluate",
     "compare",
     "feedback",
+    "tune",
     "bundle",
     "auto",
     "score",
@@ -150,6 +152,7 @@ for module in (
     evaluate,
     compare,
     feedback,
+    tune,
     bundle,
     auto,
     score,

@@ -68,7 +68,7 @@ def command(
         columns = {"day": day, "ranker": ranker, "randomised": randomised}
         return read_any_logged(log, output, **columns, on_error=on_error, memory=memory, config=config, sets=sets)
 
-    with _shown(output) as progress:
+    with shown(output) as progress:
         result = auto(read, out=out, budget=seconds, seed=seed, processes=processes, name=log.name, progress=progress)
     output.result(result.text(log=str(log), program=program()), as_plain(result, log.name))
     output.note(f"\nReport: {result.report}\nEvery decision: {out / 'auto.json'}")
@@ -78,7 +78,7 @@ def command(
 
 
 @contextmanager
-def _shown(output: Output) -> Iterator[Callable[[str, str], None]]:
+def shown(output: Output) -> Iterator[Callable[[str, str], None]]:
     """What is going on: a line on a terminal that changes, else a line a stage; Ctrl-C is told what to do."""
     told: list[str] = []
 

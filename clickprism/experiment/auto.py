@@ -156,7 +156,7 @@ def _staged(
     choice = stage(
         "choice",
         f"training candidates, {seconds:.0f} s at most" if logged.has_features else "there is nothing to train on",
-        lambda: parts.chosen(logged, diagnosis, settings, seconds=seconds, out=place, say=within("choice")),
+        lambda: parts.chosen(logged, settings, seconds=seconds, out=place, say=within("choice")),
     )
     ranked = choice["chosen"] is not None
     asking = "asking the log what it would earn" if ranked else ""

@@ -73,21 +73,21 @@ def diagnosed(logged: Logged, *, seed: int, as_of: datetime, say: Say) -> dict[s
     return kept_diagnosis(diagnose(logged, seed=seed, progress=say, as_of=as_of.isoformat()))
 
 
-def chosen(
-    logged: Logged, diagnosis: Diagnosis, settings: AutoSettings, *, seconds: float, out: Path, say: Say
-) -> dict[str, Any]:
+def chosen(logged: Logged, settings: AutoSettings, *, seconds: float, out: Path, say: Say) -> dict[str, Any]:
     """The candidate that the log itself prefers, trained on all of it; or why there is none."""
     if not logged.has_features:
         return _refused(words.WITHOUT_FEATURES, words.INSTEAD)
     from clickprism.choice.tune import TuneSettings, tune
 
     made = TuneSettings(budget=seconds, seed=settings.seed, processes=settings.processes)
-    choice = tune(logged, settings=made, out=out, diagnosis=diagnosis, progress=say)
-    return {"chosen": choice.chosen, "why": choice.why, "numbers": {}, "trials": None, "refused": "", "instead": []}
+    told = tune(logged, settings=made, out=out, progress=say).plain()
+    kept = {name: told[name] for name in ("chosen", "words", "why", "numbers", "trials")}
+    return {**kept, "refused": "", "instead": []}
 
 
 def _refused(why: str, instead: tuple[str, ...]) -> dict[str, Any]:
-    return {"chosen": None, "why": [], "numbers": {}, "trials": None, "refused": why, "instead": list(instead)}
+    nothing: dict[str, Any] = {"chosen": None, "words": "", "why": [], "numbers": {}, "trials": None}
+    return {**nothing, "refused": why, "instead": list(instead)}
 
 
 def valued(logged: Logged, choice: Mapping[str, Any], source: Path) -> dict[str, Any]:

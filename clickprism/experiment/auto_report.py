@@ -72,7 +72,13 @@ def _summary(result: AutoResult) -> str:
     read, choice, value = (result.stages[stage] for stage in ("read", "choice", "value"))
     if choice["refused"]:
         return "\n\n".join([read["sentence"], choice["refused"], *choice["instead"]])
-    return "\n\n".join([read["sentence"], f"Chosen: {choice['chosen']}. {' '.join(choice['why'])}", value["sentence"]])
+    return "\n\n".join(
+        [
+            read["sentence"],
+            f"Chosen: {choice['chosen']}, {choice['words']}. {' '.join(choice['why'])}",
+            value["sentence"],
+        ]
+    )
 
 
 def _found(result: AutoResult) -> list[list[str]]:

@@ -57,7 +57,7 @@ def decisions(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis) -> 
         Decision("read", "use all of the log", read["sentence"], read["counts"]),
         Decision(
             "diagnosis",
-            "tell the choice what was found",
+            "say what was found",
             f"{len(verdicts) - len(unknown)} of {len(verdicts)} questions have an answer in this log.",
             {"verdicts": verdicts},
         ),
@@ -65,7 +65,12 @@ def decisions(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis) -> 
     if choice["refused"]:
         return [*made, Decision("choice", "train no ranker", choice["refused"])]
     made += [
-        Decision("choice", f"take {choice['chosen']}", " ".join(choice["why"]), choice["numbers"]),
+        Decision(
+            "choice",
+            f"take {choice['chosen']}, {choice['words']}",
+            " ".join(choice["why"]),
+            choice["numbers"],
+        ),
         Decision("value", value["verdict"], value["sentence"], value["numbers"]),
         Decision("bundle", f"serve version {bundle['version']}", bundle["sentence"], {"files": bundle["files"]}),
     ]

@@ -1,0 +1,98 @@
+"""What every trial of a choice works on: the log with normalised features, as one file that processes share."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clickprism.data.logged import Logged
+from clickprism.data.normalise import Normaliser
+from clickprism.data.normalise import fit as fit_normaliser
+from clickprism.errors import DataError
+from clickprism.observation.places import Places, places_of
+from clickprism.types import Clicks, Lists
+
+FILE: Final = "log.npz"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Material:
+    """A log, merged by what was clicked together where it tells, or else by list; features are quantiles.
+
+    Attributes:
+        clicks: the log.
+        places: where its documents stood.
+    """
+
+    clicks: Clicks
+    places: Places
+
+    @classmethod
+    def of(cls, clicks: Clicks) -> Material:
+        """That of clicks whose features are normalised already."""
+        merged = clicks.merge(by="pattern" if clicks.are_patterns else "list")
+        return cls(merged, places_of(merged))
+
+    @property
+    def lists(self) -> Lists:
+        """The documents."""
+        return self.clicks.lists
+
+
+def prepared(logged: Logged) -> tuple[Material, Normaliser]:
+    """The material of a log, and what makes its features of raw ones."""
+    clicks = logged.clicks
+    normaliser = fit_normaliser("quantile", clicks.lists)
+    lists = clicks.lists.with_features(normaliser(clicks.lists).features)
+    return Material.of(replace(clicks, lists=lists, weights=None, seen=None)), normaliser
+
+
+def save_arrays(file: Path, **arrays: NDArray[Any]) -> None:
+    """Write arrays as a file that appears whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f".{file.name}.{os.getpid()}.npz")
+    try:
+        np.savez(draft, allow_pickle=False, **arrays)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def load_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a file."""
+    try:
+        with np.load(file, allow_pickle=False) as kept:
+            return {name: kept[name] for name in kept.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"cannot be read ({error})", file=file, remedy="Remove it: it is made anew") from None
+
+
+def save_material(material: Material, folder: Path) -> None:
+    """Write the log into a folder, unless it is there."""
+    file, clicks = folder / FILE, material.clicks
+    if not file.is_file():
+        save_arrays(
+            file,
+            features=clicks.lists.features,
+            documents=clicks.lists.offsets,
+            offsets=clicks.offsets,
+            rows=clicks.rows,
+            positions=clicks.positions,
+            clicks=clicks.clicks,
+            impressions=clicks.impressions,
+        )
+
+
+def load_material(folder: Path) -> Material:
+    """The log of a folder; queries have no names there."""
+    kept = load_arrays(folder / FILE)
+    names = np.arange(len(kept["documents"]) - 1).astype(str)
+    lists = Lists(kept["features"], kept["documents"], names)
+    clicks = Clicks(lists, *(kept[name] for name in ("offsets", "rows", "positions", "clicks", "impressions")))
+    return Material(clicks, places_of(clicks))

@@ -1,0 +1,332 @@
+"""`tune`: which observation model and which ranker to take, by the log alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+
+import numpy as np
+
+from clickprism.choice import words
+from clickprism.choice.candidates import ALIKE, CHOSEN_FROM, FORMS, RANKERS, Candidate, supported
+from clickprism.choice.criterion import Gain, estimated_ndcg, simplest
+from clickprism.choice.material import Material, prepared, save_material
+from clickprism.choice.trials import (
+    final_trial,
+    named,
+    observation_trial,
+    ranker_trial,
+    scores_of,
+    target_of,
+    told_of,
+)
+from clickprism.data.logged import Logged
+from clickprism.diagnosis.finding import plain
+from clickprism.errors import DataError, SettingError
+from clickprism.evaluation.report import write_whole
+from clickprism.observation.counts import count
+from clickprism.observation.pairs import LEAST_CLICKS, link
+from clickprism.observation.support import linked_depth
+from clickprism.training.pool import side_by_side
+from clickprism.types import Float64
+
+if TYPE_CHECKING:
+    from clickprism.model import Model
+
+Say: TypeAlias = Callable[[str], None]
+MODEL: Final = "model"
+NAIVE: Final = "naive"
+RESULT: Final = "choice.json"
+START: Final = "start.json"
+FIRST_RUNG: Final = 2000  # queries on which every ranker is tried; of more, the better half is tried on all
+"""Successive halving pays only where there are more."""
+
+
+@final
+@dataclass(frozen=True)
+class TuneSettings:
+    """What is searched, and how long.
+
+    Attributes:
+        budget: seconds; trials that have not ended by then are left out, but for what a result needs.
+        seed: of everything random.
+        processes: how many trials at a time; the result does not depend on it unless the budget ends.
+        methods: observation models to choose from, names of `METHODS`; `click` is always among them.
+        rankers: to choose from, names of `RANKERS`.
+    """
+
+    budget: float = 600.0
+    seed: int = 0
+    processes: int = 2
+    methods: tuple[str, ...] = CHOSEN_FROM
+    rankers: tuple[str, ...] = tuple(RANKERS)
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.budget) and self.budget > 0):
+            raise SettingError("budget", self.budget, "be above 0 seconds")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "be at least 0")
+        if self.processes < 1:
+            raise SettingError("processes", self.processes, "be at least 1")
+        if not self.rankers:
+            raise SettingError("rankers", self.rankers, "name at least one")
+        for method in self.methods:
+            Candidate(method, self.rankers[0])
+        for ranker in self.rankers:
+            Candidate("click", ranker)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What was chosen, and why.
+
+    Attributes:
+        chosen: the candidate, as `method/ranker`.
+        words: the same for people.
+        why: sentences.
+        numbers: what the reasons rest on; `observation` is the curve by position, where there is one.
+        header: of the table of what was tried.
+        rows: its cells.
+        model: trained on all queries; takes raw features.
+        naive: the same ranker, trained on clicks as they are.
+    """
+
+    chosen: str
+    words: str
+    why: tuple[str, ...]
+    numbers: Mapping[str, Any]
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    model: Model
+    naive: Model
+
+    def __repr__(self) -> str:
+        return f"Choice({self.chosen!r})"
+
+    def text(self) -> str:
+        """For a terminal."""
+        return words.text(self.chosen, self.why, self.rows)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "format": "clickprism tune",
+            "version": 1,
+            "chosen": self.chosen,
+            "words": self.words,
+            "why": list(self.why),
+            "numbers": dict(self.numbers),
+            "trials": {"header": list(self.header), "rows": [list(row) for row in self.rows]},
+        }
+
+
+def tune(
+    logged: Logged,
+    *,
+    settings: TuneSettings | None = None,
+    out: Path | str | None = None,
+    progress: Say | None = None,
+) -> Choice:
+    """Choose an observation model and a ranker by the log alone, and train the ranker on all of it.
+
+    The observation model is the simplest that no other beats by more than a standard error in predicting the clicks of
+    held-out queries on documents that stood at several positions, in which relevance cancels. Clicks are left as they
+    are unless that is above no bias at all by two standard errors. Where positions are not linked, documents that the
+    ranking could hardly tell apart take their place. The ranker is the one with the highest nDCG by estimated clicks in
+    the first place, on queries that it did not learn from.
+
+    Args:
+        logged: the log; its documents have features.
+        settings: what is searched, and how long.
+        out: a folder in which every trial is a file; called again, what was done is not done again.
+        progress: called with what is going on.
+
+    >>> from clickprism.experiment.worlds import WorldSettings, make_world
+    >>> world = make_world(WorldSettings(queries=40, sessions=4000, days=2, features=6, seed=3))
+    >>> choice = tune(world.logged, settings=TuneSettings(processes=1, methods=("position",), rankers=("linear",)))
+    >>> choice.chosen
+    'position/linear'
+    """
+    settings = settings or TuneSettings()
+    if not logged.has_features:
+        remedy = "Log the features of each document as it was shown, or estimate what was shown: clickprism estimate"
+        raise DataError("the documents of the log have no features, by which a ranker scores them", remedy=remedy)
+    if not logged.clicks.clicks.any():
+        raise DataError("there is nothing to learn from: the log has no click")
+    if out is not None:
+        return _Search(logged, settings, Path(out), progress).run()
+    with tempfile.TemporaryDirectory(prefix="clickprism-tune-") as folder:
+        return _Search(logged, settings, Path(folder), progress).run()
+
+
+@final
+class _Search:
+    """The search, stage by stage."""
+
+    def __init__(self, logged: Logged, settings: TuneSettings, folder: Path, progress: Say | None) -> None:
+        self.settings, self.folder = settings, folder
+        self.say: Say = progress or (lambda _text: None)
+        self.deadline = time.monotonic() + settings.budget
+        self.material, self.normaliser = prepared(logged)
+        self.left_out: list[str] = []
+        _begin(folder, self.material, settings)
+        save_material(self.material, folder)
+
+    def run(self) -> Choice:
+        """All of it."""
+        clicks = self.material.clicks
+        depth, places = clicks.max_position, self.material.places
+        linked = depth > 1 and linked_depth(link(count(clicks)), LEAST_CLICKS) == depth
+        names = supported(self.settings.methods, linked=linked, patterns=places.knows_clicks)
+        tried = self._observations(names)
+        told = {name: told_of(self.folder, name) for name in tried}
+        method, gains, why = _method(told, linked=linked)
+        values, ranker, because = self._rankers(method)
+        candidate = Candidate(method, ranker)
+        for name, where in ((candidate.name, MODEL), (f"click/{ranker}", NAIVE)):
+            self.say(f"training {name} on all queries")
+            final_trial(str(self.folder), name, where, self.settings.seed)
+        why = [*why, because]
+        if self.left_out:
+            why.append(f"Not tried for want of time: {', '.join(self.left_out)}.")
+        numbers: dict[str, Any] = {
+            "linked": linked,
+            "gains": {name: {"value": gain.value, "error": gain.error} for name, gain in gains.items()},
+            "estimated": {name: gain.value for name, gain in values.items()},
+            "seconds": dict(named(self.folder)),
+            "observation": told[method][0].get("curve"),
+            **{key: told[method][0][key] for key in ("trust", "bend") if key in told[method][0]},
+        }
+        models = [self._final(where) for where in (MODEL, NAIVE)]
+        rows = words.rows({name: about for name, (about, _) in told.items()}, gains, values)
+        choice = Choice(
+            candidate.name, candidate.words, tuple(why), numbers, words.HEADER, tuple(map(tuple, rows)), *models
+        )
+        write_whole(self.folder / RESULT, json.dumps(plain(choice.plain()), indent=1) + "\n")
+        return choice
+
+    def _final(self, where: str) -> Model:
+        """The model of a folder, taught to take raw features."""
+        from clickprism.model import Model
+
+        model = Model.load(self.folder / where)
+        if model.normaliser is None:
+            model = model.with_normaliser(self.normaliser)
+            model.save(self.folder / where)
+        return model
+
+    def _observations(self, names: Sequence[str]) -> list[str]:
+        """Fit observation models; which were done in time. `click` always is, and it is quick."""
+        observation_trial(str(self.folder), "click", self.settings.seed)
+        tasks = {name: (observation_trial, (str(self.folder), name, self.settings.seed)) for name in names[1:]}
+        return ["click", *self._run(tasks, "observation models")]
+
+    def _rankers(self, method: str) -> tuple[dict[str, Gain], str, str]:
+        """Try rankers on the targets of the chosen model: what each reaches, the one to take, and why."""
+        lists, seed = len(self.material.lists), self.settings.seed
+        names = [name for name in RANKERS if name in self.settings.rankers]
+        if len(names) == 1:
+            return {}, names[0], words.of_ranker(names[0], names[0], {}, {})
+        target = target_of(self.folder, method)
+        rungs = [FIRST_RUNG, lists] if lists > 2 * FIRST_RUNG else [lists]
+        values: dict[str, Float64] = {}
+        for number, rung in enumerate(rungs):
+            candidates = {name: f"{method}/{name}" for name in names}
+            tasks = {
+                name: (ranker_trial, (str(self.folder), candidate, seed, rung))
+                for name, candidate in candidates.items()
+            }
+            done = self._run(tasks, f"rankers on {rung:,} queries")
+            if not done:
+                break
+            found = {name: scores_of(self.folder, candidates[name], rung) for name in names if name in done}
+            every = {name: estimated_ndcg(self.material.lists, scores, target) for name, scores in found.items()}
+            kept = ~np.isnan(next(iter(every.values())))
+            values = {name: each[kept] for name, each in every.items()}
+            if number + 1 < len(rungs):
+                better = sorted(values, key=lambda name: -float(values[name].mean()))[: (len(values) + 1) // 2]
+                names = [name for name in names if name in better]
+        if not values:
+            return {}, names[0], words.of_ranker(names[0], names[0], {}, {})
+        chosen, best = simplest(values)
+        means = {f"{method}/{name}": Gain.mean(each) for name, each in values.items()}
+        leads = {name: Gain.mean(values[best] - each) for name, each in values.items()}
+        return means, chosen, words.of_ranker(chosen, best, {n: float(v.mean()) for n, v in values.items()}, leads)
+
+    def _run(self, tasks: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]], what: str) -> list[str]:
+        """Do trials until the time is over; the names of those done, in their order."""
+        done: set[str] = set()
+        self.say(f"{what}: 0 of {len(tasks)}")
+        for name in self._results(list(tasks.values())):
+            done.add(name)
+            self.say(f"{what}: {len(done)} of {len(tasks)}")
+            if time.monotonic() > self.deadline:
+                break
+        finished = [name for name, (_, given) in tasks.items() if given[1] in done]
+        self.left_out += [str(given[1]) for _, given in tasks.values() if given[1] not in done]
+        return finished
+
+    def _results(self, tasks: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Iterator[str]:
+        if self.settings.processes > 1 and len(tasks) > 1:
+            yield from side_by_side(tasks, self.settings.processes)
+            return
+        for call, given in tasks:
+            yield call(*given)
+
+
+def _method(
+    told: Mapping[str, tuple[dict[str, Any], Float64 | None]], *, linked: bool
+) -> tuple[str, dict[str, Gain], list[str]]:
+    """The observation model to take, what each gains, and why."""
+    base = told["click"][1]
+    gains: dict[str, Gain] = {}
+    for name, (_, each) in told.items():
+        if name in ALIKE and each is not None:
+            gains[name] = Gain.total(each)
+        elif name in FORMS and each is not None and base is not None and len(base):
+            gains[name] = Gain.total((each - base)[base != 0])
+    found = {name: told[name][1] for name in ALIKE if name in gains}
+    curve, bent = found.get(ALIKE[0]), found.get(ALIKE[1])
+    if curve is not None:
+        more = None if bent is None else Gain.total(bent - curve)
+        chosen = "click" if not gains[ALIKE[0]].sure else ALIKE[1] if more is not None and more.sure else ALIKE[0]
+        return chosen, gains, words.of_alike(chosen, gains[ALIKE[0]], more, linked=linked)
+    moved = {name: gains[name] for name in FORMS if name in gains}
+    if not (linked and moved and base is not None):
+        return "click", gains, [words.APART, words.NOTHING]
+    counted = base != 0
+    chosen, best = simplest({name: (told[name][1] - base)[counted] for name in moved})  # type: ignore[operator]
+    chosen = chosen if gains[chosen].sure else "click"
+    return chosen, gains, words.of_moved(chosen, best, moved)
+
+
+def _begin(folder: Path, material: Material, settings: TuneSettings) -> None:
+    """Refuse a folder of another log, or of other settings."""
+    clicks = material.clicks
+    found = hashlib.sha256()
+    for values in (clicks.lists.features, clicks.offsets, clicks.rows, clicks.positions, clicks.clicks):
+        found.update(np.ascontiguousarray(values).tobytes())
+    identity = {
+        "format": "clickprism tune",
+        "log": found.hexdigest()[:16],
+        "seed": settings.seed,
+        "methods": list(settings.methods),
+        "rankers": list(settings.rankers),
+    }
+    file = folder / START
+    folder.mkdir(parents=True, exist_ok=True)
+    for draft in folder.rglob(".*.npz"):
+        draft.unlink(missing_ok=True)
+    if not file.is_file():
+        write_whole(file, json.dumps(identity, indent=1) + "\n")
+    elif json.loads(file.read_text(encoding="utf-8")) != identity:
+        remedy = "Choose another --out, or remove the folder to begin anew"
+        raise DataError("is of another log or of other settings", file=folder, remedy=remedy)

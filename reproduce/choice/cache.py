@@ -1,0 +1,95 @@
+"""Train every candidate on worlds drawn by seed, once: what criteria are then studied on, many times.
+
+    python -m reproduce.choice.cache FOLDER 100-123
+
+A world's file holds, for every method, its targets and what it gains on held-out queries; for every candidate,
+nDCG(exp)@10 on the judged test part after training on all queries; and for `CROSSED`, scores of the training documents by
+models that did not see their query.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clickprism.choice.candidates import METHODS, supported
+from clickprism.choice.material import Material, save_arrays, save_material
+from clickprism.choice.training import blended, train
+from clickprism.choice.trials import folds, observation_trial, target_of, told_of
+from clickprism.evaluation.measures import Measure, evaluate
+from clickprism.experiment.worlds import World, draw_settings, make_world
+from clickprism.types import Float64, JudgedLists
+
+MEASURE: Final = Measure.parse("nDCG(exp)@10")
+CROSSED: Final = ("linear", "mlp")
+
+
+def ndcg(test: JudgedLists, scores: Float64) -> float:
+    """By the true grades of queries that no log has."""
+    return float(np.nanmean(evaluate(test, np.asarray(scores), MEASURE)[MEASURE]))
+
+
+def reached(world: World, target: Float64) -> dict[str, float]:
+    """What each ranker reaches on the test part after learning these targets; the blend is made of two of them."""
+    lists, test = world.logged.clicks.lists, world.data.test
+    everything = np.ones(len(lists), dtype=np.bool_)
+    models = {
+        ranker: train(lists, target, ranker, queries=everything, seed=0) for ranker in ("linear", "mlp", "lambdamart")
+    }
+    models["blend"] = blended([models["linear"], models["mlp"]])
+    return {ranker: ndcg(test, model.score(test.lists)) for ranker, model in models.items()}
+
+
+def run(folder: Path, seed: int) -> None:
+    """One world."""
+    file = folder / f"{seed}.npz"
+    if file.is_file():
+        return
+    begun = time.process_time()
+    world = make_world(draw_settings(seed))
+    material, lists = Material.of(world.logged.clicks), world.logged.clicks.lists
+    fold = folds(len(lists), len(lists), 0)
+    arrays: dict[str, NDArray[Any]] = {}
+    told: dict[str, Any] = {"seed": seed, "methods": {}, "ndcg": {}}
+    with tempfile.TemporaryDirectory() as place:
+        save_material(material, Path(place))
+        for method in supported(tuple(METHODS), linked=True, patterns=material.places.knows_clicks):
+            observation_trial(place, method, 0)
+            told["methods"][method], gains = told_of(Path(place), method)
+            if gains is None:
+                continue
+            target = target_of(Path(place), method)
+            arrays |= {f"{method}:target": target, f"{method}:gains": gains}
+            for ranker, value in reached(world, target).items():
+                told["ndcg"][f"{method}/{ranker}"] = value
+            for ranker in CROSSED:
+                scores = np.zeros(lists.documents)
+                for part in range(2):
+                    model = train(lists, target, ranker, queries=fold != part, seed=0)
+                    mine = (fold == part)[lists.list_of]
+                    scores[mine] = model.score(lists)[mine]
+                arrays[f"{method}/{ranker}:scores"] = scores
+            print(
+                seed,
+                method,
+                {key.partition("/")[2]: round(v, 4) for key, v in told["ndcg"].items() if key.startswith(f"{method}/")},
+                flush=True,
+            )
+    told["seconds"] = round(time.process_time() - begun, 1)
+    save_arrays(file, told=np.array(json.dumps(told)), **arrays)
+    print(seed, world.settings, told["seconds"], flush=True)
+
+
+if __name__ == "__main__":
+    first, _, last = sys.argv[2].partition("-")
+    step = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+    for each in range(int(first), int(last or first) + 1, step):
+        run(Path(sys.argv[1]), each)
