@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from clickprism.choice.tune import tune
     from clickprism.data.items import items_of
     from clickprism.data.letor import read_letor
     from clickprism.data.recipes import load
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from clickprism.diagnosis.of_log import diagnose
     from clickprism.errors import ClickprismError
     from clickprism.evaluation.compare import compare
+    from clickprism.evaluation.counterfactual import counterfactual
     from clickprism.evaluation.curves import by_position, exposure_shares
     from clickprism.evaluation.measures import evaluate
     from clickprism.experiment import ExperimentSettings, compare_methods, judged_validation
     from clickprism.experiment.auto import auto
+    from clickprism.log.logged import read_logged
     from clickprism.model import Model
     from clickprism.observation.estimate import estimate_curves
     from clickprism.rankers.lambdamart import LambdaMART
@@ -64,6 +67,7 @@ _HOMES = {
     "by_position": "evaluation.curves",
     "compare": "evaluation.compare",
     "compare_methods": "experiment",
+    "counterfactual": "evaluation.counterfactual",
     "diagnose": "diagnosis.of_log",
     "estimate_curves": "observation.estimate",
     "evaluate": "evaluation.measures",
@@ -75,9 +79,11 @@ _HOMES = {
     "load": "data.recipes",
     "method": "debias",
     "read_letor": "data.letor",
+    "read_logged": "log.logged",
     "read_sessions": "data.sessions",
     "simulate": "users.logs",
     "synthetic": "data.synthetic",
+    "tune": "choice.tune",
 }
 
 __all__ = [
@@ -105,6 +111,7 @@ __all__ = [
     "by_position",
     "compare",
     "compare_methods",
+    "counterfactual",
     "diagnose",
     "estimate_curves",
     "evaluate",
@@ -116,9 +123,11 @@ __all__ = [
     "load",
     "method",
     "read_letor",
+    "read_logged",
     "read_sessions",
     "simulate",
     "synthetic",
+    "tune",
 ]
 
 

@@ -42,6 +42,7 @@ html_show_sphinx = False
 ROOMS = {  # of the front door, in the order of the page
     "types": "What flows",
     "data": "What comes in",
+    "log": "What comes in",
     "users": "Who clicks",
     "truth": "Who clicks",
     "observation": "What is seen",
