@@ -34,5 +34,5 @@ def command(
         done = compact(store, files=files)
     rows = [["days", f"{len(done.days):,}"], ["files before", f"{done.before:,}"], ["rows", f"{done.rows:,}"]]
     values = {"days": [day.isoformat() for day in done.days], "files_before": done.before, "rows": done.rows}
-    said = f"No day has more than {files:,} files: nothing to do"
+    said = f"No day has more than {files:,} file{'s' * (files != 1)}: nothing to do"
     output.result(columns(["compacted", ""], rows) if done.days else said, values)

@@ -50,7 +50,7 @@ def command(
     ] = None,
     examination: Examination = None,
     engine: EngineName = "duckdb",
-    memory: Memory = "2GB",
+    memory: Memory = "1GB",
     out: Annotated[
         Path | None,
         typer.Option(

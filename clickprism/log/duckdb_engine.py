@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ibis.expr.types import Table
 
 _BATCH: Final = 100_000
+_GROUP_ROWS: Final = 20_480
+"""Of a row group of wide rows: each thread holds one while it writes, and those who read share them."""
 _TOGETHER: Final = 4
 """How many days are worked on at a time, at most: each holds its sums in memory."""
 
@@ -82,7 +84,7 @@ class DuckEngine(Engine):
         """Write the rows to one new Parquet file."""
         path = _new(folder, stem)
         with failing():
-            self._run([_copy(self._connection.compile(expression), path)])
+            self._run([_copy(self._connection.compile(expression), path, f", ROW_GROUP_SIZE {_GROUP_ROWS}")])
         return [path]
 
     def write_days(self, expression: Table, folder: Path, *, stems: Mapping[date, str]) -> dict[date, list[Path]]:
@@ -199,8 +201,8 @@ def _new(folder: Path, stem: str) -> Path:
     return folder / f"{stem}-{uuid4().hex}.parquet"
 
 
-def _copy(query: str, path: Path) -> str:
-    return f"COPY ({query}) TO {_text(str(path))} (FORMAT parquet, COMPRESSION zstd)"
+def _copy(query: str, path: Path, options: str = "") -> str:
+    return f"COPY ({query}) TO {_text(str(path))} (FORMAT parquet, COMPRESSION snappy{options})"
 
 
 def _name(text: str) -> str:

@@ -200,10 +200,13 @@ def _value(wide: Any, name: str, window: Window) -> Any:
 
 
 def merged(tables: Sequence[Any], spans: Sequence[Window], *, as_of: datetime, examination: bool) -> Any:
-    """The rows of a snapshot: x of day, week and month in a row, for each pair that is in any of them."""
+    """The rows of a snapshot: x of day, week and month in a row, for each pair that is in any of them.
+
+    The longest window is joined first: it has most pairs, and threads share the left side of an outer join alone.
+    """
     first, *others = [
         table.select(*PAIR, **{f"x_{span.name}": table.x, f"users_{span.name}": table.users})
-        for table, span in zip(tables, spans, strict=True)
+        for table, span in zip(reversed(tables), reversed(spans), strict=True)
     ]
     joined = first
     for table in others:
