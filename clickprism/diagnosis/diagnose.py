@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final, final
 
 from clickprism.data.logged import Logged
+from clickprism.diagnosis.coupling import CouplingSettings
 from clickprism.diagnosis.coverage import CoverageSettings
 from clickprism.diagnosis.drift import DriftSettings
 from clickprism.diagnosis.finding import Diagnosis, Finding
 from clickprism.diagnosis.identifiability import IdentifiabilitySettings
 from clickprism.diagnosis.interaction import InteractionSettings
 from clickprism.diagnosis.popularity import PopularitySettings
+from clickprism.diagnosis.position import PositionSettings
 from clickprism.diagnosis.selection import SelectionSettings
+from clickprism.diagnosis.trust import TrustSettings
 from clickprism.errors import SettingError
 
 _HERE = "clickprism.diagnosis"
@@ -42,6 +44,9 @@ class DiagnoseSettings:
         seed: of everything random.
         coverage: when there is enough.
         identifiability: when positions count as linked.
+        position: when the position counts.
+        trust: when trust counts.
+        coupling: when features count.
         interaction: when clicks above count.
         popularity: when past clicks count.
         selection: when too much was never shown.
@@ -51,6 +56,9 @@ class DiagnoseSettings:
     seed: int = 0
     coverage: CoverageSettings = field(default_factory=CoverageSettings)
     identifiability: IdentifiabilitySettings = field(default_factory=IdentifiabilitySettings)
+    position: PositionSettings = field(default_factory=PositionSettings)
+    trust: TrustSettings = field(default_factory=TrustSettings)
+    coupling: CouplingSettings = field(default_factory=CouplingSettings)
     interaction: InteractionSettings = field(default_factory=InteractionSettings)
     popularity: PopularitySettings = field(default_factory=PopularitySettings)
     selection: SelectionSettings = field(default_factory=SelectionSettings)
@@ -98,8 +106,6 @@ def diagnose(
     chosen = settings or DiagnoseSettings()
     findings: dict[str, Finding] = {}
     for name in check_names(only):
-        if find_spec(FINDINGS[name].split(":")[0]) is None:
-            continue
         if progress is not None:
             progress(name)
         findings[name] = _call(name, logged, chosen)

@@ -146,12 +146,24 @@ def clicks_above(clicks: Clicks, *, days: Int64 | None = None) -> Above:
     return Above(test, ratios, np.asarray(compared, dtype=np.float64))
 
 
-def _judged(above: Above, families: Families | None, settings: InteractionSettings) -> Finding:
-    sizes = [abs(np.log(each.value)) if each.value > 0 else 0.0 for each in above.ratios]
+def heeded(above: Above, settings: InteractionSettings | None = None) -> bool:
+    """Whether clicks above count: by the test, and for as much as matters."""
+    chosen = settings or InteractionSettings()
+    return above.test.p_value < chosen.level and max(_sizes(above)[1]) >= chosen.material
+
+
+def _sizes(above: Above) -> tuple[list[float], list[float]]:
+    """How far each ratio is from 1, as a logarithm; then 0 where its interval holds 1."""
+    sizes = [abs(float(np.log(each.value))) if each.value > 0 else 0.0 for each in above.ratios]
     told = [size if each.lower > 1 or each.upper < 1 else 0.0 for size, each in zip(sizes, above.ratios, strict=True)]
+    return sizes, told
+
+
+def _judged(above: Above, families: Families | None, settings: InteractionSettings) -> Finding:
+    sizes, told = _sizes(above)
     largest = int(np.argmax(told if max(told) > 0 else sizes))
     here = above.ratios[largest]
-    there = above.test.p_value < settings.level and max(told) >= settings.material
+    there = heeded(above, settings)
     change = (
         f"where the last click is {DISTANCES[largest]}, documents are clicked {abs(here.value - 1):.0%}"
         f" {'more' if here.value > 1 else 'less'} than with no click above ({p_words(above.test.p_value)})."

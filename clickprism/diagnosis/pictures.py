@@ -65,14 +65,23 @@ def link_matrix(strength: Float64, *, least: float) -> Figure:
 
 @styled
 def lines_by(
-    x: Sequence[float] | Float64, lines: Mapping[str, Float64], *, xlabel: str, ylabel: str, low: float | None = 0.0
+    x: Sequence[float] | Float64,
+    lines: Mapping[str, Float64],
+    *,
+    xlabel: str,
+    ylabel: str,
+    low: float | None = 0.0,
+    intervals: Mapping[str, tuple[Float64, Float64]] | None = None,
 ) -> Figure:
-    """Lines over one axis, one a name."""
+    """Lines over one axis, one a name, some with lower and upper ends."""
     from clickprism.evaluation.plots import add_legend
 
     figure, axes = new_figure(height=3.4)
     for place, (name, values) in enumerate(lines.items()):
-        axes.plot(x, values, color=COLOURS[place % len(COLOURS)], marker="o", markersize=4, linewidth=1.6, label=name)
+        colour = COLOURS[place % len(COLOURS)]
+        axes.plot(x, values, color=colour, marker="o", markersize=4, linewidth=1.6, label=name)
+        if intervals and name in intervals:
+            axes.fill_between(x[: len(intervals[name][0])], *intervals[name], color=colour, alpha=0.15, linewidth=0)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     if low is not None:
@@ -93,3 +102,14 @@ def short(number: float) -> str:
     if number < 1000:
         return f"{number:.0f}"
     return f"{number / 1000:.1f}k" if number < 10_000 else f"{number / 1000:.0f}k"
+
+
+@styled
+def histogram(values: Float64, *, label: str, reference: float) -> Figure:
+    """How many documents have which value."""
+    figure, axes = new_figure(height=3.0)
+    axes.hist(values, bins=40, color=COLOURS[0], alpha=0.8)
+    axes.axvline(reference, color=INK, linewidth=1.2)
+    axes.set_xlabel(label)
+    axes.set_ylabel("documents")
+    return figure
