@@ -98,7 +98,17 @@ def equations(_app: Sphinx, _what: str, _name: str, _value: object, _options: ob
     lines[:] = "\n\n".join(paragraphs).split("\n")
 
 
+def signature(
+    _app: Sphinx, _what: str, _name: str, _value: object, _options: object, given: str | None, gives: str | None
+) -> tuple[str | None, str | None]:
+    """An alias in a union goes by its name."""
+    plain = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
+    parts = [text and plain.sub(r"\1", text) for text in (given, gives)]
+    return parts[0], parts[1]
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this before it reads a page."""
     app.connect("source-read", fill)
+    app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-docstring", equations, priority=400)  # before napoleon, at 500
