@@ -2,8 +2,8 @@
 
 The log is that of `benchmarks.windows`, of session rows; `CLICKPRISM_BENCH_IMPRESSIONS` sets its size. The plain
 aggregation adds up impressions and clicks by pair and position, and writes them. Ours makes the daily partials and the
-estimates with their intervals from them; an hour later the partials are there. Each figure is measured in a process of
-its own.
+estimates with their intervals from them; once `windows` has run, or an hour later, the partials are there. Each figure
+is measured in a process of its own, the last two three times, of which the middle one counts; imports are not timed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def run() -> list[Result]:
         log = str(Path(scratch) / "log")
         _measured("make", log)
         rows, first = _measured("rows", log), _measured("ours", log)
-        partials, again = _measured("partials", log), _measured("ours", log)
+        partials, again = (
+            sorted((_measured(step, log) for _ in range(3)), key=lambda each: float(each["seconds"]))[1]
+            for step in ("partials", "ours")
+        )
     size = f"{IMPRESSIONS / 1e6:g} M impressions"
     return [
         Result(
@@ -76,6 +79,7 @@ def _ours(folder: str) -> dict[str, Any]:
 
     parameters = ClickParameters(1 / np.sqrt(np.arange(1.0, DEPTH + 1)), np.zeros(DEPTH))
     store = LogStore.open(folder)
+    store.table("partials").days()  # imports what reads the table: no imports are timed on either side
     with connect(threads=2, memory="2GB") as engine:
         return timed(
             lambda: estimate_log(

@@ -55,11 +55,13 @@ class PairCounts:
     def _check_values(self) -> None:
         check(int(self.clicked.min()) >= 0, "clicked must not be negative")
         check(bool((self.clicked <= self.impressions).all()), "a pair cannot be clicked more often than it was shown")
+        if self.examination is None:
+            return
         slack = 1e-6 * (1 + self.impressions)
         for name, most in (
             ("examination", self.impressions),
             ("examination_clicked", self.clicked),
-            ("examination_squared", self.impressions if self.examination is None else self.examination),
+            ("examination_squared", self.examination),
         ):
             sums = getattr(self, name)
             if sums is not None:

@@ -104,10 +104,12 @@ def over_positions(values: Float64 | Int64, columns: Float64) -> Float64:
     A product of matrices may round the same row otherwise in another batch, and estimates must be the same on every
     engine.
     """
-    made = np.zeros((len(values), columns.shape[1]))
+    made = np.zeros((columns.shape[1], len(values)))
     for place, row in enumerate(columns):
-        made += values[:, place, None] * row
-    return made
+        here = np.asarray(values[:, place], np.float64)
+        for column, factor in enumerate(row):
+            made[column] += here * factor
+    return made.T
 
 
 def parameter_variance(counts: PairCounts, parameters: ClickParameters, weights: Float64, y: Float64) -> Float64:

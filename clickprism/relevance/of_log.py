@@ -161,7 +161,7 @@ class _Task:
     def inputs(self, batch: Any) -> tuple[PairCounts, Float64 | None]:
         """The counts and the imputations of a batch, or of a table."""
         sums = {
-            name: np.stack([_numbers(batch[f"{name}_{place}"]) for place in self._places], axis=1)
+            name: np.stack([_numbers(batch[f"{name}_{place}"]) for place in self._places]).T  # a position lies together
             for name in self.names
         }
         shown, clicked = (sums[name].astype(np.int64) for name in COUNTS)

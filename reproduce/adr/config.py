@@ -61,8 +61,8 @@ CANDIDATES: dict[str, Candidate] = {
         "the same, likelihood in place of Eq. 5", "approximation", {"form": "likelihood"}
     ),
     "approximate_dr_reward": Candidate("the same, Eq. 5", "approximation", {"form": "reward"}),
-    "bound_clicks": Candidate("bound: exact posterior of clicks", "bound", {"imputed": False}),
-    "bound": Candidate("bound: exact posterior of clicks and imputation", "bound", {"imputed": True}),
+    "bound_clicks": Candidate("bound: posterior of clicks", "bound", {"imputed": False}),
+    "bound": Candidate("bound: posterior, with imputation", "bound", {"imputed": True}),
 }
 TABLE_4 = ("approximate_affine", "imputation", "approximate_dr")
 TABLE_3 = ("vanilla_mix_display_filtering", "approximate_dr")
