@@ -36,6 +36,7 @@ def test_all_commands_are_there() -> None:
         "evaluate",
         "compare",
         "feedback",
+        "tune",
         "bundle",
         "auto",
         "score",
