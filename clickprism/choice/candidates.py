@@ -7,16 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from clickprism.errors import SettingError
-from clickprism.observation.seen import Form
 from clickprism.settings import suggest
 
-BEND: Final = 0.2
-FORMS: Final[Mapping[str, Form]] = {
-    "position": Form(),
-    "trust": Form(trust=True),
-    "browsing": Form(browsing=True),
-    "bend": Form(bend=BEND),
-}
+MOVED: Final = ("position", "trust", "browsing", "bend")
 """Those that documents which stood at several positions tell, in which relevance cancels."""
 ALIKE: Final = ("alike", "alike-bend")
 """Those that documents tell which the ranking could hardly tell apart, moved or not."""
@@ -103,4 +96,4 @@ def supported(methods: Sequence[str], *, linked: bool, patterns: bool) -> tuple[
     ('click', 'alike')
     """
     names = dict.fromkeys(["click", *(Candidate(name, "linear").method for name in methods)])
-    return tuple(name for name in names if name not in FORMS or (linked and (patterns or not FORMS[name].browsing)))
+    return tuple(name for name in names if name not in MOVED or (linked and (patterns or name != "browsing")))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
+from clickprism.choice.targets import Exposure, targets
 from clickprism.types import Float64, Int64, Lists
 
 DEPTH: Final = 10
+LEAST: Final = 1e-4  # relevance of a document, where clicks without relevance are told from others
 SURE: Final = 2.0  # standard errors of likelihood above no bias at all before clicks are corrected
 CLOSE: Final = 1.0  # standard errors within which the simpler one is taken
 
@@ -44,21 +45,28 @@ class Gain:
         return self.value > SURE * self.error
 
 
-def simplest(values: Mapping[str, Float64], *, close: float = CLOSE) -> tuple[str, str]:
-    """The simplest that is not beaten by more than a standard error, and the best; `values` by query, simplest first.
+def moved_likelihood(exposure: Exposure, lists: Lists) -> Float64:
+    """The log-likelihood of where the clicks of documents that moved fell, by query, [lists]: relevance cancels.
 
-    >>> noisy = np.array([0.0, 1.0, 0.0, 1.0])
-    >>> simplest({"plain": noisy, "rich": noisy + [0.3, -0.1, 0.2, -0.2], "richer": noisy + 1})
-    ('richer', 'richer')
-    >>> simplest({"plain": noisy, "rich": noisy + [0.3, -0.1, 0.2, -0.2]})
-    ('plain', 'rich')
+    Of the clicks on a document the share that falls to position k is n_k o_k / sum over i of n_i o_i, or, with clicks
+    that come without relevance, that of n_k o_k r + background_k at the estimated r.
+
+    >>> lists = Lists(np.zeros((1, 1), np.float32), np.array([0, 1]), np.array(["q"]))
+    >>> counts = np.array([0, 0]), np.array([0, 1]), np.array([2.0, 1.0]), np.array([9.0, 9.0])
+    >>> even, right = (Exposure(*counts, seen=np.array(seen), background=np.zeros(2)) for seen in ([9, 9.0], [9, 4.5]))
+    >>> (moved_likelihood(right, lists) - moved_likelihood(even, lists)).round(3).tolist()
+    [0.17]
     """
-    best = max(values, key=lambda name: float(values[name].sum()))
-    for name, each in values.items():
-        lead = Gain.total(values[best] - each)
-        if lead.value <= close * lead.error:
-            return name, best
-    return best, best
+    depth = int(exposure.positions.max(initial=0)) + 1
+    keys, line = np.unique(exposure.rows * depth + exposure.positions, return_inverse=True)
+    rows, columns = keys // depth, (exposure.clicks, exposure.seen, exposure.background)
+    clicks, seen, background = (np.bincount(line, weights=each, minlength=len(keys)) for each in columns)
+    relevance = np.maximum(np.nan_to_num(targets(exposure, lists.documents, shrinkage=0)), LEAST)
+    expected = np.maximum(seen * relevance[rows] + background, 1e-12)
+    total = np.bincount(rows, weights=expected, minlength=lists.documents)[rows]
+    several = np.bincount(rows, minlength=lists.documents)[rows] > 1
+    values = np.where(several, clicks * np.log(expected / total), 0.0)
+    return np.bincount(lists.list_of[rows], weights=values, minlength=len(lists)).astype(np.float64)
 
 
 def estimated_ndcg(lists: Lists, scores: Float64, target: Float64, *, depth: int = DEPTH) -> Float64:

@@ -7,6 +7,7 @@ it. So an observation model and a ranker are chosen apart, and each is cheap to 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from clickprism.choice.candidates import LEARNED
 from clickprism.choice.material import Material
 from clickprism.choice.targets import Exposure
-from clickprism.observation.seen import Seen
+from clickprism.observation.trust import TrustFit
 from clickprism.types import Clicks, Float64, Int64
 
 FIRST: Final = 0.8  # how often the first result is looked at, at least: `Decoupling.first`
@@ -27,19 +28,26 @@ def as_it_is(material: Material) -> Exposure:
     return _lines(material, np.zeros(len(material.places.rows)))
 
 
-def by_form(material: Material, fitted: Seen) -> Exposure:
-    """By a fitted form.
+def by_places(material: Material, below: Float64, steepness: Float64 | None = None) -> Exposure:
+    """By log observation of places, [places], and by what documents bend it, [documents].
 
     Where features bend the observation they bend that of the first position too, which clicks cannot show: the first
     result is taken to be looked at with `FIRST`, or as often as the average position if that is more.
     """
-    places, below = material.places, fitted.below
-    steep = fitted.steepness(material.lists)[places.rows]
-    hidden = 0.0
-    if fitted.form.bend > 0:
+    places = material.places
+    logs = below[places.places]
+    if steepness is not None:
+        steep = steepness[places.rows]
         hidden = float(np.clip(average(places.position_of, below)[1:].mean(), np.log(FIRST), 0.0))
-    logs = steep * below[places.places] + hidden * (steep - 1)
-    return _lines(material, logs, fitted.trusted[places.position_of[places.places]])
+        logs = steep * logs + hidden * (steep - 1)
+    return _lines(material, logs)
+
+
+def by_trust(material: Material, fitted: TrustFit) -> Exposure:
+    """By the affine model: how much relevance adds to clicks at each position, and the clicks that come without it."""
+    positions, shown = material.places.position_of[material.places.places], material.places.impressions
+    exposure = _lines(material, np.log(np.maximum(fitted.alpha, 1e-9))[positions])
+    return replace(exposure, background=shown * fitted.beta[positions])
 
 
 def average(position_of: Int64, below: Float64) -> Float64:
@@ -70,9 +78,9 @@ def _entries(clicks: Clicks, seen: Float64) -> Exposure:
     return Exposure(clicks.rows, positions, counts, shown, np.maximum(seen, FLOOR * shown), np.zeros(len(shown)))
 
 
-def _lines(material: Material, logs: Float64, trusted: Float64 | float = 0.0) -> Exposure:
-    """By log observation, and clicks without relevance while seen, both [lines]."""
+def _lines(material: Material, logs: Float64) -> Exposure:
+    """By log observation, [lines]."""
     places = material.places
     seen = places.impressions * np.maximum(np.exp(logs), FLOOR)
     positions = places.position_of[places.places]
-    return Exposure(places.rows, positions, places.clicks, places.impressions, seen, seen * trusted)
+    return Exposure(places.rows, positions, places.clicks, places.impressions, seen, np.zeros(len(seen)))

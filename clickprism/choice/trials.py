@@ -5,30 +5,32 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 
-from clickprism.choice.candidates import ALIKE, BEND, FORMS, LEARNED, Candidate
-from clickprism.choice.exposure import as_it_is, average, by_form, learned
+from clickprism.choice.candidates import ALIKE, LEARNED, MOVED, Candidate
+from clickprism.choice.criterion import moved_likelihood
+from clickprism.choice.exposure import as_it_is, average, by_places, by_trust, learned
 from clickprism.choice.material import Material, load_arrays, load_material, save_arrays
 from clickprism.choice.targets import Exposure, targets
 from clickprism.choice.training import train
 from clickprism.errors import ClickprismError
 from clickprism.evaluation.report import write_whole
 from clickprism.observation.alike import fit_alike
-from clickprism.observation.seen import Form, MovedLines, Seen, fit_form, likelihoods, seen_of
-from clickprism.types import Bool, Float64, Int64
+from clickprism.observation.counts import count
+from clickprism.observation.moved import SCALES, MovedSettings, fit_moved
+from clickprism.observation.trust import fit_trust
+from clickprism.types import Float64, Int64
 
-HELD_OUT: Final = 0.4
-NONE: Final = "none"  # no bias at all, the form that others are compared with
 FOLDS: Final = 2
 NUMBERS: Final = ".json"
 
 
 def observation_trial(folder: str, name: str, seed: int) -> str:
-    """Fit an observation model of `METHODS`, and keep its targets and how likely it makes held-out queries."""
+    """Fit an observation model of `METHODS`, and keep its targets and how likely it makes clicks."""
     place, begun = Path(folder), time.perf_counter()
     file = place / "observations" / f"{name}{NUMBERS}"
     if file.is_file():
@@ -37,7 +39,8 @@ def observation_trial(folder: str, name: str, seed: int) -> str:
     told: dict[str, Any] = {"name": name, "refused": ""}
     try:
         exposure, about, gains = _observed(material, name, seed)
-        save_arrays(_beside(file), target=targets(exposure, material.lists.documents), gains=gains)
+        moved = moved_likelihood(exposure, material.lists)
+        save_arrays(_beside(file), target=targets(exposure, material.lists.documents), gains=gains, moved=moved)
         told |= about
     except ClickprismError as error:
         told["refused"] = str(error)
@@ -83,13 +86,30 @@ def target_of(folder: Path, method: str) -> Float64:
     return np.asarray(load_arrays(_beside(folder / "observations" / f"{method}{NUMBERS}"))["target"], dtype=np.float64)
 
 
-def told_of(folder: Path, name: str) -> tuple[dict[str, Any], Float64 | None]:
-    """What a trial of an observation model came to, and what it gains on each held-out query, [queries]."""
+@final
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """What a trial of an observation model came to.
+
+    Attributes:
+        about: its numbers; `refused` says why there are none.
+        gains: of log-likelihood against no bias by documents that look alike, on each query held out; empty for others.
+        moved: log-likelihood of where clicks on documents that moved fell, by query, [lists].
+    """
+
+    about: dict[str, Any]
+    gains: Float64
+    moved: Float64
+
+
+def tried_of(folder: Path, name: str) -> Tried:
+    """The trial of an observation model."""
     file = folder / "observations" / f"{name}{NUMBERS}"
-    told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    if told["refused"]:
-        return told, None
-    return told, np.asarray(load_arrays(_beside(file))["gains"], dtype=np.float64)
+    about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    if about["refused"]:
+        return Tried(about, np.zeros(0), np.zeros(0))
+    kept = load_arrays(_beside(file))
+    return Tried(about, kept["gains"], kept["moved"])
 
 
 def scores_of(folder: Path, name: str, queries: int) -> Float64:
@@ -106,22 +126,21 @@ def folds(lists: int, queries: int, seed: int) -> Int64:
     return found
 
 
-def held_out(lists: int, seed: int) -> Bool:
-    """Which queries compare observation models, [lists]."""
-    return np.random.default_rng([seed, 31]).random(lists) < HELD_OUT
-
-
 def _beside(file: Path) -> Path:
     return file.with_suffix(".npz")
 
 
 def _observed(material: Material, name: str, seed: int) -> tuple[Exposure, dict[str, Any], Float64]:
-    """The exposure, what is told of it, and the gain of log-likelihood on each held-out query."""
+    """The exposure, what is told of it, and the gain of log-likelihood on each held-out query, where there is one."""
     nothing = np.zeros(0)
     if name == "click":
-        return as_it_is(material), {}, _unbiased(material, seed)
-    if name in FORMS:
-        return _formed(material, FORMS[name], seed)
+        return as_it_is(material), {}, nothing
+    if name == "trust":
+        fitted = fit_trust(count(material.clicks))
+        about = {"curve": fitted.alpha.tolist(), "trust": fitted.beta.tolist()}
+        return by_trust(material, fitted), about, nothing
+    if name in MOVED:
+        return *_moved(material, name, seed), nothing
     if name in ALIKE:
         return _alike(material, seed, bend=name != ALIKE[0])
     if name not in LEARNED:
@@ -131,45 +150,27 @@ def _observed(material: Material, name: str, seed: int) -> tuple[Exposure, dict[
 
 
 def _alike(material: Material, seed: int, *, bend: bool) -> tuple[Exposure, dict[str, Any], Float64]:
-    found = fit_alike(material.clicks, bend=bend, seed=seed)
-    form, places = Form(bend=BEND if bend else 0.0), material.places
-    trusted = np.zeros(material.clicks.max_position)
-    seen = Seen(form, found.below[places.position_of], trusted, found.slopes, found.shift)
+    """By documents that look alike."""
+    clicks = material.clicks if material.daily is None else material.daily
+    found = fit_alike(clicks, past=material.past, bend=bend, seed=seed)
+    steep = np.maximum(1 + material.lists.features @ found.slopes + found.shift, 0.0) if bend else None
     about: dict[str, Any] = {"curve": np.exp(found.below).tolist()}
-    if bend:
-        about["bend"] = {"spread": float(seen.steepness(material.lists).std())}
-    return by_form(material, seen), about, found.bent if bend else found.gains
+    if steep is not None:
+        about["bend"] = {"spread": float(steep.std())}
+    exposure = by_places(material, found.below[material.places.position_of], steep)
+    return exposure, about, found.bent if bend else found.gains
 
 
-def _unbiased(material: Material, seed: int) -> Float64:
-    """The likelihood of held-out queries where nothing is biased, [lists]; none where nothing moved."""
-    try:
-        data = MovedLines.of(material.places, material.lists, seed=seed)
-    except ClickprismError:
-        return np.zeros(0)
-    held = held_out(len(material.lists), seed)[data.queries]
-    form = Form(curve=False)
-    check = data.take(held)
-    return _by_query(check, likelihoods(check, form, fit_form(data.take(~held), form)), len(material.lists))
-
-
-def _formed(material: Material, form: Form, seed: int) -> tuple[Exposure, dict[str, Any], Float64]:
-    data = MovedLines.of(material.places, material.lists, seed=seed)
-    held = held_out(len(material.lists), seed)[data.queries]
-    check = data.take(held)
-    vector = fit_form(data.take(~held), form)
-    values = _by_query(check, likelihoods(check, form, vector), len(material.lists))
-    fitted = seen_of(data, form, fit_form(data, form, start=vector))
-    about: dict[str, Any] = {"curve": np.exp(average(data.position_of, fitted.below)).tolist()}
-    if form.trust:
-        about["trust"] = fitted.trusted.tolist()
-    if form.bend > 0:
-        about["bend"] = {"prior": BEND, "spread": float(fitted.steepness(material.lists).std())}
-    return by_form(material, fitted), about, values
-
-
-def _by_query(data: MovedLines, values: Float64, lists: int) -> Float64:
-    return np.bincount(data.queries, weights=values, minlength=lists).astype(np.float64)
+def _moved(material: Material, name: str, seed: int) -> tuple[Exposure, dict[str, Any]]:
+    """By documents that stood at several positions."""
+    scales = SCALES if name == "bend" else ()
+    settings = MovedSettings(scales=scales, browsing=name == "browsing", seed=seed)
+    found = fit_moved(material.clicks, settings, places=material.places)
+    about: dict[str, Any] = {"curve": np.exp(average(material.places.position_of, found.below)).tolist()}
+    steep = found.steepness(material.lists) if found.scale > 0 else None
+    if steep is not None:
+        about["bend"] = {"spread": float(steep.std())}
+    return by_places(material, found.below, steep), about
 
 
 def named(folder: Path) -> Mapping[str, float]:

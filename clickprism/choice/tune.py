@@ -8,16 +8,17 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 
 from clickprism.choice import words
-from clickprism.choice.candidates import ALIKE, CHOSEN_FROM, FORMS, RANKERS, Candidate, supported
-from clickprism.choice.criterion import Gain, estimated_ndcg, simplest
+from clickprism.choice.candidates import CHOSEN_FROM, RANKERS, Candidate, supported
+from clickprism.choice.criterion import Gain, estimated_ndcg
 from clickprism.choice.material import Material, prepared, save_material
+from clickprism.choice.rule import chosen_method, chosen_ranker
 from clickprism.choice.trials import (
     final_trial,
     named,
@@ -25,7 +26,7 @@ from clickprism.choice.trials import (
     ranker_trial,
     scores_of,
     target_of,
-    told_of,
+    tried_of,
 )
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import plain
@@ -137,11 +138,11 @@ def tune(
 ) -> Choice:
     """Choose an observation model and a ranker by the log alone, and train the ranker on all of it.
 
-    The observation model is the simplest that no other beats by more than a standard error in predicting the clicks of
-    held-out queries on documents that stood at several positions, in which relevance cancels. Clicks are left as they
-    are unless that is above no bias at all by two standard errors. Where positions are not linked, documents that the
-    ranking could hardly tell apart take their place. The ranker is the one with the highest nDCG by estimated clicks in
-    the first place, on queries that it did not learn from.
+    The observation model is that of documents which the ranking could hardly tell apart, unless documents that stood at
+    several positions, in which relevance cancels, speak against it; features bend it only if both say so. Clicks are
+    left as they are unless a position curve predicts those of held-out queries better. The ranker is a steady one
+    within chance of the highest nDCG by estimated clicks in the first place, on queries that it did not learn from. The
+    rule is `clickprism.choice.rule`.
 
     Args:
         logged: the log; its documents have features.
@@ -151,9 +152,9 @@ def tune(
 
     >>> from clickprism.experiment.worlds import WorldSettings, make_world
     >>> world = make_world(WorldSettings(queries=40, sessions=4000, days=2, features=6, seed=3))
-    >>> choice = tune(world.logged, settings=TuneSettings(processes=1, methods=("position",), rankers=("linear",)))
+    >>> choice = tune(world.logged, settings=TuneSettings(processes=1, methods=("alike",), rankers=("linear",)))
     >>> choice.chosen
-    'position/linear'
+    'alike/linear'
     """
     settings = settings or TuneSettings()
     if not logged.has_features:
@@ -187,8 +188,9 @@ class _Search:
         linked = depth > 1 and linked_depth(link(count(clicks)), LEAST_CLICKS) == depth
         names = supported(self.settings.methods, linked=linked, patterns=places.knows_clicks)
         tried = self._observations(names)
-        told = {name: told_of(self.folder, name) for name in tried}
-        method, gains, why = _method(told, linked=linked)
+        told = {name: tried_of(self.folder, name) for name in tried}
+        verdict = chosen_method(told, linked=linked, heeded=self.material.daily is not None)
+        method, why = verdict.method, list(verdict.why)
         values, ranker, because = self._rankers(method)
         candidate = Candidate(method, ranker)
         for name, where in ((candidate.name, MODEL), (f"click/{ranker}", NAIVE)):
@@ -199,14 +201,17 @@ class _Search:
             why.append(f"Not tried for want of time: {', '.join(self.left_out)}.")
         numbers: dict[str, Any] = {
             "linked": linked,
-            "gains": {name: {"value": gain.value, "error": gain.error} for name, gain in gains.items()},
+            "engine heeds past clicks": self.material.daily is not None,
+            "alike": {name: asdict(gain) for name, gain in verdict.alike.items()},
+            "moved": {name: asdict(gain) for name, gain in verdict.moved.items()},
             "estimated": {name: gain.value for name, gain in values.items()},
             "seconds": dict(named(self.folder)),
-            "observation": told[method][0].get("curve"),
-            **{key: told[method][0][key] for key in ("trust", "bend") if key in told[method][0]},
+            "observation": told[method].about.get("curve"),
+            **{key: told[method].about[key] for key in ("trust", "bend") if key in told[method].about},
         }
         models = [self._final(where) for where in (MODEL, NAIVE)]
-        rows = words.rows({name: about for name, (about, _) in told.items()}, gains, values)
+        refused = {name: each.about["refused"] for name, each in told.items()}
+        rows = words.rows(refused, verdict.alike, verdict.moved, values)
         choice = Choice(
             candidate.name, candidate.words, tuple(why), numbers, words.HEADER, tuple(map(tuple, rows)), *models
         )
@@ -256,7 +261,7 @@ class _Search:
                 names = [name for name in names if name in better]
         if not values:
             return {}, names[0], words.of_ranker(names[0], names[0], {}, {})
-        chosen, best = simplest(values)
+        chosen, best = chosen_ranker(values)
         means = {f"{method}/{name}": Gain.mean(each) for name, each in values.items()}
         leads = {name: Gain.mean(values[best] - each) for name, each in values.items()}
         return means, chosen, words.of_ranker(chosen, best, {n: float(v.mean()) for n, v in values.items()}, leads)
@@ -280,32 +285,6 @@ class _Search:
             return
         for call, given in tasks:
             yield call(*given)
-
-
-def _method(
-    told: Mapping[str, tuple[dict[str, Any], Float64 | None]], *, linked: bool
-) -> tuple[str, dict[str, Gain], list[str]]:
-    """The observation model to take, what each gains, and why."""
-    base = told["click"][1]
-    gains: dict[str, Gain] = {}
-    for name, (_, each) in told.items():
-        if name in ALIKE and each is not None:
-            gains[name] = Gain.total(each)
-        elif name in FORMS and each is not None and base is not None and len(base):
-            gains[name] = Gain.total((each - base)[base != 0])
-    found = {name: told[name][1] for name in ALIKE if name in gains}
-    curve, bent = found.get(ALIKE[0]), found.get(ALIKE[1])
-    if curve is not None:
-        more = None if bent is None else Gain.total(bent - curve)
-        chosen = "click" if not gains[ALIKE[0]].sure else ALIKE[1] if more is not None and more.sure else ALIKE[0]
-        return chosen, gains, words.of_alike(chosen, gains[ALIKE[0]], more, linked=linked)
-    moved = {name: gains[name] for name in FORMS if name in gains}
-    if not (linked and moved and base is not None):
-        return "click", gains, [words.APART, words.NOTHING]
-    counted = base != 0
-    chosen, best = simplest({name: (told[name][1] - base)[counted] for name in moved})  # type: ignore[operator]
-    chosen = chosen if gains[chosen].sure else "click"
-    return chosen, gains, words.of_moved(chosen, best, moved)
 
 
 def _begin(folder: Path, material: Material, settings: TuneSettings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from clickprism.choice.candidates import METHODS, Candidate
 from clickprism.choice.criterion import Gain
@@ -12,37 +12,56 @@ HEADER: Final = ("what was tried", "criterion", "value", "standard error")
 APART: Final = (
     "Documents that stood at several positions do not link all positions, so nothing that rests on them was tried."
 )
+BY_ALIKE: Final = "log-likelihood, held out, documents alike"
+BY_MOVED: Final = "log-likelihood, documents that moved"
 NOTHING: Final = "Nothing sound is left but clicks as they are."
 
 
-def of_alike(chosen: str, curve: Gain, more: Gain | None, *, linked: bool) -> list[str]:
-    """Why this observation model, by documents that look alike."""
+def unbiased(curve: Gain, *, linked: bool) -> tuple[str, ...]:
+    """Why clicks stay as they are."""
+    said = (
+        "Documents that the ranking could hardly tell apart are clicked alike wherever they stand: a position curve "
+        f"gains {_signed(curve)} of log-likelihood on held-out queries, so there is no position bias to correct."
+    )
+    return (said,) if linked else (APART, said)
+
+
+def biased(curve: Gain, *, linked: bool, heeded: bool) -> tuple[str, ...]:
+    """Why clicks are corrected."""
     said = [] if linked else [APART]
-    if chosen == "click":
-        return [
-            *said,
-            "Documents that the ranking could hardly tell apart are clicked alike wherever they stand (a position curve "
-            f"gains {_signed(curve)} of log-likelihood on held-out queries): there is no position bias to correct.",
-        ]
     said.append(
         "Documents that the ranking could hardly tell apart are clicked less the lower they stand: a position curve "
         f"gains {_signed(curve)} of log-likelihood on held-out queries."
     )
-    if more is not None:
-        verb = "bend" if more.sure else "do not bend"
-        said.append(f"Features {verb} it: {_signed(more)}.")
-    return said
+    if heeded:
+        said.append("The engine heeds past clicks, so documents are compared that had as many of them, too.")
+    elif not linked:
+        said.append("That is sound if the ranking knew of relevance what the features tell, and no more.")
+    return tuple(said)
 
 
-def of_moved(chosen: str, best: str, gains: Mapping[str, Gain]) -> list[str]:
-    """Why this observation model, by documents that moved."""
-    if chosen == "click":
-        lead = f" (best: {best}, log-likelihood {_signed(gains[best])})"
-        return [f"No correction predicts held-out clicks on documents that moved better than none{lead}."]
-    return [
-        f"Of {len(gains)} observation models, {chosen} is the simplest that no other beats by more than a standard error "
-        f"on documents that moved, in queries held out: log-likelihood {_signed(gains[chosen])} against no bias."
-    ]
+def bends(more: Gain, agreed: Gain | None, *, taken: bool) -> str:
+    """Why features bend the curve, or do not."""
+    also = "" if agreed is None else f", {_signed(agreed)} on documents that moved"
+    verb = "Features bend it" if taken else "Features do not surely bend it"
+    return f"{verb}: {_signed(more)} on held-out queries{also}."
+
+
+def checked(against: Gain) -> str:
+    """What documents that moved say to it."""
+    if against.sure:
+        return (
+            "Documents that stood at several positions tell another curve, and are believed: the ranking knew more of "
+            f"relevance than the features tell ({_signed(against)})."
+        )
+    return f"Documents that stood at several positions do not contradict it ({_signed(against)} for their own curve)."
+
+
+def by_moved(method: str, gain: Gain | None, *, linked: bool) -> tuple[str, ...]:
+    """Why documents that moved decide."""
+    if method != "click" and gain is not None:
+        return (f"Documents that stood at several positions are clicked less the lower they stand: {_signed(gain)}.",)
+    return ("Too few clicks tell whether positions matter.",) if linked else (APART, NOTHING)
 
 
 def of_ranker(chosen: str, best: str, values: Mapping[str, float], leads: Mapping[str, Gain]) -> str:
@@ -57,16 +76,17 @@ def of_ranker(chosen: str, best: str, values: Mapping[str, float], leads: Mappin
 
 
 def rows(
-    methods: Mapping[str, Mapping[str, Any]], gains: Mapping[str, Gain], rankers: Mapping[str, Gain]
+    refused: Mapping[str, str], alike: Mapping[str, Gain], moved: Mapping[str, Gain], rankers: Mapping[str, Gain]
 ) -> list[list[str]]:
-    """The table of what was tried."""
+    """The table of what was tried; `refused` has every observation model."""
     made = []
-    for name, told in methods.items():
-        gain, what = gains.get(name), f"{name}: {METHODS[name]}"
-        if told["refused"]:
-            made.append([what, "refused", told["refused"], ""])
-        elif gain is not None:
-            made.append([what, "held-out log-likelihood", *_pair(gain, 1)])
+    for name, why in refused.items():
+        what = f"{name}: {METHODS[name]}"
+        if why:
+            made.append([what, "refused", why, ""])
+        for criterion, gains in ((BY_ALIKE, alike), (BY_MOVED, moved)):
+            if name in gains:
+                made.append([what, criterion, *_pair(gains[name], 1)])
     return [*made, *([name, "estimated nDCG@10", *_pair(gain, 4)] for name, gain in rankers.items())]
 
 

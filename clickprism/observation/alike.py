@@ -6,7 +6,8 @@ f is the score by which the log was ranked, learned from its order; g, piecewise
 are worth, and b_k what their position adds. Two documents whose scores are almost equal stand one above the other by
 chance, so b_k is told from g where lists differ in how far scores are apart. It holds if the ranking knew nothing of
 relevance but what the features tell; what else relevance has is then the same at every position. s is how features bend
-the curve: what draws the eye, or, where poor documents are clicked at the top by trust, what makes them poor.
+the curve: what draws the eye, or, where poor documents are clicked at the top by trust, what makes them poor. Where the
+engine heeds past clicks it knows more than features: those clicks stand beside them then.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from clickprism.errors import DataError
-from clickprism.types import Bool, Clicks, Float64, Int64
+from clickprism.types import Bool, Clicks, Float64, Int64, slices
 
 KNOTS: Final = 6
 RIDGE: Final = 1.0  # on v and g, of standardised columns
@@ -51,15 +52,17 @@ class Alike:
     bent: Float64
 
 
-def fit_alike(clicks: Clicks, *, bend: bool = False, seed: int = 0) -> Alike:
+def fit_alike(clicks: Clicks, *, past: Float64 | None = None, bend: bool = False, seed: int = 0) -> Alike:
     """The curve of a log by documents that look alike to its ranking; a log with few clicks is refused.
 
     Args:
-        clicks: the log; features are about as wide as each other.
+        clicks: the log; features are about as wide as each other. Merged by list, within a day if there is a past.
+        past: of a log whose engine heeds past clicks, what it may have known of each entry beside the features: the
+            clicks of its document on the days before, [entries].
         bend: whether features bend the curve.
         seed: decides which queries are held out.
     """
-    data = _Lists.of(clicks.merge())
+    data = _Lists.of(clicks.merge() if past is None else clicks, past)
     held = np.random.default_rng([seed, 41]).random(len(clicks.lists)) < HELD_OUT
     out = held[data.queries]
     if min(len(np.unique(data.queries[out])), len(np.unique(data.queries[~out]))) < LEAST:
@@ -104,21 +107,27 @@ class _Lists:
     spread: Float64
 
     @classmethod
-    def of(cls, clicks: Clicks) -> _Lists:
-        kept = clicks.with_clicks()
-        kept = kept.take(np.diff(kept.offsets) > 1)
-        clicked = np.add.reduceat(kept.clicks, kept.offsets[:-1]) if len(kept) else np.zeros(0)
-        if len(kept) > LISTS:
-            kept = kept.take(np.sort(np.argsort(-clicked, kind="stable")[:LISTS]))
+    def of(cls, clicks: Clicks, past: Float64 | None = None) -> _Lists:
+        owner = np.repeat(np.arange(len(clicks)), np.diff(clicks.offsets))
+        clicked = np.bincount(owner, weights=clicks.clicks, minlength=len(clicks))
+        chosen = np.flatnonzero((clicked > 0) & (np.diff(clicks.offsets) > 1))
+        if len(chosen) > LISTS:
+            chosen = np.sort(chosen[np.argsort(-clicked[chosen], kind="stable")[:LISTS]])
+        kept = clicks.take(chosen)
         of_entry = np.repeat(np.arange(len(kept)), np.diff(kept.offsets))
         x = kept.lists.features[kept.rows].astype(np.float64)
         mean, spread = (x.mean(axis=0), x.std(axis=0)) if len(x) else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
         spread = np.where(spread > 1e-9 * np.maximum(np.abs(mean), 1.0), spread, np.inf)
         x = (x - mean) / spread
-        score = _order(x, of_entry, kept.positions.astype(np.float64))
+        known = x
+        if past is not None:
+            before = np.log1p(past[slices(clicks.offsets, chosen)[0]])[:, None]
+            known = np.concatenate([x, before, np.square(before)], axis=1)
+            known[:, -2:] /= np.maximum(known[:, -2:].std(axis=0), 1e-9)
+        score = _order(known, of_entry, kept.positions.astype(np.float64))
         knots = np.quantile(score, np.linspace(0, 1, KNOTS)[1:-1]) if len(score) else np.zeros(KNOTS - 2)
         bends = np.maximum(score[:, None] - knots, 0.0)
-        columns = _centred(np.concatenate([score[:, None], bends, x], axis=1), of_entry)
+        columns = _centred(np.concatenate([score[:, None], bends, known], axis=1), of_entry)
         columns = columns / np.maximum(columns.std(axis=0), 1e-9) if len(columns) else columns
         queries = kept.lists.list_of[kept.rows[kept.offsets[:-1]]]
         total = np.bincount(queries[of_entry], weights=kept.clicks)[queries] if len(kept) else np.zeros(0)

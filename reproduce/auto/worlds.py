@@ -9,17 +9,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 import clickprism as cp
-from clickprism.choice.candidates import METHODS, RANKERS, Candidate
-from clickprism.choice.training import train
-from clickprism.errors import ClickprismError
+from clickprism.choice.candidates import METHODS, supported
+from clickprism.choice.material import load_material
+from clickprism.choice.trials import observation_trial, target_of, tried_of
 from clickprism.evaluation.report import write_whole
 from clickprism.experiment.worlds import World, draw_settings, make_world
 from clickprism.model import Model
+from reproduce.choice.cache import ndcg, reached
 
-MEASURE: Final = "nDCG(exp)@10"
 SETTINGS: Final = (
     "browsing",
     "severity",
@@ -44,12 +42,12 @@ def row_of(seed: int, out: Path, budget: float) -> dict[str, Any]:
     begun = time.process_time()
     result = cp.auto(world.logged, out=folder, budget=budget, seed=0, processes=1)
     spent = time.process_time() - begun
-    reached = candidates(world)
+    reached = candidates(world, folder / "choice")
     made = {
         "seed": seed,
         "world": {name: value for name, value in asdict(world.settings).items() if name in SETTINGS},
         "chosen": result.chosen,
-        "ndcg": ndcg(world, Model.load(folder / "choice" / "model")),
+        "ndcg": ndcg(world.data.test, Model.load(folder / "choice" / "model").score(world.data.test.lists)),
         "candidates": reached,
         "verdicts": {name: finding.verdict for name, finding in result.diagnosis.findings.items()},
         "expected": world.settings.verdicts,
@@ -61,23 +59,20 @@ def row_of(seed: int, out: Path, budget: float) -> dict[str, Any]:
     return made
 
 
-def ndcg(world: World, model: Model) -> float:
-    """By the true grades of queries that no log has."""
-    test = world.data.test
-    return float(cp.evaluate(test, np.asarray(model.score(test.lists)), MEASURE).mean(MEASURE))
+def candidates(world: World, place: Path) -> dict[str, float]:
+    """What every candidate reaches, trained on all queries as `auto` trains the one it takes; but for those refused.
 
-
-def candidates(world: World) -> dict[str, float]:
-    """What every candidate reaches, trained on all queries as `auto` trains the one it takes; but for those refused."""
-    clicks = world.logged.clicks.merge()
-    everything = np.ones(len(clicks.lists), dtype=np.bool_)
-    reached = {}
-    for method in METHODS:
-        for ranker in RANKERS:
-            candidate = Candidate(method, ranker)
-            try:
-                model = train(clicks, candidate, queries=everything, seed=0)
-            except ClickprismError:
-                continue
-            reached[candidate.name] = ndcg(world, model)
-    return reached
+    `place` is the folder of its choice: observation models that it did not try are fitted there.
+    """
+    material, normaliser = load_material(place), Model.load(place / "model").normaliser
+    if normaliser is None:
+        raise TypeError("the model of a choice takes raw features")
+    test = world.data.test.with_features(normaliser(world.data.test.lists).features)
+    names = supported(tuple(METHODS), linked=True, patterns=material.places.knows_clicks)
+    found: dict[str, float] = {}
+    for method in names:
+        observation_trial(str(place), method, 0)
+        if not tried_of(place, method).about["refused"]:
+            values = reached(material.lists, target_of(place, method), test)
+            found |= {f"{method}/{ranker}": value for ranker, value in values.items()}
+    return found

@@ -1,0 +1,1 @@
+"""Which criterion, without labels, tracks what rankers reach: candidates on worlds drawn by seed."""

@@ -3,8 +3,8 @@
     python -m reproduce.choice.cache FOLDER 100-123
 
 A world's file holds, for every method, its targets and what it gains on held-out queries; for every candidate,
-nDCG(exp)@10 on the judged test part after training on all queries; and for `CROSSED`, scores of the training documents by
-models that did not see their query.
+nDCG(exp)@10 on the judged test part after training on all queries; and for `CROSSED`, scores of the training documents
+by models that did not see their query.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from numpy.typing import NDArray
 from clickprism.choice.candidates import METHODS, supported
 from clickprism.choice.material import Material, save_arrays, save_material
 from clickprism.choice.training import blended, train
-from clickprism.choice.trials import folds, observation_trial, target_of, told_of
+from clickprism.choice.trials import folds, observation_trial, target_of, tried_of
 from clickprism.evaluation.measures import Measure, evaluate
-from clickprism.experiment.worlds import World, draw_settings, make_world
-from clickprism.types import Float64, JudgedLists
+from clickprism.experiment.worlds import draw_settings, make_world
+from clickprism.observation.counts import count
+from clickprism.observation.pairs import LEAST_CLICKS, link
+from clickprism.observation.support import linked_depth
+from clickprism.types import Float64, JudgedLists, Lists
 
 MEASURE: Final = Measure.parse("nDCG(exp)@10")
-CROSSED: Final = ("linear", "mlp")
+CROSSED: Final = ("linear", "mlp", "lambdamart")
 
 
 def ndcg(test: JudgedLists, scores: Float64) -> float:
@@ -36,9 +39,8 @@ def ndcg(test: JudgedLists, scores: Float64) -> float:
     return float(np.nanmean(evaluate(test, np.asarray(scores), MEASURE)[MEASURE]))
 
 
-def reached(world: World, target: Float64) -> dict[str, float]:
+def reached(lists: Lists, target: Float64, test: JudgedLists) -> dict[str, float]:
     """What each ranker reaches on the test part after learning these targets; the blend is made of two of them."""
-    lists, test = world.logged.clicks.lists, world.data.test
     everything = np.ones(len(lists), dtype=np.bool_)
     models = {
         ranker: train(lists, target, ranker, queries=everything, seed=0) for ranker in ("linear", "mlp", "lambdamart")
@@ -54,20 +56,28 @@ def run(folder: Path, seed: int) -> None:
         return
     begun = time.process_time()
     world = make_world(draw_settings(seed))
-    material, lists = Material.of(world.logged.clicks), world.logged.clicks.lists
+    material, lists = Material.of(world.logged), world.logged.clicks.lists
     fold = folds(len(lists), len(lists), 0)
     arrays: dict[str, NDArray[Any]] = {}
-    told: dict[str, Any] = {"seed": seed, "methods": {}, "ndcg": {}}
+    clicks = material.clicks
+    told: dict[str, Any] = {
+        "seed": seed,
+        "linked": linked_depth(link(count(clicks)), LEAST_CLICKS) == clicks.max_position,
+        "heeded": material.daily is not None,
+        "methods": {},
+        "ndcg": {},
+    }
     with tempfile.TemporaryDirectory() as place:
         save_material(material, Path(place))
         for method in supported(tuple(METHODS), linked=True, patterns=material.places.knows_clicks):
             observation_trial(place, method, 0)
-            told["methods"][method], gains = told_of(Path(place), method)
-            if gains is None:
+            tried = tried_of(Path(place), method)
+            told["methods"][method] = tried.about
+            if tried.about["refused"]:
                 continue
             target = target_of(Path(place), method)
-            arrays |= {f"{method}:target": target, f"{method}:gains": gains}
-            for ranker, value in reached(world, target).items():
+            arrays |= {f"{method}:target": target, f"{method}:gains": tried.gains, f"{method}:moved": tried.moved}
+            for ranker, value in reached(lists, target, world.data.test).items():
                 told["ndcg"][f"{method}/{ranker}"] = value
             for ranker in CROSSED:
                 scores = np.zeros(lists.documents)
@@ -76,12 +86,8 @@ def run(folder: Path, seed: int) -> None:
                     mine = (fold == part)[lists.list_of]
                     scores[mine] = model.score(lists)[mine]
                 arrays[f"{method}/{ranker}:scores"] = scores
-            print(
-                seed,
-                method,
-                {key.partition("/")[2]: round(v, 4) for key, v in told["ndcg"].items() if key.startswith(f"{method}/")},
-                flush=True,
-            )
+            known = {name: round(each, 4) for name, each in told["ndcg"].items() if name.startswith(f"{method}/")}
+            print(seed, known, flush=True)
     told["seconds"] = round(time.process_time() - begun, 1)
     save_arrays(file, told=np.array(json.dumps(told)), **arrays)
     print(seed, world.settings, told["seconds"], flush=True)

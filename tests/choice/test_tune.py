@@ -1,0 +1,118 @@
+"""`tune`: every trial a file, the same result by any number of processes, refusals that say what to do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clickprism.choice.candidates import METHODS, RANKERS, Candidate
+from clickprism.choice.material import Material, load_material, save_material
+from clickprism.choice.trials import observation_trial, target_of, tried_of
+from clickprism.choice.tune import Choice, TuneSettings, tune
+from clickprism.data.logged import Logged
+from clickprism.errors import DataError, SettingError
+from clickprism.experiment.worlds import WorldSettings, make_world
+from clickprism.model import Model
+
+QUICK = TuneSettings(processes=1, methods=("position", "alike", "alike-bend"), rankers=("linear", "lambdamart"))
+
+
+@pytest.fixture(scope="module")
+def logged() -> Logged:
+    return make_world(WorldSettings(queries=60, sessions=6000, days=3, features=12, seed=3)).logged
+
+
+@pytest.fixture(scope="module")
+def done(logged: Logged, tmp_path_factory: pytest.TempPathFactory) -> tuple[Choice, Path]:
+    out = tmp_path_factory.mktemp("tune") / "out"
+    return tune(logged, settings=QUICK, out=out), out
+
+
+def test_position_bias_is_found_and_told(done: tuple[Choice, Path]) -> None:
+    choice, out = done
+    assert choice.chosen.startswith("alike/")
+    assert choice.chosen in choice.text()
+    assert "could hardly tell apart" in choice.words
+    kept = json.loads((out / "choice.json").read_text())
+    assert kept == json.loads(json.dumps(choice.plain()))
+    assert kept["numbers"]["observation"][9] < 0.4
+    assert [len(row) for row in kept["trials"]["rows"]] == [4] * len(kept["trials"]["rows"])
+
+
+def test_the_models_take_raw_features(done: tuple[Choice, Path], logged: Logged) -> None:
+    choice, out = done
+    assert choice.model.normaliser is not None
+    scores = Model.load(out / "model").score(logged.clicks.lists)
+    assert (scores == choice.model.score(logged.clicks.lists)).all()
+    assert (Model.load(out / "naive").score(logged.clicks.lists) != scores).any()
+
+
+def test_a_second_call_trains_nothing_and_an_unfinished_one_goes_on(done: tuple[Choice, Path], logged: Logged) -> None:
+    choice, out = done
+    files = {file: file.stat().st_mtime_ns for file in out.rglob("*.npz")}
+    lost = out / "rankers" / f"{choice.chosen.replace('/', '-')}-60.json"
+    lost.unlink()
+    again = tune(logged, settings=replace(QUICK, processes=2), out=out)
+    assert again.chosen == choice.chosen
+    assert again.rows == choice.rows
+    changed = {file.name for file, when in files.items() if file.stat().st_mtime_ns != when}
+    assert changed == {lost.with_suffix(".npz").name}
+
+
+def test_another_log_or_other_settings_are_refused(done: tuple[Choice, Path], logged: Logged) -> None:
+    with pytest.raises(DataError, match="another log or of other settings"):
+        tune(logged, settings=replace(QUICK, seed=1), out=done[1])
+
+
+def test_a_budget_that_ends_says_what_was_left_out(logged: Logged) -> None:
+    choice = tune(logged, settings=replace(QUICK, budget=1e-3))
+    assert any(reason.startswith("Not tried for want of time: ") for reason in choice.why)
+
+
+def test_no_features_no_clicks_wrong_names() -> None:
+    world = make_world(WorldSettings(queries=20, sessions=200, days=1, features=12)).logged
+    bare = world.clicks.lists.with_features(np.zeros((world.clicks.lists.documents, 0), np.float32))
+    with pytest.raises(DataError, match="no features"):
+        tune(replace(world, clicks=replace(world.clicks, lists=bare), feature_names=()))
+    silent = replace(world, clicks=replace(world.clicks, clicks=0 * world.clicks.clicks))
+    with pytest.raises(DataError, match="no click"):
+        tune(silent)
+    for settings in ({"methods": ("bent",)}, {"rankers": ("tree",)}, {"rankers": ()}, {"budget": 0.0}, {"seed": -1}):
+        with pytest.raises(SettingError):
+            TuneSettings(**settings)
+
+
+def test_every_method_makes_targets(logged: Logged, tmp_path: Path) -> None:
+    material = Material.of(logged)
+    save_material(material, tmp_path)
+    assert (load_material(tmp_path).places.clicks == material.places.clicks).all()
+    shown = np.unique(material.clicks.rows)
+    for name in METHODS:
+        observation_trial(str(tmp_path), name, 0)
+        assert not tried_of(tmp_path, name).about["refused"]
+        target = target_of(tmp_path, name)
+        assert (np.flatnonzero(~np.isnan(target)) == shown).all()
+        assert (target[shown] >= 0).all()
+
+
+def test_every_candidate_has_words() -> None:
+    for method in METHODS:
+        for ranker in RANKERS:
+            assert Candidate.parse(f"{method}/{ranker}").words.count(" learns clicks") == 1
+
+
+def test_an_engine_that_heeds_clicks_has_its_past_kept(tmp_path: Path) -> None:
+    heeding = make_world(WorldSettings(policy="feedback", queries=200, sessions=60_000, features=12, days=5, seed=4))
+    material = Material.of(heeding.logged)
+    assert material.daily is not None
+    assert material.past is not None
+    assert len(material.past) == len(material.daily.rows)
+    assert material.daily.sessions == heeding.logged.clicks.sessions
+    save_material(material, tmp_path)
+    again = load_material(tmp_path)
+    assert again.past is not None
+    assert (again.past == material.past).all()
