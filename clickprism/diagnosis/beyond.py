@@ -20,6 +20,7 @@ from clickprism.diagnosis.lines import Lines, daily_lines, halves
 from clickprism.diagnosis.popularity import PopularitySettings, engine_response
 from clickprism.diagnosis.shape import Shape, plain_shape
 from clickprism.diagnosis.sight import Form, Sight, document_columns, sight_of, standardised
+from clickprism.observation.curve import sums
 from clickprism.types import Clicks, Float64, Int64
 
 SPLITS: Final = 3
@@ -39,7 +40,7 @@ class Estimate(NamedTuple):
         value: the number.
         error: its standard error.
         z: of the test, in standard errors.
-        queries: that had something to say.
+        queries: that had something to say; documents where few queries hold all.
     """
 
     value: float
@@ -58,6 +59,8 @@ class Beyond:
         heeds: whether the engine heeds clicks, so that luck decides what is moved.
         trust: the share of clicks on the first result that come from its place alone.
         by_position: clicks an impression that trust adds at each position, [positions].
+        poor: observation by position of the third of documents with the fewest clicks when seen, [positions].
+        good: the same of the third with the most, [positions]. They differ where there is trust, or coupling.
         coupling: the standard deviation of the steepness that features make; None without features.
         slopes: of the steepness by each standardised feature, [features].
         steepness: of each document that moved, by features, [documents].
@@ -69,6 +72,8 @@ class Beyond:
     heeds: bool
     trust: Estimate
     by_position: Float64
+    poor: Float64
+    good: Float64
     coupling: Estimate | None
     slopes: Float64
     steepness: Float64
@@ -102,12 +107,28 @@ def _beyond(log: Logged) -> Beyond:
         heeds,
         trust,
         kappa * shapes[0].trust,
+        *_thirds(made[0], sight.form),
         coupling,
         slopes,
         1 + features[rows] @ slopes if len(slopes) else np.ones(len(rows)),
         len(rows),
         float(np.mean([each.lines.clicks.sum() for each in made])),
     )
+
+
+def _thirds(shape: Shape, form: Form) -> tuple[Float64, Float64]:
+    """The curves of poor and of good documents, by the clicks of the other half; below no click, where that matters."""
+    lines = shape.lines
+    suspicion = lines.total(shape.suspicion) / np.maximum(np.bincount(lines.group, minlength=len(lines.rows)), 1)
+    ends = np.quantile(suspicion, [1 / 3, 2 / 3]) if len(suspicion) else np.zeros(2)
+    made = []
+    places = np.arange(1, int(lines.position_of.max()) + 2)
+    for kept in (suspicion > ends[1], suspicion <= ends[0]):
+        plain = plain_shape(lines.take(kept))
+        free = plain.free(own=np.zeros(0, dtype=np.bool_), trust=False)
+        curve = np.where(free[:-1] | (lines.position_of == 0), np.exp(plain.solve(free)[:-1]), np.nan)
+        made.append(curve[places * (places - 1) // 2 if form == "last click" else places - 1])
+    return made[0], made[1]
 
 
 def heeds_clicks(logged: Logged) -> bool:
@@ -139,12 +160,24 @@ def _shape(clicks: Clicks, sight: Sight, features: Float64, seed: int) -> Shape:
         rates[:, half] = known.rate(taken[:, half], seen[:, half])
         popular[:, half] = _percentiles(taken[:, half])
     other = lines.rows, 1 - lines.part
-    past = popular[other] - popular[other].mean()
-    own = np.column_stack([features[lines.rows], past / max(float(past.std()), 1e-9)])
-    ridge = np.append(np.full(features.shape[1], COLUMN_RIDGE), 1.0)
+    own, ridge = _columns(lines, features, popular[other])
     suspicion = 1 / rates[other]
     trust = trust_by_position(int(sight.position_of.max()) + 1)
     return Shape(lines, own, ridge, trust, (suspicion / suspicion.mean())[lines.group])
+
+
+def _columns(lines: Lines, features: Float64, past: Float64) -> tuple[Float64, Float64]:
+    """What may bend the curve of each group, and the ridge of each column, [groups, columns] and [columns].
+
+    Last come past clicks, and how good the documents above were: where users stop at good ones, the chances of a chain
+    may be off by as much as these are.
+    """
+    chance = np.log(np.maximum(lines.shown, 1e-300) / lines.searches)
+    size = len(lines.position_of)
+    usual = sums(lines.places, lines.clicks * chance, size) / np.maximum(sums(lines.places, lines.clicks, size), 1e-9)
+    above = lines.total(lines.searches * (chance - usual[lines.places])) / lines.total(lines.searches)
+    own = np.column_stack([features[lines.rows], standardised(np.column_stack([past, above]))])
+    return own, np.concatenate([np.full(features.shape[1], COLUMN_RIDGE), np.ones(2)])
 
 
 def daily_shape(logged: Logged, sight: Sight, features: Float64) -> tuple[Shape, Float64]:
@@ -180,8 +213,7 @@ def _daily(logged: Logged, sight: Sight, features: Float64) -> Shape:
         suspicion[today] = (1 / known.rate(taken, seen))[lines.group[today]]
         seen += lines.total(np.where(today, lines.shown * np.exp(curve[lines.places]), 0.0))
         taken += lines.total(np.where(today, lines.clicks, 0.0))
-    own = np.column_stack([features[lines.rows], np.zeros(len(lines.rows))])
-    ridge = np.append(np.full(features.shape[1], COLUMN_RIDGE), 1.0)
+    own, ridge = _columns(lines, features, np.zeros(len(lines.rows)))
     trust = trust_by_position(int(sight.position_of.max()) + 1)
     return Shape(lines, own, ridge, trust, suspicion / suspicion.mean())
 
@@ -206,36 +238,38 @@ def _percentiles(clicks: Float64) -> Float64:
 
 def _own(shape: Shape, *, features: bool, past: bool) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     made = np.full(shape.own.shape[1], features)
-    made[-1] = past
+    made[-2:] = past
     return made
 
 
-def _by_query(shape: Shape, scores: Float64, queries: Int64) -> Float64:
-    """Scores of groups [groups, k] added up by query, [queries, k]."""
-    found = np.zeros((len(queries), scores.shape[1]))
-    found[np.searchsorted(queries, np.unique(shape.lines.query))] = by_query(shape.lines.query, scores)
+def _by_unit(units: list[Int64], scores: list[Float64]) -> Float64:
+    """Scores of groups [groups, k] of several shapes, added up by what is independent, in the mean, [units, k]."""
+    known = np.unique(np.concatenate(units))
+    found = np.zeros((len(known), scores[0].shape[1]))
+    for unit, each in zip(units, scores, strict=True):
+        found[np.searchsorted(known, np.unique(unit))] += by_query(unit, each) / len(units)
     return found
 
 
 def _trust(shapes: list[Shape], *, held: bool) -> tuple[Estimate, float]:
     """The share of clicks on the first result that trust makes, and kappa; features are held at 0, or left free."""
-    queries = np.unique(np.concatenate([each.lines.query for each in shapes]))
+    units = [each.lines.units() for each in shapes]
     under, at, turns, shares, values = [], [], [], [], []
     for shape in shapes:
         own = _own(shape, features=not held, past=True)
         none, free = shape.free(own=own, trust=False), shape.free(own=own, trust=True)
         tested = free & ~none
         start = shape.solve(none)
-        under.append(_by_query(shape, shape.scores(start, none, tested)[0], queries))
+        under.append(shape.scores(start, none, tested)[0])
         found = shape.solve(free, start)
         scores, turn = shape.scores(found, free, tested)
-        at.append(_by_query(shape, scores, queries))
+        at.append(scores)
         turns.append(float(turn[0, 0]))
         values.append(float(found[-1]))
         lines = shape.lines
         top = lines.position_of[lines.places] == 0
         shares.append(shape.trust[0] * float(lines.shown[top].sum()) / max(float(lines.clicks[top].sum()), 1.0))
-    null, full = (np.mean(each, axis=0)[:, 0] for each in (under, at))
+    null, full = (_by_unit(units, each)[:, 0] for each in (under, at))
     share, kappa = float(np.mean(shares)), float(np.mean(values))
     error = float(np.sqrt((full**2).sum())) / max(abs(float(np.mean(turns))), 1e-12)
     spread = float(np.sqrt((null**2).sum()))
@@ -249,18 +283,17 @@ def _coupling(shapes: list[Shape], features: Float64) -> tuple[Estimate, Float64
     The sum of held-out scores along the fitted direction is 0 in the mean where features bend nothing.
     """
     width = features.shape[1]
-    queries = np.unique(np.concatenate([each.lines.query for each in shapes]))
     scores, bends = [], []
     for shape in shapes:
         free = shape.free(own=_own(shape, features=False, past=True), trust=True)
         tested = np.zeros(len(free), dtype=np.bool_)
         tested[shape.places : shape.places + width] = True
         found, bend = shape.scores(shape.solve(free), free, tested)
-        scores.append(_by_query(shape, found, queries))
+        scores.append(found)
         bends.append(-bend)
-    score, bend = np.mean(scores, axis=0), np.mean(bends, axis=0)
-    fold = np.random.default_rng(1).permutation(len(queries)) % FOLDS
-    tried, slopes, norm = np.zeros(len(queries)), np.zeros(width), 0.0
+    score, bend = _by_unit([each.lines.units() for each in shapes], scores), np.mean(bends, axis=0)
+    fold = np.random.default_rng(1).permutation(len(score)) % FOLDS
+    tried, slopes, norm = np.zeros(len(score)), np.zeros(width), 0.0
     for part in range(FOLDS):
         inside = fold != part
         share = float(inside.mean())

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.clusters import of_entries
+from clickprism.diagnosis.clusters import of_entries, units
 from clickprism.diagnosis.days import days_of
 from clickprism.diagnosis.sight import Sight
-from clickprism.types import Clicks, Float64, Int64
+from clickprism.types import Bool, Clicks, Float64, Int64
+
+ENOUGH: Final = 12.0  # queries in effect; else documents are taken to be independent
 
 
 @final
@@ -26,7 +28,8 @@ class Lines:
         group: of each line, [lines].
         places: of each line, [lines].
         days: of each line, [lines]; 0 where days are not told apart.
-        shown: sights as far as the chain of readers went, [lines].
+        searches: that showed it there, [lines].
+        shown: those in which the reader came so far, as far as the chances of a chain tell, [lines].
         clicks: [lines].
         position_of: the position of each place, from 0, [places].
         mean: what is expected of a group's rate, [groups].
@@ -39,6 +42,7 @@ class Lines:
     group: Int64
     places: Int64
     days: Int64
+    searches: Float64
     shown: Float64
     clicks: Float64
     position_of: Int64
@@ -64,12 +68,19 @@ class Lines:
         key = (self.rows * 2 + self.part)[self.group]
         return np.bincount(key, weights=values, minlength=2 * documents).astype(np.float64).reshape(documents, 2)
 
+    def units(self) -> Int64:
+        """What is taken to be independent: the query of each group, or the document where few queries hold all."""
+        return units(self.query, self.rows, self.total(self.clicks), enough=ENOUGH)
+
     def moved(self) -> Lines:
         """Only the groups that stood at several positions and were clicked."""
         depth = int(self.position_of.max()) + 1
         held = np.unique(self.group * depth + self.position_of[self.places]) // depth
         several = np.bincount(held, minlength=len(self.rows)) > 1
-        groups = several & (self.total(self.clicks) > 0)
+        return self.take(several & (self.total(self.clicks) > 0))
+
+    def take(self, groups: Bool) -> Lines:
+        """Only these groups."""
         kept = groups[self.group]
         group = (np.cumsum(groups) - 1)[self.group[kept]]
         return Lines(
@@ -79,6 +90,7 @@ class Lines:
             group,
             self.places[kept],
             self.days[kept],
+            self.searches[kept],
             self.shown[kept],
             self.clicks[kept],
             self.position_of,
@@ -126,8 +138,8 @@ def _counted(clicks: Clicks, sight: Sight, searches: Int64, taken: Int64, days: 
         clicked = np.bincount(line, weights=taken[part][sight.entries], minlength=len(known))
         kept = counts[0] > 0
         of_group = 2 * (known[kept] // (width * count)) + part
-        found.append((of_group, known[kept] % (width * count), counts[1][kept], clicked[kept]))
-    of_group, rest, shown, clicked = (np.concatenate(each) for each in zip(*found, strict=True))
+        found.append((of_group, known[kept] % (width * count), counts[0][kept], counts[1][kept], clicked[kept]))
+    of_group, rest, made, shown, clicked = (np.concatenate(each) for each in zip(*found, strict=True))
     order = np.lexsort((rest, of_group))
     groups, group = np.unique(of_group[order], return_inverse=True)
     documents = groups // 2
@@ -138,6 +150,7 @@ def _counted(clicks: Clicks, sight: Sight, searches: Int64, taken: Int64, days: 
         group.astype(np.int64),
         rest[order] % width,
         rest[order] // width,
+        made[order],
         shown[order],
         clicked[order].astype(np.float64),
         sight.position_of,

@@ -33,12 +33,12 @@ NAME: Final = "position"
 UNIT: Final = "of what is seen at the first position is seen further down, in the mean"
 MOVED, RAW = "moved", "click-through"
 NAMES: Final = {
-    "randomised": "lists in random order",
-    MOVED: "documents that moved",
-    "allpairs": "pairs of positions",
-    "adjacent": "neighbouring positions",
-    "pbm": "position-based model",
-    RAW: "click-through (not observation)",
+    "randomised": "random order",
+    MOVED: "moved documents",
+    "allpairs": "all pairs",
+    "adjacent": "neighbours",
+    "pbm": "pbm",
+    RAW: RAW,
 }
 
 
@@ -105,7 +105,7 @@ def position(logged: Logged, *, settings: PositionSettings | None = None) -> Fin
         return _unknown(logged, chosen, *lacking)
     fall = fall_of(logged)
     if fall.queries < FEWEST:
-        why = f"Only {fall.queries} queries have clicked documents that stood at several positions."
+        why = f"Only {fall.queries} queries or documents were clicked that stood at several positions."
         return _unknown(logged, chosen, why, "Collect more searches, or swap documents in some.")
     curves, refused = curves_of(logged, chosen)
     return _judged(fall, {MOVED: fall.curve, **curves}, refused, chosen)
@@ -123,7 +123,7 @@ def fall_of(logged: Logged) -> Fall:
         free = shape.free(own=np.zeros(0, dtype=np.bool_), trust=False)
         point = shape.solve(free)
     scores, bend = shape.scores(point, np.zeros_like(free), free)
-    summed = by_query(shape.lines.query, scores)
+    summed = by_query(shape.lines.units(), scores)
     turn = np.linalg.pinv(bend)
     spread = turn @ (summed.T @ summed) @ turn.T
     places = np.flatnonzero(free)
@@ -227,7 +227,7 @@ def _judged(fall: Fall, curves: dict[str, Curve], refused: dict[str, str], setti
             f" the mean {known}. {_agreement(apart, settings)}"
         )
         advice = (
-            "Correct clicks for the position before anything is learned from them. A curve by documents that moved is"
+            "Correct clicks for the position before anything is learned from them. The curve of moved documents is"
             " what the others are measured by; where they differ, see trust, coupling and interaction."
         )
     elif fall.half > settings.widest:
@@ -268,7 +268,7 @@ def _agreement(apart: dict[str, float], settings: PositionSettings) -> str:
     if not far:
         return f"The estimators agree within {max(told.values()):.0%}."
     worst = max(far, key=lambda name: told[name])
-    return f"The estimators do not agree: {NAMES[worst]} differ by {told[worst]:.0%} in the mean."
+    return f"The estimators do not agree: {NAMES[worst]} is off moved documents by {told[worst]:.0%}."
 
 
 def _details(curves: dict[str, Curve], refused: dict[str, str], apart: dict[str, float]) -> dict[str, object]:

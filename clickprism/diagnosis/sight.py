@@ -27,6 +27,7 @@ from clickprism.types import Bool, Clicks, Float32, Float64, Int64
 Form: TypeAlias = Literal["position", "last click", "chain"]
 DEEPEST: Final = 20  # positions; below them little is seen, and places would be too many
 ROUNDS: Final = 4
+CLEARLY: Final = 0.01  # nats a search: a chain has four numbers where the last click has one for every place
 START: Final = (0.85, 0.3, 0.2, 0.1)  # to go on after no click, after one on a poor and on a good document; trust
 
 
@@ -73,7 +74,7 @@ def by_chain(clicks: Clicks, chance: Float64) -> Sight:
 
 
 def sight_of(logged: Logged) -> Sight:
-    """By position where clicks above change nothing; else by the last click or by a chain, whichever is likelier."""
+    """By position where clicks above change nothing; else by a chain, or the last click if that is clearly likelier."""
     clicks = logged.clicks
     if not clicks.are_patterns or clicks.max_position < 2:
         return by_position(clicks)
@@ -82,8 +83,8 @@ def sight_of(logged: Logged) -> Sight:
         return by_position(clicks)
     chance, of_chain = fit_chain(clicks)
     browsing = by_last_click(clicks)
-    dearer = 0.5 * (len(browsing.position_of) - len(START)) * float(np.log(clicks.sessions))  # Schwarz (1978)
-    return browsing if _likelihood(clicks, browsing) - dearer > of_chain else by_chain(clicks, chance)
+    better = (_likelihood(clicks, browsing) - of_chain) / clicks.sessions
+    return browsing if better > CLEARLY else by_chain(clicks, chance)
 
 
 def document_columns(clicks: Clicks) -> Float64:
@@ -95,7 +96,7 @@ def document_columns(clicks: Clicks) -> Float64:
     return np.column_stack([height, height**2, standardised(clicks.lists.features)])
 
 
-def standardised(features: Float32) -> Float64:
+def standardised(features: Float32 | Float64) -> Float64:
     """Columns with mean 0 and deviation 1; those that are constant are 0, [documents, columns]."""
     columns = np.asarray(features, dtype=np.float64)
     centred, spread = columns - columns.mean(axis=0), columns.std(axis=0)

@@ -60,7 +60,7 @@ def trust(logged: Logged, *, settings: TrustSettings | None = None) -> Finding:
     found = beyond(logged)
     if found.trust.queries < FEWEST:
         return _unknown(
-            f"Only {found.trust.queries} queries have clicked documents that stood at several positions.",
+            f"Only {found.trust.queries} queries or documents were clicked that stood at several positions.",
             "Collect more searches, or swap documents in some.",
         )
     return _judged(found, chosen)
@@ -92,7 +92,8 @@ def _judged(found: Beyond, settings: TrustSettings) -> Finding:
         )
     else:
         sentence = (
-            f"Poor documents gain no more from the top than good ones: trust makes {share:.0%} of the clicks {known}."
+            f"Poor documents gain no more from the top than good ones: trust makes {share:.0%}"
+            f" of the clicks on first results {known}."
         )
         advice = "Nothing to do: dividing clicks by observation is enough as far as trust goes."
     return Finding(
@@ -119,21 +120,26 @@ def _details(found: Beyond) -> dict[str, object]:
         "compared_by": found.form,
         "engine_heeds_clicks": found.heeds,
         "added_by_position": found.by_position,
+        "kept_by_poor": found.poor,
+        "kept_by_good": found.good,
     }
 
 
 def _table(found: Beyond) -> tuple[list[str], list[list[str]]]:
-    rows = [[str(place + 1), f"{max(value, 0.0):.4f}"] for place, value in enumerate(found.by_position)]
-    return ["position", "clicks an impression that trust adds, once seen"], rows
+    rows = [
+        [str(place + 1), *("" if np.isnan(each) else f"{each:.2f}" for each in curves), f"{max(added, 0.0) + 0.0:.3f}"]
+        for place, (*curves, added) in enumerate(zip(found.poor, found.good, found.by_position, strict=True))
+    ]
+    return ["position", "clicks kept by poor documents", "by good ones", "clicks that trust adds, once seen"], rows
 
 
 def _picture(found: Beyond) -> Callable[[], Figure]:
     def draw() -> Figure:
         from clickprism.diagnosis.pictures import lines_by
 
-        places = np.arange(1.0, len(found.by_position) + 1)
-        lines = {"": np.maximum(found.by_position, 0.0)}
-        return lines_by(places, lines, xlabel="position", ylabel="clicks that trust adds, once seen")
+        places = np.arange(1.0, len(found.poor) + 1)
+        lines = {"poor documents": found.poor, "good documents": found.good}
+        return lines_by(places, lines, xlabel="position", ylabel="clicks kept, relative to the first position")
 
     return draw
 
