@@ -15,7 +15,7 @@ import numpy as np
 
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.attraction import Expected, expected
-from clickprism.diagnosis.clusters import NORMAL_95, by_query, shown
+from clickprism.diagnosis.clusters import NORMAL_95, by_query, one_thread, shown
 from clickprism.diagnosis.lines import Lines, daily_lines, halves
 from clickprism.diagnosis.popularity import PopularitySettings, engine_response
 from clickprism.diagnosis.shape import Shape, plain_shape
@@ -87,7 +87,8 @@ _KNOWN: WeakKeyDictionary[Logged, Beyond] = WeakKeyDictionary()
 def beyond(logged: Logged) -> Beyond:
     """What bends the curve of a log whose positions are linked; worked out once for a log, as two findings ask."""
     if logged not in _KNOWN:
-        _KNOWN[logged] = _beyond(logged)
+        with one_thread():
+            _KNOWN[logged] = _beyond(logged)
     return _KNOWN[logged]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
@@ -135,6 +136,14 @@ def shown(logged: Logged) -> Logged:
     """The ranked lists that show anything at all."""
     filled = np.diff(logged.clicks.offsets) > 0
     return logged if filled.all() else logged.take(filled)
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Products of narrow matrices in one thread: several would wait for each other longer than they work."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    limits: AbstractContextManager[object] = threadpool_limits(1)
+    return limits
 
 
 def p_words(value: float) -> str:

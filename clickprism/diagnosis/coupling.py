@@ -15,7 +15,7 @@ import numpy as np
 
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.beyond import Beyond, Estimate, beyond, interval
-from clickprism.diagnosis.clusters import FEWEST, p_words, shown
+from clickprism.diagnosis.clusters import FEWEST, one_thread, p_words, shown
 from clickprism.diagnosis.finding import Finding
 from clickprism.diagnosis.linked import missing
 from clickprism.diagnosis.position import PositionSettings, fall_of, falls_much
@@ -69,7 +69,8 @@ def coupling(logged: Logged, *, settings: CouplingSettings | None = None) -> Fin
             "Hardly any query has clicked documents that stood at several positions, or features are all constant.",
             "Collect more searches, or swap documents in some.",
         )
-    falls = falls_much(fall_of(seen), PositionSettings())
+    with one_thread():
+        falls = falls_much(fall_of(seen), PositionSettings())
     return _judged(found, found.coupling, logged.feature_names, chosen, falls=falls)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.beyond import daily_shape, heeds_clicks
-from clickprism.diagnosis.clusters import FEWEST, NORMAL_95, by_query, p_words, shown
+from clickprism.diagnosis.clusters import FEWEST, NORMAL_95, by_query, one_thread, p_words, shown
 from clickprism.diagnosis.families import thinned
 from clickprism.diagnosis.finding import Finding
 from clickprism.diagnosis.lines import lines_of
@@ -103,7 +103,8 @@ def position(logged: Logged, *, settings: PositionSettings | None = None) -> Fin
     lacking = missing(logged)
     if lacking is not None:
         return _unknown(logged, chosen, *lacking)
-    fall = fall_of(logged)
+    with one_thread():
+        fall = fall_of(logged)
     if fall.queries < FEWEST:
         why = f"Only {fall.queries} queries or documents were clicked that stood at several positions."
         return _unknown(logged, chosen, why, "Collect more searches, or swap documents in some.")

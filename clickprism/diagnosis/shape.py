@@ -30,7 +30,7 @@ LEAST: Final = 0.05  # of a steepness
 STEPS: Final = 40
 STEEP: Final = -0.05  # a place further down, to begin with
 TOLERANCE: Final = 1e-4
-CURVE_RIDGE: Final = 1e-3
+CURVE_RIDGE: Final = 0.05  # in clicks: a place without any is not taken to be never seen
 
 
 class _Parts(NamedTuple):
