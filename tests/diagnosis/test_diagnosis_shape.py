@@ -9,14 +9,14 @@ import pytest
 
 from clickprism.diagnosis.attraction import expected
 from clickprism.diagnosis.lines import Lines, halves, lines_of
-from clickprism.diagnosis.shape import Shape, curve_of, plain_shape
+from clickprism.diagnosis.shape import CURVE_RIDGE, Shape, curve_of, plain_shape
 from clickprism.diagnosis.sight import by_chain, by_last_click, by_position, fit_chain, sight_of, standardised, walk
 from clickprism.types import Float64
 from tests.diagnosis.tiny_logs import log_of, small_world, swapped
 
 CURVE = np.array([1.0, 0.6, 0.3])
 RATES = np.array([0.1, 0.2, 0.4, 0.8])
-SHOWN = np.array([[100, 50, 20], [40, 80, 10], [30, 30, 90], [10, 60, 60]])
+SHOWN = 1000 * np.array([[100, 50, 20], [40, 80, 10], [30, 30, 90], [10, 60, 60]])
 NONE = np.zeros(0, dtype=np.bool_)
 
 
@@ -96,7 +96,7 @@ def test_scores_of_groups_add_up_to_the_equations() -> None:
     point = np.array([0.0, -0.2, -0.5, 0.0])
     tested = np.array([False, True, True, True])
     scores, _ = shape.scores(point, np.zeros(4, dtype=np.bool_), tested)
-    ridge = 1e-3 * point[:3]
+    ridge = CURVE_RIDGE * point[:3]
     assert scores.sum(axis=0)[:2] == pytest.approx(shape.slopes(point)[0][1:3] + ridge[1:])
     assert scores.sum(axis=0)[2] == pytest.approx(shape.slopes(point)[0][3])
 
