@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 NAME: Final = "trust"
 UNIT: Final = "of the clicks on first results that come from the place alone"
+LUCK: Final = (
+    " But the engine moves what is clicked, so documents that moved had luck before, and the share leans towards 0:"
+    " this is the weakest of all verdicts."
+)
 
 
 @final
@@ -93,9 +97,13 @@ def _judged(found: Beyond, settings: TrustSettings) -> Finding:
     else:
         sentence = (
             f"Poor documents gain no more from the top than good ones: trust makes {share:.0%}"
-            f" of the clicks on first results {known}."
+            f" of the clicks on first results {known}.{LUCK if found.heeds else ''}"
         )
-        advice = "Nothing to do: dividing clicks by observation is enough as far as trust goes."
+        advice = (
+            "Swap documents by chance in some searches, the first result above all, and ask again of those."
+            if found.heeds
+            else "Nothing to do: dividing clicks by observation is enough as far as trust goes."
+        )
     return Finding(
         NAME,
         "present" if there else "absent",
