@@ -15,6 +15,7 @@ from clickprism.types import Float64
 CURVE, BENT = ALIKE
 BY_MOVED: Final = "position"
 BENT_SURE: Final = 3.0  # standard errors: too much of a bend costs more than too little
+HEEDED_SURE: Final = 9.0  # where the engine heeds past clicks, and documents that moved are no witness
 STEADY: Final = ("blend", "mlp", "lambdamart", "linear")  # of rankers within chance of the best, the first is taken
 
 
@@ -41,8 +42,9 @@ def chosen_method(told: Mapping[str, Tried], *, linked: bool, heeded: bool) -> V
 
     1. Without a position curve that predicts held-out clicks on documents that look alike, clicks stay as they are.
     2. Features bend it if they predict more, and documents that moved, if there are any, agree.
-    3. Documents that moved overrule it if they tell another curve, surely. They cannot where the engine heeds past
-       clicks: there what moved up was lucky before.
+    3. Documents that moved overrule it if they tell another curve, surely.
+       Where the engine heeds past clicks they are no witness, as what moved up was lucky before: they overrule nothing,
+       and features must predict far more.
     4. Where too few queries were clicked to look at documents that look alike, those that moved decide.
 
     Args:
@@ -65,8 +67,10 @@ def chosen_method(told: Mapping[str, Tried], *, linked: bool, heeded: bool) -> V
         return Verdict("click", words.unbiased(alike[CURVE], linked=linked), alike, moved)
     method, why = CURVE, [*words.biased(alike[CURVE], linked=linked, heeded=heeded)]
     if BENT in alike:
-        more, agreed = Gain.total(told[BENT].gains - told[CURVE].gains), _lead(told, BENT, CURVE)
-        if more.value > BENT_SURE * more.error and (agreed is None or agreed.sure):
+        more = Gain.total(told[BENT].gains - told[CURVE].gains)
+        agreed = None if heeded else _lead(told, BENT, CURVE)
+        enough = (HEEDED_SURE if heeded else BENT_SURE) * more.error
+        if more.value > enough and (agreed is None or agreed.sure):
             method = BENT
         why.append(words.bends(more, agreed, taken=method == BENT))
     against = _lead(told, BY_MOVED, method) if linked and not heeded else None

@@ -24,6 +24,7 @@ HELD_OUT: Final = 0.15  # of the queries, whose targets say when a network has l
 HIDDEN: Final = (64, 32)
 MEMBERS: Final = 3  # networks whose mean is taken: single ones are far from steady
 RATE: Final = 0.02
+DECAY: Final = 1e-3
 
 
 def train(lists: Lists, target: Float64, ranker: str, *, queries: Bool, seed: int) -> Model:
@@ -46,7 +47,7 @@ def train(lists: Lists, target: Float64, ranker: str, *, queries: Bool, seed: in
     networks = blended([_network(lists, target, "mlp", queries, seed + number) for number in range(MEMBERS)])
     if ranker == "mlp":
         return networks
-    return blended([_network(lists, target, "linear", queries, seed), networks])
+    return blended([_network(lists, target, "linear", queries, seed), networks], weights=(1, MEMBERS))
 
 
 def _totals(lists: Lists, target: Float64) -> Float64:
@@ -79,13 +80,15 @@ def _network(lists: Lists, target: Float64, ranker: str, queries: Bool, seed: in
     if not stop.weighted_clicks.any() or not learn.weighted_clicks.any():
         stop, learn = None, as_clicks(lists, target, queries)  # type: ignore[assignment]
     batch = max(BATCH, len(learn) // STEPS)
-    rate = 0.05 if ranker == "linear" else RATE
-    settings = FitSettings(epochs=EPOCHS, patience=PATIENCE, batch_size=batch, learning_rate=rate, threads=1, seed=seed)
+    rate, decay = (0.05, 0.0) if ranker == "linear" else (RATE, DECAY)
+    settings = FitSettings(
+        epochs=EPOCHS, patience=PATIENCE, batch_size=batch, learning_rate=rate, weight_decay=decay, threads=1, seed=seed
+    )
     return fit(learn, method=Click(), ranker=chosen, settings=settings, validation=stop, show=False).model
 
 
-def blended(members: Sequence[Model]) -> Model:
-    """The mean of linear rankers and networks of two hidden ReLU layers, as one such network.
+def blended(members: Sequence[Model], *, weights: Sequence[float] | None = None) -> Model:
+    """The mean, by weight, of linear rankers and networks of two hidden ReLU layers, as one such network.
 
     It is served, exported and explained as any network is.
 
@@ -114,7 +117,8 @@ def blended(members: Sequence[Model]) -> Model:
     )
     features = members[0].features
     made = ranker.build(features)
-    share = 1 / len(parts)
+    weights = weights or [1.0] * len(parts)
+    shares = [weight / sum(weights) for weight in weights]
     state = dict(
         zip(
             made.state_dict(),
@@ -123,8 +127,8 @@ def blended(members: Sequence[Model]) -> Model:
                 torch.cat([part[1] for part in parts]),
                 _diagonal([part[2] for part in parts]),
                 torch.cat([part[3] for part in parts]),
-                torch.cat([part[4] * share for part in parts], dim=1),
-                torch.stack([part[5] * share for part in parts]).sum(dim=0),
+                torch.cat([part[4] * share for part, share in zip(parts, shares, strict=True)], dim=1),
+                torch.stack([part[5] * share for part, share in zip(parts, shares, strict=True)]).sum(dim=0),
             ),
             strict=True,
         )

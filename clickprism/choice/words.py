@@ -51,8 +51,8 @@ def checked(against: Gain) -> str:
     """What documents that moved say to it."""
     if against.sure:
         return (
-            "Documents that stood at several positions tell another curve, and are believed: the ranking knew more of "
-            f"relevance than the features tell ({_signed(against)})."
+            "Documents that stood at several positions tell another curve, and are believed, since relevance cancels in "
+            f"them ({_signed(against)})."
         )
     return f"Documents that stood at several positions do not contradict it ({_signed(against)} for their own curve)."
 

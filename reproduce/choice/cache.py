@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from clickprism.choice.candidates import METHODS, supported
 from clickprism.choice.material import Material, save_arrays, save_material
-from clickprism.choice.training import blended, train
+from clickprism.choice.training import MEMBERS, blended, train
 from clickprism.choice.trials import folds, observation_trial, target_of, tried_of
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.experiment.worlds import draw_settings, make_world
@@ -45,7 +45,7 @@ def reached(lists: Lists, target: Float64, test: JudgedLists) -> dict[str, float
     models = {
         ranker: train(lists, target, ranker, queries=everything, seed=0) for ranker in ("linear", "mlp", "lambdamart")
     }
-    models["blend"] = blended([models["linear"], models["mlp"]])
+    models["blend"] = blended([models["linear"], models["mlp"]], weights=(1, MEMBERS))
     return {ranker: ndcg(test, model.score(test.lists)) for ranker, model in models.items()}
 
 
