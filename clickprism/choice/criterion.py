@@ -13,7 +13,6 @@ from clickprism.types import Float64, Int64, Lists
 DEPTH: Final = 10
 LEAST: Final = 1e-4  # relevance of a document, where clicks without relevance are told from others
 SURE: Final = 2.0  # standard errors of likelihood above no bias at all before clicks are corrected
-CLOSE: Final = 1.0  # standard errors within which the simpler one is taken
 
 
 @final

@@ -15,7 +15,7 @@ from clickprism.choice.candidates import ALIKE, LEARNED, MOVED, Candidate
 from clickprism.choice.criterion import moved_likelihood
 from clickprism.choice.exposure import as_it_is, average, by_places, by_trust, learned
 from clickprism.choice.material import Material, load_arrays, load_material, save_arrays
-from clickprism.choice.targets import Exposure, targets
+from clickprism.choice.targets import Exposure, depth_ratio, targets
 from clickprism.choice.training import train
 from clickprism.errors import ClickprismError
 from clickprism.evaluation.report import write_whole
@@ -39,9 +39,9 @@ def observation_trial(folder: str, name: str, seed: int) -> str:
     told: dict[str, Any] = {"name": name, "refused": ""}
     try:
         exposure, about, gains = _observed(material, name, seed)
-        moved = moved_likelihood(exposure, material.lists)
-        save_arrays(_beside(file), target=targets(exposure, material.lists.documents), gains=gains, moved=moved)
-        told |= about
+        target, moved = targets(exposure, material.lists.documents), moved_likelihood(exposure, material.lists)
+        save_arrays(_beside(file), target=target, gains=gains, moved=moved)
+        told |= {**about, "depth_ratio": depth_ratio(exposure, target)}
     except ClickprismError as error:
         told["refused"] = str(error)
     told["seconds"] = round(time.perf_counter() - begun, 3)

@@ -18,7 +18,7 @@ from clickprism.choice import words
 from clickprism.choice.candidates import CHOSEN_FROM, RANKERS, Candidate, supported
 from clickprism.choice.criterion import Gain, estimated_ndcg
 from clickprism.choice.material import Material, prepared, save_material
-from clickprism.choice.rule import chosen_method, chosen_ranker
+from clickprism.choice.rule import chosen_method, chosen_ranker, diagnosed_method
 from clickprism.choice.trials import (
     final_trial,
     named,
@@ -138,11 +138,11 @@ def tune(
 ) -> Choice:
     """Choose an observation model and a ranker by the log alone, and train the ranker on all of it.
 
-    The observation model is that of documents which the ranking could hardly tell apart, unless documents that stood at
-    several positions, in which relevance cancels, speak against it; features bend it only if both say so. Clicks are
-    left as they are unless a position curve predicts those of held-out queries better. The ranker is a steady one
-    within chance of the highest nDCG by estimated clicks in the first place, on queries that it did not learn from. The
-    rule is `clickprism.choice.rule`.
+    Where documents that stood at several positions link all of them, the diagnosis of these decides: a curve by
+    position, with trust, or one that features bend. Else the observation model is that of documents which the ranking
+    could hardly tell apart; clicks are left as they are unless a position curve predicts those of held-out queries
+    better. The ranker is a steady one within chance of the highest nDCG by estimated clicks in the first place, on
+    queries that it did not learn from. The rule is `clickprism.choice.rule`.
 
     Args:
         logged: the log; its documents have features.
@@ -173,7 +173,7 @@ class _Search:
     """The search, stage by stage."""
 
     def __init__(self, logged: Logged, settings: TuneSettings, folder: Path, progress: Say | None) -> None:
-        self.settings, self.folder = settings, folder
+        self.logged, self.settings, self.folder = logged, settings, folder
         self.say: Say = progress or (lambda _text: None)
         self.deadline = time.monotonic() + settings.budget
         self.material, self.normaliser = prepared(logged)
@@ -189,7 +189,8 @@ class _Search:
         names = supported(self.settings.methods, linked=linked, patterns=places.knows_clicks)
         tried = self._observations(names)
         told = {name: tried_of(self.folder, name) for name in tried}
-        verdict = chosen_method(told, linked=linked, heeded=self.material.daily is not None)
+        verdict = diagnosed_method(told, self._verdicts()) if linked else None
+        verdict = verdict or chosen_method(told, linked=linked, heeded=self.material.daily is not None)
         method, why = verdict.method, list(verdict.why)
         values, ranker, because = self._rankers(method)
         candidate = Candidate(method, ranker)
@@ -217,6 +218,14 @@ class _Search:
         )
         write_whole(self.folder / RESULT, json.dumps(plain(choice.plain()), indent=1) + "\n")
         return choice
+
+    def _verdicts(self) -> dict[str, str]:
+        """Of the biases that decide between observation models."""
+        from clickprism.diagnosis.diagnose import diagnose
+
+        self.say("looking for trust and coupling")
+        found = diagnose(self.logged, only=["trust", "coupling"])
+        return {name: each.verdict for name, each in found.findings.items()}
 
     def _final(self, where: str) -> Model:
         """The model of a folder, taught to take raw features."""

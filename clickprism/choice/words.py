@@ -26,6 +26,15 @@ def unbiased(curve: Gain, *, linked: bool) -> tuple[str, ...]:
     return (said,) if linked else (APART, said)
 
 
+def upside_down(*, linked: bool) -> tuple[str, ...]:
+    """Why a curve is not believed."""
+    said = (
+        "By the position curve that clicks tell, what stands lower would be better than what stands higher: it is not "
+        "believed, and clicks stay as they are."
+    )
+    return (said,) if linked else (APART, said)
+
+
 def biased(curve: Gain, *, linked: bool, heeded: bool) -> tuple[str, ...]:
     """Why clicks are corrected."""
     said = [] if linked else [APART]
@@ -51,10 +60,20 @@ def checked(against: Gain) -> str:
     """What documents that moved say to it."""
     if against.sure:
         return (
-            "Documents that stood at several positions tell another curve, and are believed, since relevance cancels in "
-            f"them ({_signed(against)})."
+            "Documents that stood at several positions tell another curve, and are believed, since relevance cancels "
+            f"in them ({_signed(against)})."
         )
     return f"Documents that stood at several positions do not contradict it ({_signed(against)} for their own curve)."
+
+
+def diagnosed(method: str) -> tuple[str, ...]:
+    """Why a diagnosis decides."""
+    found = {
+        "bend": "what documents look like decides how much is seen of them",
+        "trust": "poor documents are clicked at the top for their place alone",
+        "position": "neither trust nor the looks of documents play a part",
+    }[method]
+    return (f"Documents that stood at several positions link all of them, and their diagnosis decides: {found}.",)
 
 
 def by_moved(method: str, gain: Gain | None, *, linked: bool) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from clickprism.diagnosis.attraction import Expected, expected
 from clickprism.diagnosis.clusters import NORMAL_95, by_query, one_thread, shown
 from clickprism.diagnosis.lines import Lines, daily_lines, halves
 from clickprism.diagnosis.popularity import PopularitySettings, engine_response
-from clickprism.diagnosis.shape import Shape, plain_shape
+from clickprism.diagnosis.shape import LEAST, Shape, plain_shape
 from clickprism.diagnosis.sight import Form, Sight, document_columns, sight_of, standardised
 from clickprism.observation.curve import sums
 from clickprism.types import Clicks, Float64, Int64
@@ -111,7 +111,7 @@ def _beyond(log: Logged) -> Beyond:
         *_thirds(made[0], sight.form),
         coupling,
         slopes,
-        1 + features[rows] @ slopes if len(slopes) else np.ones(len(rows)),
+        np.maximum(1 + features[rows] @ slopes, LEAST) if len(slopes) else np.ones(len(rows)),
         len(rows),
         float(np.mean([each.lines.clicks.sum() for each in made])),
     )

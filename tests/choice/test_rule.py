@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clickprism.choice.rule import chosen_method, chosen_ranker
+from clickprism.choice.rule import chosen_method, chosen_ranker, diagnosed_method
 from clickprism.choice.trials import Tried
 from clickprism.types import Float64
 
@@ -26,6 +26,20 @@ def told(curve: float, *, bend: float = 0.0, agreed: float = 0.0, position: floa
         "alike": trial(curve + FEW, alike),
         "alike-bend": trial(curve + bend + 2 * FEW, alike + agreed + FEW),
     }
+
+
+def test_a_diagnosis_decides_where_positions_are_linked() -> None:
+    trials = told(1.0) | {"trust": trial(), "bend": trial()}
+    for trust, coupling, method in (
+        ("absent", "absent", "position"),
+        ("present", "absent", "trust"),
+        ("present", "present", "bend"),
+    ):
+        verdict = diagnosed_method(trials, {"trust": trust, "coupling": coupling})
+        assert verdict is not None
+        assert verdict.method == method
+    assert diagnosed_method(trials, {"trust": "absent", "coupling": "unknown"}) is None
+    assert diagnosed_method(told(1.0), {"trust": "present", "coupling": "absent"}) is None
 
 
 def test_no_curve_no_correction() -> None:

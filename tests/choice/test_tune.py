@@ -34,9 +34,10 @@ def done(logged: Logged, tmp_path_factory: pytest.TempPathFactory) -> tuple[Choi
 
 def test_position_bias_is_found_and_told(done: tuple[Choice, Path]) -> None:
     choice, out = done
-    assert choice.chosen.startswith("alike/")
+    assert choice.chosen.startswith("position/")
     assert choice.chosen in choice.text()
-    assert "could hardly tell apart" in choice.words
+    assert "their diagnosis decides" in choice.why[0]
+    assert "stood at several positions" in choice.words
     kept = json.loads((out / "choice.json").read_text())
     assert kept == json.loads(json.dumps(choice.plain()))
     assert kept["numbers"]["observation"][9] < 0.4
