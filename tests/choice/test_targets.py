@@ -16,7 +16,7 @@ def lines(
     extra = {name: np.array(values, float) for name, values in more.items()}
     extra.setdefault("seen", counts[1])
     extra.setdefault("background", np.zeros(len(rows)))
-    return Exposure(np.array(rows), np.array(positions), *counts, **extra)
+    return Exposure(np.array(rows), np.array(positions), *counts, extra["seen"], extra["background"])
 
 
 def test_clicks_over_exposure_are_the_same_wherever_a_document_stood() -> None:

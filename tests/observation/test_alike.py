@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,10 +13,9 @@ from clickprism.observation.alike import fit_alike
 from clickprism.users.pbm import EYE_TRACKING
 
 
-def world(**settings: float) -> World:
-    return make_world(
-        WorldSettings(policy="single", queries=300, sessions=40_000, features=12, days=1, seed=5, **settings)
-    )  # type: ignore[arg-type]
+def world(*, severity: float = 1.0, coupling: float = 0.0) -> World:
+    plan = WorldSettings(policy="single", queries=300, sessions=40_000, features=12, days=1, seed=5)
+    return make_world(replace(plan, severity=severity, coupling=coupling))
 
 
 def test_one_ranker_and_no_document_ever_moved_still_tell_the_curve() -> None:
