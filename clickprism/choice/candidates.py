@@ -35,7 +35,7 @@ METHODS: Final[Mapping[str, str]] = {
     "lbd": "clicks over an observation by document and position that LBD learns beside a network",
 }
 CHOSEN_FROM: Final = tuple(name for name in METHODS if name not in LEARNED)
-"""By default: what a network learned was never the best by more than chance in our study, and costs the most."""
+"""By default: what a network learns beside costs the most, and was the best in few worlds (docs/auto.md)."""
 RANKERS: Final[Mapping[str, str]] = {
     "linear": "a linear ranker",
     "mlp": "the mean of three small networks, as one network",
