@@ -32,7 +32,7 @@ class Calibration:
 
         >>> scores = np.array([-2.0, 0.0, 2.0])
         >>> fitted = Calibration.fit(scores, np.array([100, 500, 900]), np.array([1000, 1000, 1000]))
-        >>> [round(float(odds), 1) for odds in fitted(scores)]  # log(1/9), 0, log(9)
+        >>> [round(float(odds), 1) + 0.0 for odds in fitted(scores)]  # log(1/9), 0, log(9)
         [-2.2, 0.0, 2.2]
         """
         spread = float(scores.std()) if len(scores) else 0.0

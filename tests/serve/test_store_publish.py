@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -156,7 +158,8 @@ def test_the_command(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (code, told["changed"], told["as_of"], told["fields"]) == (0, True, "2026-03-03T12:00:00", 144)
     code, said, noted = run(log, "--to", tmp_path / "store", "--fields")
     assert (code, "month.clicked@3" in said, "nothing had to be done" in noted) == (0, True, True)
-    monkeypatch.setattr("clickprism.cli.publish.time.sleep", _interrupted)
+    own = SimpleNamespace(**vars(time) | {"sleep": _interrupted})  # threads of Spark sleep by the real one
+    monkeypatch.setattr("clickprism.cli.publish.time", own)
     code, said, noted = run(log, "--to", tmp_path / "followed", "--follow", "--json")
     assert (code, json.loads(said)["changed"], "stays in force" in noted) == (0, True, True)
     assert run("--to", tmp_path / "store")[2] == "error: LOG must be given, or --features, or --imputed, got None\n"
