@@ -43,7 +43,7 @@ def test_a_diagnosis_decides_where_positions_are_linked() -> None:
 
 
 def test_no_curve_no_correction() -> None:
-    verdict = chosen_method(told(0.0), linked=True, heeded=False)
+    verdict = chosen_method(told(0.0), linked=True, heeded=True)
     assert verdict.method == "click"
     assert "no position bias to correct" in verdict.why[0]
 
