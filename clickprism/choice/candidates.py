@@ -11,8 +11,8 @@ from clickprism.settings import suggest
 
 MOVED: Final = ("position", "trust", "browsing", "bend")
 """Those that documents which stood at several positions tell, in which relevance cancels."""
-ALIKE: Final = ("alike", "alike-bend")
-"""Those that documents tell which the ranking could hardly tell apart, moved or not."""
+POOLED: Final = ("pooled", "pooled-bend")
+"""Those of one likelihood for all documents, moved or not."""
 LEARNED: Final[Mapping[str, Mapping[str, Any]]] = {
     "dla": {"name": "dla"},
     "lbd": {
@@ -28,14 +28,15 @@ METHODS: Final[Mapping[str, str]] = {
     "browsing": "clicks over how often their position is seen below the last click above",
     "bend": "clicks over how often each document is seen at its position, which its features bend, by documents that "
     "stood at several positions",
-    "alike": "clicks over how often their position is seen, by documents that the ranking could hardly tell apart",
-    "alike-bend": "clicks over how often each document is seen at its position, which its features bend, by documents "
-    "that the ranking could hardly tell apart",
+    "pooled": "clicks over how often their position is seen, by all documents, those that moved and those that look "
+    "alike",
+    "pooled-bend": "clicks over how often each document is seen at its position, which its features bend, by all "
+    "documents",
     "dla": "clicks over an observation by position that dual learning (DLA) learns beside a network",
     "lbd": "clicks over an observation by document and position that LBD learns beside a network",
 }
-CHOSEN_FROM: Final = tuple(name for name in METHODS if name not in LEARNED)
-"""By default: what a network learns beside costs the most, and was the best in few worlds (docs/auto.md)."""
+CHOSEN_FROM: Final = ("click", *POOLED)
+"""By default: the others know less of the log, and their regret is larger (docs/choice.md)."""
 RANKERS: Final[Mapping[str, str]] = {
     "linear": "a linear ranker",
     "mlp": "the mean of three small networks, as one network",
@@ -90,10 +91,10 @@ def supported(methods: Sequence[str], *, linked: bool, patterns: bool) -> tuple[
         linked: whether documents that stood at several positions link all of them.
         patterns: whether it is known what was clicked together.
 
-    >>> supported(["position", "browsing", "alike"], linked=True, patterns=False)
-    ('click', 'position', 'alike')
-    >>> supported(["position", "browsing", "alike"], linked=False, patterns=True)
-    ('click', 'alike')
+    >>> supported(["position", "browsing", "pooled"], linked=True, patterns=False)
+    ('click', 'position', 'pooled')
+    >>> supported(["position", "browsing", "pooled"], linked=False, patterns=True)
+    ('click', 'pooled')
     """
     names = dict.fromkeys(["click", *(Candidate(name, "linear").method for name in methods)])
     return tuple(name for name in names if name not in MOVED or (linked and (patterns or name != "browsing")))

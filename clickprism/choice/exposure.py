@@ -21,8 +21,6 @@ from clickprism.types import Clicks, Float64, Int64
 FIRST: Final = 0.8  # how often the first result is looked at, at least: `Decoupling.first`
 FLOOR: Final = 0.03  # of exposure an impression
 EPOCHS: Final = 12
-BENT_FLOOR: Final = 0.1  # where documents bend it: errors in how much weigh the most where least is seen
-BENT_SHRINKAGE: Final = 20.0
 
 
 def as_it_is(material: Material) -> Exposure:
@@ -41,8 +39,7 @@ def by_places(material: Material, below: Float64, steepness: Float64 | None = No
     if steepness is not None:
         steep = steepness[places.rows]
         hidden = float(np.clip(average(places.position_of, below)[1:].mean(), np.log(FIRST), 0.0))
-        logs = np.maximum(steep * logs + hidden * (steep - 1), np.log(BENT_FLOOR))
-        return replace(_lines(material, logs), shrinkage=BENT_SHRINKAGE)
+        logs = steep * logs + hidden * (steep - 1)
     return _lines(material, logs)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
 from clickprism.types import Bool, Clicks, Float64, Int64, Lists
+
+SHRINKAGE: Final = 10.0  # impressions in the first place
 
 
 @final
@@ -22,7 +24,6 @@ class Exposure:
         shown: impressions, [lines].
         seen: how often it was seen there, in units of the first position, [lines].
         background: the clicks there that came without relevance, [lines].
-        shrinkage: how many impressions in the first place more each document is taken to have had.
     """
 
     rows: Int64
@@ -31,10 +32,9 @@ class Exposure:
     shown: Float64
     seen: Float64
     background: Float64
-    shrinkage: float = 4.0
 
 
-def targets(exposure: Exposure, documents: int, *, shrinkage: float | None = None) -> Float64:
+def targets(exposure: Exposure, documents: int, *, shrinkage: float = SHRINKAGE) -> Float64:
     """The estimated click of each document in the first place, [documents]; NaN where it was never shown.
 
     target = (sum of clicks - sum of background + s m) / (sum of seen + s)
@@ -47,7 +47,6 @@ def targets(exposure: Exposure, documents: int, *, shrinkage: float | None = Non
     >>> targets(Exposure(*one, seen=np.array([10.0, 5.0]), background=np.zeros(2)), 1, shrinkage=0).tolist()
     [0.6]
     """
-    shrinkage = exposure.shrinkage if shrinkage is None else shrinkage
     caused = exposure.clicks - exposure.background
     earned = np.bincount(exposure.positions, weights=caused) / np.maximum(
         np.bincount(exposure.positions, weights=exposure.seen), 1e-12
@@ -81,18 +80,3 @@ def as_clicks(lists: Lists, target: Float64, queries: Bool) -> Clicks:
         np.ones(len(lengths), dtype=np.int64),
         target[kept],
     )
-
-
-def depth_ratio(exposure: Exposure, target: Float64) -> float:
-    """What stands in the lower half of positions earns while seen, against what stands in the upper half.
-
-    Engines put what is better higher. Above 1 an observation model corrects more than there is to correct.
-
-    >>> told = np.array([0, 1]), np.array([0, 1]), np.array([6.0, 3.0]), np.array([10.0, 10.0])
-    >>> depth_ratio(Exposure(*told, seen=np.array([10.0, 5.0]), background=np.zeros(2)), np.array([0.6, 0.3]))
-    0.5
-    """
-    lower = exposure.positions >= (int(exposure.positions.max(initial=0)) + 1) / 2
-    shown, values = exposure.shown, target[exposure.rows]
-    means = [float((shown[part] * values[part]).sum() / max(shown[part].sum(), 1e-12)) for part in (lower, ~lower)]
-    return means[0] / max(means[1], 1e-12)

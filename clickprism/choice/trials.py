@@ -11,17 +11,17 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from clickprism.choice.candidates import ALIKE, LEARNED, MOVED, Candidate
+from clickprism.choice.candidates import LEARNED, MOVED, POOLED, Candidate
 from clickprism.choice.criterion import moved_likelihood
 from clickprism.choice.exposure import as_it_is, average, by_places, by_trust, learned
 from clickprism.choice.material import Material, load_arrays, load_material, save_arrays
-from clickprism.choice.targets import Exposure, depth_ratio, targets
+from clickprism.choice.targets import Exposure, targets
 from clickprism.choice.training import train
 from clickprism.errors import ClickprismError
 from clickprism.evaluation.report import write_whole
-from clickprism.observation.alike import fit_alike
 from clickprism.observation.counts import count
 from clickprism.observation.moved import SCALES, MovedSettings, fit_moved
+from clickprism.observation.pooled import fit_pooled
 from clickprism.observation.trust import fit_trust
 from clickprism.types import Float64, Int64
 
@@ -38,10 +38,10 @@ def observation_trial(folder: str, name: str, seed: int) -> str:
     material = load_material(place)
     told: dict[str, Any] = {"name": name, "refused": ""}
     try:
-        exposure, about, gains = _observed(material, name, seed)
+        exposure, about, told_by = _observed(material, name, seed)
         target, moved = targets(exposure, material.lists.documents), moved_likelihood(exposure, material.lists)
-        save_arrays(_beside(file), target=target, gains=gains, moved=moved)
-        told |= {**about, "depth_ratio": depth_ratio(exposure, target)}
+        save_arrays(_beside(file), target=target, moved=moved, gains=told_by[0], more=told_by[1])
+        told |= about
     except ClickprismError as error:
         told["refused"] = str(error)
     told["seconds"] = round(time.perf_counter() - begun, 3)
@@ -93,13 +93,15 @@ class Tried:
 
     Attributes:
         about: its numbers; `refused` says why there are none.
-        gains: of log-likelihood against no bias by documents that look alike, on each query held out; empty for others.
         moved: log-likelihood of where clicks on documents that moved fell, by query, [lists].
+        gains: `Pooled.gains`, by query, [lists]; empty for others.
+        more: `Pooled.more`; empty for others.
     """
 
     about: dict[str, Any]
-    gains: Float64
     moved: Float64
+    gains: Float64
+    more: Float64
 
 
 def tried_of(folder: Path, name: str) -> Tried:
@@ -107,9 +109,9 @@ def tried_of(folder: Path, name: str) -> Tried:
     file = folder / "observations" / f"{name}{NUMBERS}"
     about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if about["refused"]:
-        return Tried(about, np.zeros(0), np.zeros(0))
+        return Tried(about, np.zeros(0), np.zeros(0), np.zeros(0))
     kept = load_arrays(_beside(file))
-    return Tried(about, kept["gains"], kept["moved"])
+    return Tried(about, kept["moved"], kept["gains"], kept["more"])
 
 
 def scores_of(folder: Path, name: str, queries: int) -> Float64:
@@ -130,9 +132,9 @@ def _beside(file: Path) -> Path:
     return file.with_suffix(".npz")
 
 
-def _observed(material: Material, name: str, seed: int) -> tuple[Exposure, dict[str, Any], Float64]:
-    """The exposure, what is told of it, and the gain of log-likelihood on each held-out query, where there is one."""
-    nothing = np.zeros(0)
+def _observed(material: Material, name: str, seed: int) -> tuple[Exposure, dict[str, Any], tuple[Float64, Float64]]:
+    """The exposure, what is told of it, and `Tried.gains` and `Tried.more`."""
+    nothing = np.zeros(0), np.zeros(0)
     if name == "click":
         return as_it_is(material), {}, nothing
     if name == "trust":
@@ -141,24 +143,25 @@ def _observed(material: Material, name: str, seed: int) -> tuple[Exposure, dict[
         return by_trust(material, fitted), about, nothing
     if name in MOVED:
         return *_moved(material, name, seed), nothing
-    if name in ALIKE:
-        return _alike(material, seed, bend=name != ALIKE[0])
+    if name in POOLED:
+        return _pooled(material, seed, bend=name != POOLED[0])
     if name not in LEARNED:
         raise KeyError(name)
     exposure, curve = learned(material, name, seed=seed)
     return exposure, {} if curve is None else {"curve": np.asarray(curve).tolist()}, nothing
 
 
-def _alike(material: Material, seed: int, *, bend: bool) -> tuple[Exposure, dict[str, Any], Float64]:
-    """By documents that look alike."""
-    clicks = material.clicks if material.daily is None else material.daily
-    found = fit_alike(clicks, past=material.past, bend=bend, seed=seed)
-    steep = np.maximum(1 + material.lists.features @ found.slopes + found.shift, 0.0) if bend else None
-    about: dict[str, Any] = {"curve": np.exp(found.below).tolist()}
-    if steep is not None:
-        about["bend"] = {"spread": float(steep.std())}
-    exposure = by_places(material, found.below[material.places.position_of], steep)
-    return exposure, about, found.bent if bend else found.gains
+def _pooled(material: Material, seed: int, *, bend: bool) -> tuple[Exposure, dict[str, Any], tuple[Float64, Float64]]:
+    """By all documents."""
+    found = fit_pooled(material.clicks, bend=bend, places=material.places, seed=seed)
+    about: dict[str, Any] = {
+        "curve": np.exp(average(material.places.position_of, found.below)).tolist(),
+        "browsing": found.browsing,
+    }
+    if bend:
+        about["bend"] = {"spread": float(found.steepness.std())}
+    exposure = by_places(material, found.below, found.steepness if bend else None)
+    return exposure, about, (found.gains, found.more)
 
 
 def _moved(material: Material, name: str, seed: int) -> tuple[Exposure, dict[str, Any]]:

@@ -18,7 +18,7 @@ from clickprism.choice import words
 from clickprism.choice.candidates import CHOSEN_FROM, RANKERS, Candidate, supported
 from clickprism.choice.criterion import Gain, estimated_ndcg
 from clickprism.choice.material import Material, prepared, save_material
-from clickprism.choice.rule import chosen_method, chosen_ranker, diagnosed_method
+from clickprism.choice.rule import chosen_method, chosen_ranker
 from clickprism.choice.trials import (
     final_trial,
     named,
@@ -138,11 +138,10 @@ def tune(
 ) -> Choice:
     """Choose an observation model and a ranker by the log alone, and train the ranker on all of it.
 
-    Where documents that stood at several positions link all of them, the diagnosis of these decides: a curve by
-    position, with trust, or one that features bend. Else the observation model is that of documents which the ranking
-    could hardly tell apart; clicks are left as they are unless a position curve predicts those of held-out queries
-    better. The ranker is a steady one within chance of the highest nDCG by estimated clicks in the first place, on
-    queries that it did not learn from. The rule is `clickprism.choice.rule`.
+    The observation model is `clickprism.observation.pooled`: clicks are left as they are unless a position curve
+    predicts those of held-out queries better, and features bend it if they predict more. The ranker is a steady one
+    within chance of the highest nDCG by estimated clicks in the first place, on queries that it did not learn from. The
+    rule is `clickprism.choice.rule`.
 
     Args:
         logged: the log; its documents have features.
@@ -152,9 +151,9 @@ def tune(
 
     >>> from clickprism.experiment.worlds import WorldSettings, make_world
     >>> world = make_world(WorldSettings(queries=40, sessions=4000, days=2, features=6, seed=3))
-    >>> choice = tune(world.logged, settings=TuneSettings(processes=1, methods=("alike",), rankers=("linear",)))
+    >>> choice = tune(world.logged, settings=TuneSettings(processes=1, methods=("pooled",), rankers=("linear",)))
     >>> choice.chosen
-    'alike/linear'
+    'pooled/linear'
     """
     settings = settings or TuneSettings()
     if not logged.has_features:
@@ -189,8 +188,7 @@ class _Search:
         names = supported(self.settings.methods, linked=linked, patterns=places.knows_clicks)
         tried = self._observations(names)
         told = {name: tried_of(self.folder, name) for name in tried}
-        verdict = diagnosed_method(told, self._verdicts()) if linked else None
-        verdict = verdict or chosen_method(told, linked=linked, heeded=self.material.daily is not None)
+        verdict = chosen_method(told, linked=linked)
         method, why = verdict.method, list(verdict.why)
         values, ranker, because = self._rankers(method)
         candidate = Candidate(method, ranker)
@@ -202,30 +200,21 @@ class _Search:
             why.append(f"Not tried for want of time: {', '.join(self.left_out)}.")
         numbers: dict[str, Any] = {
             "linked": linked,
-            "engine heeds past clicks": self.material.daily is not None,
-            "alike": {name: asdict(gain) for name, gain in verdict.alike.items()},
+            "pooled": {name: asdict(gain) for name, gain in verdict.pooled.items()},
             "moved": {name: asdict(gain) for name, gain in verdict.moved.items()},
             "estimated": {name: gain.value for name, gain in values.items()},
             "seconds": dict(named(self.folder)),
             "observation": told[method].about.get("curve"),
-            **{key: told[method].about[key] for key in ("trust", "bend") if key in told[method].about},
+            **{key: told[method].about[key] for key in ("trust", "bend", "browsing") if key in told[method].about},
         }
         models = [self._final(where) for where in (MODEL, NAIVE)]
         refused = {name: each.about["refused"] for name, each in told.items()}
-        rows = words.rows(refused, verdict.alike, verdict.moved, values)
+        rows = words.rows(refused, verdict.pooled, verdict.moved, values)
         choice = Choice(
             candidate.name, candidate.words, tuple(why), numbers, words.HEADER, tuple(map(tuple, rows)), *models
         )
         write_whole(self.folder / RESULT, json.dumps(plain(choice.plain()), indent=1) + "\n")
         return choice
-
-    def _verdicts(self) -> dict[str, str]:
-        """Of the biases that decide between observation models."""
-        from clickprism.diagnosis.diagnose import diagnose
-
-        self.say("looking for trust and coupling")
-        found = diagnose(self.logged, only=["trust", "coupling"])
-        return {name: each.verdict for name, each in found.findings.items()}
 
     def _final(self, where: str) -> Model:
         """The model of a folder, taught to take raw features."""

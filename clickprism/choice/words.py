@@ -9,78 +9,42 @@ from clickprism.choice.candidates import METHODS, Candidate
 from clickprism.choice.criterion import Gain
 
 HEADER: Final = ("what was tried", "criterion", "value", "standard error")
-APART: Final = (
-    "Documents that stood at several positions do not link all positions, so nothing that rests on them was tried."
-)
-BY_ALIKE: Final = "log-likelihood, held out, documents alike"
+BY_POOLED: Final = "log-likelihood, queries held out"
 BY_MOVED: Final = "log-likelihood, documents that moved"
-NOTHING: Final = "Nothing sound is left but clicks as they are."
 
 
-def unbiased(curve: Gain, *, linked: bool) -> tuple[str, ...]:
+def unbiased(curve: Gain) -> tuple[str, ...]:
     """Why clicks stay as they are."""
-    said = (
-        "Documents that the ranking could hardly tell apart are clicked alike wherever they stand: a position curve "
-        f"gains {_signed(curve)} of log-likelihood on held-out queries, so there is no position bias to correct."
+    return (
+        f"A position curve gains {_signed(curve)} of log-likelihood on held-out queries, so there is no position bias "
+        "to correct.",
     )
-    return (said,) if linked else (APART, said)
 
 
-def upside_down(*, linked: bool) -> tuple[str, ...]:
-    """Why a curve is not believed."""
-    said = (
-        "By the position curve that clicks tell, what stands lower would be better than what stands higher: it is not "
-        "believed, and clicks stay as they are."
-    )
-    return (said,) if linked else (APART, said)
-
-
-def biased(curve: Gain, *, linked: bool, heeded: bool) -> tuple[str, ...]:
+def biased(curve: Gain, *, linked: bool) -> str:
     """Why clicks are corrected."""
-    said = [] if linked else [APART]
-    said.append(
-        "Documents that the ranking could hardly tell apart are clicked less the lower they stand: a position curve "
-        f"gains {_signed(curve)} of log-likelihood on held-out queries."
+    said = f"Documents are clicked less the lower they stand: {_signed(curve)} of log-likelihood on held-out queries"
+    if linked:
+        return f"{said}, by what stood at several positions and by what looks alike."
+    return (
+        f"{said}. Documents that stood at several positions do not link all positions, so this rests on those that "
+        "look alike: it is sound if the ranking knew of relevance what the features tell, and no more."
     )
-    if heeded:
-        said.append("The engine heeds past clicks, so documents are compared that had as many of them, too.")
-    elif not linked:
-        said.append("That is sound if the ranking knew of relevance what the features tell, and no more.")
-    return tuple(said)
 
 
-def bends(more: Gain, agreed: Gain | None, *, taken: bool) -> str:
+def bends(more: Gain, *, taken: bool) -> str:
     """Why features bend the curve, or do not."""
-    also = "" if agreed is None else f", {_signed(agreed)} on documents that moved"
     verb = "Features bend it" if taken else "Features do not surely bend it"
-    return f"{verb}: {_signed(more)} on held-out queries{also}."
-
-
-def checked(against: Gain) -> str:
-    """What documents that moved say to it."""
-    if against.sure:
-        return (
-            "Documents that stood at several positions tell another curve, and are believed, since relevance cancels "
-            f"in them ({_signed(against)})."
-        )
-    return f"Documents that stood at several positions do not contradict it ({_signed(against)} for their own curve)."
-
-
-def diagnosed(method: str) -> tuple[str, ...]:
-    """Why a diagnosis decides."""
-    found = {
-        "bend": "what documents look like decides how much is seen of them",
-        "trust": "poor documents are clicked at the top for their place alone",
-        "position": "neither trust nor the looks of documents play a part",
-    }[method]
-    return (f"Documents that stood at several positions link all of them, and their diagnosis decides: {found}.",)
+    return f"{verb}: {_signed(more)} on held-out queries."
 
 
 def by_moved(method: str, gain: Gain | None, *, linked: bool) -> tuple[str, ...]:
     """Why documents that moved decide."""
     if method != "click" and gain is not None:
-        return (f"Documents that stood at several positions are clicked less the lower they stand: {_signed(gain)}.",)
-    return ("Too few clicks tell whether positions matter.",) if linked else (APART, NOTHING)
+        return (f"It makes the clicks on documents that stood at several positions the most likely: {_signed(gain)}.",)
+    if linked:
+        return ("Too few clicks tell whether positions matter.",)
+    return ("No documents link all positions, and too few clicks tell whether they matter: clicks stay as they are.",)
 
 
 def of_ranker(chosen: str, best: str, values: Mapping[str, float], leads: Mapping[str, Gain]) -> str:
@@ -95,7 +59,7 @@ def of_ranker(chosen: str, best: str, values: Mapping[str, float], leads: Mappin
 
 
 def rows(
-    refused: Mapping[str, str], alike: Mapping[str, Gain], moved: Mapping[str, Gain], rankers: Mapping[str, Gain]
+    refused: Mapping[str, str], pooled: Mapping[str, Gain], moved: Mapping[str, Gain], rankers: Mapping[str, Gain]
 ) -> list[list[str]]:
     """The table of what was tried; `refused` has every observation model."""
     made = []
@@ -103,7 +67,7 @@ def rows(
         what = f"{name}: {METHODS[name]}"
         if why:
             made.append([what, "refused", why, ""])
-        for criterion, gains in ((BY_ALIKE, alike), (BY_MOVED, moved)):
+        for criterion, gains in ((BY_POOLED, pooled), (BY_MOVED, moved)):
             if name in gains:
                 made.append([what, criterion, *_pair(gains[name], 1)])
     return [*made, *([name, "estimated nDCG@10", *_pair(gain, 4)] for name, gain in rankers.items())]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EPILOG = (
     "Examples:\n\nclickprism tune logs/shop --out runs/choice --budget 5m\n\n"
     "clickprism tune clicks.npz --config settings.toml --rankers linear,mlp --json\n\n"
-    "clickprism tune logs/shop --methods alike,alike-bend,dla --processes 4"
+    "clickprism tune logs/shop --methods pooled,dla --processes 4"
 )
 
 
@@ -30,8 +30,8 @@ def command(
         typer.Option(
             "--methods",
             metavar="NAMES",
-            help="Observation models to choose from, parted by commas: click, position, trust, browsing, bend, alike, "
-            "alike-bend, dla, lbd; by default all but the last two.",
+            help="Observation models to choose from, parted by commas: click, position, trust, browsing, bend, pooled, "
+            "pooled-bend, dla, lbd; by default click and the two pooled ones.",
         ),
     ] = None,
     rankers: Annotated[

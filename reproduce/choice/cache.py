@@ -63,7 +63,6 @@ def run(folder: Path, seed: int) -> None:
     told: dict[str, Any] = {
         "seed": seed,
         "linked": linked_depth(link(count(clicks)), LEAST_CLICKS) == clicks.max_position,
-        "heeded": material.daily is not None,
         "methods": {},
         "ndcg": {},
     }

@@ -18,7 +18,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.experiment.worlds import WorldSettings, make_world
 from clickprism.model import Model
 
-QUICK = TuneSettings(processes=1, methods=("position", "alike", "alike-bend"), rankers=("linear", "lambdamart"))
+QUICK = TuneSettings(processes=1, methods=("pooled", "pooled-bend"), rankers=("linear", "lambdamart"))
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +34,10 @@ def done(logged: Logged, tmp_path_factory: pytest.TempPathFactory) -> tuple[Choi
 
 def test_position_bias_is_found_and_told(done: tuple[Choice, Path]) -> None:
     choice, out = done
-    assert choice.chosen.startswith("position/")
+    assert choice.chosen.startswith("pooled/")
     assert choice.chosen in choice.text()
-    assert "their diagnosis decides" in choice.why[0]
-    assert "stood at several positions" in choice.words
+    assert "clicked less the lower they stand" in choice.why[0]
+    assert "those that moved and those that look alike" in choice.words
     kept = json.loads((out / "choice.json").read_text())
     assert kept == json.loads(json.dumps(choice.plain()))
     assert kept["numbers"]["observation"][9] < 0.4
@@ -104,16 +104,3 @@ def test_every_candidate_has_words() -> None:
     for method in METHODS:
         for ranker in RANKERS:
             assert Candidate.parse(f"{method}/{ranker}").words.count(" learns clicks") == 1
-
-
-def test_an_engine_that_heeds_clicks_has_its_past_kept(tmp_path: Path) -> None:
-    heeding = make_world(WorldSettings(policy="feedback", queries=200, sessions=60_000, features=12, days=5, seed=4))
-    material = Material.of(heeding.logged)
-    assert material.daily is not None
-    assert material.past is not None
-    assert len(material.past) == len(material.daily.rows)
-    assert material.daily.sessions == heeding.logged.clicks.sessions
-    save_material(material, tmp_path)
-    again = load_material(tmp_path)
-    assert again.past is not None
-    assert (again.past == material.past).all()

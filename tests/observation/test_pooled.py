@@ -1,0 +1,98 @@
+"""One likelihood for all documents: its gradient, the truth it finds in worlds, and what it does not make up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from clickprism.errors import DataError
+from clickprism.experiment.worlds import World, WorldSettings, make_world
+from clickprism.observation.places import places_of
+from clickprism.observation.pooled import Pooled, _Form, _Lines, fit_pooled
+from clickprism.types import Float64
+from clickprism.users.pbm import EYE_TRACKING
+
+PLAN = WorldSettings(policy="single", queries=300, sessions=40_000, features=12, days=1, seed=5)
+FORMS = (
+    _Form(curve=False),
+    _Form(),
+    _Form(bend=True),
+    _Form(browsing=True, bend=True),
+)
+
+
+def world(**changes: object) -> World:
+    return make_world(replace(PLAN, **changes))  # type: ignore[arg-type]
+
+
+def curve(found: Pooled, of: World) -> Float64:
+    """By position, in logs that cannot be told from a first place that is always seen."""
+    places = places_of(of.logged.clicks)
+    counts = np.bincount(places.position_of)
+    return np.exp(np.bincount(places.position_of, weights=found.below) / counts)
+
+
+def sure(values: Float64, errors: float) -> bool:
+    return bool(values.sum() > errors * values.std() * np.sqrt(len(values)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_gradient_is_that_of_finite_differences(form: _Form) -> None:
+    logged = world(queries=30, sessions=3000, features=5).logged
+    lists, rng = logged.clicks.lists, np.random.default_rng(1)
+    lines = _Lines.of(places_of(logged.clicks), lists, np.ones(len(lists), bool), browsing=form.browsing)
+    vector = rng.normal(0.0, 0.1, sum(lines._sizes(form)))
+    _, gradient = lines.value(vector, form)
+    _, push = lines._prior(vector, form)
+    for place in rng.choice(len(vector), 12):
+        step = np.zeros(len(vector))
+        step[place] = 1e-5
+        ends = [lines.value(vector + sign * step, form)[0].sum() for sign in (1, -1)]
+        assert_allclose((ends[0] - ends[1]) / 2e-5, gradient[place], rtol=1e-4, atol=1e-4)
+        priors = [lines._prior(vector + sign * step, form)[0] for sign in (1, -1)]
+        assert_allclose((priors[0] - priors[1]) / 2e-5, push[place], rtol=1e-5, atol=1e-5)
+
+
+def test_one_ranker_and_no_document_ever_moved_still_tell_the_curve() -> None:
+    found = fit_pooled(world().logged.clicks)
+    assert curve(found, world()) == pytest.approx(np.array(EYE_TRACKING) / EYE_TRACKING[0], abs=0.1)
+    assert sure(found.gains, 2)
+    assert not found.browsing
+    assert (found.steepness == 1).all()
+
+
+def test_an_engine_that_heeds_clicks_does_not_mislead_it() -> None:
+    heeded = world(policy="feedback", days=5)
+    assert curve(fit_pooled(heeded.logged.clicks), heeded) == pytest.approx(
+        np.array(EYE_TRACKING) / EYE_TRACKING[0], abs=0.1
+    )
+
+
+def test_users_who_see_everything_have_no_curve() -> None:
+    fair = world(severity=0.0)
+    found = fit_pooled(fair.logged.clicks)
+    assert curve(found, fair) == pytest.approx(np.ones(10), abs=0.15)
+    assert not sure(found.gains, 2)
+
+
+def test_features_that_bend_it_are_found_and_none_are_made_up() -> None:
+    bent = world(coupling=0.5)
+    found = fit_pooled(bent.logged.clicks, bend=True)
+    exponent = bent.user.coupled.exponent(bent.logged.clicks.lists)
+    assert np.corrcoef(found.steepness, exponent)[0, 1] > 0.9
+    assert sure(found.more, 3)
+    for plain in (world(), world(trust=0.5), world(trust=0.5, policy="several")):
+        assert not sure(fit_pooled(plain.logged.clicks, bend=True).more, 3)
+
+
+def test_users_who_heed_the_clicks_above_are_found() -> None:
+    assert fit_pooled(world(browsing="ubm").logged.clicks).browsing
+    assert not fit_pooled(world().logged.clicks).browsing
+
+
+def test_too_few_queries_are_refused() -> None:
+    with pytest.raises(DataError, match="too few queries"):
+        fit_pooled(make_world(WorldSettings(queries=8, sessions=300, days=1, features=12)).logged.clicks)
