@@ -120,6 +120,14 @@ def scores_of(folder: Path, name: str, queries: int) -> Float64:
     return np.asarray(load_arrays(_beside(file))["scores"], dtype=np.float64)
 
 
+def unseen_scores(folder: Path, name: str, queries: int) -> Float64 | None:
+    """The same, of all documents; None where the candidate was not tried on all queries."""
+    if not (folder / "rankers" / f"{name.replace('/', '-')}-{queries}{NUMBERS}").is_file():
+        return None
+    scores = scores_of(folder, name, queries)
+    return None if np.isnan(scores).any() else scores
+
+
 def folds(lists: int, queries: int, seed: int) -> Int64:
     """The part of each query, -1 where it takes no part, [lists]; of many queries so many are drawn."""
     order = np.random.default_rng([seed, 3]).permutation(lists)

@@ -24,6 +24,8 @@ Say: TypeAlias = Callable[[str], None]
 MODEL: Final = "model"
 NAIVE: Final = "naive"
 EXAMPLES: Final = 200
+UNSEEN: Final = "the searches of the log, each ranked by such a ranker that did not learn from its query,"
+SEEN: Final = "the searches of the log, which it learned from and which flatter it,"
 
 
 def read(log: Logged | Path | str | Callable[[], Logged]) -> Logged:
@@ -91,11 +93,19 @@ def _refused(why: str, instead: tuple[str, ...]) -> dict[str, Any]:
 
 
 def valued(logged: Logged, choice: Mapping[str, Any], source: Path) -> dict[str, Any]:
-    """What the ranker would earn against the one that made the log, by the log alone; or why that cannot be said."""
+    """What the ranker would earn against the one that made the log, by the log alone; or why that cannot be said.
+
+    A ranker is flattered by clicks that it learned from: each query is ranked by one that did not see it, if the choice
+    has such, trained on half of the others.
+    """
     if choice["refused"]:
         return dict(NOTHING)
-    scores = Model.load(source / MODEL).score(logged.clicks.lists)
-    return value_of(logged, scores, whose="the searches of the log")
+    from clickprism.choice.trials import unseen_scores
+
+    scores, whose = unseen_scores(source, choice["chosen"], len(logged.clicks.lists)), UNSEEN
+    if scores is None:
+        scores, whose = Model.load(source / MODEL).score(logged.clicks.lists), SEEN
+    return value_of(logged, scores, whose=whose)
 
 
 def bundled(

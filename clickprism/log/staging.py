@@ -86,7 +86,8 @@ class Stage:
     def add(self, number: int, days: Days) -> None:
         """Stage good rows of the file with this number."""
         for day, batch in days:
-            self._parts.setdefault(day, []).append(_Part(number, len(batch), batch))
+            held = batch.cast(_STAGED)  # as it is on disk: a day may be partly here and partly there
+            self._parts.setdefault(day, []).append(_Part(number, len(batch), held))
             self.rows[day] += len(batch)
             self._bytes += batch.nbytes
         if self._bytes > HELD_BYTES:
@@ -98,7 +99,7 @@ class Stage:
         with pa.ipc.new_file(path, _STAGED) as writer:
             for part in (part for parts in self._parts.values() for part in parts):
                 if part.batch is not None:
-                    writer.write_batch(part.batch.cast(_STAGED))
+                    writer.write_batch(part.batch)
                     part.batch, part.path, part.index = None, path, index
                     index += 1
         self._bytes = 0

@@ -11,7 +11,7 @@ import pytest
 
 from clickprism.choice.candidates import METHODS, RANKERS, Candidate
 from clickprism.choice.material import Material, load_material, save_material
-from clickprism.choice.trials import observation_trial, target_of, tried_of
+from clickprism.choice.trials import observation_trial, target_of, tried_of, unseen_scores
 from clickprism.choice.tune import Choice, TuneSettings, tune
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
@@ -62,6 +62,15 @@ def test_a_second_call_trains_nothing_and_an_unfinished_one_goes_on(done: tuple[
     assert again.rows == choice.rows
     changed = {file.name for file, when in files.items() if file.stat().st_mtime_ns != when}
     assert changed == {lost.with_suffix(".npz").name}
+
+
+def test_scores_of_queries_that_a_ranker_did_not_see(done: tuple[Choice, Path], logged: Logged) -> None:
+    choice, out = done
+    queries = len(logged.clicks.lists)
+    scores = unseen_scores(out, choice.chosen, queries)
+    assert scores is not None
+    assert (scores != choice.model.score(logged.clicks.lists)).any()
+    assert unseen_scores(out, choice.chosen, queries - 1) is None
 
 
 def test_another_log_or_other_settings_are_refused(done: tuple[Choice, Path], logged: Logged) -> None:
