@@ -39,9 +39,9 @@ CHOSEN_FROM: Final = ("click", *POOLED)
 """By default: the others know less of the log, and their regret is larger (docs/choice.md)."""
 RANKERS: Final[Mapping[str, str]] = {
     "linear": "a linear ranker",
-    "mlp": "the mean of three small networks, as one network",
+    "mlp": "the mean of five small networks, as one network",
     "lambdamart": "trees (LambdaMART)",
-    "blend": "the mean of a linear ranker and three small networks, as one network",
+    "blend": "the mean of a linear ranker and five small networks, as one network",
 }
 
 

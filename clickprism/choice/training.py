@@ -22,7 +22,7 @@ EPOCHS: Final = 40
 PATIENCE: Final = 5
 HELD_OUT: Final = 0.15  # of the queries, whose targets say when a network has learned enough
 HIDDEN: Final = (64, 32)
-MEMBERS: Final = 3  # networks whose mean is taken: single ones are far from steady
+MEMBERS: Final = 5  # networks whose mean is taken: single ones are far from steady
 RATE: Final = 0.02
 DECAY: Final = 1e-3
 

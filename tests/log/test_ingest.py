@@ -320,12 +320,15 @@ def test_packed_and_plain_rows_are_the_same_events(tmp_path: Path) -> None:
     assert (account.files, counts(account)) == (2, (10, 5, 5, 0, 0))
 
 
-def test_what_is_put_on_disk_is_what_was_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("held", "rows"), [(1, 5), (20_000, 1_000_000)], ids=["nothing held", "a part held"])
+def test_what_is_put_on_disk_is_what_was_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int, rows: int
+) -> None:
     files = random_files(tmp_path / "raw", files=4, rows=120, seed=6)
     account = ingest(files, tmp_path / "held", max_bad_ratio=1)
-    monkeypatch.setattr(staging, "HELD_BYTES", 1)
+    monkeypatch.setattr(staging, "HELD_BYTES", held)
     monkeypatch.setattr(staging, "MARKED_ROWS", 1)
-    monkeypatch.setattr(staging, "GROUP_ROWS", 5)
+    monkeypatch.setattr(staging, "GROUP_ROWS", rows)
     monkeypatch.setattr(group, "REST_BYTES", 1)
     spilled = ingest(files, tmp_path / "spilled", max_bad_ratio=1)
     assert replace(account, seconds=0.0) == replace(spilled, seconds=0.0)
