@@ -320,7 +320,7 @@ def test_packed_and_plain_rows_are_the_same_events(tmp_path: Path) -> None:
     assert (account.files, counts(account)) == (2, (10, 5, 5, 0, 0))
 
 
-@pytest.mark.parametrize(("held", "rows"), [(1, 5), (20_000, 1_000_000)], ids=["nothing held", "a part held"])
+@pytest.mark.parametrize(("held", "rows"), [(1, 5), (10_000, 1_000_000)], ids=["nothing held", "a part held"])
 def test_what_is_put_on_disk_is_what_was_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int, rows: int
 ) -> None:
