@@ -74,7 +74,7 @@ class Candidate:
     @property
     def words(self) -> str:
         """Both in the words of the product."""
-        return f"{RANKERS[self.ranker]} that learns {METHODS[self.method]}"
+        return f"{RANKERS[self.ranker]}, which learns {METHODS[self.method]}"
 
     @classmethod
     def parse(cls, name: str) -> Candidate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -9,8 +10,10 @@ from clickprism.choice.candidates import METHODS, Candidate
 from clickprism.choice.criterion import Gain
 
 HEADER: Final = ("what was tried", "criterion", "value", "standard error")
-BY_POOLED: Final = "log-likelihood, queries held out"
-BY_MOVED: Final = "log-likelihood, documents that moved"
+BY_POOLED: Final = "log-likelihood gained, queries held out"
+BY_MOVED: Final = "log-likelihood gained, documents that moved"
+REFUSED: Final = "refused"
+WIDTH: Final = 110
 
 
 def unbiased(curve: Gain) -> tuple[str, ...]:
@@ -54,7 +57,8 @@ def of_ranker(chosen: str, best: str, values: Mapping[str, float], leads: Mappin
     said = f"On queries it did not learn from, {chosen} reaches an estimated nDCG@10 of {values[chosen]:.4f}"
     if best != chosen:
         lead = leads[chosen]
-        return f"{said}; {best} is {lead.value:+.4f} ± {lead.error:.4f} from it, within chance, and less steady."
+        ahead = "less than 0.0001" if lead.value < 1e-4 else f"{lead.value:.4f} ± {lead.error:.4f}"
+        return f"{said}; {best} is ahead by {ahead}, too little for a ranker that is less steady."
     return f"{said}, the best of {len(values)} rankers."
 
 
@@ -64,28 +68,43 @@ def rows(
     """The table of what was tried; `refused` has every observation model."""
     made = []
     for name, why in refused.items():
-        what = f"{name}: {METHODS[name]}"
         if why:
-            made.append([what, "refused", why, ""])
+            made.append([name, REFUSED, why, ""])
         for criterion, gains in ((BY_POOLED, pooled), (BY_MOVED, moved)):
             if name in gains:
-                made.append([what, criterion, *_pair(gains[name], 1)])
+                made.append([name, criterion, *_pair(gains[name], 1)])
     return [*made, *([name, "estimated nDCG@10", *_pair(gain, 4)] for name, gain in rankers.items())]
+
+
+def legend(table: Sequence[Sequence[str]]) -> list[str]:
+    """What the names of observation models in the table stand for."""
+    return [f"{name}: {METHODS[name]}." for name in dict.fromkeys(row[0] for row in table) if name in METHODS]
 
 
 def text(chosen: str, why: Sequence[str], table: Sequence[Sequence[str]]) -> str:
     """The end of `clickprism tune`."""
-    lines = [f"Chosen: {chosen}, {Candidate.parse(chosen).words}.", *why, ""]
-    widths = [max(len(row[place]) for row in (HEADER, *table)) for place in range(len(HEADER))]
-    lines += [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (HEADER, *table)
-    ]
-    return "\n".join(lines)
+    shown = [HEADER, *(row for row in table if row[1] != REFUSED)]
+    widths = [max(len(row[place]) for row in shown) for place in range(len(HEADER))]
+    grid = "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
+    )
+    refused = [f"{row[0]} is refused: {row[2].rstrip('.')}." for row in table if row[1] == REFUSED]
+    parts = (
+        [f"Chosen: {chosen}, {Candidate.parse(chosen).words}.", *why],
+        [grid] if len(shown) > 1 else [],
+        [*refused, *legend(table)],
+    )
+    return "\n\n".join("\n".join(map(_wrapped, part)) for part in parts if part)
+
+
+def _wrapped(text: str) -> str:
+    lines = text.splitlines()
+    return text if len(lines) > 1 else textwrap.fill(text, WIDTH, break_on_hyphens=False)
 
 
 def _signed(gain: Gain) -> str:
-    return f"{gain.value:+,.1f} ± {gain.error:,.1f}"
+    digits = 0 if abs(gain.value) >= 100 else 1
+    return f"{gain.value:+,.{digits}f} ± {gain.error:,.{digits}f}"
 
 
 def _pair(gain: Gain, digits: int) -> tuple[str, str]:

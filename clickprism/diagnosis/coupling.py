@@ -82,7 +82,7 @@ def _judged(
     p_value, ends = float(norm.sf(made.z)), interval(made)
     level = 0.1 * settings.level if found.heeds else settings.level
     there = p_value < level and made.value >= settings.material and falls
-    known = f"({ends[0]:.2f} to {ends[1]:.2f}, {p_words(p_value)})"
+    known = f"({ends[0]:.0%} to {ends[1]:.0%}, {p_words(p_value)})"
     if there and found.heeds and found.form == "chain":
         return _unknown(
             "Users stop reading at what they click, and the engine moves what is clicked: both bend the curve of good"

@@ -171,17 +171,18 @@ def _advice(linked: Linked, verdict: Verdict, settings: IdentifiabilitySettings)
         half = float(np.nanmax(linked.half))
         enough = needed <= linked.searches
         return (
-            f"Estimate observation from these links. Its interval is +-{half:.3f} of position 1 at the widest;"
-            f" +-{settings.precision:g} {'needs' if not enough else 'would need only'} about {needed:,} searches like"
+            f"Estimate observation from these links. Its interval is ±{half:.3f} of position 1 at the widest;"
+            f" ±{settings.precision:g} {'needs' if not enough else 'would need only'} about {needed:,} searches like"
             f" these ({linked.searches:,} are here)."
         )
     total, lost = sum(swap.searches for swap in linked.swaps), sum(swap.cost for swap in linked.swaps)
     pairs = ", ".join(f"{swap.one}-{swap.other}" for swap in linked.swaps)
     days = None if linked.searches_a_day is None else max(1, math.ceil(total / (SHARE * linked.searches_a_day)))
     share = "" if days is None else f" ({SHARE:.0%} of the searches for {days} day{'s' if days > 1 else ''})"
+    cost = "next to no clicks" if lost < 1 else f"at most about {lost:,.0f} click{'s' * (round(lost) != 1)}"
     return (
-        f"Let the documents at {pairs} trade places in about {total:,.0f} searches in all{share}; that costs at most"
-        f" about {lost:,.0f} clicks and links all positions to about +-{settings.precision:g}. Until then compare"
+        f"Let the documents at {pairs} trade places in about {total:,.0f} searches in all{share}; that costs"
+        f" {cost} and links all positions to about ±{settings.precision:g}. Until then compare"
         " clicks only within a group of positions."
     )
 

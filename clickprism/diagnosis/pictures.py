@@ -74,6 +74,8 @@ def lines_by(
     intervals: Mapping[str, tuple[Float64, Float64]] | None = None,
 ) -> Figure:
     """Lines over one axis, one a name, some with lower and upper ends."""
+    from matplotlib.ticker import MaxNLocator
+
     from clickprism.evaluation.plots import add_legend
 
     figure, axes = new_figure(height=3.4)
@@ -84,6 +86,8 @@ def lines_by(
             axes.fill_between(x[: len(intervals[name][0])], *intervals[name], color=colour, alpha=0.15, linewidth=0)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
+    if (np.asarray(x) % 1 == 0).all():  # positions and days, between which there is nothing
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     if low is not None:
         axes.set_ylim(bottom=low)
     if len(lines) > 1:

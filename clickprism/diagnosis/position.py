@@ -221,7 +221,7 @@ def _judged(fall: Fall, curves: dict[str, Curve], refused: dict[str, str], setti
     ends = max(fall.mean - fall.half, 0.0), fall.mean + fall.half
     there = falls_much(fall, settings)
     apart = {name: difference(fall.curve, each) for name, each in curves.items() if name not in (MOVED, RAW)}
-    known = f"({ends[0]:.2f} to {ends[1]:.2f}, {p_words(p_value)})"
+    known = f"({ends[0]:.0%} to {ends[1]:.0%}, {p_words(p_value)})"
     if there:
         sentence = (
             f"Users see less further down: of what is seen at the first position, {fall.mean:.0%} is seen below it in"

@@ -56,16 +56,16 @@ def word(finding: Finding) -> str:
     return WANTED[finding.name][finding.verdict == "absent"]
 
 
-def number(finding: Finding, *, interval: bool = True) -> str:
+def number(finding: Finding) -> str:
     """The number behind a verdict with its interval; empty where there is none.
 
     >>> number(Finding("position", "present", "", "", number=0.61, unit="of the first", interval=(0.5, 0.7)))
-    '0.61 of the first [0.5, 0.7]'
+    '0.61 [0.5, 0.7] of the first'
     """
     if finding.number is None:
         return ""
     ends = "" if finding.interval is None else f" [{_short(finding.interval[0])}, {_short(finding.interval[1])}]"
-    return f"{_short(finding.number)} {finding.unit}".rstrip() + (ends if interval else "")
+    return f"{_short(finding.number)}{ends} {finding.unit}".rstrip()
 
 
 def as_rich(diagnosis: Diagnosis) -> Group:

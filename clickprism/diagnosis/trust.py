@@ -19,11 +19,13 @@ from clickprism.diagnosis.clusters import FEWEST, p_words, shown
 from clickprism.diagnosis.finding import Finding
 from clickprism.diagnosis.linked import missing
 from clickprism.errors import SettingError
+from clickprism.types import Float64
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME: Final = "trust"
+HIGHEST: Final = 2.0  # of the clicks at the first position: above it a curve says nothing
 UNIT: Final = "of the clicks on first results that come from the place alone"
 LUCK: Final = (
     " But the engine moves what is clicked, so documents that moved had luck before, and the share leans towards 0:"
@@ -119,6 +121,11 @@ def _judged(found: Beyond, settings: TrustSettings) -> Finding:
     )
 
 
+def _credible(curve: Float64) -> Float64:
+    """Without places that so few clicks link that they come out at far more than the first, [positions]."""
+    return np.where(curve > HIGHEST, np.nan, curve)
+
+
 def _details(found: Beyond) -> dict[str, object]:
     return {
         "z": found.trust.z,
@@ -136,7 +143,9 @@ def _details(found: Beyond) -> dict[str, object]:
 def _table(found: Beyond) -> tuple[list[str], list[list[str]]]:
     rows = [
         [str(place + 1), *("" if np.isnan(each) else f"{each:.2f}" for each in curves), f"{max(added, 0.0) + 0.0:.3f}"]
-        for place, (*curves, added) in enumerate(zip(found.poor, found.good, found.by_position, strict=True))
+        for place, (*curves, added) in enumerate(
+            zip(_credible(found.poor), _credible(found.good), found.by_position, strict=True)
+        )
     ]
     return ["position", "clicks kept by poor documents", "by good ones", "clicks that trust adds, once seen"], rows
 
@@ -146,7 +155,7 @@ def _picture(found: Beyond) -> Callable[[], Figure]:
         from clickprism.diagnosis.pictures import lines_by
 
         places = np.arange(1.0, len(found.poor) + 1)
-        lines = {"poor documents": found.poor, "good documents": found.good}
+        lines = {"poor documents": _credible(found.poor), "good documents": _credible(found.good)}
         return lines_by(places, lines, xlabel="position", ylabel="clicks kept, relative to the first position")
 
     return draw

@@ -14,9 +14,11 @@ ASSUMPTIONS: Final[Mapping[Name, str]] = {
     "ips": "none of how users look; what was never shown earns nothing",
     "snips": "none of how users look; queries whose list was never shown are as the others",
     "reward-interaction": "a click depends on the documents down to its position, not on those below",
-    "cascade-dr": "as reward-interaction; below the top that was shown, a click model that is checked on what moved",
+    "cascade-dr": "a click depends on the documents down to its position, not on those below; what was not shown is "
+    "filled in by a click model that is checked on what moved",
     "item-position": "a click depends on its document and position alone",
-    "item-position-dr": "as item-position; for what never stood there, a click model that is checked on what moved",
+    "item-position-dr": "a click depends on its document and position alone; what never stood there is filled in by a "
+    "click model that is checked on what moved",
     "position-based": "a click is observation by position times relevance, and nothing else",
 }
 

@@ -110,18 +110,18 @@ def as_html(comparison: Comparison) -> str:
 
 
 def _html(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """One table; its cells are HTML already."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
+    """One table; its cells are HTML already. A column with text in it is one of text, whose lines may break."""
+    text = [place > 0 and any(row[place].count(" ") >= WORDS for row in rows) for place in range(len(header))]
+    kinds = [' class="words"' if each else "" for each in text]
+    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(header, kinds, strict=True))
     body = "\n".join(
-        f'<tr><th scope="row">{first}</th>' + "".join(map(_html_cell, rest)) + "</tr>" for first, *rest in rows
+        f'<tr><th scope="row">{first}</th>'
+        + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(rest, kinds[1:], strict=True))
+        + "</tr>"
+        for first, *rest in rows
     )
     title = f"<caption>{escape(caption)}</caption>"
     return f"<table>\n{title}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-
-
-def _html_cell(cell: str) -> str:
-    """A cell; one of many words may break into lines."""
-    return f'<td class="words">{cell}</td>' if cell.count(" ") >= WORDS else f"<td>{cell}</td>"
 
 
 def as_latex(comparison: Comparison) -> str:

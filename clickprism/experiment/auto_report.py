@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from clickprism.choice.words import legend
 from clickprism.diagnosis.report import SIGNS, finding_parts, number, title, tone, word
 from clickprism.evaluation.report import Part, Said, write_report, write_whole
 from clickprism.evaluation.tables import Table
@@ -44,14 +45,16 @@ def write_pages(result: AutoResult, figures: Mapping[str, str], name: str) -> di
     write_whole(result.out / JSON, json_text(as_plain(result, name)) + "\n")
     choice = result.stages["choice"]
     tables = [Table("What was found", ["finding", "verdict", "number and 95% interval"], _found(result))]
-    if choice["trials"]:
-        header, rows = choice["trials"]["header"], choice["trials"]["rows"]
-        tables.append(Table("What was tried, by the log alone", header, rows))
     more: dict[str, list[Part]] = {
-        "Every decision": [Said("good", f"{each.stage}: {each.decision}", each.reason) for each in result.decisions],
+        "What was chosen, and why": [
+            Said("good", f"{each.stage}: {each.decision}", each.reason) for each in result.decisions
+        ],
         "What could not be known": [Said("unknown", SIGNS["unknown"], each) for each in result.unknown],
         "What to do next": [Said("good", str(place), each) for place, each in enumerate(result.steps, start=1)],
     }
+    if choice["trials"]:
+        rows = choice["trials"]["rows"]
+        more["What was tried, by the log alone"] = [Table("", choice["trials"]["header"], rows), *legend(rows)]
     for key, finding in result.diagnosis.findings.items():
         more[title(finding)] = finding_parts(finding, figure=figures.get(key))
     commands = words.commands(result.out, None, bundle=result.bundle is not None)
@@ -75,8 +78,9 @@ def _summary(result: AutoResult) -> str:
     return "\n\n".join(
         [
             read["sentence"],
-            f"Chosen: {choice['chosen']}, {choice['words']}. {' '.join(choice['why'])}",
+            f"Chosen: {choice['chosen']}, {choice['words']}.",
             value["sentence"],
+            value["advice"],
         ]
     )
 

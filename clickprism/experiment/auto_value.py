@@ -16,7 +16,7 @@ NOTHING: Final[Mapping[str, Any]] = {"verdict": "", "sentence": "", "refusal": "
 VERDICTS: Final = {
     "better": "expect more clicks than now",
     "worse": "expect fewer clicks than now",
-    "not told apart": "expect about as many clicks as now",
+    "not told apart": "leave open whether it earns more clicks than now",
     "unknown": "leave open what it would earn",
 }
 SILENT: Final = "The log cannot say what it would earn."
@@ -60,7 +60,8 @@ def _sentence(result: CounterfactualResult, best: Estimate, whose: str) -> str:
     ends = f"{gain.lower / logged:+.1%} to {gain.upper / logged:+.1%}"
     return (
         f"On {whose} it would earn {best.value.value:.3f} clicks a search where {result.logged.value:.3f} were earned, "
-        f"{gain.value / logged:+.1%} ({ends} with 95% confidence), by the estimator {best.name}: {best.assumption}."
+        f"{gain.value / logged:+.1%} ({ends} with 95% confidence), by the estimator {best.name} "
+        f"(it assumes: {best.assumption})."
     )
 
 

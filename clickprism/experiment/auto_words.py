@@ -13,7 +13,19 @@ from clickprism.diagnosis.finding import Diagnosis, Finding
 from clickprism.diagnosis.report import SIGNS, title, tone, word
 
 WIDTH: Final = 110
-DEBIASED: Final = ("position", "trust", "coupling", "interaction")  # what a method may mend
+MENDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "click": (),
+    "position": ("position",),
+    "trust": ("position", "trust"),
+    "browsing": ("position", "interaction"),
+    "bend": ("position", "coupling"),
+    "pooled": ("position",),
+    "pooled-bend": ("position", "coupling"),
+    "dla": ("position",),
+    "lbd": ("position", "coupling"),
+}
+"""The biases that each observation model takes out of clicks, as findings are named."""
+LEARNED: Final = ("position", "trust", "coupling", "interaction")  # biases of what a ranker learns from
 WITHOUT_FEATURES: Final = (
     "No ranker can be trained: the documents of the log have no features, and a ranker scores a document by them."
 )
@@ -67,8 +79,8 @@ def decisions(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis) -> 
     made += [
         Decision(
             "choice",
-            f"take {choice['chosen']}, {choice['words']}",
-            " ".join(choice["why"]),
+            f"take {choice['chosen']}",
+            " ".join([f"It is {choice['words']}.", *choice["why"]]),
             choice["numbers"],
         ),
         Decision("value", value["verdict"], value["sentence"], value["numbers"]),
@@ -88,15 +100,29 @@ def could_not_know(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis
 def next_steps(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis) -> list[str]:
     """What to do next, the most useful first: try the ranker, link what is not linked, then what findings advise."""
     order = sorted(diagnosis.findings.values(), key=lambda finding: finding.name != "identifiability")
-    advised = {f"{title(each)}: {each.advice}": None for each in order if _open(each)}
     choice = stages["choice"]
+    mended = _mended(choice)
+    advised = {f"{title(each)}: {_advice(each, choice)}": None for each in order if _open(each, mended)}
     return [*(choice["instead"] if choice["refused"] else [stages["value"]["advice"]]), *advised]
 
 
-def _open(finding: Finding) -> bool:
-    """Whether there is something left to do about a finding that a debiased ranker does not do already."""
-    bad = tone(finding) == "bad" and finding.name not in DEBIASED
+def _mended(choice: Mapping[str, Any]) -> tuple[str, ...]:
+    """The biases that the chosen ranker does not have."""
+    if choice["refused"]:
+        return ()
+    found = MENDED[str(choice["chosen"]).partition("/")[0]]
+    return (*found, "interaction") if choice["numbers"].get("browsing") else found
+
+
+def _open(finding: Finding, mended: Sequence[str]) -> bool:
+    """Whether there is something left to do about a finding that the ranker does not do already."""
+    bad = tone(finding) == "bad" and finding.name not in mended
     return bool(finding.advice) and (bad or tone(finding) == "unknown")
+
+
+def _advice(finding: Finding, choice: Mapping[str, Any]) -> str:
+    left = tone(finding) == "bad" and finding.name in LEARNED and not choice["refused"]
+    return f"{choice['chosen']} does not correct for it. {finding.advice}" if left else finding.advice
 
 
 def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickprism") -> list[str]:

@@ -82,6 +82,19 @@ def test_without_features_trust_can_still_be_told() -> None:
     assert found.verdict == "present"
 
 
+def test_places_that_hardly_any_click_links_do_not_stretch_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged = small_world(policy="shuffle", trust=0.5, queries=100)
+    known = beyond(logged)
+    odd = replace(known, poor=np.where(np.arange(len(known.poor)) == 2, 69.0, known.poor))
+    monkeypatch.setattr("clickprism.diagnosis.trust.beyond", lambda _: odd)
+    found = trust(logged)
+    assert found.table is not None
+    assert found.figure is not None
+    assert [row[1] == "" for row in found.table[1]] == [place == 2 for place in range(len(odd.poor))]
+    (axes,) = found.figure().axes
+    assert axes.get_ylim()[1] < 3
+
+
 def test_trust_falls_as_it_should() -> None:
     falls = trust_by_position(10)
     assert falls[-1] == 0

@@ -44,13 +44,21 @@ def test_what_is_good_to_have_and_what_is_not() -> None:
     assert tone(Finding("trust", "absent", "", "")) == "good"
 
 
+def test_an_axis_of_positions_has_no_halves() -> None:
+    places = np.arange(1.0, 21.0)
+    (axes,) = lines_by(places, {"": 1 / places}, xlabel="position", ylabel="seen").axes
+    assert all(tick == round(tick) for tick in axes.get_xticks())
+    (axes,) = lines_by(places / 20, {"": places}, xlabel="share", ylabel="seen").axes
+    assert any(tick != round(tick) for tick in axes.get_xticks())
+
+
 def test_words_for_a_terminal() -> None:
     text = as_text(FOUND)
     assert text.startswith("35,064 sessions, 350,640 documents shown")
     assert "! present" in text
     assert "✓ enough" in text
     assert "[far] less" in text
-    assert "0.12 of" in text
+    assert "0.12 [0.1, 0.14] of" in text
     todo = text.partition("What to do")[2]
     assert "Coupling: Log them." in todo
     assert "Nothing to do" not in todo
@@ -82,7 +90,7 @@ def test_a_page_with_every_finding(tmp_path: Path) -> None:
     page = made[0]
     assert "Debias &lt;before&gt; training." in page
     assert page.count("<svg") == 1
-    assert "0.12 of position 1 [0.1, 0.14]; p &lt; 0.001" in page
+    assert "0.12 [0.1, 0.14] of position 1; p &lt; 0.001" in page
     assert '<span class="sign unknown">? unknown</span>The log has no features.' in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     bare = Diagnosis({"position": POSITION}, sessions=1, impressions=10)

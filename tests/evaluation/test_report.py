@@ -135,3 +135,11 @@ def test_writing_makes_the_folder_and_leaves_only_the_report(tmp_path: Path) -> 
 
 def test_the_template_is_part_of_the_package() -> None:
     assert resources.files("clickprism.evaluation").joinpath("templates/report.html.j2").is_file()
+
+
+def test_a_column_with_text_in_it_is_one_of_text() -> None:
+    made = Table(
+        "", ["what", "why", "value"], [["a", "no", "1"], ["b", "for want of clicks on it in all of them", "2"]]
+    )
+    assert made.html().count('class="words"') == 3
+    assert '<td class="words">no</td><td>1</td>' in made.html()

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clickprism.choice.candidates import METHODS
 from clickprism.data.logged import Logged
+from clickprism.diagnosis.finding import Diagnosis, Finding
 from clickprism.errors import DataError, SettingError
 from clickprism.experiment.auto import AutoResult, AutoSettings, auto
 from clickprism.experiment.auto_folder import EPOCH, POINTS, STAGES
+from clickprism.experiment.auto_words import MENDED, next_steps
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.scorer import open_scorer
 from clickprism.types import Clicks
@@ -70,7 +73,7 @@ def test_every_decision_has_its_reason_and_its_numbers(undisturbed: AutoResult) 
     assert {each["name"] for each in kept["found"]} == set(undisturbed.diagnosis.findings)
     assert kept["bundle"]["version"] == Bundle.load(undisturbed.out / "bundle").version
     page = undisturbed.report.read_text()
-    assert "Every decision" in page
+    assert "What was chosen, and why" in page
     assert str(undisturbed.chosen) in page
     for heading in ("What was found", "What was chosen, and why", "What could not be known", "What to do next"):
         assert heading in undisturbed.text()
@@ -84,6 +87,27 @@ def test_the_bundle_scores_raw_features_as_the_chosen_ranker_does(undisturbed: A
     assert bundle.manifest.naive is not None
     assert b'"queries"' in bundle.read("examples.json")
     open_scorer(bundle).warm()
+
+
+def test_a_bias_that_the_chosen_model_leaves_in_is_said() -> None:
+    names = ("position", "trust", "interaction")
+    found = Diagnosis({name: Finding(name, "present", "It is there.", "Mend it.") for name in names}, 9, 90)
+    value = {"advice": "Interleave it."}
+
+    def told(chosen: str | None, **numbers: bool) -> list[str]:
+        about = {"chosen": chosen, "refused": "" if chosen else "None.", "instead": [], "numbers": numbers}
+        steps = next_steps({"choice": about, "value": value}, found)
+        return [step.partition(":")[0] for step in steps if step != value["advice"]]
+
+    assert told("pooled/mlp") == ["Trust bias", "Interaction"]
+    assert told("pooled/mlp", browsing=True) == ["Trust bias"]
+    assert told("trust/mlp") == ["Interaction"]
+    assert told("click/mlp") == told(None) == ["Position bias", "Trust bias", "Interaction"]
+    choice: dict[str, Any] = {"chosen": "click/mlp", "refused": "", "instead": [], "numbers": {}}
+    assert next_steps({"choice": choice, "value": value}, found)[1] == (
+        "Position bias: click/mlp does not correct for it. Mend it."
+    )
+    assert set(MENDED) == set(METHODS)
 
 
 def test_other_settings_are_refused(undisturbed: AutoResult) -> None:
