@@ -95,7 +95,12 @@ def test_a_bias_that_the_chosen_model_leaves_in_is_said() -> None:
     value = {"advice": "Interleave it."}
 
     def told(chosen: str | None, **numbers: bool) -> list[str]:
-        about = {"chosen": chosen, "refused": "" if chosen else "None.", "instead": [], "numbers": numbers}
+        about: dict[str, Any] = {
+            "chosen": chosen,
+            "refused": "" if chosen else "None.",
+            "instead": [],
+            "numbers": numbers,
+        }
         steps = next_steps({"choice": about, "value": value}, found)
         return [step.partition(":")[0] for step in steps if step != value["advice"]]
 
