@@ -1,37 +1,57 @@
-"""Train every candidate on worlds drawn by seed, once: what criteria are then studied on, many times.
-
-    python -m reproduce.choice.cache FOLDER 100-123
-
-A world's file holds, for every method, its targets and what it gains on held-out queries; for every candidate,
-nDCG(exp)@10 on the judged test part after training on all queries; and for `CROSSED`, scores of the training documents
-by models that did not see their query.
-"""
+"""Train every candidate on a world, once: what criteria are then studied on, many times."""
 
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism.choice.candidates import METHODS, supported
-from clickprism.choice.material import Material, save_arrays, save_material
+from clickprism.choice.candidates import LEARNED, METHODS, supported
+from clickprism.choice.material import Material, load_arrays, save_arrays, save_material
 from clickprism.choice.training import MEMBERS, blended, train
-from clickprism.choice.trials import folds, observation_trial, target_of, tried_of
+from clickprism.choice.trials import FOLDS, Tried, folds, observation_trial, target_of, tried_of
 from clickprism.evaluation.measures import Measure, evaluate
-from clickprism.experiment.worlds import draw_settings, make_world
+from clickprism.experiment.worlds import World
+from clickprism.model import Model
 from clickprism.observation.counts import count
 from clickprism.observation.pairs import LEAST_CLICKS, link
 from clickprism.observation.support import linked_depth
-from clickprism.types import Float64, JudgedLists, Lists
+from clickprism.types import Bool, Float64, Int64, JudgedLists, Lists
 
 MEASURE: Final = Measure.parse("nDCG(exp)@10")
-CROSSED: Final = ("linear", "mlp", "lambdamart")
+STUDIED: Final = tuple(name for name in METHODS if name not in LEARNED)
+"""Networks that learn an observation beside relevance cost the most, and are left out."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The candidates of a world, by name.
+
+    Attributes:
+        linked: whether documents that moved link all positions.
+        ndcg: by the true grades of the test part, after training on all queries.
+        scores: of the training documents, by models that did not see their query, [documents] each.
+        targets: of each method, [documents].
+        tried: what the trial of each method came to.
+        fold: of each query, [lists].
+        seconds: CPU time that it took.
+    """
+
+    linked: bool
+    ndcg: Mapping[str, float]
+    scores: Mapping[str, Float64]
+    targets: Mapping[str, Float64]
+    tried: Mapping[str, Tried]
+    fold: Int64
+    seconds: float
 
 
 def ndcg(test: JudgedLists, scores: Float64) -> float:
@@ -40,61 +60,70 @@ def ndcg(test: JudgedLists, scores: Float64) -> float:
 
 
 def reached(lists: Lists, target: Float64, test: JudgedLists) -> dict[str, float]:
-    """What each ranker reaches on the test part after learning these targets; the blend is made of two of them."""
-    everything = np.ones(len(lists), dtype=np.bool_)
-    models = {
-        ranker: train(lists, target, ranker, queries=everything, seed=0) for ranker in ("linear", "mlp", "lambdamart")
-    }
-    models["blend"] = blended([models["linear"], models["mlp"]], weights=(1, MEMBERS))
+    """What each ranker reaches on the test part after learning these targets."""
+    models = _models(lists, target, np.ones(len(lists), dtype=np.bool_))
     return {ranker: ndcg(test, model.score(test.lists)) for ranker, model in models.items()}
 
 
-def run(folder: Path, seed: int) -> None:
-    """One world."""
-    file = folder / f"{seed}.npz"
-    if file.is_file():
-        return
-    begun = time.process_time()
-    world = make_world(draw_settings(seed))
-    material, lists = Material.of(world.logged), world.logged.clicks.lists
-    fold = folds(len(lists), len(lists), 0)
-    arrays: dict[str, NDArray[Any]] = {}
+def crossed(lists: Lists, target: Float64, fold: Int64) -> dict[str, Float64]:
+    """The scores of all documents by each ranker, each by a model that did not see the query, [documents]."""
+    scores: dict[str, Float64] = {}
+    for part in range(FOLDS):
+        mine = (fold == part)[lists.list_of]
+        for ranker, model in _models(lists, target, fold != part).items():
+            scores.setdefault(ranker, np.zeros(lists.documents))[mine] = model.score(lists)[mine]
+    return scores
+
+
+def _models(lists: Lists, target: Float64, queries: Bool) -> dict[str, Model]:
+    """All rankers; the blend is made of two of them."""
+    models = {ranker: train(lists, target, ranker, queries=queries, seed=0) for ranker in ("linear", "mlp")}
+    models["lambdamart"] = train(lists, target, "lambdamart", queries=queries, seed=0)
+    models["blend"] = blended([models["linear"], models["mlp"]], weights=(1, MEMBERS))
+    return models
+
+
+def trained(world: World, file: Path, methods: Sequence[str] = STUDIED) -> Trained:
+    """All candidates of a world, from their file or trained now; but for methods that the log does not support."""
+    if not file.is_file():
+        _train(world, file, methods)
+    kept = load_arrays(file)
+    told: dict[str, Any] = json.loads(str(kept["told"]))
+    return Trained(
+        told["linked"],
+        told["ndcg"],
+        {name: kept[f"{name}:scores"] for name in told["ndcg"]},
+        {name: kept[f"{name}:target"] for name in told["methods"]},
+        {
+            name: Tried(about, *(kept[f"{name}:{each}"] for each in ("moved", "gains", "more")))
+            for name, about in told["methods"].items()
+        },
+        kept["fold"],
+        told["seconds"],
+    )
+
+
+def _train(world: World, file: Path, methods: Sequence[str]) -> None:
+    begun, material, lists = time.process_time(), Material.of(world.logged), world.logged.clicks.lists
+    arrays: dict[str, NDArray[Any]] = {"fold": folds(len(lists), len(lists), 0)}
     clicks = material.clicks
-    told: dict[str, Any] = {
-        "seed": seed,
-        "linked": linked_depth(link(count(clicks)), LEAST_CLICKS) == clicks.max_position,
-        "methods": {},
-        "ndcg": {},
-    }
-    with tempfile.TemporaryDirectory() as place:
-        save_material(material, Path(place))
-        for method in supported(tuple(METHODS), linked=True, patterns=material.places.knows_clicks):
-            observation_trial(place, method, 0)
-            tried = tried_of(Path(place), method)
-            told["methods"][method] = tried.about
+    linked = linked_depth(link(count(clicks)), LEAST_CLICKS) == clicks.max_position
+    told: dict[str, Any] = {"linked": linked, "methods": {}, "ndcg": {}}
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        save_material(material, place)
+        for method in supported(methods, linked=linked, patterns=material.places.knows_clicks):
+            observation_trial(name, method, 0)
+            tried = tried_of(place, method)
             if tried.about["refused"]:
                 continue
-            target = target_of(Path(place), method)
-            arrays |= {f"{method}:target": target, f"{method}:gains": tried.gains, f"{method}:moved": tried.moved}
-            for ranker, value in reached(lists, target, world.data.test).items():
-                told["ndcg"][f"{method}/{ranker}"] = value
-            for ranker in CROSSED:
-                scores = np.zeros(lists.documents)
-                for part in range(2):
-                    model = train(lists, target, ranker, queries=fold != part, seed=0)
-                    mine = (fold == part)[lists.list_of]
-                    scores[mine] = model.score(lists)[mine]
-                arrays[f"{method}/{ranker}:scores"] = scores
-            known = {name: round(each, 4) for name, each in told["ndcg"].items() if name.startswith(f"{method}/")}
-            print(seed, known, flush=True)
+            told["methods"][method] = tried.about
+            target = target_of(place, method)
+            arrays |= {f"{method}:target": target, f"{method}:moved": tried.moved}
+            arrays |= {f"{method}:gains": tried.gains, f"{method}:more": tried.more}
+            values = reached(lists, target, world.data.test)
+            told["ndcg"] |= {f"{method}/{ranker}": value for ranker, value in values.items()}
+            scores = crossed(lists, target, arrays["fold"])
+            arrays |= {f"{method}/{ranker}:scores": each for ranker, each in scores.items()}
     told["seconds"] = round(time.process_time() - begun, 1)
     save_arrays(file, told=np.array(json.dumps(told)), **arrays)
-    print(seed, world.settings, told["seconds"], flush=True)
-
-
-if __name__ == "__main__":
-    first, _, last = sys.argv[2].partition("-")
-    step = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-    for each in range(int(first), int(last or first) + 1, step):
-        run(Path(sys.argv[1]), each)
