@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -69,9 +70,9 @@ def save_arrays(file: Path, **arrays: NDArray[Any]) -> None:
 def load_arrays(file: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a file."""
     try:
-        with np.load(file, allow_pickle=False) as kept:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
             return {name: kept[name] for name in kept.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"cannot be read ({error})", file=file, remedy="Remove it: it is made anew") from None
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from clickprism.choice.candidates import LEARNED, MOVED, POOLED, Candidate
 from clickprism.choice.criterion import moved_likelihood
 from clickprism.choice.exposure import as_it_is, average, by_places, by_trust, learned
+from clickprism.choice.folder import read_json
 from clickprism.choice.material import Material, load_arrays, load_material, save_arrays
 from clickprism.choice.targets import Exposure, targets
 from clickprism.choice.training import train
@@ -107,7 +108,7 @@ class Tried:
 def tried_of(folder: Path, name: str) -> Tried:
     """The trial of an observation model."""
     file = folder / "observations" / f"{name}{NUMBERS}"
-    about: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    about = read_json(file)
     if about["refused"]:
         return Tried(about, np.zeros(0), np.zeros(0), np.zeros(0))
     kept = load_arrays(_beside(file))
@@ -187,4 +188,4 @@ def _moved(material: Material, name: str, seed: int) -> tuple[Exposure, dict[str
 def named(folder: Path) -> Mapping[str, float]:
     """The seconds of every trial that was done, by name."""
     files = sorted([*folder.glob(f"observations/*{NUMBERS}"), *folder.glob(f"rankers/*{NUMBERS}")])
-    return {file.stem: float(json.loads(file.read_text(encoding="utf-8"))["seconds"]) for file in files}
+    return {file.stem: float(read_json(file)["seconds"]) for file in files}

@@ -17,7 +17,8 @@ import numpy as np
 from clickprism.choice import words
 from clickprism.choice.candidates import CHOSEN_FROM, RANKERS, Candidate, supported
 from clickprism.choice.criterion import Gain, estimated_ndcg
-from clickprism.choice.material import Material, prepared, save_material
+from clickprism.choice.folder import begin, only_one
+from clickprism.choice.material import COLUMNS, Material, prepared, save_material
 from clickprism.choice.rule import chosen_method, chosen_ranker
 from clickprism.choice.trials import (
     final_trial,
@@ -45,7 +46,6 @@ Say: TypeAlias = Callable[[str], None]
 MODEL: Final = "model"
 NAIVE: Final = "naive"
 RESULT: Final = "choice.json"
-START: Final = "start.json"
 FIRST_RUNG: Final = 2000  # queries on which every ranker is tried; of more, the better half is tried on all
 """Successive halving pays only where there are more."""
 
@@ -56,7 +56,8 @@ class TuneSettings:
     """What is searched, and how long.
 
     Attributes:
-        budget: seconds; trials that have not ended by then are left out, but for what a result needs.
+        budget: seconds; trials that have not ended by then are left out, but for what a result needs. A single process
+            ends the trial that it is at.
         seed: of everything random.
         processes: how many trials at a time; the result does not depend on it unless the budget ends.
         methods: observation models to choose from, names of `METHODS`; `click` is always among them.
@@ -161,10 +162,13 @@ def tune(
         raise DataError("the documents of the log have no features, by which a ranker scores them", remedy=remedy)
     if not logged.clicks.clicks.any():
         raise DataError("there is nothing to learn from: the log has no click")
-    if out is not None:
-        return _Search(logged, settings, Path(out), progress).run()
-    with tempfile.TemporaryDirectory(prefix="clickprism-tune-") as folder:
-        return _Search(logged, settings, Path(folder), progress).run()
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="clickprism-tune-") as passing:
+            return _Search(logged, settings, Path(passing), progress).run()
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder, "tune"):
+        return _Search(logged, settings, folder, progress).run()
 
 
 @final
@@ -177,7 +181,7 @@ class _Search:
         self.deadline = time.monotonic() + settings.budget
         self.material, self.normaliser = prepared(logged)
         self.left_out: list[str] = []
-        _begin(folder, self.material, settings)
+        begin(folder, _identity(self.material, settings))
         save_material(self.material, folder)
 
     def run(self) -> Choice:
@@ -189,7 +193,7 @@ class _Search:
         tried = self._observations(names)
         told = {name: tried_of(self.folder, name) for name in tried}
         verdict = chosen_method(told, linked=linked)
-        method, why = verdict.method, list(verdict.why)
+        method, why = verdict.method, [*verdict.why, *words.unsupported(self.settings.methods, names, linked=linked)]
         values, ranker, because = self._rankers(method)
         candidate = Candidate(method, ranker)
         for name, where in ((candidate.name, MODEL), (f"click/{ranker}", NAIVE)):
@@ -197,7 +201,7 @@ class _Search:
             final_trial(str(self.folder), name, where, self.settings.seed)
         why = [*why, because]
         if self.left_out:
-            why.append(f"Not tried for want of time: {', '.join(self.left_out)}.")
+            why.append(f"Not tried for want of time: {', '.join(self.left_out)}; a larger --budget tries all.")
         numbers: dict[str, Any] = {
             "linked": linked,
             "pooled": {name: asdict(gain) for name, gain in verdict.pooled.items()},
@@ -264,6 +268,10 @@ class _Search:
         leads = {name: Gain.mean(values[best] - each) for name, each in values.items()}
         return means, chosen, words.of_ranker(chosen, best, {n: float(v.mean()) for n, v in values.items()}, leads)
 
+    @property
+    def _late(self) -> bool:
+        return time.monotonic() > self.deadline
+
     def _run(self, tasks: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]], what: str) -> list[str]:
         """Do trials until the time is over; the names of those done, in their order."""
         done: set[str] = set()
@@ -271,7 +279,7 @@ class _Search:
         for name in self._results(list(tasks.values())):
             done.add(name)
             self.say(f"{what}: {len(done)} of {len(tasks)}")
-            if time.monotonic() > self.deadline:
+            if self._late:
                 break
         finished = [name for name, (_, given) in tasks.items() if given[1] in done]
         self.left_out += [str(given[1]) for _, given in tasks.values() if given[1] not in done]
@@ -279,31 +287,22 @@ class _Search:
 
     def _results(self, tasks: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Iterator[str]:
         if self.settings.processes > 1 and len(tasks) > 1:
-            yield from side_by_side(tasks, self.settings.processes)
+            yield from side_by_side(tasks, self.settings.processes, until=lambda: self._late)
             return
         for call, given in tasks:
             yield call(*given)
 
 
-def _begin(folder: Path, material: Material, settings: TuneSettings) -> None:
-    """Refuse a folder of another log, or of other settings."""
+def _identity(material: Material, settings: TuneSettings) -> dict[str, Any]:
+    """What trials depend on: the log, and the settings but for the time they have."""
     clicks = material.clicks
     found = hashlib.sha256()
-    for values in (clicks.lists.features, clicks.offsets, clicks.rows, clicks.positions, clicks.clicks):
+    for values in (clicks.lists.features, *(getattr(clicks, name) for name in COLUMNS)):
         found.update(np.ascontiguousarray(values).tobytes())
-    identity = {
+    return {
         "format": "clickprism tune",
         "log": found.hexdigest()[:16],
         "seed": settings.seed,
         "methods": list(settings.methods),
         "rankers": list(settings.rankers),
     }
-    file = folder / START
-    folder.mkdir(parents=True, exist_ok=True)
-    for draft in folder.rglob(".*.npz"):
-        draft.unlink(missing_ok=True)
-    if not file.is_file():
-        write_whole(file, json.dumps(identity, indent=1) + "\n")
-    elif json.loads(file.read_text(encoding="utf-8")) != identity:
-        remedy = "Choose another --out, or remove the folder to begin anew"
-        raise DataError("is of another log or of other settings", file=folder, remedy=remedy)

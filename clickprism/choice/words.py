@@ -45,9 +45,22 @@ def by_moved(method: str, gain: Gain | None, *, linked: bool) -> tuple[str, ...]
     """Why documents that moved decide."""
     if method != "click" and gain is not None:
         return (f"It makes the clicks on documents that stood at several positions the most likely: {_signed(gain)}.",)
+    if gain is not None:
+        said = f"the best of them by {_signed(gain)}"
+        return (
+            "None makes the clicks on documents that stood at several positions surely more likely than clicks as they "
+            f"are ({said}), which therefore stay as they are.",
+        )
     if linked:
-        return ("Too few clicks tell whether positions matter.",)
+        return ("Too few clicks tell whether positions matter: clicks stay as they are.",)
     return ("No documents link all positions, and too few clicks tell whether they matter: clicks stay as they are.",)
+
+
+def unsupported(asked: Sequence[str], tried: Sequence[str], *, linked: bool) -> tuple[str, ...]:
+    """Why some of the models that were asked for were not tried."""
+    names = [name for name in asked if name not in tried]
+    lacking = "what was clicked together" if linked else "documents that stood at several positions to link all of them"
+    return (f"Not tried: {', '.join(names)}. It would take {lacking}, which the log does not tell.",) if names else ()
 
 
 def of_ranker(chosen: str, best: str, values: Mapping[str, float], leads: Mapping[str, Gain]) -> str:

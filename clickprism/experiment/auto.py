@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
+from clickprism.choice.tune import TuneSettings
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Diagnosis
-from clickprism.errors import SettingError
 from clickprism.experiment import auto_parts as parts
 from clickprism.experiment import auto_words as words
 from clickprism.experiment.auto_findings import diagnosis_of
@@ -42,12 +41,7 @@ class AutoSettings:
     processes: int = 2
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.budget) and self.budget > 0):
-            raise SettingError("budget", self.budget, "be above 0 seconds")
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "be at least 0")
-        if self.processes < 1:
-            raise SettingError("processes", self.processes, "be at least 1")
+        TuneSettings(self.budget, self.seed, self.processes)  # which checks them
 
 
 @final

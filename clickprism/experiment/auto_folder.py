@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
 
+from clickprism.choice.folder import START, only_one, refuse_strange
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import plain
 from clickprism.errors import DataError
@@ -25,7 +25,6 @@ from clickprism.log.faults import fault
 STAGES: Final = ("read", "diagnosis", "choice", "value", "bundle", "report")
 POINTS: Final = tuple(f"{stage}-{what}" for stage in STAGES for what in ("made", "kept"))
 """Where a test may end the process: a stage is done but not kept, or kept."""
-START: Final = "start.json"
 KEPT: Final = "stages"
 EPOCH: Final = "SOURCE_DATE_EPOCH"
 
@@ -68,12 +67,7 @@ class AutoFolder:
             settings: all that a result depends on.
         """
         make_folder(path)
-        with (path / ".lock").open("a", encoding="utf-8") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                remedy = "Wait until it is done, or choose another --out"
-                raise DataError("another clickprism auto is at work there", file=path, remedy=remedy) from None
+        with only_one(path, "auto"):
             yield cls(path, _begin(path, log, settings))
 
     def done(self, name: str) -> bool:
@@ -136,10 +130,7 @@ def _begin(path: Path, log: str, settings: Mapping[str, Any]) -> datetime:
         for draft in folder.glob(".*.json.*"):
             draft.unlink(missing_ok=True)
     if not file.is_file():
-        strange = sorted(entry.name for entry in path.iterdir() if entry.name != ".lock")
-        if strange:
-            remedy = "Choose a folder that is empty, or not there yet"
-            raise DataError(f"holds {strange[0]}, which is not of clickprism auto", file=path, remedy=remedy)
+        refuse_strange(path, "auto")
         now = _now()
         about = {"format": "clickprism auto", "version": 1, "started": now.isoformat(), "log": log}
         write_whole(file, json_text({**about, "settings": settings}) + "\n")

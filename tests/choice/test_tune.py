@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from clickprism.choice.candidates import METHODS, RANKERS, Candidate
+from clickprism.choice.folder import START, begin, only_one
 from clickprism.choice.material import Material, load_material, save_material
 from clickprism.choice.trials import observation_trial, target_of, tried_of, unseen_scores
 from clickprism.choice.tune import Choice, TuneSettings, tune
@@ -76,6 +77,36 @@ def test_scores_of_queries_that_a_ranker_did_not_see(done: tuple[Choice, Path], 
 def test_another_log_or_other_settings_are_refused(done: tuple[Choice, Path], logged: Logged) -> None:
     with pytest.raises(DataError, match="another log or of other settings"):
         tune(logged, settings=replace(QUICK, seed=1), out=done[1])
+    clicks = replace(logged.clicks, impressions=logged.clicks.impressions + 1)  # searches without a click came in
+    with pytest.raises(DataError, match="another log or of other settings"):
+        tune(replace(logged, clicks=clicks), settings=QUICK, out=done[1])
+
+
+def test_a_folder_of_someone_else_is_left_alone(logged: Logged, tmp_path: Path) -> None:
+    mine = tmp_path / "below" / ".mine.npz"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(DataError, match="holds below, which is not of clickprism tune"):
+        tune(logged, settings=QUICK, out=tmp_path)
+    assert mine.read_text() == "mine"
+
+
+def test_one_search_at_a_time(logged: Logged, tmp_path: Path) -> None:
+    with only_one(tmp_path, "tune"), pytest.raises(DataError, match="another clickprism tune is at work there"):
+        tune(logged, settings=QUICK, out=tmp_path)
+
+
+def test_damaged_files_are_named(done: tuple[Choice, Path], tmp_path: Path) -> None:
+    (tmp_path / "observations").mkdir()
+    for name in ("click.json", "click.npz"):
+        whole = (done[1] / "observations" / name).read_bytes()
+        (tmp_path / "observations" / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(DataError, match=rf"{name}: .*Remove it: it is made anew"):
+            tried_of(tmp_path, "click")
+        (tmp_path / "observations" / name).write_bytes(whole)
+    (tmp_path / START).write_text("{")
+    with pytest.raises(DataError, match=r"is damaged\. Remove the folder"):
+        begin(tmp_path, {})
 
 
 def test_a_budget_that_ends_says_what_was_left_out(logged: Logged) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clickprism.choice.criterion import Gain
-from clickprism.choice.words import legend, of_ranker, rows, text
+from clickprism.choice.words import by_moved, legend, of_ranker, rows, text, unsupported
 
 
 def test_what_was_tried_fits_a_terminal() -> None:
@@ -24,3 +24,14 @@ def test_a_lead_is_said_as_far_as_it_goes() -> None:
     assert "linear is ahead by 0.0026 ± 0.0011, too little" in said
     assert "less than 0.0001" in of_ranker("mlp", "linear", values, {"mlp": Gain(0.00005, 0.00004)})
     assert "the best of 2 rankers" in of_ranker("linear", "linear", values, {})
+
+
+def test_models_that_were_asked_for_and_not_taken_are_told_of() -> None:
+    assert unsupported(("position", "pooled"), ("click", "pooled"), linked=False) == (
+        "Not tried: position. It would take documents that stood at several positions to link all of them, which the "
+        "log does not tell.",
+    )
+    assert "what was clicked together" in unsupported(("browsing",), ("click",), linked=True)[0]
+    assert unsupported(("pooled",), ("click", "pooled"), linked=True) == ()
+    assert "(the best of them by -51.2 ± 8.1)" in by_moved("click", Gain(-51.2, 8.1), linked=False)[0]
+    assert "too few clicks" in by_moved("click", None, linked=False)[0]
