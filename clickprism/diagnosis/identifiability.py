@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "identifiability"
 SHARE: Final = 0.05  # of searches, in which swaps are made
+YEAR: Final = 365  # days
 
 
 @final
@@ -178,7 +179,11 @@ def _advice(linked: Linked, verdict: Verdict, settings: IdentifiabilitySettings)
     total, lost = sum(swap.searches for swap in linked.swaps), sum(swap.cost for swap in linked.swaps)
     pairs = ", ".join(f"{swap.one}-{swap.other}" for swap in linked.swaps)
     days = None if linked.searches_a_day is None else max(1, math.ceil(total / (SHARE * linked.searches_a_day)))
-    share = "" if days is None else f" ({SHARE:.0%} of the searches for {days} day{'s' if days > 1 else ''})"
+    share = ""
+    if days is not None:
+        share = f" ({SHARE:.0%} of the searches for {days} day{'s' * (days > 1)})"
+        if days > YEAR:
+            share = f" (more than a year of {SHARE:.0%} of the searches: take a larger share)"
     cost = "next to no clicks" if lost < 1 else f"at most about {lost:,.0f} click{'s' * (round(lost) != 1)}"
     return (
         f"Let the documents at {pairs} trade places in about {total:,.0f} searches in all{share}; that costs"

@@ -70,6 +70,9 @@ def read_logged(
         from clickprism.log.logged_store import read_store
 
         return read_store(file, memory=memory, note=note)
+    if not file.exists():
+        remedy = "Name the folder of a log that clickprism ingest made, or a file of sessions"
+        raise DataError("there is no such file or folder", file=file, remedy=remedy)
     if [each for each in file.suffixes if each not in PACKED][-1:] in [[each] for each in RAW]:
         remedy = f"Make a log of it, and read that: clickprism ingest {file.name} --into logs/mine"
         raise DataError("is a file of events, not a log", file=file, remedy=remedy)

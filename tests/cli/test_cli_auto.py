@@ -54,7 +54,8 @@ def test_what_is_wrong_is_said_before_anything_is_done(sessions: Path, tmp_path:
     out = tmp_path / "out"
     assert "--budget must be a time above 0" in run(sessions, "--out", out, "--budget", "soon", code=2).stderr
     assert "--day must be a column of the log" in run(sessions, "--out", out, "--day", "when", code=2).stderr
-    assert run(tmp_path / "none.tsv", "--out", out, code=3).stderr.startswith("read: reading none.tsv")
+    missing = run(tmp_path / "none.tsv", "--out", out, code=3).stderr
+    assert "none.tsv: there is no such file or folder. Name the folder of a log" in missing
     assert not out.exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")

@@ -15,7 +15,7 @@ from clickprism.diagnosis.interaction import clicks_above, heeded, interaction
 from clickprism.diagnosis.popularity import engine_response, popularity
 from clickprism.diagnosis.selection import selection
 from clickprism.errors import SettingError
-from tests.diagnosis.tiny_logs import log_of, small_world, swapped
+from tests.diagnosis.tiny_logs import Page, log_of, small_world, swapped
 
 
 def test_sums_by_query_and_their_test() -> None:
@@ -59,6 +59,16 @@ def test_positions_that_nothing_links_are_found_with_the_swap_that_links_them() 
     assert found.number == 2
     assert "3" in found.sentence
     assert identifiability(swapped(3, first=(40, 20), second=(20, 10))).verdict == "present"
+
+
+def test_swaps_that_would_take_years_are_not_told_in_days() -> None:
+    pages: list[Page] = [((0, 1, 2), (1,), 3, 0), ((0, 1, 2), (), 2, 1), ((0, 1, 2), (2,), 1, 1)]
+    seldom = identifiability(log_of(pages, documents=[3], days=True))
+    assert "more than a year of 5% of the searches: take a larger share" in seldom.advice
+    many: list[Page] = [(*page[:2], 30_000 * page[2], page[3]) for page in pages]
+    often = identifiability(log_of(many, documents=[3], days=True))
+    assert "5% of the searches for" in often.advice
+    assert "±0.05" in often.advice
 
 
 @pytest.mark.parametrize("policy", ["single", "blocks"])

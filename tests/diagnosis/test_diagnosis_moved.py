@@ -73,6 +73,9 @@ def test_too_few_queries_tell_nothing() -> None:
     assert position(logged).verdict == "unknown"
     assert trust(logged).verdict == "unknown"
     assert "no features" in coupling(logged).sentence
+    unsure = PositionSettings(material=0.999, widest=1e-6)  # a fall that is never enough, an interval that always is
+    wide = position(small_world(policy="shuffle", trust=0.5, queries=100), settings=unsure)
+    assert wide.sentence.endswith("too few documents moved.")
 
 
 def test_without_features_trust_can_still_be_told() -> None:
