@@ -48,6 +48,7 @@ NAIVE: Final = "naive"
 RESULT: Final = "choice.json"
 FIRST_RUNG: Final = 2000  # queries on which every ranker is tried; of more, the better half is tried on all
 """Successive halving pays only where there are more."""
+GRACE: Final = 30.0  # seconds, at least
 
 
 @final
@@ -56,8 +57,8 @@ class TuneSettings:
     """What is searched, and how long.
 
     Attributes:
-        budget: seconds; trials that have not ended by then are left out, but for what a result needs. A single process
-            ends the trial that it is at.
+        budget: seconds; trials that have not ended by then are left out, but for what a result needs. Where none has,
+            the first may take half as much again, or half a minute; a single process always ends its trial.
         seed: of everything random.
         processes: how many trials at a time; the result does not depend on it unless the budget ends.
         methods: observation models to choose from, names of `METHODS`; `click` is always among them.
@@ -193,7 +194,10 @@ class _Search:
         tried = self._observations(names)
         told = {name: tried_of(self.folder, name) for name in tried}
         verdict = chosen_method(told, linked=linked)
-        method, why = verdict.method, [*verdict.why, *words.unsupported(self.settings.methods, names, linked=linked)]
+        method, why = verdict.method, list(verdict.why)
+        if len(told) == 1 and self.left_out:
+            why = [words.UNTRIED]
+        why += words.unsupported(self.settings.methods, names, linked=linked)
         values, ranker, because = self._rankers(method)
         candidate = Candidate(method, ranker)
         for name, where in ((candidate.name, MODEL), (f"click/{ranker}", NAIVE)):
@@ -268,26 +272,29 @@ class _Search:
         leads = {name: Gain.mean(values[best] - each) for name, each in values.items()}
         return means, chosen, words.of_ranker(chosen, best, {n: float(v.mean()) for n, v in values.items()}, leads)
 
-    @property
-    def _late(self) -> bool:
-        return time.monotonic() > self.deadline
+    def _late(self, some: bool) -> bool:
+        """Whether the time is over; while nothing is done, for there is no choice then, some more is given."""
+        more = 0.0 if some else max(self.settings.budget / 2, GRACE)
+        return time.monotonic() > self.deadline + more
 
     def _run(self, tasks: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]], what: str) -> list[str]:
         """Do trials until the time is over; the names of those done, in their order."""
         done: set[str] = set()
         self.say(f"{what}: 0 of {len(tasks)}")
-        for name in self._results(list(tasks.values())):
+        for name in self._results(list(tasks.values()), until=lambda: self._late(bool(done))):
             done.add(name)
             self.say(f"{what}: {len(done)} of {len(tasks)}")
-            if self._late:
+            if self._late(True):
                 break
         finished = [name for name, (_, given) in tasks.items() if given[1] in done]
         self.left_out += [str(given[1]) for _, given in tasks.values() if given[1] not in done]
         return finished
 
-    def _results(self, tasks: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> Iterator[str]:
+    def _results(
+        self, tasks: list[tuple[Callable[..., Any], tuple[Any, ...]]], *, until: Callable[[], bool]
+    ) -> Iterator[str]:
         if self.settings.processes > 1 and len(tasks) > 1:
-            yield from side_by_side(tasks, self.settings.processes, until=lambda: self._late)
+            yield from side_by_side(tasks, self.settings.processes, until=until)
             return
         for call, given in tasks:
             yield call(*given)

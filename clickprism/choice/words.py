@@ -12,6 +12,7 @@ from clickprism.choice.criterion import Gain
 HEADER: Final = ("what was tried", "criterion", "value", "standard error")
 BY_POOLED: Final = "log-likelihood gained, queries held out"
 BY_MOVED: Final = "log-likelihood gained, documents that moved"
+UNTRIED: Final = "No observation model was ready in time: clicks stay as they are, biased as they may be."
 REFUSED: Final = "refused"
 WIDTH: Final = 110
 

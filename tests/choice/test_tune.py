@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from clickprism.choice import tune as search
 from clickprism.choice.candidates import METHODS, RANKERS, Candidate
 from clickprism.choice.folder import START, begin, only_one
 from clickprism.choice.material import Material, load_material, save_material
@@ -112,6 +115,22 @@ def test_damaged_files_are_named(done: tuple[Choice, Path], tmp_path: Path) -> N
 def test_a_budget_that_ends_says_what_was_left_out(logged: Logged) -> None:
     choice = tune(logged, settings=replace(QUICK, budget=1e-3))
     assert any(reason.startswith("Not tried for want of time: ") for reason in choice.why)
+
+
+def test_while_nothing_is_done_there_is_some_more_time(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def never(*_: Any, until: Callable[[], bool]) -> Iterator[str]:
+        asked.append(until())
+        monkeypatch.setattr(search, "GRACE", -9.0)
+        asked.append(until())
+        yield from ()
+
+    monkeypatch.setattr(search, "side_by_side", never)
+    choice = tune(logged, settings=replace(QUICK, processes=2, budget=1e-9))
+    assert asked[:2] == [False, True]
+    assert choice.chosen == "click/linear"
+    assert choice.why[0].startswith("No observation model was ready in time")
 
 
 def test_no_features_no_clicks_wrong_names() -> None:
