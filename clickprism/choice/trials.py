@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from clickprism.choice.candidates import LEARNED, MOVED, POOLED, Candidate
+from clickprism.choice.candidates import LEARNED, METHODS, MOVED, POOLED, Candidate
 from clickprism.choice.criterion import moved_likelihood
 from clickprism.choice.exposure import as_it_is, average, by_places, by_trust, learned
 from clickprism.choice.folder import read_json
@@ -76,9 +76,9 @@ def final_trial(folder: str, name: str, out: str, seed: int) -> str:
         return name
     material = load_material(place)
     everything = np.ones(len(material.lists), dtype=np.bool_)
-    train(material.lists, target_of(place, candidate.method), candidate.ranker, queries=everything, seed=seed).save(
-        place / out
-    )
+    model = train(material.lists, target_of(place, candidate.method), candidate.ranker, queries=everything, seed=seed)
+    model.method = {"name": candidate.method, "learns": METHODS[candidate.method]}  # and not that of the loss
+    model.save(place / out)
     return name
 
 

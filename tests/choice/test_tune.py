@@ -48,6 +48,12 @@ def test_position_bias_is_found_and_told(done: tuple[Choice, Path]) -> None:
     assert [len(row) for row in kept["trials"]["rows"]] == [4] * len(kept["trials"]["rows"])
 
 
+def test_the_models_say_what_they_learned(done: tuple[Choice, Path]) -> None:
+    choice, out = done
+    assert Model.load(out / "model").method["name"] == choice.chosen.partition("/")[0] == "pooled"
+    assert Model.load(out / "naive").method["name"] == "click"
+
+
 def test_the_models_take_raw_features(done: tuple[Choice, Path], logged: Logged) -> None:
     choice, out = done
     assert choice.model.normaliser is not None

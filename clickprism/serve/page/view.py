@@ -184,9 +184,12 @@ def _evidence(shown: int, clicks: int, seen: float) -> str:
 
     >>> _evidence(100, 2, 0.25)
     '2 clicks in 100 impressions, at a place seen 25 % as often as the first, are worth about 8 there.'
+    >>> _evidence(4509, 492, 0.31)
+    '492 clicks in 4,509 impressions, at a place seen 31 % as often as the first, are worth about 1,587 there.'
     """
     where = f"in {shown:,} impressions, at a place seen {100 * seen:.0f} % as often as the first,"
     if clicks == 0 or seen <= 0:
         return f"no click {where} says little; the ranker goes by its features."
-    worth = f"{'is' if clicks == 1 else 'are'} worth about {clicks / seen:,.3g} there."
+    value = f"{clicks / seen:.3g}" if clicks / seen < 100 else f"{clicks / seen:,.0f}"
+    worth = f"{'is' if clicks == 1 else 'are'} worth about {value} there."
     return f"{clicks:,} click{'s' if clicks > 1 else ''} {where} {worth}"
