@@ -15,7 +15,7 @@ from clickprism.serve.bundle import Bundle, Role
 from clickprism.serve.parts import IMPUTED, STORED, Ranker, approximation, cross_encoder, usual
 from clickprism.serve.sample import KEPT, WORDS, check_same, click_vectors, raw_features, stored_values, to_json
 from clickprism.serve.scorer import Candidates, open_scorer
-from clickprism.types import Float64, Lists
+from clickprism.types import Bool, Float64, Lists
 
 if TYPE_CHECKING:
     from clickprism.training.calibration import Calibration
@@ -80,8 +80,8 @@ class Original:
         if cross_encoder(first) is not None:
             query, texts, rows = WORDS[0], WORDS, len(WORDS)
         if isinstance(first, Model):
-            missing = _knows_missing(first) and (self.naive is None or _knows_missing(self.naive))
-            features = raw_features(first.normaliser, features=first.features, rows=rows, missing=missing)
+            missing = may_miss(first) if self.naive is None else may_miss(first) & may_miss(self.naive)
+            features = raw_features(first.normaliser, rows=rows, missing=missing)
         elif first == STORED:
             features = stored_values(rows=rows)
         clicks = None if fitted is None else click_vectors(fitted.scale.empty, rows=rows)
@@ -125,8 +125,19 @@ def check_copy(bundle: Bundle, original: Original) -> None:
         check_same(found, wanted, tolerance=TOLERANCE, file=bundle.manifest.name)
 
 
-def _knows_missing(model: Model) -> bool:
-    return model.ranker.name == "lambdamart" or (model.normaliser is not None and model.normaliser.kind != "none")
+def may_miss(model: Model) -> Bool:
+    """The features for which a ranker has a rule where the value is missing, [features].
+
+    Trees always have one; for others it is the mean of training, which the normalisation knows. Columns that it keeps
+    have none but as codes, whose networks know an unknown one.
+    """
+    known = np.full(model.features, model.ranker.name == "lambdamart")
+    if model.ranker.name == "lambdamart" or model.normaliser is None or model.normaliser.kind == "none":
+        return known
+    codes = getattr(model.ranker, "categorical", ())
+    known[:] = True
+    known[[place for place in model.normaliser.keep if place not in codes]] = False
+    return known
 
 
 def _by_first(model: Ranker, drawn: Candidates) -> Float64:

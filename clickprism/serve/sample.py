@@ -17,7 +17,7 @@ from clickprism.data.normalise import Normaliser
 from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle, Role
 from clickprism.serve.scorer import Candidates, Scorer
-from clickprism.types import Float32, Float64
+from clickprism.types import Bool, Float32, Float64
 
 NAME: Final = "sample.json"
 KEPT: Final = 8
@@ -26,15 +26,15 @@ TOLERANCE: Final = 1e-4
 WORDS: Final = ("red running shoes", "how to tie a bow", "city map", "opening hours", "rain", "used bicycle", "a", "")
 
 
-def raw_features(normaliser: Normaliser | None, *, features: int, rows: int, missing: bool) -> Float32:
-    """Features as training may have had them; with `missing`, one in ten is NaN, [rows, features]."""
+def raw_features(normaliser: Normaliser | None, *, rows: int, missing: Bool) -> Float32:
+    """Features as training may have had them; of those that may be `missing`, one in ten is NaN, [rows, features]."""
     draw = np.random.default_rng(20260101)
-    values = draw.normal(size=(rows, features))
+    values = draw.normal(size=(rows, len(missing)))
     if normaliser is not None and normaliser.kind != "none":
         values = _like(normaliser, values, draw)
-    if missing:
-        values[draw.random(values.shape) < 0.1] = np.nan
-        values[rows - 1] = np.nan
+    gone = draw.random(values.shape) < 0.1
+    gone[rows - 1] = True
+    values[gone & missing] = np.nan
     return values.astype(np.float32)
 
 

@@ -57,6 +57,15 @@ def test_networks_score_as_their_models(ranker: Any, keep: tuple[int, ...], tmp_
     same(scores(scorer, lists), model.score(lists))
 
 
+@pytest.mark.parametrize("ranker", [Linear(), SMALL], ids=["linear", "mlp"])
+def test_columns_that_are_kept_as_they_are(ranker: Any, tmp_path: Path) -> None:
+    model = network_model(ranker, keep=(5,))
+    scorer = open_scorer(write_bundle(tmp_path / "bundle", model, naive=network_model(Linear(), seed=1)))
+    lists = raw_lists(seed=1)
+    lists.features[:, 5] = np.nan_to_num(lists.features[:, 5])
+    same(scores(scorer, lists), model.score(lists))
+
+
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("make", [lambda kind: network_model(SMALL, kind), tree_model], ids=["mlp", "trees"])
 def test_every_normalisation_is_that_of_training(kind: Kind, make: Any, tmp_path: Path) -> None:
