@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,7 +51,8 @@ def run_demo(
     """Run the demo into a folder: the report, the table, a model a method and seed, and in model/ the debiased one.
 
     Of the debiased models the one that was best in validation is taken; the test part has no say. Where the parts that
-    serve are installed, bundle/ is ready to be served, and store/ has features of some test queries.
+    serve are installed, bundle/ is ready to be served, and store/ has features of the queries on its page and of some
+    test queries.
     """
     results = results_of(settings, compare_methods(settings, out=out, jobs=jobs, on_run=on_run))
     write_results(results, out, title=TITLE, next_commands=next_commands(settings, out))
@@ -69,7 +70,10 @@ def can_serve() -> bool:
 
 
 def write_served(settings: ExperimentSettings, out: Path, run: Run) -> Bundle:
-    """Make bundle/ of the debiased model, the naive one beside it, and store/ of the features of some test queries."""
+    """Make bundle/ of the debiased model, the naive one beside it, and store/ of features.
+
+    These are of the queries on the page of the bundle, and of some test queries.
+    """
     from clickprism.experiment.bundle import bundle_run
     from clickprism.experiment.examples import run_examples
     from clickprism.serve.publish import publish
@@ -77,8 +81,9 @@ def write_served(settings: ExperimentSettings, out: Path, run: Run) -> Bundle:
     debiased, naive = out / f"{DEBIASED}-{run.seed}", out / f"{NAIVE}-{run.seed}"
     models = Model.load(debiased / MODEL), Model.load(naive / MODEL)
     examples = run_examples(settings, *models, seed=run.seed, observation=run.observation)
-    lists = load_raw(settings.data).test.lists
-    lists = lists.take(range(min(STORED, len(lists))))
+    raw = load_raw(settings.data)
+    seen = np.isin(raw.train.lists.query_ids, [query.id for query in examples.queries])
+    stored = [raw.train.lists.take(seen), raw.test.lists.take(range(min(STORED, len(raw.test.lists))))]
     bundle = bundle_run(
         debiased,
         out / BUNDLE,
@@ -90,21 +95,25 @@ def write_served(settings: ExperimentSettings, out: Path, run: Run) -> Bundle:
     )
     with tempfile.TemporaryDirectory(dir=out) as folder:
         table = Path(folder) / "features.parquet"
-        write_features(lists, bundle.manifest.feature_names, table)
+        write_features(stored, bundle.manifest.feature_names, table)
         shutil.rmtree(out / STORE, ignore_errors=True)
         publish(out / STORE, features=table)
     return bundle
 
 
-def write_features(lists: Lists, names: Sequence[str], file: Path) -> None:
+def write_features(parts: Sequence[Lists], names: Sequence[str], file: Path) -> None:
     """Raw features as `clickprism publish` takes them; documents without ids get their place in the list, from 1."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    pq.write_table(pa.concat_tables([pa.table(_columns(lists, names)) for lists in parts]), file)
+
+
+def _columns(lists: Lists, names: Sequence[str]) -> dict[str, Any]:
     places = np.arange(lists.documents) - lists.offsets[lists.list_of] + 1
     ids = [f"d{place}" for place in places.tolist()] if lists.document_ids is None else lists.document_ids.tolist()
     columns = {"query_id": lists.query_ids[lists.list_of].tolist(), "document_id": ids}
-    pq.write_table(pa.table(columns | {name: lists.features[:, place] for place, name in enumerate(names)}), file)
+    return columns | {name: lists.features[:, place] for place, name in enumerate(names)}
 
 
 def next_commands(settings: ExperimentSettings, out: Path, *, program: str = "clickprism") -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from clickprism.evaluation.compare import compare
 from clickprism.evaluation.measures import Evaluation, Measure
 from clickprism.experiment import ExperimentSettings, Results
 from clickprism.experiment.results import summary_of
+from clickprism.serve.examples import read_examples
+from clickprism.serve.store import open_store
 
 TINY = [
     f"--set={key}={value}"
@@ -278,6 +281,10 @@ def test_demo(tmp_path: Path) -> None:
         assert fact in page
     assert (out / "model" / "model.json").exists()
     assert list(read("evaluate", str(out))["methods"]) == ["demo"]
+    page_queries = read_examples((out / "bundle" / "examples.json").read_bytes()).queries
+    with closing(open_store(out / "store")) as store:
+        for query in ("test-1", page_queries[0].id):
+            assert store.get(query, ["d1", "d2"]).whole, query
 
 
 def test_percentages_need_a_gap() -> None:
