@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clickprism.cli.logged import AnyLog, Day, OnError, Randomised, RankerColumn, read_any_logged
-from clickprism.cli.options import OUTPUT, Budget, Config, Json, Memory, Quiet, Set, seconds_from
+from clickprism.cli.options import OUTPUT, AnySeed, Budget, Config, Json, Memory, Processes, Quiet, Set, seconds_from
 from clickprism.cli.output import Output, program
 
 if TYPE_CHECKING:
@@ -38,10 +38,8 @@ def command(
         ),
     ] = Path("runs/auto"),
     budget: Budget = "10m",
-    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of everything random.")] = 0,
-    processes: Annotated[
-        int, typer.Option("--processes", min=1, metavar="N", help="How many candidates are trained at a time.")
-    ] = 2,
+    seed: AnySeed = 0,
+    processes: Processes = 2,
     day: Day = None,
     ranker: RankerColumn = None,
     randomised: Randomised = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from clickprism.cli.observe import settings_named
-from clickprism.cli.options import OUTPUT, Config, Json, Memory, Quiet, Set, names_from, settings_of
+from clickprism.cli.options import OUTPUT, AnySeed, Config, Json, Memory, Quiet, Set, names_from, settings_of
 from clickprism.cli.output import Output, command_line
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def command(
         Literal["raise", "quarantine"],
         typer.Option("--on-error", metavar="raise|quarantine", help="Stop at a broken line, or leave such lines out."),
     ] = "raise",
-    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of everything random.")] = 0,
+    seed: AnySeed = 0,
     memory: Memory = "700MB",
     config: Config = None,
     sets: Set = None,

@@ -89,6 +89,10 @@ Json = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result, no progress.", rich_help_panel=OUTPUT)]
+AnySeed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of everything random.")]
+Processes = Annotated[
+    int, typer.Option("--processes", min=1, metavar="N", help="How many candidates are trained at a time.")
+]
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="What it may take, such as 10m, 90s or 1.5h.")]
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from clickprism.cli.auto import shown
 from clickprism.cli.logged import AnyLog, Day, OnError, Randomised, RankerColumn, read_any_logged
-from clickprism.cli.options import OUTPUT, Budget, Config, Json, Memory, Quiet, Set, names_from, seconds_from
+from clickprism.cli.options import (
+    OUTPUT,
+    AnySeed,
+    Budget,
+    Config,
+    Json,
+    Memory,
+    Processes,
+    Quiet,
+    Set,
+    names_from,
+    seconds_from,
+)
 from clickprism.cli.output import Output
-
-if TYPE_CHECKING:
-    from clickprism.data.logged import Logged
 
 EPILOG = (
     "Examples:\n\nclickprism tune logs/shop --out runs/choice --budget 5m\n\n"
@@ -53,10 +62,8 @@ def command(
         ),
     ] = Path("runs/choice"),
     budget: Budget = "10m",
-    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of everything random.")] = 0,
-    processes: Annotated[
-        int, typer.Option("--processes", min=1, metavar="N", help="How many trials run at a time.")
-    ] = 2,
+    seed: AnySeed = 0,
+    processes: Processes = 2,
     day: Day = None,
     ranker: RankerColumn = None,
     randomised: Randomised = None,
@@ -84,13 +91,10 @@ def command(
         methods=CHOSEN_FROM if methods is None else tuple(names_from(methods) or ()),
         rankers=tuple(RANKERS) if rankers is None else tuple(names_from(rankers) or ()),
     )
-
-    def read() -> Logged:
-        columns = {"day": day, "ranker": ranker, "randomised": randomised}
-        return read_any_logged(log, output, **columns, on_error=on_error, memory=memory, config=config, sets=sets)
-
+    columns = {"day": day, "ranker": ranker, "randomised": randomised}
     with shown(output) as progress:
         progress("read", f"reading {log.name}")
-        choice = tune(read(), settings=settings, out=out, progress=lambda text: progress("choice", text))
+        logged = read_any_logged(log, output, **columns, on_error=on_error, memory=memory, config=config, sets=sets)
+        choice = tune(logged, settings=settings, out=out, progress=lambda text: progress("choice", text))
     output.result(choice.text(), choice.plain())
     output.note(f"\nModel: {out / 'model'}\nEvery trial: {out}")
