@@ -102,7 +102,8 @@ def _judged(
         )
     elif falls and ends[1] > settings.widest:
         return _unknown(
-            f"Too few documents moved: the steepness may differ by any amount {known}.",
+            f"Too few documents moved to be sure: the steepness may differ by {ends[0]:.0%} to {ends[1]:.0%}"
+            f" ({p_words(p_value)}).",
             "Swap documents in more searches.",
             found,
         )

@@ -101,7 +101,7 @@ def identifiability(logged: Logged, *, settings: IdentifiabilitySettings | None 
         _sentence(linked, verdict),
         _advice(linked, verdict, chosen),
         number=float(linked.group.max() + 1),
-        unit="groups of positions that nothing links",
+        unit="groups of positions that nothing links" if linked.group.max() > 0 else "group of positions, all linked",
         details=_details(linked, logged, chosen),
         table=_table(linked),
         figure=_picture(linked, chosen),

@@ -92,13 +92,15 @@ def _judged(found: Beyond, settings: TrustSettings) -> Finding:
         )
     elif span[1] > settings.widest:
         return _unknown(
-            f"Too few documents moved: trust may make any share of the clicks on first results {known}.",
+            f"Too few documents moved to be sure: trust may make {span[0]:.0%} to {span[1]:.0%} of the clicks on first"
+            f" results ({p_words(p_value)}).",
             "Swap documents in more searches, the first result above all.",
             found,
         )
     else:
+        gain = "gain no more" if share < settings.material else "do not surely gain more"
         sentence = (
-            f"Poor documents gain no more from the top than good ones: trust makes {share:.0%}"
+            f"Poor documents {gain} from the top than good ones: trust makes {share:.0%}"
             f" of the clicks on first results {known}.{LUCK if found.heeds else ''}"
         )
         advice = (

@@ -25,6 +25,8 @@ MENDED: Final[Mapping[str, tuple[str, ...]]] = {
     "lbd": ("position", "coupling"),
 }
 """The biases that each observation model takes out of clicks, as findings are named."""
+BENT: Final = "pooled-bend"
+ASK_AGAIN: Final = "Swap documents by chance in more searches, and ask again."
 LEARNED: Final = ("position", "trust", "coupling", "interaction")  # biases of what a ranker learns from
 WITHOUT_FEATURES: Final = (
     "No ranker can be trained: the documents of the log have no features, and a ranker scores a document by them."
@@ -122,6 +124,8 @@ def _open(finding: Finding, mended: Sequence[str]) -> bool:
 
 def _advice(finding: Finding, choice: Mapping[str, Any]) -> str:
     left = tone(finding) == "bad" and finding.name in LEARNED and not choice["refused"]
+    if left and finding.name == "coupling" and BENT in choice["numbers"].get("pooled", ()):
+        return f"clicks of held-out queries do not bear it out; {choice['chosen']} has one curve for all. {ASK_AGAIN}"
     return f"{choice['chosen']} does not correct for it. {finding.advice}" if left else finding.advice
 
 

@@ -58,7 +58,9 @@ def test_positions_that_nothing_links_are_found_with_the_swap_that_links_them() 
     assert found.verdict == "absent"
     assert found.number == 2
     assert "3" in found.sentence
-    assert identifiability(swapped(3, first=(40, 20), second=(20, 10))).verdict == "present"
+    linked = identifiability(swapped(3, first=(40, 20), second=(20, 10)))
+    assert linked.verdict == "present"
+    assert linked.unit == "group of positions, all linked"
 
 
 def test_swaps_that_would_take_years_are_not_told_in_days() -> None:

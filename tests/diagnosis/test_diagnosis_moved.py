@@ -98,6 +98,16 @@ def test_places_that_hardly_any_click_links_do_not_stretch_the_picture(monkeypat
     assert axes.get_ylim()[1] < 3
 
 
+def test_a_share_that_is_not_sure_is_said_as_such() -> None:
+    logged = small_world(policy="shuffle", trust=0.5, queries=100)
+    unsure = trust(logged, settings=TrustSettings(level=1e-300, widest=0.999))
+    assert unsure.verdict == "absent"
+    assert unsure.sentence.startswith("Poor documents do not surely gain more from the top")
+    open_ended = trust(logged, settings=TrustSettings(level=1e-300, widest=1e-6))
+    assert open_ended.verdict == "unknown"
+    assert "any share" not in open_ended.sentence
+
+
 def test_trust_falls_as_it_should() -> None:
     falls = trust_by_position(10)
     assert falls[-1] == 0
