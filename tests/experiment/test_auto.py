@@ -115,7 +115,7 @@ def test_a_bias_that_the_chosen_model_leaves_in_is_said() -> None:
     assert set(MENDED) == set(METHODS)
     bends = Diagnosis({"coupling": Finding("coupling", "present", "It is there.", "Mend it.")}, 9, 90)
     choice["numbers"] = {"pooled": {"pooled": {}, "pooled-bend": {}}}
-    assert "do not bear it out, so click/mlp" in next_steps({"choice": choice, "value": value}, bends)[1]
+    assert "do not bear it out; click/mlp" in next_steps({"choice": choice, "value": value}, bends)[1]
 
 
 def test_other_settings_are_refused(undisturbed: AutoResult) -> None:
