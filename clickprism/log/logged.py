@@ -70,12 +70,12 @@ def read_logged(
         from clickprism.log.logged_store import read_store
 
         return read_store(file, memory=memory, note=note)
-    if not file.exists():
-        remedy = "Name the folder of a log that clickprism ingest made, or a file of sessions"
-        raise DataError("there is no such file or folder", file=file, remedy=remedy)
     if [each for each in file.suffixes if each not in PACKED][-1:] in [[each] for each in RAW]:
         remedy = f"Make a log of it, and read that: clickprism ingest {file.name} --into logs/mine"
         raise DataError("is a file of events, not a log", file=file, remedy=remedy)
+    if not file.exists():
+        remedy = "Name the folder of a log that clickprism ingest made, or a file of sessions"
+        raise DataError("there is no such file or folder", file=file, remedy=remedy)
     if lists is not None:
         _refuse(given, "a file of clickprism simulate has no columns")
         return merge_logged(Logged(load_clicks(file, lists)))
