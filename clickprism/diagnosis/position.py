@@ -235,7 +235,7 @@ def _judged(fall: Fall, curves: dict[str, Curve], refused: dict[str, str], setti
         return Finding(
             NAME,
             "unknown",
-            f"It cannot be told whether users see less further down: too few documents moved.",
+            "It cannot be told whether users see less further down: too few documents moved.",
             "Swap documents in more searches.",
             details=_details(curves, refused, apart),
             table=_table(curves),
