@@ -19,7 +19,8 @@ from clickprism.observation.trust import TrustFit
 from clickprism.types import Clicks, Float64, Int64
 
 FIRST: Final = 0.8  # how often the first result is looked at, at least: `Decoupling.first`
-FLOOR: Final = 0.03  # of exposure an impression
+FLOOR: Final = 0.003  # of exposure an impression
+BENT_FLOOR: Final = 0.03  # where documents bend it: errors in how much weigh the most where least is seen
 EPOCHS: Final = 12
 
 
@@ -39,7 +40,7 @@ def by_places(material: Material, below: Float64, steepness: Float64 | None = No
     if steepness is not None:
         steep = steepness[places.rows]
         hidden = float(np.clip(average(places.position_of, below)[1:].mean(), np.log(FIRST), 0.0))
-        logs = steep * logs + hidden * (steep - 1)
+        logs = np.maximum(steep * logs + hidden * (steep - 1), np.log(BENT_FLOOR))
     return _lines(material, logs)
 
 

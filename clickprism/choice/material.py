@@ -16,9 +16,10 @@ from clickprism.data.normalise import Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.errors import DataError
 from clickprism.observation.places import Places, places_of
-from clickprism.types import Clicks, Lists
+from clickprism.types import Clicks, Float64, Lists
 
 FILE: Final = "log.npz"
+ENOUGH: Final = 200.0  # clicks of a query that tell half of what endless ones would
 COLUMNS: Final = ("offsets", "rows", "positions", "clicks", "impressions")
 
 
@@ -46,6 +47,13 @@ class Material:
     def lists(self) -> Lists:
         """The documents."""
         return self.clicks.lists
+
+    @property
+    def weights(self) -> Float64:
+        """How much each query tells, from 0 to 1, [lists]: those with few clicks tell more of chance."""
+        queries = self.lists.list_of[self.places.rows]
+        clicked = np.bincount(queries, weights=self.places.clicks, minlength=len(self.lists))
+        return np.asarray(clicked / (clicked + ENOUGH), dtype=np.float64)
 
 
 def prepared(logged: Logged) -> tuple[Material, Normaliser]:

@@ -15,7 +15,7 @@ from clickprism.types import Float64
 CURVE, BENT = POOLED
 BENT_SURE: Final = 3.0  # standard errors
 LESS_STEADY: Final = 3.0  # standard errors that a ranker must be ahead of a steadier one
-STEADY: Final = ("mlp", "blend", "lambdamart", "linear")  # of rankers within chance of the best, the first is taken
+STEADY: Final = ("blend", "mlp", "lambdamart", "linear")  # of rankers within chance of the best, the first is taken
 
 
 @final

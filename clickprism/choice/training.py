@@ -23,11 +23,14 @@ PATIENCE: Final = 5
 HELD_OUT: Final = 0.15  # of the queries, whose targets say when a network has learned enough
 HIDDEN: Final = (64, 32)
 MEMBERS: Final = 5  # networks whose mean is taken: single ones are far from steady
+BLENDED: Final = (1, 3)  # a linear ranker and the networks
 RATE: Final = 0.02
 DECAY: Final = 1e-3
 
 
-def train(lists: Lists, target: Float64, ranker: str, *, queries: Bool, seed: int) -> Model:
+def train(
+    lists: Lists, target: Float64, ranker: str, *, queries: Bool, seed: int, weights: Float64 | None = None
+) -> Model:
     """The model of a ranker of `RANKERS`, from the targets of some queries.
 
     Args:
@@ -36,18 +39,21 @@ def train(lists: Lists, target: Float64, ranker: str, *, queries: Bool, seed: in
         ranker: by name.
         queries: which to learn from, [lists]. Networks hold some of them out to stop by their likelihood.
         seed: of everything random.
+        weights: how much each query counts, [lists]; all alike if none are given. Trees heed none.
     """
     if not (np.nan_to_num(target) > 0)[queries[lists.list_of]].any():
         raise DataError("there is nothing to learn from: no document has a click left", remedy="Log more searches")
     if ranker == "lambdamart":
         return _trees(lists, target, queries, seed)
     target = target / np.maximum(_totals(lists, target), 1e-12)
+    if weights is not None:
+        target = target * (weights / max(float(weights.mean()), 1e-12))[lists.list_of]
     if ranker == "linear":
         return _network(lists, target, ranker, queries, seed)
     networks = blended([_network(lists, target, "mlp", queries, seed + number) for number in range(MEMBERS)])
     if ranker == "mlp":
         return networks
-    return blended([_network(lists, target, "linear", queries, seed), networks], weights=(1, MEMBERS))
+    return blended([_network(lists, target, "linear", queries, seed), networks], weights=BLENDED)
 
 
 def _totals(lists: Lists, target: Float64) -> Float64:

@@ -61,7 +61,14 @@ def ranker_trial(folder: str, name: str, seed: int, queries: int) -> str:
     fold = folds(len(material.lists), queries, seed)
     scores = np.full(material.lists.documents, np.nan)
     for part in range(FOLDS):
-        model = train(material.lists, target, candidate.ranker, queries=(fold >= 0) & (fold != part), seed=seed)
+        model = train(
+            material.lists,
+            target,
+            candidate.ranker,
+            queries=(fold >= 0) & (fold != part),
+            seed=seed,
+            weights=material.weights,
+        )
         mine = (fold == part)[material.lists.list_of]
         scores[mine] = model.score(material.lists)[mine]
     save_arrays(_beside(file), scores=scores)
@@ -76,7 +83,14 @@ def final_trial(folder: str, name: str, out: str, seed: int) -> str:
         return name
     material = load_material(place)
     everything = np.ones(len(material.lists), dtype=np.bool_)
-    model = train(material.lists, target_of(place, candidate.method), candidate.ranker, queries=everything, seed=seed)
+    model = train(
+        material.lists,
+        target_of(place, candidate.method),
+        candidate.ranker,
+        queries=everything,
+        seed=seed,
+        weights=material.weights,
+    )
     model.method = {"name": candidate.method, "learns": METHODS[candidate.method]}  # and not that of the loss
     model.save(place / out)
     return name

@@ -15,8 +15,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 from clickprism.cli.options import seconds_from
 from clickprism.training.pool import side_by_side
-from reproduce.auto.table import flat, markdown, summary, write_expected
-from reproduce.auto.worlds import row_of
+from reproduce.auto.table import flat, library_table, markdown, summary, write_expected
+from reproduce.auto.worlds import library_row, row_of
 from reproduce.common.cli import guarded
 
 
@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--processes", type=int, default=1, help="worlds at a time (default: %(default)s)")
     made.add_argument("--out", type=Path, default=Path("out/auto"), help="where rows are kept (default: %(default)s)")
     made.add_argument("--write-expected", action="store_true", help="write reproduce/auto/expected.csv")
+    made.add_argument("--library", action="store_true", help="methods of the library on the sessions of these worlds")
     made.add_argument("--json", action="store_true", help="print the rows instead of a table")
     return made
 
@@ -43,6 +44,9 @@ def reproduce(given: argparse.Namespace) -> None:
     """Every world that is not done yet, then the table."""
     seeds, seconds = range(given.first, given.first + given.worlds), seconds_from(given.budget)
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.library:
+        print(library_table([library_row(seed, given.out) for seed in seeds]))
+        return
     tasks = [(row_of, (seed, given.out, seconds)) for seed in seeds]
     made = (
         side_by_side(tasks, given.processes) if given.processes > 1 else (call(*arguments) for call, arguments in tasks)

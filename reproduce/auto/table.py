@@ -112,6 +112,19 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def library_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What methods of the library reach, a row a world.
+
+    >>> print(library_table([{"seed": 3, "dla": 0.75}]))
+    | seed | dla |
+    |---|---|
+    | 3 | .7500 |
+    """
+    names = list(rows[0])
+    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(_cell(row[name]) for name in names)} |" for row in rows)])
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return (

@@ -9,10 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 import clickprism as cp
 from clickprism.choice.candidates import METHODS, supported
 from clickprism.choice.material import load_material
 from clickprism.choice.trials import observation_trial, target_of, tried_of
+from clickprism.debias import method as debias
 from clickprism.evaluation.report import write_whole
 from clickprism.experiment.worlds import World, draw_settings, make_world
 from clickprism.model import Model
@@ -29,6 +32,12 @@ SETTINGS: Final = (
     "features",
     "sessions",
 )
+
+
+LIBRARY: Final = ("dla", "pal", "regression_em", "vectorization", "lbd", "inforank")
+HELD_OUT: Final = 0.15
+EPOCHS: Final = 30
+PATIENCE: Final = 5
 
 
 def row_of(seed: int, out: Path, budget: float) -> dict[str, Any]:
@@ -59,6 +68,27 @@ def row_of(seed: int, out: Path, budget: float) -> dict[str, Any]:
     return made
 
 
+def library_row(seed: int, out: Path) -> dict[str, Any]:
+    """What methods of the library reach that learn a network from sessions, with their defaults."""
+    file = out / f"library-{seed}.json"
+    if file.is_file():
+        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return kept
+    world = make_world(draw_settings(seed))
+    clicks, test = world.logged.clicks.merge(), world.data.test
+    held = np.random.default_rng(seed).random(len(clicks.lists)) < HELD_OUT
+    mine = held[clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]]]
+    found: dict[str, Any] = {"seed": seed}
+    for name in LIBRARY:
+        settings = cp.FitSettings(epochs=EPOCHS, patience=PATIENCE, threads=1)
+        fitted = cp.fit(
+            clicks.take(~mine), method=debias(name), ranker=cp.MLP(), settings=settings, validation=clicks.take(mine)
+        )
+        found[name] = ndcg(test, fitted.model.score(test.lists))
+    write_whole(file, json.dumps(found, indent=1))
+    return found
+
+
 def candidates(world: World, place: Path) -> dict[str, float]:
     """What every candidate reaches, trained on all queries as `auto` trains the one it takes; but for those refused.
 
@@ -73,6 +103,6 @@ def candidates(world: World, place: Path) -> dict[str, float]:
     for method in names:
         observation_trial(str(place), method, 0)
         if not tried_of(place, method).about["refused"]:
-            values = reached(material.lists, target_of(place, method), test)
+            values = reached(material, target_of(place, method), test)
             found |= {f"{method}/{ranker}": value for ranker, value in values.items()}
     return found

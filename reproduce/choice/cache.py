@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clickprism.choice.candidates import LEARNED, METHODS, supported
 from clickprism.choice.material import Material, load_arrays, save_arrays, save_material
-from clickprism.choice.training import MEMBERS, blended, train
+from clickprism.choice.training import BLENDED, blended, train
 from clickprism.choice.trials import FOLDS, Tried, folds, observation_trial, target_of, tried_of
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.experiment.worlds import World
@@ -23,7 +23,7 @@ from clickprism.model import Model
 from clickprism.observation.counts import count
 from clickprism.observation.pairs import LEAST_CLICKS, link
 from clickprism.observation.support import linked_depth
-from clickprism.types import Bool, Float64, Int64, JudgedLists, Lists
+from clickprism.types import Bool, Float64, Int64, JudgedLists
 
 MEASURE: Final = Measure.parse("nDCG(exp)@10")
 STUDIED: Final = tuple(name for name in METHODS if name not in LEARNED)
@@ -59,27 +59,31 @@ def ndcg(test: JudgedLists, scores: Float64) -> float:
     return float(np.nanmean(evaluate(test, np.asarray(scores), MEASURE)[MEASURE]))
 
 
-def reached(lists: Lists, target: Float64, test: JudgedLists) -> dict[str, float]:
+def reached(material: Material, target: Float64, test: JudgedLists) -> dict[str, float]:
     """What each ranker reaches on the test part after learning these targets."""
-    models = _models(lists, target, np.ones(len(lists), dtype=np.bool_))
+    models = _models(material, target, np.ones(len(material.lists), dtype=np.bool_))
     return {ranker: ndcg(test, model.score(test.lists)) for ranker, model in models.items()}
 
 
-def crossed(lists: Lists, target: Float64, fold: Int64) -> dict[str, Float64]:
+def crossed(material: Material, target: Float64, fold: Int64) -> dict[str, Float64]:
     """The scores of all documents by each ranker, each by a model that did not see the query, [documents]."""
     scores: dict[str, Float64] = {}
+    lists = material.lists
     for part in range(FOLDS):
         mine = (fold == part)[lists.list_of]
-        for ranker, model in _models(lists, target, fold != part).items():
+        for ranker, model in _models(material, target, fold != part).items():
             scores.setdefault(ranker, np.zeros(lists.documents))[mine] = model.score(lists)[mine]
     return scores
 
 
-def _models(lists: Lists, target: Float64, queries: Bool) -> dict[str, Model]:
+def _models(material: Material, target: Float64, queries: Bool) -> dict[str, Model]:
     """All rankers; the blend is made of two of them."""
-    models = {ranker: train(lists, target, ranker, queries=queries, seed=0) for ranker in ("linear", "mlp")}
-    models["lambdamart"] = train(lists, target, "lambdamart", queries=queries, seed=0)
-    models["blend"] = blended([models["linear"], models["mlp"]], weights=(1, MEMBERS))
+    weights = material.weights
+    models = {
+        ranker: train(material.lists, target, ranker, queries=queries, seed=0, weights=weights)
+        for ranker in ("linear", "mlp", "lambdamart")
+    }
+    models["blend"] = blended([models["linear"], models["mlp"]], weights=BLENDED)
     return models
 
 
@@ -121,9 +125,9 @@ def _train(world: World, file: Path, methods: Sequence[str]) -> None:
             target = target_of(place, method)
             arrays |= {f"{method}:target": target, f"{method}:moved": tried.moved}
             arrays |= {f"{method}:gains": tried.gains, f"{method}:more": tried.more}
-            values = reached(lists, target, world.data.test)
+            values = reached(material, target, world.data.test)
             told["ndcg"] |= {f"{method}/{ranker}": value for ranker, value in values.items()}
-            scores = crossed(lists, target, arrays["fold"])
+            scores = crossed(material, target, arrays["fold"])
             arrays |= {f"{method}/{ranker}:scores": each for ranker, each in scores.items()}
     told["seconds"] = round(time.process_time() - begun, 1)
     save_arrays(file, told=np.array(json.dumps(told)), **arrays)

@@ -41,3 +41,13 @@ def test_nothing_to_learn_from_is_refused() -> None:
     lists, target = easy()
     with pytest.raises(DataError, match="no document has a click left"):
         train(lists, 0 * target, "linear", queries=np.ones(60, dtype=np.bool_), seed=0)
+
+
+def test_queries_count_by_their_weight() -> None:
+    lists, target = easy()
+    queries = np.ones(60, dtype=np.bool_)
+    alike = train(lists, target, "linear", queries=queries, seed=0, weights=np.full(60, 0.3)).score(lists)
+    assert alike == pytest.approx(train(lists, target, "linear", queries=queries, seed=0).score(lists), abs=1e-4)
+    half = np.where(np.arange(60) < 30, 1.0, 0.0)
+    weighed = train(lists, target, "linear", queries=queries, seed=0, weights=half).score(lists)
+    assert np.abs(weighed - alike).max() > 1e-3
