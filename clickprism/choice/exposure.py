@@ -29,18 +29,20 @@ def as_it_is(material: Material) -> Exposure:
     return _lines(material, np.zeros(len(material.places.rows)))
 
 
-def by_places(material: Material, below: Float64, steepness: Float64 | None = None) -> Exposure:
-    """By log observation of places, [places], and by what documents bend it, [documents].
+def by_places(material: Material, below: Float64, steep: Float64 | None = None) -> Exposure:
+    """By log observation of places, [places], and by what documents bend it, [lines].
 
-    Where features bend the observation they bend that of the first position too, which clicks cannot show: the first
-    result is taken to be looked at with `FIRST`, or as often as the average position if that is more.
+    What bends the observation bends that of the first position too. Features do so always alike, which clicks cannot
+    show: where `below` does not tell it, the first result is taken to be looked at with `FIRST`, or as often as the
+    average position if that is more.
     """
     places = material.places
     logs = below[places.places]
-    if steepness is not None:
-        steep = steepness[places.rows]
-        hidden = float(np.clip(average(places.position_of, below)[1:].mean(), np.log(FIRST), 0.0))
-        logs = np.maximum(steep * logs + hidden * (steep - 1), np.log(BENT_FLOOR))
+    if steep is not None:
+        hidden = 0.0
+        if below[0] == 0:
+            hidden = float(np.clip(average(places.position_of, below)[1:].mean(), np.log(FIRST), 0.0))
+        logs = np.maximum(steep * (logs + hidden) - hidden - below[0], np.log(BENT_FLOOR))
     return _lines(material, logs)
 
 

@@ -15,11 +15,12 @@ from clickprism.data.logged import Logged
 from clickprism.data.normalise import Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.errors import DataError
-from clickprism.observation.places import Places, places_of
+from clickprism.observation.places import Places, places_by_day, places_of
 from clickprism.types import Clicks, Float64, Lists
 
 FILE: Final = "log.npz"
 ENOUGH: Final = 200.0  # clicks of a query that tell half of what endless ones would
+PLACES: Final = ("rows", "places", "clicks", "impressions", "position_of")
 COLUMNS: Final = ("offsets", "rows", "positions", "clicks", "impressions")
 
 
@@ -41,7 +42,7 @@ class Material:
         """That of a log whose features are normalised already."""
         clicks = logged.clicks
         merged = clicks.merge(by="pattern" if clicks.are_patterns else "list")
-        return cls(merged, places_of(merged))
+        return cls(merged, places_of(merged) if logged.days is None else places_by_day(clicks, logged.days))
 
     @property
     def lists(self) -> Lists:
@@ -90,6 +91,7 @@ def save_material(material: Material, folder: Path) -> None:
     if file.is_file():
         return
     columns: dict[str, NDArray[Any]] = {name: getattr(material.clicks, name) for name in COLUMNS}
+    columns |= {f"place_{name}": value for name, value in vars(material.places).items() if value is not None}
     save_arrays(file, features=lists.features, documents=lists.offsets, **columns)
 
 
@@ -99,4 +101,7 @@ def load_material(folder: Path) -> Material:
     names = np.arange(len(kept["documents"]) - 1).astype(str)
     lists = Lists(kept["features"], kept["documents"], names)
     clicks = Clicks(lists, *(kept[name] for name in COLUMNS))
-    return Material(clicks, places_of(clicks))
+    places = {name.removeprefix("place_"): value for name, value in kept.items() if name.startswith("place_")}
+    rows, at, clicked, shown, position_of = (places[name] for name in PLACES)
+    knows, popularity = bool(places["knows_clicks"]), places.get("popularity")
+    return Material(clicks, Places(rows, at, clicked, shown, position_of, knows, popularity))

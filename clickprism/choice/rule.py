@@ -14,6 +14,7 @@ from clickprism.types import Float64
 
 CURVE, BENT = POOLED
 BENT_SURE: Final = 3.0  # standard errors
+BROWSED_SURE: Final = 6.0  # where users heed the clicks above, which places tell in part only
 LESS_STEADY: Final = 3.0  # standard errors that a ranker must be ahead of a steadier one
 STEADY: Final = ("blend", "mlp", "lambdamart", "linear")  # of rankers within chance of the best, the first is taken
 
@@ -65,7 +66,7 @@ def chosen_method(told: Mapping[str, Tried], *, linked: bool) -> Verdict:
     why.append(words.biased(pooled[method], linked=linked))
     if BENT in pooled:
         more = Gain.total(told[BENT].more)
-        if more.value > BENT_SURE * more.error:
+        if more.value > (BROWSED_SURE if told[BENT].about.get("browsing") else BENT_SURE) * more.error:
             method = BENT
         why.append(words.bends(more, taken=method == BENT))
     return Verdict(method, tuple(why), pooled, moved)

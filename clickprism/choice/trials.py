@@ -178,12 +178,13 @@ def _pooled(material: Material, seed: int, *, bend: bool) -> tuple[Exposure, dic
     """By all documents."""
     found = fit_pooled(material.clicks, bend=bend, places=material.places, seed=seed)
     about: dict[str, Any] = {
-        "curve": np.exp(average(material.places.position_of, found.below)).tolist(),
+        "curve": np.exp(average(material.places.position_of, found.below - found.below[0])).tolist(),
         "browsing": found.browsing,
+        "popular": found.popular,
     }
     if bend:
         about["bend"] = {"spread": float(found.steepness.std())}
-    exposure = by_places(material, found.below, found.steepness if bend else None)
+    exposure = by_places(material, found.below, found.steepness if bend or found.popular else None)
     return exposure, about, (found.gains, found.more)
 
 
@@ -193,7 +194,7 @@ def _moved(material: Material, name: str, seed: int) -> tuple[Exposure, dict[str
     settings = MovedSettings(scales=scales, browsing=name == "browsing", seed=seed)
     found = fit_moved(material.clicks, settings, places=material.places)
     about: dict[str, Any] = {"curve": np.exp(average(material.places.position_of, found.below)).tolist()}
-    steep = found.steepness(material.lists) if found.scale > 0 else None
+    steep = found.steepness(material.lists)[material.places.rows] if found.scale > 0 else None
     if steep is not None:
         about["bend"] = {"spread": float(steep.std())}
     return by_places(material, found.below, steep), about

@@ -8,9 +8,11 @@ from typing import Final, final
 import numpy as np
 
 from clickprism.types import Clicks, Float64, Int64
+from clickprism.users.popularity import percentiles
 
 DEEPEST: Final = 20  # below it places would be too many to know the last click
 DENSE: Final = 50_000_000
+LEVELS: Final = 8  # of popularity
 
 
 @final
@@ -25,6 +27,7 @@ class Places:
         impressions: [lines].
         position_of: the position of each place, from 0, [places].
         knows_clicks: whether a place is a position and that of the last click above, or the position alone.
+        popularity: of the document when it stood there, from 0 to 1, [lines]; None where the past is not known.
     """
 
     rows: Int64
@@ -33,9 +36,10 @@ class Places:
     impressions: Float64
     position_of: Int64
     knows_clicks: bool
+    popularity: Float64 | None = None
 
 
-def places_of(clicks: Clicks) -> Places:
+def places_of(clicks: Clicks, *, knows: bool | None = None) -> Places:
     """The counts of a log; places know the last click above where the log tells what was clicked together.
 
     >>> from clickprism.types import Lists
@@ -47,7 +51,7 @@ def places_of(clicks: Clicks) -> Places:
     ([0, 1, 1], [3.0, 4.0, 0.0], [7.0, 4.0, 3.0])
     """
     positions, depth = clicks.positions.astype(np.int64), clicks.max_position
-    knows = depth <= DEEPEST and clicks.are_patterns
+    knows = depth <= DEEPEST and clicks.are_patterns if knows is None else knows
     if knows:
         places, position_of = positions * (positions - 1) // 2 + last_click(clicks), _triangle(depth)
     else:
@@ -63,6 +67,36 @@ def places_of(clicks: Clicks) -> Places:
         clicked = np.bincount(line, weights=clicks.clicks)
         impressions = np.bincount(line, weights=shown).astype(np.float64)
     return Places(found // width, found % width, clicked.astype(np.float64), impressions, position_of, knows)
+
+
+def places_by_day(clicks: Clicks, days: Int64) -> Places:
+    """The same of a log of several days, with how popular documents were: by the clicks of the days before.
+
+    Args:
+        clicks: the log.
+        days: of its ranked lists, in order, [lists].
+    """
+    knows = clicks.max_position <= DEEPEST and clicks.are_patterns
+    parts, levels, before = [], [], np.zeros(clicks.lists.documents)
+    for day in np.unique(days):
+        found = places_of(clicks.take(days == day), knows=knows)
+        parts.append(found)
+        levels.append(np.round(LEVELS * percentiles(before)).astype(np.int64)[found.rows])
+        before = before + np.bincount(found.rows, weights=found.clicks, minlength=len(before))
+    if len(parts) < 2:
+        return places_of(clicks, knows=knows)
+    position_of = max((part.position_of for part in parts), key=len)
+    rows, places, level = (
+        np.concatenate(each) for each in ([p.rows for p in parts], [p.places for p in parts], levels)
+    )
+    width = len(position_of)
+    keys, line = np.unique((rows * width + places) * (LEVELS + 1) + level, return_inverse=True)
+    clicked, shown = (
+        np.bincount(line, weights=np.concatenate(each)).astype(np.float64)
+        for each in ([p.clicks for p in parts], [p.impressions for p in parts])
+    )
+    keys, level = np.divmod(keys, LEVELS + 1)
+    return Places(keys // width, keys % width, clicked, shown, position_of, knows, level / LEVELS)
 
 
 def last_click(clicks: Clicks) -> Int64:

@@ -1,7 +1,7 @@
 """How often positions are seen, by one likelihood for all documents, those that moved and those that look alike.
 
     clicks on d at place j ~ Poisson(n_dj o_j(x_d) q_d),    q_d ~ Gamma(mean exp(h_d), shape k),    h_d = v . z_d + c
-    log o_j(x) = s(x) b_j,    s(x) = max(1 + w . x, 0)
+    log o_j(x) = s(x) b_j,    s(x) = max(1 + w . x - a p, 0)
 
 q_d is the click that document d would have in the first place. Summed over it, the likelihood has two factors. How the
 clicks on one document fall to its places tells of the observation alone, whatever q_d is; how many they are compares
@@ -11,7 +11,9 @@ did still tells the curve, if its ranking knew of relevance what the features te
 given these it is no news of q_d, so the likelihood stays what it is.
 
 A place is a position; where users heed what they clicked above, a position and that of the last click above it. z has
-the features of the document and their mean over its query, which says how the others of its list are.
+the features of the document and their mean over its query, which says how the others of its list are. p is how popular
+the document was on that day, by clicks of the days before, which may draw the eye. It changes, so that where it matters
+b of the first position is told, too; else that is 0, as all observation is relative to it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 
 from clickprism.errors import DataError
-from clickprism.observation.places import Places, places_of
+from clickprism.observation.places import LEVELS, Places, places_of
 from clickprism.types import Bool, Clicks, Float64, Int64, Lists
 
 FOLDS: Final = 5
@@ -36,6 +38,7 @@ SHAPE: Final = 5.0  # k, where nothing is known of it
 LOWEST, HIGHEST = -9.0, 1.0  # log observation
 STEPS: Final = 200
 BENDS: Final = 0.05  # standard deviation of w, of standardised features
+DRAWS: Final = 0.5  # of a
 SHAPES: Final = 3.0  # of log k; that of all else is 1
 
 
@@ -43,6 +46,7 @@ class _Form(NamedTuple):
     """What may matter."""
 
     curve: bool = True
+    popular: bool = False
     browsing: bool = False
     bend: bool = False
 
@@ -53,8 +57,9 @@ class Pooled:
     """The observation of a log.
 
     Attributes:
-        below: b of each place of `places_of`, [places]; 0 in the first position.
-        steepness: s of each document, [documents].
+        below: b of each place of `places_of`, [places].
+        steepness: s of each line of the places, [lines].
+        popular: a; 0 where past clicks do not draw the eye.
         browsing: whether places of one position differ by the last click above.
         shape: k; the more, the better features tell what a document is worth.
         gains: of log-likelihood against no bias, by query, each by a fit that did not see it, [lists].
@@ -63,6 +68,7 @@ class Pooled:
 
     below: Float64
     steepness: Float64
+    popular: float
     browsing: bool
     shape: float
     gains: Float64
@@ -87,24 +93,37 @@ def fit_pooled(clicks: Clicks, *, bend: bool = False, places: Places | None = No
     queries = _queries(clicked, lists)
     fold = np.random.default_rng([seed, 41]).integers(0, FOLDS, len(lists))
     by_position = _Lines.of(places, lists, queries, browsing=False)
+    by_place = _Lines.of(places, lists, queries, browsing=True) if places.knows_clicks else by_position
     none, form = by_position.crossed(_Form(curve=False), fold), _Form()
-    plain, lines = by_position.crossed(form, fold), by_position
-    if places.knows_clicks:
-        by_place, browsing = _Lines.of(places, lists, queries, browsing=True), _Form(browsing=True)
-        found = by_place.crossed(browsing, fold)
-        if _surely(found - plain):
-            plain, lines, form = found, by_place, browsing
-    gains, more = plain - none, np.zeros(0)
+    plain = by_position.crossed(form, fold)
+    more = [
+        name for name, told in (("browsing", places.knows_clicks), ("popular", places.popularity is not None)) if told
+    ]
+    while more:
+        forms = {name: form._replace(**{name: True}) for name in more}
+        values = {
+            name: (by_place if each.browsing else by_position).crossed(each, fold) for name, each in forms.items()
+        }
+        best = max(values, key=lambda name: float(values[name].sum()))
+        if not _surely(values[best] - plain):
+            break
+        plain, form = values[best], forms[best]
+        more.remove(best)
+    lines = by_place if form.browsing else by_position
+    gains, over = plain - none, np.zeros(0)
     if bend:
         form = form._replace(bend=True)
         bent = lines.crossed(form, fold)
-        gains, more = bent - none, bent - plain
+        gains, over = bent - none, bent - plain
     fitted = lines.unpacked(lines.fit(form), form)
-    steepness = np.ones(lists.documents)
+    raw = np.ones(len(places.rows))
     if bend:
-        steepness = np.maximum(1 + lines.standard(lists) @ fitted.bends, 0.0)
+        raw += (lines.standard(lists) @ fitted.bends)[places.rows]
+    if places.popularity is not None:
+        raw -= fitted.draws * places.popularity
+    steepness = np.maximum(raw, 0.0)
     below = fitted.below if form.browsing else fitted.below[places.position_of]
-    return Pooled(below, steepness, form.browsing, float(np.exp(fitted.shape)), gains, more)
+    return Pooled(below, steepness, fitted.draws, form.browsing, float(np.exp(fitted.shape)), gains, over)
 
 
 def _queries(clicked: Float64, lists: Lists) -> Bool:
@@ -120,10 +139,11 @@ def _surely(values: Float64) -> bool:
 
 
 class _Fitted(NamedTuple):
-    """Parameters by name: b of places, log k, w, v and c."""
+    """Parameters by name: b of places, log k, a, w, v and c."""
 
     below: Float64
     shape: float
+    draws: float
     bends: Float64
     worth: Float64
     level: float
@@ -140,6 +160,7 @@ class _Lines:
         places: of each line, [lines].
         clicks: those of documents with many scaled down, [lines].
         shown: impressions, scaled alike, [lines].
+        popularity: p, [lines].
         features: standardised, [documents, features].
         known: z, standardised, [documents, columns].
         mean: of the features before, [features].
@@ -152,6 +173,7 @@ class _Lines:
     places: Int64
     clicks: Float64
     shown: Float64
+    popularity: Float64
     features: Float64
     known: Float64
     mean: Float64
@@ -163,8 +185,11 @@ class _Lines:
         position_of = found.position_of if browsing else np.arange(int(found.position_of.max(initial=0)) + 1)
         kept, width = queries[lists.list_of[found.rows]], len(position_of)
         places = (found.places if browsing else found.position_of[found.places])[kept]
-        keys, line = np.unique(found.rows[kept] * width + places, return_inverse=True)
+        level = np.zeros(len(kept), np.int64) if found.popularity is None else np.rint(found.popularity * LEVELS)
+        keys = (found.rows[kept] * width + places) * (LEVELS + 1) + level[kept].astype(np.int64)
+        keys, line = np.unique(keys, return_inverse=True)
         clicks, shown = (np.bincount(line, weights=each[kept]) for each in (found.clicks, found.impressions))
+        keys, popularity = keys // (LEVELS + 1), keys % (LEVELS + 1) / LEVELS
         documents, of_line = np.unique(keys // width, return_inverse=True)
         scale = (1 / (1 + np.bincount(of_line, weights=clicks) / ENOUGH))[of_line]
         x = lists.features.astype(np.float64)
@@ -173,7 +198,7 @@ class _Lines:
         features, mean, spread = _standardised(x)
         known = _standardised(np.concatenate([x, around], axis=1))[0]
         owner = lists.list_of[documents]
-        lines = of_line, keys % width, clicks * scale, shown * scale
+        lines = of_line, keys % width, clicks * scale, shown * scale, popularity
         return cls(position_of, owner, *lines, features, known, mean, spread)
 
     def standard(self, lists: Lists) -> Float64:
@@ -190,6 +215,7 @@ class _Lines:
             places=self.places[lines],
             clicks=self.clicks[lines],
             shown=self.shown[lines],
+            popularity=self.popularity[lines],
             features=self.features[documents],
             known=self.known[documents],
         )
@@ -207,16 +233,16 @@ class _Lines:
 
     def unpacked(self, vector: Float64, form: _Form) -> _Fitted:
         """The parameters of a form by name."""
-        steps, extra, shape, bends, worth, level = np.split(vector, np.cumsum(self._sizes(form))[:-1])
-        below = np.concatenate([[0.0], np.cumsum(steps * form.curve)])[self.position_of]
+        first, steps, extra, shape, draws, bends, worth, level = np.split(vector, np.cumsum(self._sizes(form))[:-1])
+        below = np.concatenate([[0.0], np.cumsum(steps * form.curve)])[self.position_of] + first.sum()
         if form.browsing:
             below = below + np.where(self.position_of == 0, 0.0, extra)
-        return _Fitted(below, float(shape[0]), bends, worth, float(level[0]))
+        return _Fitted(below, float(shape[0]), float(draws.sum()), bends, worth, float(level[0]))
 
     def fit(self, form: _Form) -> Float64:
         """The most probable parameters."""
         documents, level = max(len(self.queries), 1), max(float(self.clicks.sum() / self.shown.sum()), 1e-3)
-        begin = (-0.15, 0.0, np.log(SHAPE), 0.0, 0.0, np.log(1.5 * level))
+        begin = (-0.15, -0.15, 0.0, np.log(SHAPE), 0.0, 0.0, 0.0, np.log(1.5 * level))
         start = np.repeat(np.asarray(begin, dtype=np.float64), self._sizes(form))
 
         def loss(vector: Float64) -> tuple[float, Float64]:
@@ -231,10 +257,12 @@ class _Lines:
         """The log-likelihood of each document but for what no parameter is in, and the gradient of its sum."""
         fitted, documents, count = self.unpacked(vector, form), len(self.queries), len(self.position_of)
         height, shape = self.known @ fitted.worth + fitted.level, np.exp(fitted.shape)
-        raw = 1 + (self.features @ fitted.bends if form.bend else np.zeros(documents))
+        raw = 1 - fitted.draws * self.popularity
+        if form.bend:
+            raw = raw + (self.features @ fitted.bends)[self.of_line]
         steep = np.maximum(raw, 0.0)
         below = fitted.below[self.places]
-        logs = steep[self.of_line] * below
+        logs = steep * below
         inside = (logs > LOWEST) & (logs < HIGHEST)
         logs = np.clip(logs, LOWEST, HIGHEST)
         seen = self.shown * np.exp(logs)
@@ -247,34 +275,40 @@ class _Lines:
         values = told + clicked * height - (clicked + shape) * np.log(shape + expected) + shape * np.log(shape)
         values += gammaln(clicked + shape) - gammaln(shape)
         pull = np.where(inside, self.clicks - (ratio * np.exp(height))[self.of_line] * seen, 0.0)
-        by_place = np.bincount(self.places, weights=pull * steep[self.of_line], minlength=count)
-        by_steep = np.bincount(self.of_line, weights=pull * below, minlength=documents) * (raw > 0)
+        by_place = np.bincount(self.places, weights=pull * steep, minlength=count)
+        to_steep = pull * below * (raw > 0)
         to_height = clicked - ratio * expected
         to_shape = np.log(shape) - np.log(shape + expected) + 1 - ratio + digamma(clicked + shape) - digamma(shape)
         by_position = np.bincount(self.position_of, weights=by_place * form.curve)
         parts = [
+            np.array([by_place.sum()]) if form.popular else np.zeros(0),
             np.cumsum(by_position[:0:-1])[::-1],
             np.where(self.position_of == 0, 0.0, by_place) if form.browsing else np.zeros(0),
             np.array([shape * to_shape.sum()]),
-            self.features.T @ by_steep if form.bend else np.zeros(0),
+            np.array([-float(to_steep @ self.popularity)]) if form.popular else np.zeros(0),
+            self.features.T @ np.bincount(self.of_line, weights=to_steep, minlength=documents)
+            if form.bend
+            else np.zeros(0),
             self.known.T @ to_height,
             np.array([to_height.sum()]),
         ]
         return values, np.concatenate(parts)
 
     def _sizes(self, form: _Form) -> list[int]:
-        """How many parameters there are: steps of b, places about them, log k, w, v, c."""
+        """How many parameters there are: the first b, its steps, places about them, log k, a, w, v, c."""
         own, bends = len(self.position_of) * form.browsing, self.features.shape[1] * form.bend
-        return [int(self.position_of.max(initial=0)), own, 1, bends, self.known.shape[1], 1]
+        steps, popular = int(self.position_of.max(initial=0)), int(form.popular)
+        return [popular, steps, own, 1, popular, bends, self.known.shape[1], 1]
 
     def _prior(self, vector: Float64, form: _Form) -> tuple[float, Float64]:
         """Minus the log density of the parameters, and its gradient: small ones, and a smooth curve."""
         sizes = self._sizes(form)
-        means = np.repeat((0.0, 0.0, np.log(SHAPE), 0.0, 0.0, 0.0), sizes)
-        push = (vector - means) / np.repeat((1.0, 1.0, SHAPES, BENDS, 1.0, np.inf), sizes) ** 2
-        changes = np.diff(vector[: sizes[0]])
+        means = np.repeat((0.0, 0.0, 0.0, np.log(SHAPE), 0.0, 0.0, 0.0, 0.0), sizes)
+        push = (vector - means) / np.repeat((1.0, 1.0, 1.0, SHAPES, DRAWS, BENDS, 1.0, np.inf), sizes) ** 2
+        steps = slice(sizes[0], sizes[0] + sizes[1])
+        changes = np.diff(vector[steps])
         value = 0.5 * float((vector - means) @ push) + 0.5 * float(changes @ changes)
-        push[: sizes[0]] -= np.diff(changes, prepend=0.0, append=0.0)[: sizes[0]]
+        push[steps] -= np.diff(changes, prepend=0.0, append=0.0)[: sizes[1]]
         return value, push
 
 

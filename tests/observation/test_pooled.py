@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from clickprism.errors import DataError
 from clickprism.experiment.worlds import World, WorldSettings, make_world
-from clickprism.observation.places import places_of
+from clickprism.observation.places import places_by_day, places_of
 from clickprism.observation.pooled import Pooled, _Form, _Lines, fit_pooled
 from clickprism.types import Float64
 from clickprism.users.pbm import EYE_TRACKING
@@ -20,7 +20,8 @@ FORMS = (
     _Form(curve=False),
     _Form(),
     _Form(bend=True),
-    _Form(browsing=True, bend=True),
+    _Form(popular=True),
+    _Form(popular=True, browsing=True, bend=True),
 )
 
 
@@ -41,9 +42,12 @@ def sure(values: Float64, errors: float) -> bool:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_gradient_is_that_of_finite_differences(form: _Form) -> None:
-    logged = world(queries=30, sessions=3000, features=5).logged
+    logged = world(queries=30, sessions=3000, features=5, days=3).logged
     lists, rng = logged.clicks.lists, np.random.default_rng(1)
-    lines = _Lines.of(places_of(logged.clicks), lists, np.ones(len(lists), bool), browsing=form.browsing)
+    assert logged.days is not None
+    lines = _Lines.of(
+        places_by_day(logged.clicks, logged.days), lists, np.ones(len(lists), bool), browsing=form.browsing
+    )
     vector = rng.normal(0.0, 0.1, sum(lines._sizes(form)))
     _, gradient = lines.value(vector, form)
     _, push = lines._prior(vector, form)
@@ -81,7 +85,7 @@ def test_users_who_see_everything_have_no_curve() -> None:
 def test_features_that_bend_it_are_found_and_none_are_made_up() -> None:
     bent = world(coupling=0.5)
     found = fit_pooled(bent.logged.clicks, bend=True)
-    exponent = bent.user.coupled.exponent(bent.logged.clicks.lists)
+    exponent = bent.user.coupled.exponent(bent.logged.clicks.lists)[places_of(bent.logged.clicks).rows]
     assert np.corrcoef(found.steepness, exponent)[0, 1] > 0.9
     assert sure(found.more, 3)
     for plain in (world(), world(trust=0.5), world(trust=0.5, policy="several")):
@@ -91,6 +95,18 @@ def test_features_that_bend_it_are_found_and_none_are_made_up() -> None:
 def test_users_who_heed_the_clicks_above_are_found() -> None:
     assert fit_pooled(world(browsing="ubm").logged.clicks).browsing
     assert not fit_pooled(world().logged.clicks).browsing
+
+
+def test_eyes_that_past_clicks_draw_are_found() -> None:
+    for attention, drawn in ((0.7, True), (0.0, False)):
+        logged = world(attention=attention, days=5, sessions=80_000).logged
+        assert logged.days is not None
+        places = places_by_day(logged.clicks, logged.days)
+        assert places.clicks.sum() == logged.clicks.clicks.sum()
+        assert places.impressions.sum() == places_of(logged.clicks).impressions.sum()
+        found = fit_pooled(logged.clicks, places=places)
+        assert (found.popular > 0.2) is drawn
+        assert not found.browsing
 
 
 def test_too_few_queries_are_refused() -> None:
