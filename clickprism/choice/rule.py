@@ -69,6 +69,8 @@ def chosen_method(told: Mapping[str, Tried], *, linked: bool) -> Verdict:
         if more.value > (BROWSED_SURE if told[BENT].about.get("browsing") else BENT_SURE) * more.error:
             method = BENT
         why.append(words.bends(more, taken=method == BENT))
+    about = told[method].about
+    why += words.besides(bool(about.get("browsing")), float(about.get("popular", 0.0)))
     return Verdict(method, tuple(why), pooled, moved)
 
 

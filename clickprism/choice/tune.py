@@ -213,7 +213,11 @@ class _Search:
             "estimated": {name: gain.value for name, gain in values.items()},
             "seconds": dict(named(self.folder)),
             "observation": told[method].about.get("curve"),
-            **{key: told[method].about[key] for key in ("trust", "bend", "browsing") if key in told[method].about},
+            **{
+                key: told[method].about[key]
+                for key in ("trust", "bend", "browsing", "popular")
+                if key in told[method].about
+            },
         }
         models = [self._final(where) for where in (MODEL, NAIVE)]
         refused = {name: each.about["refused"] for name, each in told.items()}

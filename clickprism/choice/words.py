@@ -36,6 +36,21 @@ def biased(curve: Gain, *, linked: bool) -> str:
     )
 
 
+def besides(browsing: bool, popular: float) -> list[str]:
+    """What else decides how much is seen.
+
+    >>> besides(False, 0.5)
+    ['Past clicks draw the eye: what was clicked the most loses 50% less by its place, which is taken off.']
+    """
+    said = ["Users heed what they clicked above, so places know the last click."] if browsing else []
+    if popular:
+        less = f"{abs(popular):.0%} {'less' if popular > 0 else 'more'}"
+        said.append(
+            f"Past clicks draw the eye: what was clicked the most loses {less} by its place, which is taken off."
+        )
+    return said
+
+
 def bends(more: Gain, *, taken: bool) -> str:
     """Why features bend the curve, or do not."""
     verb = "Features bend it" if taken else "Features do not surely bend it"

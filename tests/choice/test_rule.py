@@ -47,6 +47,16 @@ def test_features_bend_it_if_they_predict_more_by_three_standard_errors() -> Non
     assert set(verdict.pooled) == {"pooled", "pooled-bend"}
 
 
+def test_where_users_heed_the_clicks_above_it_takes_six() -> None:
+    for errors, method in ((5.9, "pooled"), (6.1, "pooled-bend")):
+        trials = told(1.0, bend=errors / np.sqrt(40))
+        for each in trials.values():
+            each.about["browsing"] = True
+        verdict = chosen_method(trials, linked=True)
+        assert verdict.method == method
+        assert "last click" in verdict.why[-1]
+
+
 def test_without_a_pooled_model_documents_that_moved_decide() -> None:
     trials = {
         "click": trial(moved=np.full(40, -3.0)),

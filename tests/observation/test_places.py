@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clickprism.observation.places import last_click, places_of
+from clickprism.observation.places import last_click, places_by_day, places_of
 from clickprism.types import Clicks, Lists
 
 
@@ -36,6 +36,17 @@ def test_without_patterns_a_place_is_a_position() -> None:
     assert not told.knows_clicks
     assert told.position_of.tolist() == [0, 1]
     assert (told.clicks.sum(), told.impressions.sum()) == (2, 10)
+
+
+def test_popularity_is_that_of_the_days_before() -> None:
+    days = np.array([0, 1, 1])
+    told = places_by_day(log([2, 0, 0, 1, 1, 0], [2, 1, 1], rows=[0, 1, 0, 1, 1, 0], length=2), days)
+    assert told.popularity is not None
+    shown = [float(told.impressions[(told.rows == row) & (told.popularity == 1)].sum()) for row in (0, 1)]
+    assert shown == [2, 0]  # document 0 was clicked on the first day, the other on none before
+    assert (told.clicks.sum(), told.impressions.sum()) == (4, 8)
+    alone = places_by_day(log([2, 0], [2], rows=[0, 1], length=2), np.array([3]))
+    assert alone.popularity is None
 
 
 def test_a_log_of_nothing_has_no_places() -> None:
