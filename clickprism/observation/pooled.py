@@ -85,9 +85,8 @@ def fit_pooled(clicks: Clicks, *, bend: bool = False, places: Places | None = No
         seed: decides which queries are held out together.
     """
     lists, places = clicks.lists, places or places_of(clicks)
-    clicked: Float64 = np.bincount(lists.list_of[places.rows], weights=places.clicks, minlength=len(lists)).astype(
-        float
-    )
+    owner = lists.list_of[places.rows]
+    clicked: Float64 = np.bincount(owner, weights=places.clicks, minlength=len(lists)).astype(np.float64)
     if np.count_nonzero(clicked) < LEAST:
         raise DataError("too few queries were clicked to compare their documents", remedy="Log more searches")
     queries = _queries(clicked, lists)
@@ -96,19 +95,15 @@ def fit_pooled(clicks: Clicks, *, bend: bool = False, places: Places | None = No
     by_place = _Lines.of(places, lists, queries, browsing=True) if places.knows_clicks else by_position
     none, form = by_position.crossed(_Form(curve=False), fold), _Form()
     plain = by_position.crossed(form, fold)
-    more = [
-        name for name, told in (("browsing", places.knows_clicks), ("popular", places.popularity is not None)) if told
-    ]
-    while more:
-        forms = {name: form._replace(**{name: True}) for name in more}
-        values = {
-            name: (by_place if each.browsing else by_position).crossed(each, fold) for name, each in forms.items()
-        }
-        best = max(values, key=lambda name: float(values[name].sum()))
+    left = [*["browsing"] * places.knows_clicks, *["popular"] * (places.popularity is not None)]
+    while left:  # what tells the most first: each may pass for the other
+        forms = [form._replace(**{name: True}) for name in left]
+        values = [(by_place if each.browsing else by_position).crossed(each, fold) for each in forms]
+        best = int(np.argmax([each.sum() for each in values]))
         if not _surely(values[best] - plain):
             break
         plain, form = values[best], forms[best]
-        more.remove(best)
+        left.pop(best)
     lines = by_place if form.browsing else by_position
     gains, over = plain - none, np.zeros(0)
     if bend:
@@ -193,7 +188,9 @@ class _Lines:
         documents, of_line = np.unique(keys // width, return_inverse=True)
         scale = (1 / (1 + np.bincount(of_line, weights=clicks) / ENOUGH))[of_line]
         x = lists.features.astype(np.float64)
-        around = (np.add.reduceat(x, lists.offsets[:-1], axis=0) / lists.lengths[:, None])[lists.list_of[documents]]
+        around = np.zeros((len(lists), x.shape[1]))
+        np.add.at(around, lists.list_of, x)
+        around = (around / np.maximum(lists.lengths, 1)[:, None])[lists.list_of[documents]]
         x = x[documents]
         features, mean, spread = _standardised(x)
         known = _standardised(np.concatenate([x, around], axis=1))[0]

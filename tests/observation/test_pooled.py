@@ -12,7 +12,7 @@ from clickprism.errors import DataError
 from clickprism.experiment.worlds import World, WorldSettings, make_world
 from clickprism.observation.places import places_by_day, places_of
 from clickprism.observation.pooled import Pooled, _Form, _Lines, fit_pooled
-from clickprism.types import Float64
+from clickprism.types import Float64, Lists
 from clickprism.users.pbm import EYE_TRACKING
 
 PLAN = WorldSettings(policy="single", queries=300, sessions=40_000, features=12, days=1, seed=5)
@@ -107,6 +107,13 @@ def test_eyes_that_past_clicks_draw_are_found() -> None:
         found = fit_pooled(logged.clicks, places=places)
         assert (found.popular > 0.2) is drawn
         assert not found.browsing
+
+
+def test_queries_without_documents_change_nothing() -> None:
+    clicks = world(queries=60, sessions=6000).logged.clicks
+    lists = clicks.lists
+    more = Lists(lists.features, np.append(lists.offsets, lists.offsets[-1]), np.append(lists.query_ids, "nothing"))
+    assert_allclose(fit_pooled(replace(clicks, lists=more)).below, fit_pooled(clicks).below, atol=0.02)
 
 
 def test_too_few_queries_are_refused() -> None:
