@@ -183,8 +183,9 @@ def _pooled(material: Material, seed: int, *, bend: bool) -> tuple[Exposure, dic
         "popular": found.popular,
     }
     if bend:
-        about["bend"] = {"spread": float(found.steepness.std())}
-    exposure = by_places(material, found.below, found.steepness if bend or found.popular else None)
+        about["bend"] = {"spread": float(found.bends.std())}
+    steep = found.steepness(material.places) if bend or found.popular else None
+    exposure = by_places(material, found.below, steep)
     return exposure, about, (found.gains, found.more)
 
 

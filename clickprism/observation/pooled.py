@@ -58,7 +58,7 @@ class Pooled:
 
     Attributes:
         below: b of each place of `places_of`, [places].
-        steepness: s of each line of the places, [lines].
+        bends: 1 + w . x of each document, [documents].
         popular: a; 0 where past clicks do not draw the eye.
         browsing: whether places of one position differ by the last click above.
         shape: k; the more, the better features tell what a document is worth.
@@ -67,12 +67,17 @@ class Pooled:
     """
 
     below: Float64
-    steepness: Float64
+    bends: Float64
     popular: float
     browsing: bool
     shape: float
     gains: Float64
     more: Float64
+
+    def steepness(self, places: Places) -> Float64:
+        """S of each line of these places, [lines]; without a past no document was popular."""
+        drawn = 0.0 if places.popularity is None else self.popular * places.popularity
+        return np.asarray(np.maximum(self.bends[places.rows] - drawn, 0.0), dtype=np.float64)
 
 
 def fit_pooled(clicks: Clicks, *, bend: bool = False, places: Places | None = None, seed: int = 0) -> Pooled:
@@ -111,14 +116,9 @@ def fit_pooled(clicks: Clicks, *, bend: bool = False, places: Places | None = No
         bent = lines.crossed(form, fold)
         gains, over = bent - none, bent - plain
     fitted = lines.unpacked(lines.fit(form), form)
-    raw = np.ones(len(places.rows))
-    if bend:
-        raw += (lines.standard(lists) @ fitted.bends)[places.rows]
-    if places.popularity is not None:
-        raw -= fitted.draws * places.popularity
-    steepness = np.maximum(raw, 0.0)
+    bends = 1 + (lines.standard(lists) @ fitted.bends if bend else np.zeros(lists.documents))
     below = fitted.below if form.browsing else fitted.below[places.position_of]
-    return Pooled(below, steepness, fitted.draws, form.browsing, float(np.exp(fitted.shape)), gains, over)
+    return Pooled(below, bends, fitted.draws, form.browsing, float(np.exp(fitted.shape)), gains, over)
 
 
 def _queries(clicked: Float64, lists: Lists) -> Bool:

@@ -94,11 +94,11 @@ def _exposures(method: str, learn: Material, check: Material) -> tuple[Exposure,
         return by_trust(learn, fitted), by_trust(check, fitted)
     if method in POOLED:
         pooled = fit_pooled(learn.clicks, bend=method != POOLED[0], places=learn.places)
-        one, other = (by_places(each, pooled.below, pooled.steepness) for each in both)
+        one, other = (by_places(each, pooled.below, pooled.steepness(each.places)) for each in both)
         return one, other
     settings = MovedSettings(scales=SCALES if method == "bend" else (), browsing=method == "browsing")
     moved = fit_moved(learn.clicks, settings, places=learn.places)
-    one, other = (by_places(each, moved.below, moved.steepness(learn.lists)) for each in both)
+    one, other = (by_places(each, moved.below, moved.steepness(learn.lists)[each.places.rows]) for each in both)
     return one, other
 
 
