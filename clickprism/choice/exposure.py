@@ -19,7 +19,7 @@ from clickprism.observation.trust import TrustFit
 from clickprism.types import Clicks, Float64, Int64
 
 FIRST: Final = 0.8  # how often the first result is looked at, at least: `Decoupling.first`
-FLOOR: Final = 0.003  # of exposure an impression
+FLOOR: Final = 0.01  # of exposure an impression
 BENT_FLOOR: Final = 0.03  # where documents bend it: errors in how much weigh the most where least is seen
 EPOCHS: Final = 12
 

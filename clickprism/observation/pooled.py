@@ -39,6 +39,7 @@ LOWEST, HIGHEST = -9.0, 1.0  # log observation
 STEPS: Final = 200
 BENDS: Final = 0.05  # standard deviation of w, of standardised features
 DRAWS: Final = 0.5  # of a
+DRAWN: Final = 0.2  # the least of a that is believed: less is as likely a sign of days that differ
 SHAPES: Final = 3.0  # of log k; that of all else is 1
 
 
@@ -96,29 +97,38 @@ def fit_pooled(clicks: Clicks, *, bend: bool = False, places: Places | None = No
         raise DataError("too few queries were clicked to compare their documents", remedy="Log more searches")
     queries = _queries(clicked, lists)
     fold = np.random.default_rng([seed, 41]).integers(0, FOLDS, len(lists))
-    by_position = _Lines.of(places, lists, queries, browsing=False)
-    by_place = _Lines.of(places, lists, queries, browsing=True) if places.knows_clicks else by_position
-    none, form = by_position.crossed(_Form(curve=False), fold), _Form()
-    plain = by_position.crossed(form, fold)
+
+    def crossed(form: _Form) -> Float64:
+        return _Lines.of(places, lists, queries, form).crossed(form, fold)
+
+    def fitted(form: _Form) -> _Fitted:
+        lines = _Lines.of(places, lists, queries, form)
+        return lines.unpacked(lines.fit(form), form)
+
+    form = _Form()
+    none, plain = crossed(_Form(curve=False)), crossed(form)
     left = [*["browsing"] * places.knows_clicks, *["popular"] * (places.popularity is not None)]
     while left:  # what tells the most first: each may pass for the other
         forms = [form._replace(**{name: True}) for name in left]
-        values = [(by_place if each.browsing else by_position).crossed(each, fold) for each in forms]
+        values = [crossed(each) for each in forms]
         best = int(np.argmax([each.sum() for each in values]))
+        name = left.pop(best)
         if not _surely(values[best] - plain):
             break
-        plain, form = values[best], forms[best]
-        left.pop(best)
-    lines = by_place if form.browsing else by_position
+        if name == "browsing" or fitted(forms[best]).draws > DRAWN:
+            plain, form = values[best], forms[best]
     gains, over = plain - none, np.zeros(0)
     if bend:
         form = form._replace(bend=True)
-        bent = lines.crossed(form, fold)
+        if form.popular and fitted(form).draws < DRAWN:  # what features do had passed for it
+            form = form._replace(popular=False)
+            plain = crossed(form._replace(bend=False))
+        bent = crossed(form)
         gains, over = bent - none, bent - plain
-    fitted = lines.unpacked(lines.fit(form), form)
-    bends = 1 + (lines.standard(lists) @ fitted.bends if bend else np.zeros(lists.documents))
-    below = fitted.below if form.browsing else fitted.below[places.position_of]
-    return Pooled(below, bends, fitted.draws, form.browsing, float(np.exp(fitted.shape)), gains, over)
+    found, standard = fitted(form), _Lines.of(places, lists, queries, form).standard
+    bends = 1 + (standard(lists) @ found.bends if bend else np.zeros(lists.documents))
+    below = found.below if form.browsing else found.below[places.position_of]
+    return Pooled(below, bends, found.draws, form.browsing, float(np.exp(found.shape)), gains, over)
 
 
 def _queries(clicked: Float64, lists: Lists) -> Bool:
@@ -175,13 +185,15 @@ class _Lines:
     spread: Float64
 
     @classmethod
-    def of(cls, found: Places, lists: Lists, queries: Bool, *, browsing: bool) -> _Lines:
-        """Those of some queries, by place or by position alone."""
-        position_of = found.position_of if browsing else np.arange(int(found.position_of.max(initial=0)) + 1)
+    def of(cls, found: Places, lists: Lists, queries: Bool, form: _Form) -> _Lines:
+        """Those of some queries, as far apart as what may matter asks for."""
+        position_of = found.position_of if form.browsing else np.arange(int(found.position_of.max(initial=0)) + 1)
         kept, width = queries[lists.list_of[found.rows]], len(position_of)
-        places = (found.places if browsing else found.position_of[found.places])[kept]
-        level = np.zeros(len(kept), np.int64) if found.popularity is None else np.rint(found.popularity * LEVELS)
-        keys = (found.rows[kept] * width + places) * (LEVELS + 1) + level[kept].astype(np.int64)
+        places = (found.places if form.browsing else found.position_of[found.places])[kept]
+        level = np.zeros(len(kept), np.int64)
+        if form.popular and found.popularity is not None:
+            level = np.rint(found.popularity * LEVELS).astype(np.int64)
+        keys = (found.rows[kept] * width + places) * (LEVELS + 1) + level[kept]
         keys, line = np.unique(keys, return_inverse=True)
         clicks, shown = (np.bincount(line, weights=each[kept]) for each in (found.clicks, found.impressions))
         keys, popularity = keys // (LEVELS + 1), keys % (LEVELS + 1) / LEVELS

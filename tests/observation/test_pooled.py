@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ FORMS = (
 )
 
 
+@cache
 def world(**changes: object) -> World:
     return make_world(replace(PLAN, **changes))  # type: ignore[arg-type]
 
@@ -45,9 +47,8 @@ def test_the_gradient_is_that_of_finite_differences(form: _Form) -> None:
     logged = world(queries=30, sessions=3000, features=5, days=3).logged
     lists, rng = logged.clicks.lists, np.random.default_rng(1)
     assert logged.days is not None
-    lines = _Lines.of(
-        places_by_day(logged.clicks, logged.days), lists, np.ones(len(lists), bool), browsing=form.browsing
-    )
+    places, everything = places_by_day(logged.clicks, logged.days), np.ones(len(lists), bool)
+    lines = _Lines.of(places, lists, everything, form)
     vector = rng.normal(0.0, 0.1, sum(lines._sizes(form)))
     _, gradient = lines.value(vector, form)
     _, push = lines._prior(vector, form)
