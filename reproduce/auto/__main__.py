@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,7 +16,7 @@ from clickprism.cli.options import seconds_from
 from clickprism.training.pool import side_by_side
 from reproduce.auto.table import flat, library_table, markdown, summary, write_expected
 from reproduce.auto.worlds import library_row, row_of
-from reproduce.common.cli import guarded
+from reproduce.common.cli import guarded, world_options, world_seeds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,12 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    made = argparse.ArgumentParser(prog="python -m reproduce.auto", description=__doc__)
-    made.add_argument("--worlds", type=int, default=24, help="how many (default: %(default)s)")
-    made.add_argument("--first", type=int, default=0, help="the first seed (default: %(default)s)")
+    made = world_options("auto", __doc__, worlds=20, first=140)
     made.add_argument("--budget", default="10m", help="of each call of auto (default: %(default)s)")
-    made.add_argument("--processes", type=int, default=1, help="worlds at a time (default: %(default)s)")
-    made.add_argument("--out", type=Path, default=Path("out/auto"), help="where rows are kept (default: %(default)s)")
     made.add_argument("--write-expected", action="store_true", help="write reproduce/auto/expected.csv")
     made.add_argument("--library", action="store_true", help="methods of the library on the sessions of these worlds")
     made.add_argument("--json", action="store_true", help="print the rows instead of a table")
@@ -42,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 def reproduce(given: argparse.Namespace) -> None:
     """Every world that is not done yet, then the table."""
-    seeds, seconds = range(given.first, given.first + given.worlds), seconds_from(given.budget)
+    seeds, seconds = world_seeds(given), seconds_from(given.budget)
     given.out.mkdir(parents=True, exist_ok=True)
     if given.library:
         print(library_table([library_row(seed, given.out) for seed in seeds]))

@@ -7,15 +7,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from clickprism.experiment.worlds import draw_settings
+from clickprism.training.pool import side_by_side
 from reproduce.choice.table import by_world, lines, markdown, write_expected
 from reproduce.choice.worlds import row_of
-from reproduce.common.cli import guarded
+from reproduce.common.cli import guarded, world_options, world_seeds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,10 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    made = argparse.ArgumentParser(prog="python -m reproduce.choice", description=__doc__)
-    made.add_argument("--worlds", type=int, default=12, help="how many (default: %(default)s)")
-    made.add_argument("--first", type=int, default=100, help="the first seed (default: %(default)s)")
-    made.add_argument("--out", type=Path, default=Path("out/choice"), help="where rows are kept (default: %(default)s)")
+    made = world_options("choice", __doc__, worlds=12, first=100)
     made.add_argument("--write-expected", action="store_true", help="write reproduce/choice/expected.csv")
     made.add_argument("--json", action="store_true", help="print the rows of all worlds instead of a table")
     return made
@@ -37,11 +34,13 @@ def parser() -> argparse.ArgumentParser:
 
 def reproduce(given: argparse.Namespace) -> None:
     """Every world that is not done yet, then the table."""
+    seeds = world_seeds(given)
     given.out.mkdir(parents=True, exist_ok=True)
     rows = []
-    for seed in range(given.first, given.first + given.worlds):
-        rows.append(row_of(draw_settings(seed), given.out))
-        print(f"world {seed}: {rows[-1]['cpu_seconds']} CPU s", file=sys.stderr, flush=True)
+    for row in side_by_side([(row_of, (draw_settings(seed), given.out)) for seed in seeds], given.processes):
+        rows.append(row)
+        print(f"world {row['seed']}: {row['cpu_seconds']} CPU s", file=sys.stderr, flush=True)
+    rows.sort(key=lambda row: int(row["seed"]))
     made = lines(rows)
     if given.write_expected:
         write_expected(made)

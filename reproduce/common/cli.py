@@ -72,6 +72,29 @@ def options(name: str, description: str | None, *, data: Sequence[str], full: st
     return made
 
 
+def world_options(name: str, description: str | None, *, worlds: int, first: int = 0) -> argparse.ArgumentParser:
+    """A parser with the options of every study over worlds that are drawn by seed."""
+    made = argparse.ArgumentParser(prog=f"python -m reproduce.{name}", description=description)
+    made.add_argument("--worlds", type=int, default=worlds, help="how many (default: %(default)s)")
+    made.add_argument("--first", type=int, default=first, help="the seed of the first (default: %(default)s)")
+    out = Path("out", name)
+    made.add_argument("--out", type=Path, default=out, help="where each world is kept once done (default: %(default)s)")
+    made.add_argument("--processes", type=int, default=1, help="worlds at a time (default: %(default)s)")
+    return made
+
+
+def world_seeds(given: argparse.Namespace) -> range:
+    """The seeds that were asked for; what all studies over worlds check of their options is checked.
+
+    >>> world_seeds(argparse.Namespace(worlds=2, first=7, processes=1))
+    range(7, 9)
+    """
+    for field, least in (("worlds", 1), ("processes", 1), ("first", 0)):
+        if getattr(given, field) < least:
+            raise SettingError(field, getattr(given, field), f"be at least {least}")
+    return range(given.first, given.first + given.worlds)
+
+
 def size_name(given: argparse.Namespace) -> str:
     """The size that was asked for; what all papers check of their options is checked."""
     if given.data != "embedded" and given.folder is None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from clickprism.errors import SettingError
 from clickprism.evaluation.report import write_whole
-from reproduce.common.cli import guarded
+from reproduce.common.cli import guarded, world_options, world_seeds
 from reproduce.counterfactual.run import study
 from reproduce.counterfactual.tables import as_csv, as_markdown, lines
 
@@ -29,21 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    made = argparse.ArgumentParser(prog="python -m reproduce.counterfactual", description=__doc__)
-    made.add_argument("--worlds", type=int, default=24, help="how many (default: %(default)s)")
-    made.add_argument("--first", type=int, default=0, help="the seed of the first (default: %(default)s)")
-    made.add_argument("--processes", type=int, default=1, help="side by side (default: %(default)s)")
-    made.add_argument("--out", type=Path, default=Path("runs/counterfactual"), help="the folder of the worlds")
+    made = world_options("counterfactual", __doc__, worlds=24)
     made.add_argument("--write", action="store_true", help="fill the figures into expected.csv and the docs")
     return made
 
 
 def _run(given: argparse.Namespace) -> None:
-    for name in ("worlds", "processes"):
-        if getattr(given, name) < 1:
-            raise SettingError(name, getattr(given, name), "be at least 1")
-    seeds = range(given.first, given.first + given.worlds)
-    rows = study(seeds, folder=given.out, processes=given.processes, tell=_tell)
+    rows = study(world_seeds(given), folder=given.out, processes=given.processes, tell=_tell)
     made = list(lines(rows))
     print(as_markdown(made))
     if given.write:
