@@ -15,8 +15,8 @@ from typing import Any, Final
 from benchmarks.base import Result
 from clickprism.evaluation.compare import compare
 from clickprism.evaluation.tables import as_text
-from clickprism.experiment import DataSettings, ExperimentSettings, compare_methods
-from clickprism.experiment.settings import EvaluationSettings
+from clickprism.experiments import DataSettings, ExperimentSettings, compare_methods
+from clickprism.experiments.settings import EvaluationSettings
 from clickprism.training.settings import FitSettings
 
 SEEDS: Final = (0, 1, 2)

@@ -19,7 +19,7 @@ from benchmarks.base import Result
 from clickprism.evaluation.compare import Comparison, Row, compare
 from clickprism.evaluation.measures import Measure
 from clickprism.evaluation.tables import as_text
-from clickprism.experiment import DataSettings, ExperimentSettings, Run, compare_methods
+from clickprism.experiments import DataSettings, ExperimentSettings, Run, compare_methods
 from clickprism.training.settings import FitSettings
 
 MEASURE = Measure.parse("nDCG(exp)@10")

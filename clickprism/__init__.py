@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from clickprism.evaluation.counterfactual import counterfactual
     from clickprism.evaluation.curves import by_position, exposure_shares
     from clickprism.evaluation.measures import evaluate
-    from clickprism.experiment import ExperimentSettings, compare_methods, judged_validation
-    from clickprism.experiment.auto import auto
+    from clickprism.experiments import ExperimentSettings, compare_methods, judged_validation
+    from clickprism.experiments.auto.run import auto
     from clickprism.log.logged import read_logged
     from clickprism.model import Model
     from clickprism.observation.estimate import estimate_curves
@@ -49,7 +49,7 @@ _HOMES = {
     "ClickprismError": "errors",
     "Dataset": "types",
     "DualLearning": "debias.dla",
-    "ExperimentSettings": "experiment",
+    "ExperimentSettings": "experiments",
     "FitSettings": "training.settings",
     "InversePropensity": "debias.ipw",
     "JudgedLists": "types",
@@ -63,10 +63,10 @@ _HOMES = {
     "Simulation": "truth",
     "SimulationSettings": "users.logs",
     "SyntheticSettings": "data.synthetic",
-    "auto": "experiment.auto",
+    "auto": "experiments.auto.run",
     "by_position": "evaluation.curves",
     "compare": "evaluation.compare",
-    "compare_methods": "experiment",
+    "compare_methods": "experiments",
     "counterfactual": "evaluation.counterfactual",
     "diagnose": "diagnosis.of_log",
     "estimate_curves": "observation.estimate",
@@ -75,7 +75,7 @@ _HOMES = {
     "fit": "training.fit",
     "ideal_clicks": "users.ideal",
     "items_of": "data.items",
-    "judged_validation": "experiment",
+    "judged_validation": "experiments",
     "load": "data.recipes",
     "method": "debias",
     "read_letor": "data.letor",

@@ -1,6 +1,6 @@
 """A fitted ranker: scores documents, and goes to disk and back without a line of code in the file.
 
-On disk a model is a folder: `model.json`, the manifest, and the files that it names (see `clickprism.manifest`).
+On disk a model is a folder: `model.json`, the manifest, and the files that it names (see `clickprism._util.manifest`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from clickprism._util.manifest import Manifest
 from clickprism.data.normalise import Normaliser
 from clickprism.errors import DataError, MissingExtraError
-from clickprism.manifest import Manifest
 from clickprism.rankers import RANKERS
 from clickprism.rankers.lambdamart import LambdaMART, Trees
 from clickprism.settings import choose, plain

@@ -368,7 +368,7 @@ def _as_indices(chosen: Int64 | Bool | Sequence[int], lists: int) -> Int64:
 
 def merged(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "pattern"]) -> tuple[Clicks, list[Int64]]:
     """Merged clicks, and other counts of each entry merged alike."""
-    from clickprism.grouping import add, same_lists
+    from clickprism._util.grouping import add, same_lists
 
     check(by in ("list", "pattern"), f"sessions are merged by 'list' or by 'pattern', not by {by!r}")
     pattern = np.zeros(0, dtype=np.int64)

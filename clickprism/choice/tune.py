@@ -151,7 +151,7 @@ def tune(
         out: a folder in which every trial is a file; called again, what was done is not done again.
         progress: called with what is going on.
 
-    >>> from clickprism.experiment.worlds import WorldSettings, make_world
+    >>> from clickprism.simulation.worlds import WorldSettings, make_world
     >>> world = make_world(WorldSettings(queries=40, sessions=4000, days=2, features=6, seed=3))
     >>> choice = tune(world.logged, settings=TuneSettings(processes=1, methods=("pooled",), rankers=("linear",)))
     >>> choice.chosen

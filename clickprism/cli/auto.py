@@ -56,8 +56,8 @@ def command(
     ones. Of a log without features there is a report and no ranker: exit code 3.
     """
     from clickprism.errors import DataError
-    from clickprism.experiment.auto import auto
-    from clickprism.experiment.auto_report import as_plain
+    from clickprism.experiments.auto.report import as_plain
+    from clickprism.experiments.auto.run import auto
 
     output = Output(json, quiet)
     seconds = seconds_from(budget)

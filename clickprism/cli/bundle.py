@@ -119,12 +119,12 @@ def command(
     if source is None or out is None:
         missing = "RUN" if source is None else "--out"
         raise SettingError(missing, None, "be given to make a bundle, or --verify to check one")
-    from clickprism.experiment.bundle import bundle_run
+    from clickprism.experiments.bundle import bundle_run
     from clickprism.serve.export.read import names_from
 
     shown = None
     if examples:
-        from clickprism.experiment.examples import examples_of_run
+        from clickprism.experiments.examples import examples_of_run
 
         shown = examples_of_run(source, naive=naive, most=examples).bytes()
     bundle = bundle_run(

@@ -90,9 +90,9 @@ def command(
     """Train every method with every seed on simulated clicks, and compare them on the test part."""
     from clickprism.errors import SettingError
     from clickprism.evaluation import tables
-    from clickprism.experiment import compare_methods, results_of, write_results
-    from clickprism.experiment.compare import INITIAL
-    from clickprism.experiment.results import chosen
+    from clickprism.experiments import compare_methods, results_of, write_results
+    from clickprism.experiments.compare import INITIAL
+    from clickprism.experiments.results import chosen
     from clickprism.settings import suggest
 
     settings = settings_of(

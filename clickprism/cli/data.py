@@ -137,10 +137,10 @@ def generate(
     quiet: Quiet = False,
 ) -> None:
     """Write the embedded data as LETOR text: train.txt, validation.txt and test.txt."""
+    from clickprism._util.files import make_folder
     from clickprism.data.facts import facts
     from clickprism.data.synthetic import synthetic
     from clickprism.data.write import write_letor
-    from clickprism.experiment.files import make_folder
 
     settings = settings_of(config, sets, data__synthetic__seed=seed).data.synthetic
     make_folder(out)

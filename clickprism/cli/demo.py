@@ -29,7 +29,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Embedded data, biased users, the floor, debiased rankers, the ceiling: a table, a report, models."""
-    from clickprism.experiment.demo import demo_settings, next_commands, run_demo
+    from clickprism.experiments.demo import demo_settings, next_commands, run_demo
 
     start = time.perf_counter()
     settings = settings_of(None, sets, base=demo_settings(seed=seed))

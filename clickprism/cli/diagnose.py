@@ -80,11 +80,11 @@ def command(
     """
     from datetime import UTC, datetime
 
+    from clickprism._util.files import json_text, make_folder
     from clickprism.diagnosis.diagnose import check_names
     from clickprism.diagnosis.of_log import diagnose
     from clickprism.diagnosis.report import as_json
     from clickprism.evaluation.report import write_whole
-    from clickprism.experiment.files import json_text, make_folder
     from clickprism.log.logged import read_logged
 
     output, chosen = Output(json, quiet), names_from(only)
@@ -118,7 +118,7 @@ def command(
 def _simulated(log: Path, config: Path | None, sets: list[str] | None, output: Output) -> Logged:
     """Clicks with the features of the data they were made on; without, where nobody named it and it is another."""
     from clickprism.errors import DataError
-    from clickprism.experiment.stages import load_data
+    from clickprism.experiments.stages import load_data
     from clickprism.log.logged import read_logged
 
     data = load_data(settings_of(config, sets).data)

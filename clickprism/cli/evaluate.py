@@ -12,7 +12,7 @@ from clickprism.cli.output import Output
 from clickprism.errors import SettingError
 
 if TYPE_CHECKING:
-    from clickprism.experiment import ExperimentSettings
+    from clickprism.experiments import ExperimentSettings
 
 EPILOG = (
     "Examples:\n\nclickprism evaluate runs/dla\n\n"
@@ -129,9 +129,9 @@ def _measure(
 ) -> None:
     """On judged lists."""
     from clickprism.evaluation.tables import as_dict
-    from clickprism.experiment import evaluate_models
-    from clickprism.experiment.attention import check_picture, draw_attention
-    from clickprism.experiment.bundle import model_folder
+    from clickprism.experiments import evaluate_models
+    from clickprism.experiments.attention import check_picture, draw_attention
+    from clickprism.experiments.bundle import model_folder
 
     folders = [model_folder(path) for path in models]
     if attention is not None:

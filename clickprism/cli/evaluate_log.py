@@ -12,7 +12,7 @@ from clickprism.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from clickprism.evaluation.counterfactual_result import CounterfactualResult, Estimate
-    from clickprism.experiment import ExperimentSettings
+    from clickprism.experiments import ExperimentSettings
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def value(
     """Read the log, score its documents by every ranker, print what each would earn."""
     from clickprism.evaluation.counterfactual import counterfactual
     from clickprism.evaluation.counterfactual_settings import NAMES, CounterfactualSettings
-    from clickprism.experiment.valued import open_log
+    from clickprism.experiments.valued import open_log
     from clickprism.settings import resolve
 
     if not asked.models and not asked.scores:

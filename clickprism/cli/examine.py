@@ -233,10 +233,10 @@ def _text(found: Examination) -> str:
 
 def _report(found: Examination, log: Path, out: Path) -> list[Path]:
     """Write the page, and the plots beside it; the paths of all."""
+    from clickprism._util.files import make_folder
     from clickprism.evaluation.examination_plots import anchor_curves, calibration_curve, examination_curve
     from clickprism.evaluation.plots import svg
     from clickprism.evaluation.report import write_report
-    from clickprism.experiment.files import make_folder
     from clickprism.settings import plain
 
     make_folder(out.parent)

@@ -28,7 +28,7 @@ from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
     from clickprism.evaluation.tables import Table
-    from clickprism.experiment.chains import Chain
+    from clickprism.experiments.chains import Chain
 
 EPILOG = (
     "Examples:\n\nclickprism feedback --methods click,dla,labels --seeds 3 --out runs/feedback\n\n"
@@ -81,8 +81,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Let rankers learn from the clicks on what they show, round after round, and watch popularity bias."""
-    from clickprism.experiment.feedback import feedback_loop, feedback_settings
-    from clickprism.experiment.rounds import BIAS, FeedbackResults, write_feedback
+    from clickprism.experiments.feedback import feedback_loop, feedback_settings
+    from clickprism.experiments.rounds import BIAS, FeedbackResults, write_feedback
 
     settings = settings_of(
         config,

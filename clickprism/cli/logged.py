@@ -87,7 +87,7 @@ def read_any_logged(
             return read_logged(
                 log, day=day, ranker=ranker, randomised=randomised, on_error=on_error, memory=memory, note=output.note
             )
-        from clickprism.experiment.stages import load_raw
+        from clickprism.experiments.stages import load_raw
 
         try:
             return read_logged(log, lists=load_raw(settings_of(config, sets).data).train.lists)

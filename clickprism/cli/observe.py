@@ -97,8 +97,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Estimate how much is seen at each position, with intervals; say which estimators the log cannot support."""
+    from clickprism._util.files import json_text, make_folder
     from clickprism.errors import DataError
-    from clickprism.experiment.files import json_text, make_folder
     from clickprism.observation import contexts
     from clickprism.observation.bootstrap import Bootstrap
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from clickprism.experiment import ExperimentSettings
+    from clickprism.experiments import ExperimentSettings
 
 SETTINGS = "Settings"
 OUTPUT = "Output"
@@ -107,7 +107,7 @@ def settings_of(
     **flags: Any,
 ) -> ExperimentSettings:
     """The settings that config, flags and `--set` make, in this order; `__` in a flag's name stands for a dot."""
-    from clickprism.experiment import read_settings
+    from clickprism.experiments import read_settings
 
     named = {name.replace("__", "."): value for name, value in flags.items()}
     return read_settings(config, assignments or (), base=base, flags=named | {"seeds": seeds}, methods=methods)

@@ -16,7 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from clickprism.evaluation.compare import Comparison
-    from clickprism.experiment import Run
+    from clickprism.experiments import Run
 
 
 def fail(message: str, code: int) -> NoReturn:
@@ -61,7 +61,7 @@ class Output:
     def result(self, text: str, data: Any) -> None:
         """What the command was asked for, in words or as JSON."""
         if self.json:
-            from clickprism.experiment.files import json_text
+            from clickprism._util.files import json_text
 
             text = json_text(data)
         typer.echo(text)

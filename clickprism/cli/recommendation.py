@@ -15,7 +15,7 @@ from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
     from clickprism.data.impression_parts import ImpressionParts
-    from clickprism.experiment import ExperimentSettings
+    from clickprism.experiments import ExperimentSettings
 
 IMPRESSIONS = (
     "Examples:\n\nclickprism data impressions log.csv.gz\n\n"
@@ -62,7 +62,7 @@ def impressions(
 ) -> None:
     """Read an impression log of a recommender: a row an item that was shown; say what it holds, write its clicks."""
     from clickprism.errors import SettingError
-    from clickprism.experiment import load_data
+    from clickprism.experiments import load_data
 
     settings = settings_of(
         config,
@@ -178,8 +178,8 @@ def _text(found: dict[str, Any]) -> str:
 
 def _write(out: Path, settings: ExperimentSettings, log: ImpressionParts) -> None:
     """The clicks, the vocabulary, and settings by which `train` finds the log again."""
+    from clickprism._util.files import make_folder
     from clickprism.data.clicks import save_clicks
-    from clickprism.experiment.files import make_folder
     from clickprism.settings import plain, to_toml
 
     make_folder(out)

@@ -109,10 +109,10 @@ def command(
         raise SettingError("--out", out, "be given, or --as-log")
     import numpy as np
 
+    from clickprism._util.files import make_folder
     from clickprism.data.clicks import save_clicks
-    from clickprism.experiment import load_data, simulate_log
-    from clickprism.experiment.files import make_folder
-    from clickprism.experiment.stages import graded
+    from clickprism.experiments import load_data, simulate_log
+    from clickprism.experiments.stages import graded
 
     settings = settings_of(config, sets, seeds=None if seed is None else [seed], user__name=user, sessions=sessions)
     for file in (out, held_out or out):
@@ -166,8 +166,8 @@ def _raw_log(
     folder: Path, config: Path | None, sets: list[str] | None, flags: Mapping[str, Any], output: Output
 ) -> None:
     """Write a raw log, and say what an ingest must find in it."""
-    from clickprism.experiment.raw_log import write_raw_log
-    from clickprism.experiment.raw_settings import read_raw_settings
+    from clickprism.simulation.raw_log import write_raw_log
+    from clickprism.simulation.raw_settings import read_raw_settings
 
     settings = read_raw_settings(config, sets or (), flags=flags)
     with output.days(settings.days) as progress:

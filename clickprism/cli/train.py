@@ -25,7 +25,7 @@ from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
     from clickprism.evaluation.independence import Independence
-    from clickprism.experiment.bend import Bend
+    from clickprism.experiments.bend import Bend
 
 DEFAULT_METHOD = "dla"
 EPILOG = (
@@ -82,9 +82,9 @@ def command(
     """Train a ranker on clicks; Ctrl-C keeps the best so far."""
     from clickprism.cli.app import INTERRUPTED
     from clickprism.errors import DataError, SettingError
-    from clickprism.experiment import train_ranker
-    from clickprism.experiment.train import CHECKPOINT
-    from clickprism.experiment.train import SETTINGS as KEPT
+    from clickprism.experiments import train_ranker
+    from clickprism.experiments.train import CHECKPOINT
+    from clickprism.experiments.train import SETTINGS as KEPT
     from clickprism.training.processes import place
 
     for name, value in (("--user", user), ("--sessions", sessions)):
@@ -143,8 +143,8 @@ def command(
 
 
 def _text(data: dict[str, Any], bend: Bend | None, gap: Independence | None) -> str:
-    from clickprism.experiment.bend import choice_text
-    from clickprism.experiment.bias import independence_text
+    from clickprism.experiments.bend import choice_text
+    from clickprism.experiments.bias import independence_text
 
     ends = {"epochs": "all of them", "patience": "no better for a while", "interrupted": "interrupted"}
     unit = "trees" if data["ranker"] == "lambdamart" else "epoch"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clickprism.compiled import compiled
+from clickprism._util.compiled import compiled
 from clickprism.data.files import Bytes
 from clickprism.types import Float64, Int64
 

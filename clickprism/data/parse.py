@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clickprism.compiled import compiled
+from clickprism._util.compiled import compiled
 from clickprism.data.files import PADDING, Bytes
 from clickprism.data.records import How, Out, Place
 from clickprism.types import Float32, Int64

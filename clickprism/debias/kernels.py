@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from clickprism.compiled import compiled
+from clickprism._util.compiled import compiled
 from clickprism.types import Bool, Float64, Int64
 
 NEAR = 0.01

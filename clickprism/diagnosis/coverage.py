@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from clickprism._util.grouping import same_lists
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.clusters import shown
 from clickprism.diagnosis.finding import Finding
 from clickprism.errors import SettingError
-from clickprism.grouping import same_lists
 from clickprism.types import Clicks, Float64
 
 if TYPE_CHECKING:

@@ -98,7 +98,7 @@ def diagnose(
         progress: told the name of each finding as it is begun.
         as_of: when it is made, as text.
 
-    >>> from clickprism.experiment.worlds import WorldSettings, make_world
+    >>> from clickprism.simulation.worlds import WorldSettings, make_world
     >>> world = make_world(WorldSettings(policy="single", queries=20, sessions=2000))
     >>> diagnose(world.logged, only=["identifiability"]).verdict("identifiability")
     'absent'

@@ -27,7 +27,7 @@ def diagnose(
         progress: told the name of each finding as it is begun.
         as_of: when it is made, as text.
 
-    >>> from clickprism.experiment.worlds import WorldSettings, make_world
+    >>> from clickprism.simulation.worlds import WorldSettings, make_world
     >>> made = diagnose(make_world(WorldSettings(queries=20, sessions=300, days=2)).logged, only=["coverage"])
     >>> made.sessions, list(made.findings)
     (300, ['coverage'])

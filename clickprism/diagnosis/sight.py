@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from clickprism.compiled import compiled
+from clickprism._util.compiled import compiled
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.attraction import expected
 from clickprism.diagnosis.clusters import of_entries

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from clickprism._util.grouping import same_lists
 from clickprism.data.logged import Logged
-from clickprism.grouping import same_lists
 from clickprism.types import Bool, Clicks, Int64, slices
 
 

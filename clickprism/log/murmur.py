@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism.compiled import address, byte, compiled, word
+from clickprism._util.compiled import address, byte, compiled, word
 from clickprism.types import Int32, Int64
 
 Bytes: TypeAlias = NDArray[np.uint8]

@@ -15,8 +15,8 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
+from clickprism._util.grouping import same_lists
 from clickprism.errors import DataError, SettingError
-from clickprism.grouping import same_lists
 from clickprism.observation.counts import BY_PATTERN, Counts
 from clickprism.observation.curve import cut, sums
 from clickprism.types import Clicks, Float64, Int64
@@ -164,7 +164,7 @@ class Sample:
 
     def curves(self, fit: Callable[[int], Float64]) -> Float64:
         """What makes the curve of one draw, done for all, several at once, [draws, positions]; 0 is done first."""
-        from clickprism.compiled import THREADS
+        from clickprism._util.compiled import THREADS
 
         made = [fit(0)]
         with ThreadPoolExecutor(THREADS) as pool:

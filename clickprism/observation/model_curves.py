@@ -7,8 +7,8 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from clickprism._util.grouping import same_lists
 from clickprism.errors import SettingError, TrainingError
-from clickprism.grouping import same_lists
 from clickprism.observation.bootstrap import Sample
 from clickprism.observation.curve import Support, sums
 from clickprism.observation.pairs import LEAST_CLICKS, link, moved, refuse_few

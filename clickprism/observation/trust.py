@@ -8,7 +8,7 @@ from typing import TypeAlias, final
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from clickprism.compiled import compiled
+from clickprism._util.compiled import compiled
 from clickprism.errors import DataError
 from clickprism.observation.counts import Counts
 from clickprism.types import Float64, Int64

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from clickprism._util.manifest import Manifest
 from clickprism.errors import DataError, SettingError
-from clickprism.manifest import Manifest
 from clickprism.rankers.mlp import MLP, MLPNetwork
 from clickprism.relevance.certainty import Certainty
 from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown, never_shown

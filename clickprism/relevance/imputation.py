@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import numpy as np
 
+from clickprism._util.manifest import Manifest
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
-from clickprism.manifest import Manifest
 from clickprism.relevance.pairs import distinct_pairs, find_pairs
 from clickprism.relevance.randomised import FirstSlot
 from clickprism.settings import build, plain

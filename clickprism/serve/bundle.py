@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
+from clickprism._util.manifest import put_in_place
 from clickprism.errors import DataError
-from clickprism.manifest import put_in_place
 from clickprism.serve import bundle_files as files
 from clickprism.serve.bundle_manifest import SCHEMA, BundleManifest, Missing, Part, Role, read_manifest
 

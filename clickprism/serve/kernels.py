@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from clickprism.compiled import reordered
+from clickprism._util.compiled import reordered
 from clickprism.types import Float32, Float64, Int64
 
 SHORT: Final = 128

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism.compiled import THREADS, compiled
+from clickprism._util.compiled import THREADS, compiled
 from clickprism.types import Bool, Float32, Float64, Int64
 from clickprism.users.base import Response, Shown
 

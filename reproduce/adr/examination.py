@@ -44,13 +44,13 @@ class ExaminationRun:
 
     def make(self, _: Path | None) -> dict[str, Any]:
         """Write the raw log, ingest it, and train and measure the model."""
-        from clickprism.experiment.raw_log import write_raw_log
-        from clickprism.experiment.raw_settings import RawLogSettings
         from clickprism.log.engine import connect
         from clickprism.log.ingest import ingest
         from clickprism.log.sessions import update_sessions
         from clickprism.log.store import LogStore
         from clickprism.observation.examination import examine
+        from clickprism.simulation.raw_log import write_raw_log
+        from clickprism.simulation.raw_settings import RawLogSettings
 
         start, at_work = time.perf_counter(), time.process_time()
         with tempfile.TemporaryDirectory() as scratch:

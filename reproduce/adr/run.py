@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clickprism.experiment.files import make_folder
+from clickprism._util.files import make_folder
 from reproduce.adr.config import LEADING
 from reproduce.adr.expected import EXPECTED
 from reproduce.adr.plan import Plan

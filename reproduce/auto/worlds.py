@@ -17,8 +17,8 @@ from clickprism.choice.material import load_material
 from clickprism.choice.trials import observation_trial, target_of, tried_of
 from clickprism.debias import method as debias
 from clickprism.evaluation.report import write_whole
-from clickprism.experiment.worlds import World, draw_settings, make_world
 from clickprism.model import Model
+from clickprism.simulation.worlds import World, draw_settings, make_world
 from reproduce.choice.cache import ndcg, reached
 
 SETTINGS: Final = (

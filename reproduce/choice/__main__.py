@@ -11,7 +11,7 @@ from collections.abc import Sequence
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from clickprism.experiment.worlds import draw_settings
+from clickprism.simulation.worlds import draw_settings
 from clickprism.training.pool import side_by_side
 from reproduce.choice.table import by_world, lines, markdown, write_expected
 from reproduce.choice.worlds import row_of

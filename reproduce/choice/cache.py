@@ -18,11 +18,11 @@ from clickprism.choice.material import Material, load_arrays, save_arrays, save_
 from clickprism.choice.training import BLENDED, blended, train
 from clickprism.choice.trials import FOLDS, Tried, folds, observation_trial, target_of, tried_of
 from clickprism.evaluation.measures import Measure, evaluate
-from clickprism.experiment.worlds import World
 from clickprism.model import Model
 from clickprism.observation.counts import count
 from clickprism.observation.pairs import LEAST_CLICKS, link
 from clickprism.observation.support import linked_depth
+from clickprism.simulation.worlds import World
 from clickprism.types import Bool, Float64, Int64, JudgedLists
 
 MEASURE: Final = Measure.parse("nDCG(exp)@10")

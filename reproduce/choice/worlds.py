@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clickprism.evaluation.report import write_whole
-from clickprism.experiment.worlds import WorldSettings, make_world
+from clickprism.simulation.worlds import WorldSettings, make_world
 from reproduce.choice.cache import STUDIED, trained
 from reproduce.choice.criteria import criteria
 

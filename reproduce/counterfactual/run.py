@@ -13,7 +13,7 @@ from clickprism.evaluation.counterfactual import counterfactual
 from clickprism.evaluation.counterfactual_result import Estimate
 from clickprism.evaluation.counterfactual_settings import CounterfactualSettings, Unit
 from clickprism.evaluation.report import write_whole
-from clickprism.experiment.worlds import WorldSettings, draw_settings, make_world
+from clickprism.simulation.worlds import WorldSettings, draw_settings, make_world
 from clickprism.training.pool import side_by_side
 from reproduce.counterfactual.rankers import rankers
 from reproduce.counterfactual.truth import Truth, truth_of

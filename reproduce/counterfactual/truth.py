@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clickprism.experiment.worlds import World
+from clickprism.simulation.worlds import World
 from clickprism.types import Clicks, Float64, Int64, slices
 from clickprism.users.base import Shown, attraction
 from clickprism.users.composed import ComposedUser

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from clickprism.diagnosis.diagnose import diagnose
-from clickprism.experiment.worlds import WorldSettings, draw_settings, make_world
+from clickprism.simulation.worlds import WorldSettings, draw_settings, make_world
 from clickprism.training.pool import side_by_side
 
 BIASES: Final = ("position", "trust", "coupling", "interaction", "popularity", "identifiability")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import clickprism as cp
-from clickprism.experiment import Log
-from clickprism.experiment.bias import Known, find_items, ground_of
+from clickprism.experiments import Log
+from clickprism.experiments.bias import Known, find_items, ground_of
 from clickprism.types import Float64
 from reproduce.common.kept import keep
 from reproduce.inforank.worlds import World, data_settings

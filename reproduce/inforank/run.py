@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from clickprism.experiment import load_raw
-from clickprism.experiment.files import make_folder
+from clickprism._util.files import make_folder
+from clickprism.experiments import load_raw
 from reproduce.common.cli import How
 from reproduce.common.files import done
 from reproduce.common.page import conclude, summary_text

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import clickprism as cp
-from clickprism.experiment import DataSettings, ExperimentSettings, Log, load_data, simulate_log
+from clickprism.experiments import DataSettings, ExperimentSettings, Log, load_data, simulate_log
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.estimate import estimate_curve
 from clickprism.observation.randomised import ClickThrough

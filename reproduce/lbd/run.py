@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from clickprism.experiment.files import make_folder
-from clickprism.experiment.stages import load_raw
+from clickprism._util.files import make_folder
+from clickprism.experiments.stages import load_raw
 from reproduce.common.cli import How
 from reproduce.common.files import done
 from reproduce.common.page import conclude, summary_text

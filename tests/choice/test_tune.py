@@ -19,8 +19,8 @@ from clickprism.choice.trials import observation_trial, target_of, tried_of, uns
 from clickprism.choice.tune import Choice, TuneSettings, tune
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
-from clickprism.experiment.worlds import WorldSettings, make_world
 from clickprism.model import Model
+from clickprism.simulation.worlds import WorldSettings, make_world
 
 QUICK = TuneSettings(processes=1, methods=("pooled", "pooled-bend"), rankers=("linear", "lambdamart"))
 

@@ -19,8 +19,8 @@ from clickprism.cli.app import app
 from clickprism.cli.output import command_line
 from clickprism.evaluation.compare import compare
 from clickprism.evaluation.measures import Evaluation, Measure
-from clickprism.experiment import ExperimentSettings, Results
-from clickprism.experiment.results import summary_of
+from clickprism.experiments import ExperimentSettings, Results
+from clickprism.experiments.results import summary_of
 from clickprism.serve.examples import read_examples
 from clickprism.serve.store import open_store
 

@@ -153,7 +153,7 @@ def test_an_unusable_out_is_refused_at_once(command: str, tmp_path: Path, monkey
         pytest.fail("work was begun")
 
     for name in ("stages.synthetic", "train.load_data", "compare._in_turn", "compare.side_by_side"):
-        monkeypatch.setattr(f"clickprism.experiment.{name}", work)
+        monkeypatch.setattr(f"clickprism.experiments.{name}", work)
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" if command != "simulate" else tmp_path / "file" / "clicks.npz"
     for place in (out, out / "below" / "x"):

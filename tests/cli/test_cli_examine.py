@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from clickprism.cli.app import app
-from clickprism.experiment.raw_log import write_raw_log
-from clickprism.experiment.raw_settings import RawLogSettings
 from clickprism.log.engine import Engine
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
 from clickprism.observation import examination
 from clickprism.observation.examination import Examination, ExaminationModel, ExaminationSettings, newest_model
+from clickprism.simulation.raw_log import write_raw_log
+from clickprism.simulation.raw_settings import RawLogSettings
 
 
 def run(*words: object, code: int = 0) -> Result:

@@ -10,7 +10,7 @@ import pytest
 
 from clickprism.cli.options import seeds_from
 from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
-from clickprism.experiment import ExperimentSettings, read_settings, resolved
+from clickprism.experiments import ExperimentSettings, read_settings, resolved
 from clickprism.settings import build, to_toml
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))

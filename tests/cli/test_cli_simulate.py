@@ -10,8 +10,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from clickprism.cli.app import app
-from clickprism.experiment import ExperimentSettings
-from clickprism.experiment.raw_settings import RawLogSettings
+from clickprism.experiments import ExperimentSettings
+from clickprism.simulation.raw_settings import RawLogSettings
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

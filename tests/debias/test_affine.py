@@ -12,8 +12,8 @@ from clickprism.batches import pad
 from clickprism.debias.affine import AffineCorrection
 from clickprism.debias.ipw import InversePropensity
 from clickprism.errors import DataError, SettingError
-from clickprism.experiment.settings import read_settings
-from clickprism.experiment.stages import is_told, make_method, true_trust
+from clickprism.experiments.settings import read_settings
+from clickprism.experiments.stages import is_told, make_method, true_trust
 from clickprism.rankers.linear import Linear
 from clickprism.types import Clicks, Lists
 from clickprism.users.trust import TrustUser

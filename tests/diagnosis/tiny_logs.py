@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from clickprism.data.logged import Logged
-from clickprism.experiment.worlds import WorldSettings, make_world
+from clickprism.simulation.worlds import WorldSettings, make_world
 from clickprism.types import Clicks, Lists
 
 Page = tuple[Sequence[int], Sequence[int], int, int]

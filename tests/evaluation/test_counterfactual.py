@@ -14,7 +14,7 @@ from clickprism.evaluation.counterfactual import counterfactual
 from clickprism.evaluation.counterfactual_result import CounterfactualResult
 from clickprism.evaluation.counterfactual_settings import NAMES, CounterfactualSettings, Name
 from clickprism.evaluation.counterfactual_support import place
-from clickprism.experiment.worlds import World, WorldSettings, make_world
+from clickprism.simulation.worlds import World, WorldSettings, make_world
 from clickprism.types import Clicks, Float64, Lists
 from clickprism.users.logs import SimulationSettings, simulate
 

@@ -109,7 +109,7 @@ def test_threads_change_nothing_and_draws_are_told(
     told: list[tuple[str, int, int]] = []
     found = []
     for threads in (1, 3):
-        monkeypatch.setattr("clickprism.compiled.THREADS", threads)
+        monkeypatch.setattr("clickprism._util.compiled.THREADS", threads)
         curves = estimate_curves(
             log, [estimator], bootstrap=Bootstrap(resamples=4), progress=lambda *words: told.append(words)
         )

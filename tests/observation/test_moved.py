@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
-from clickprism.experiment.worlds import WorldSettings, make_world
 from clickprism.observation.moved import MovedSettings, fit_moved
+from clickprism.simulation.worlds import WorldSettings, make_world
 from clickprism.types import Clicks, Lists
 from clickprism.users.pbm import EYE_TRACKING
 

@@ -10,9 +10,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from clickprism.errors import DataError
-from clickprism.experiment.worlds import World, WorldSettings, make_world
 from clickprism.observation.places import places_by_day, places_of
 from clickprism.observation.pooled import Pooled, _Form, _Lines, fit_pooled
+from clickprism.simulation.worlds import World, WorldSettings, make_world
 from clickprism.types import Float64, Lists
 from clickprism.users.pbm import EYE_TRACKING
 

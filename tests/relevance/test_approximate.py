@@ -13,7 +13,6 @@ import torch
 
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import evaluate
-from clickprism.experiment.search_world import SearchWorld, WorldSettings, search_world
 from clickprism.relevance.approximate import ApproximateSettings, Approximation, fit_approximation
 from clickprism.relevance.click_vectors import ClickVectors, never_shown
 from clickprism.relevance.counts import PairCounts
@@ -22,6 +21,7 @@ from clickprism.relevance.pairs import find_pairs
 from clickprism.relevance.randomised import FirstSlot
 from clickprism.relevance.tradeoff import Form, blend, blend_loss
 from clickprism.types import Float64
+from tests.relevance.search_world import SearchWorld, WorldSettings, search_world
 
 FORMS = get_args(Form)
 BRIEF = ApproximateSettings(members=1, fit=DescentSettings(epochs=3))

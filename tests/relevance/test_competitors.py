@@ -9,11 +9,11 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import evaluate
-from clickprism.experiment.search_world import SearchWorld, WorldSettings, search_world
 from clickprism.relevance.competitors import COMPETITORS, CompetitorSettings, as_first_slot, competitor, displayed
 from clickprism.relevance.mixture import Backbone, cross_encoder, vanilla_mix
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Float64, Lists
+from tests.relevance.search_world import SearchWorld, WorldSettings, search_world
 
 BRIEF = CompetitorSettings(fit=FitSettings(epochs=4, batch_size=256, threads=1))
 

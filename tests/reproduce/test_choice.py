@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clickprism.experiment.worlds import WorldSettings
 from clickprism.observation.counts import Counts
+from clickprism.simulation.worlds import WorldSettings
 from clickprism.types import Clicks, Lists
 from reproduce.choice.criteria import NAMES, Pairs, Told
 from reproduce.choice.rankings import LEAST_CLICKS, held_out, likelihoods

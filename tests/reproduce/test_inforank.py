@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
-from clickprism.experiment.bias import CLUSTERS, IDS
+from clickprism.experiments.bias import CLUSTERS, IDS
 from clickprism.types import Dataset, JudgedLists
 from clickprism.users.pbm import EYE_TRACKING
 from reproduce.common import files

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from clickprism.cli.app import app
 from clickprism.data.write import write_letor
-from clickprism.experiment.run_record import RunRecord
+from clickprism.experiments.run_record import RunRecord
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.serve.bundle import Bundle

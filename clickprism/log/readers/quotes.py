@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism.compiled import compiled
+from clickprism._util.compiled import compiled
 from clickprism.types import Int64
 
 RETURN = 13

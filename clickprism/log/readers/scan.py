@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism.compiled import address, byte, compiled, lowest, put_word, word
+from clickprism._util.compiled import address, byte, compiled, lowest, put_word, word
 from clickprism.types import Bool, Int32, Int64
 
 Bytes = NDArray[np.uint8]

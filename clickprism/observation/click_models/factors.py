@@ -19,7 +19,7 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from clickprism.compiled import compiled
+from clickprism._util.compiled import compiled
 from clickprism.types import Float64, Int64
 
 Pseudo: TypeAlias = tuple[float, float]  # clicks and skips that every probability starts with

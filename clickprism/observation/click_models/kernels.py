@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from clickprism.compiled import compiled
+from clickprism._util.compiled import compiled
 from clickprism.types import Bool, Float64, Int32, Int64
 
 Browsed: TypeAlias = tuple[Int64, Int32, Float64]  # offsets, positions, attraction of the entries

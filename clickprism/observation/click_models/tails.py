@@ -12,8 +12,8 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from clickprism.compiled import compiled
-from clickprism.grouping import same_lists
+from clickprism._util.compiled import compiled
+from clickprism._util.grouping import same_lists
 from clickprism.observation.click_models.base import by_document
 from clickprism.observation.click_models.closed import down_to
 from clickprism.types import Clicks, Float64, Int64, slices

@@ -1,0 +1,1 @@
+"""Small tools that every part of the package uses: files, progress, tables, compiled loops."""

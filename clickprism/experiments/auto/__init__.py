@@ -1,0 +1,1 @@
+"""`auto`: from a log to a served ranker, in stages that can be resumed."""

@@ -1,0 +1,1 @@
+"""Simulated worlds: complete raw click logs, and logs of engines and users drawn by seed, with their truth."""

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from clickprism.cli.app import app
+from clickprism.errors import DataError, SettingError
+from clickprism.experiments import ExperimentSettings, feedback
+from clickprism.experiments.chains import Chain, mark_of
+from clickprism.experiments.feedback import feedback_loop, feedback_settings
+from clickprism.experiments.rounds import FeedbackResults, summary_of, write_feedback
+from clickprism.experiments.settings import DataSettings, FeedbackSettings
+from clickprism.experiments.stages import train_method
+from clickprism.types import Clicks, Dataset
+
+TINY = {
+    "data.synthetic.train_queries": 80,
+    "data.synthetic.validation_queries": 10,
+    "data.synthetic.test_queries": 60,
+    "data.synthetic.features": 12,
+    "data.synthetic.items": 60,
+    "sessions": 20,
+    "fit.epochs": 3,
+    "feedback.rounds": 3,
+    "feedback.warm": 1,
+}
+WORDS = [f"--set={key}={value}" for key, value in TINY.items()]
+
+
+def tiny(**loop: Any) -> ExperimentSettings:
+    settings = feedback_settings(seeds=(0, 1))
+    made = replace(
+        settings.data.synthetic, train_queries=80, validation_queries=10, test_queries=60, features=12, items=60
+    )
+    return replace(
+        settings,
+        data=replace(settings.data, synthetic=made),
+        sessions=20,
+        methods={"click": {}, "dla": {}},
+        fit=replace(settings.fit, epochs=3),
+        feedback=FeedbackSettings(**({"rounds": 3, "warm": 1} | loop)),
+    )
+
+
+def one(settings: ExperimentSettings, label: str = "click", seed: int = 0) -> Chain:
+    return feedback_loop(replace(settings, methods={label: settings.methods.get(label, {})}, seeds=(seed,)))[0]
+
+
+class Spy:
+    """What every call of `train_method` is given, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings: list[ExperimentSettings] = []
+        self.parts: list[Dataset] = []
+        self.clicks: list[Clicks] = []
+        self.train = train_method
+        monkeypatch.setattr(feedback, "train_method", self)
+
+    def __call__(self, settings: ExperimentSettings, dataset: Dataset, label: str, **words: Any) -> Any:
+        self.settings.append(settings)
+        self.parts.append(dataset)
+        self.clicks.append(words["clicks"])
+        return self.train(settings, dataset, label, **words)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("feedback")
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> FeedbackResults:
+    settings = tiny()
+    return FeedbackResults(settings, tuple(feedback_loop(settings, out=folder)))
+
+
+def values(chain: Chain) -> list[list[float]]:
+    return [[value for value in one.values() if not math.isnan(value)] for one in chain.rounds]
+
+
+def test_there_is_a_chain_for_every_method_and_seed_that_share_the_first_rounds(results: FeedbackResults) -> None:
+    assert [(chain.label, chain.seed) for chain in results.chains] == [
+        ("click", 0),
+        ("click", 1),
+        ("dla", 0),
+        ("dla", 1),
+    ]
+    click, other, dla, _ = results.chains
+    assert len(click.rounds) == 4
+    assert values(click)[:2] == values(dla)[:2]
+    assert values(click)[2] != values(dla)[2]
+    assert values(click)[0] != values(other)[0]
+    assert set(results.measures) == {"nDCG(exp)@10", "gini", "top", "popular", "mean", "correlation"}
+    assert np.isnan(click.curve("correlation")[0])
+    assert np.isfinite([click.curve(name)[1:] for name in results.measures]).all()
+
+
+def test_the_same_seed_gives_the_same_chain_whatever_is_beside_it(results: FeedbackResults) -> None:
+    assert values(one(results.settings, "dla", 1)) == values(results.chains[3])
+
+
+def test_what_a_folder_holds_is_not_run_again(
+    results: FeedbackResults, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feedback, "_Loop", None)
+    again = feedback_loop(results.settings, out=folder)
+    assert [values(chain) for chain in again] == [values(chain) for chain in results.chains]
+    assert np.array_equal(again[0].evaluation.values, results.chains[0].evaluation.values, equal_nan=True)
+    with pytest.raises(TypeError):
+        feedback_loop(replace(results.settings, sessions=21), out=folder)
+
+
+def test_a_broken_chain_is_run_again(results: FeedbackResults, folder: Path) -> None:
+    path = folder / "chains" / "click-0.json"
+    path.write_text(path.read_text()[:100])
+    assert values(feedback_loop(results.settings, out=folder)[0]) == values(results.chains[0])
+    assert json.loads(path.read_text())["label"] == "click"
+
+
+def test_raw_clicks_make_what_is_popular_more_popular_and_labels_do_not() -> None:
+    """With a system that adds popularity, the first retrained ranker takes the places of its log for relevance."""
+    settings = tiny(rounds=4, warm=0, boost=0.7)
+    settings = replace(settings, sessions=50, fit=replace(settings.fit, epochs=10), methods={"click": {}, "labels": {}})
+    found = FeedbackResults(settings, tuple(feedback_loop(settings)))
+    for measure in ("correlation", "gini", "popular"):
+        click, labels = (found.curves(label, measure).mean(axis=0) for label in ("click", "labels"))
+        assert click[-1] > click[1] + 0.02
+        assert click[-1] > labels[-1] + 0.02
+
+
+@pytest.mark.parametrize(
+    "loop", [{"feature": "rate"}, {"feature": "none", "boost": 0.0}, {"log": "all", "exploration": 0.5}]
+)
+def test_every_setting_of_the_loop_changes_it(results: FeedbackResults, loop: dict[str, Any]) -> None:
+    assert values(one(tiny(**loop)))[2:] != values(results.chains[0])[2:]
+
+
+def test_users_who_look_for_the_popular_and_methods_that_need_patterns_take_part(results: FeedbackResults) -> None:
+    settings = replace(tiny(boost=0.0), user={"name": "popularity", "strength": 0.9})
+    chain = one(settings)
+    assert values(chain)[0] == values(results.chains[0])[0]
+    assert values(chain)[2] != values(one(tiny(boost=0.0)))[2]
+    assert len(one(replace(tiny(rounds=2), methods={"click_model": {}}), "click_model").rounds) == 3
+
+
+def test_the_first_rounds_are_raw_clicks_whatever_is_called_click(results: FeedbackResults) -> None:
+    named = replace(results.settings, methods={"click": {"name": "pal"}, "dla": {}}, seeds=(1,))
+    pal, dla = feedback_loop(named)
+    assert values(dla) == values(results.chains[3])
+    assert values(pal)[:2] == values(dla)[:2]
+    assert values(pal)[2] not in (values(dla)[2], values(results.chains[1])[2])
+    assert mark_of(named, "dla", seed=1) == mark_of(results.settings, "dla", seed=1)
+    assert mark_of(named, "click", seed=1) != mark_of(results.settings, "click", seed=1)
+
+
+def test_all_rounds_are_learned_from_with_the_past_as_it_was_when_they_were_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spy = Spy(monkeypatch)
+    one(tiny(log="all"))
+    shown = [parts.train.lists.features for parts in spy.parts]
+    assert not shown[0][:, -1].any()
+    assert (shown[1][:, -1] != shown[2][:, -1]).any()
+    last, size = spy.clicks[-1], len(shown[0])
+    assert np.array_equal(last.lists.features, np.concatenate(shown))
+    round_of = last.rows // size
+    assert np.array_equal(np.unique(round_of), [0, 1, 2])
+    for place, clicks in enumerate(spy.clicks):
+        own = round_of <= place
+        assert np.array_equal(clicks.rows, last.rows[own])
+        assert np.array_equal(clicks.clicks, last.clicks[own])
+        assert clicks.sessions == (place + 1) * 80 * 20
+
+
+def test_without_a_past_among_the_features_all_rounds_are_of_the_same_documents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spy = Spy(monkeypatch)
+    one(tiny(log="all", feature="none"))
+    assert spy.clicks[-1].lists.documents == spy.parts[0].train.lists.documents
+    assert spy.clicks[-1].sessions == 3 * 80 * 20
+
+
+def test_a_method_that_needs_patterns_has_them_of_the_first_rounds_too_and_changes_no_other() -> None:
+    settings = replace(tiny(log="all", rounds=2, feature="rate"), seeds=(0,))
+    settings = replace(settings, evaluation=replace(settings.evaluation, validation="clicks"))
+    alone = one(settings, "dla")
+    beside, model = feedback_loop(replace(settings, methods={"dla": {}, "click_model": {}}))
+    assert values(beside) == values(alone)
+    assert len(model.rounds) == 3
+
+
+def impressions(path: Path, *, graded: bool) -> ExperimentSettings:
+    rng = np.random.default_rng(0)
+    lines = ["request,item,position,clicked,topic,size" + ",relevance" * graded]
+    for request in range(60):
+        for position, item in enumerate(rng.permutation(12)[:5].tolist(), 1):
+            clicked, end = int(rng.random() < 0.3), f",{item % 3}" * graded
+            lines.append(f"r{request},i{item},{position},{clicked},t{item % 4},{item / 10}{end}")
+    path.write_text("\n".join(lines) + "\n")
+    return replace(
+        tiny(rounds=1, warm=0),
+        data=DataSettings(source="impressions", train=str(path)),
+        sessions=3,
+        ranker={"name": "attention", "tokens": 4, "width": 4},
+        fit=replace(tiny().fit, epochs=1),
+    )
+
+
+def test_a_log_needs_grades_for_users_to_click_by(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="have a column of relevance where users are simulated"):
+        one(impressions(tmp_path / "log.csv", graded=False))
+
+
+def test_rankers_are_told_which_features_are_codes_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = Spy(monkeypatch)
+    one(replace(impressions(tmp_path / "log.csv", graded=True), seeds=(0,)))
+    features = spy.clicks[0].lists.features
+    (place,) = spy.settings[0].ranker["categorical"]
+    assert len(np.unique(features[:, place])) == 4
+    assert features.shape[1] == 3  # topic, size and the past, which comes last
+    assert place < 2
+
+
+def test_a_ranker_that_takes_codes_for_numbers_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    feedback_loop(replace(impressions(tmp_path / "log.csv", graded=True), ranker={"name": "linear"}))
+    assert [record.getMessage() for record in caplog.records if "codes" in record.getMessage()] == [
+        "linear takes the codes of names (topic) for numbers, which mean nothing: --set data.names=indicators makes a "
+        "feature of each name, and --ranker attention embeds them"
+    ]
+
+
+def test_clicks_can_validate_and_items_can_be_clusters() -> None:
+    settings = tiny(rounds=1, warm=0)
+    made = replace(settings.data.synthetic, items=0)
+    settings = replace(settings, data=replace(settings.data, synthetic=made))
+    settings = replace(settings, evaluation=replace(settings.evaluation, validation="clicks"))
+    assert np.isfinite(one(settings).curve("gini")).all()
+
+
+def test_changes_are_paired_by_seed() -> None:
+    chains = [
+        Chain("click", seed, ({"gini": start}, {"gini": start + 0.1}, {"gini": start + 0.2 + up}), None, {}, 0.0)  # type: ignore[arg-type]
+        for seed, start, up in ((0, 0.3, 0.0), (1, 0.5, 0.01), (2, 0.4, -0.01))
+    ]
+    found = FeedbackResults(replace(tiny(), methods={"click": {}}, seeds=(0, 1, 2)), tuple(chains))
+    change = found.change("click", "gini", since=1)
+    half = 4.302652730 * 0.01 / np.sqrt(3)
+    assert tuple(change) == pytest.approx((0.1, 0.1 - half, 0.1 + half))
+    assert change.verdict == "grows"
+    assert found.against("click", "click", "gini").verdict == "no clear change"
+    single = FeedbackResults(found.settings, tuple(chains[:1])).change("click", "gini", since=1)
+    assert np.isnan(single.low)
+    assert single.verdict == "no clear change"
+
+
+def test_results_are_written_whole(results: FeedbackResults, tmp_path: Path) -> None:
+    report = write_feedback(results, tmp_path, next_commands=["clickprism feedback"])
+    page = report.read_text(encoding="utf-8")
+    assert "Round by round" in page
+    assert page.count("<svg") == 2
+    kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert kept["methods"]["dla"]["correlation"]["mean"][0] is None
+    assert kept["methods"]["dla"]["gini"]["against_click"]["mean"] == pytest.approx(
+        results.curves("dla", "gini")[:, -1].mean() - results.curves("click", "gini")[:, -1].mean()
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "report.html",
+        "results.json",
+        "settings.toml",
+        "popularity.svg",
+        "concentration.svg",
+    }
+    assert "The first 1 rounds learned from raw clicks" in summary_of(results)
+
+
+def test_the_command_prints_one_json_object_and_writes_the_report(tmp_path: Path) -> None:
+    words = ["feedback", *WORDS, "--methods", "click,pal", "--seeds", "1", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert set(told["methods"]) == {"click", "pal"}
+    assert len(told["methods"]["pal"]["gini"]["mean"]) == 4
+    assert (tmp_path / "report.html").exists()
+    again = CliRunner().invoke(app, ["feedback", "--config", str(tmp_path / "settings.toml"), "--out", str(tmp_path)])
+    assert again.exit_code == 0, again.output
+    assert "no clear change" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rounds", "0"], "feedback.rounds must be at least 1"),
+        (["--rounds", "2", "--set", "feedback.warm=2"], "feedback.warm must be from 0 to 1"),
+        (["--set", "feedback.boost=-1"], "feedback.boost must be 0 or more"),
+        (["--set", "feedback.exploration=2"], "feedback.exploration must be from 0 to 1"),
+        (["--set", "feedback.feature=counts"], "feedback.feature must be one of count, rate, none"),
+        (["--methods", "clicks"], "did you mean 'click'"),
+    ],
+)
+def test_wrong_settings_are_named(words: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["feedback", *words])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_no_methods_and_no_lists_are_refused() -> None:
+    with pytest.raises(SettingError, match="methods must name at least one"):
+        feedback_loop(replace(tiny(), methods={}))
+    empty = replace(tiny().data.synthetic, test_queries=0)
+    with pytest.raises(DataError, match="lists to train on and lists to test on"):
+        one(replace(tiny(), data=replace(tiny().data, synthetic=empty)))
