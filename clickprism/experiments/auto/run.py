@@ -11,8 +11,7 @@ from typing import Any, Final, TypeAlias, final
 from clickprism.choice.tune import TuneSettings
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Diagnosis
-from clickprism.experiments import auto_parts as parts
-from clickprism.experiments.auto import words
+from clickprism.experiments.auto import parts, words
 from clickprism.experiments.auto.findings import diagnosis_of
 from clickprism.experiments.auto.folder import AutoFolder, Stage, fingerprint_of
 from clickprism.experiments.auto.report import write_pages
