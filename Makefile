@@ -9,18 +9,24 @@ export OMP_WAIT_POLICY := PASSIVE
 export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
-.PHONY: demo test lint style types suite bench reproduce docs help clean
+.PHONY: demo test test-all lint style types checks suite bench reproduce docs help clean
 
 demo: $(READY) ## embedded data, biased users, every method, a table and an HTML report (a minute)
 	@$(BIN)/clickprism demo --out runs/demo
 
-test: $(WHOLE) style ## everything that must hold: lint, types, imports, tests, doctests, README commands
+test: SELECTED := -m "not long"
+test: checks ## everything that must hold: lint, types, imports, tests, doctests, README commands
+
+test-all: SELECTED := --hypothesis-profile=random
+test-all: checks ## make test and the long tests: statistical sweeps, a Spark cluster, kills at every point, the site
+
+checks: $(WHOLE) style
 	@scripts/java
 	@scripts/debian redis-server chromium
-	@$(MAKE) --no-print-directory --jobs 2 suite types
+	@$(MAKE) --no-print-directory --jobs 2 suite types SELECTED='$(SELECTED)'
 
 suite: $(WHOLE)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(SELECTED)
 
 lint: style types ## ruff, mypy --strict, import-linter
 
@@ -47,7 +53,7 @@ docs: $(WHOLE) ## the site, in site/: docs/cli.md and the API written anew from 
 	@$(BIN)/python -m docs.build --out site
 
 help: ## this text
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 clean: ## remove the environment and all that was made
 	rm -rf .venv runs site

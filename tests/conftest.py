@@ -12,8 +12,10 @@ import pytest
 
 from clickprism.types import Clicks, JudgedLists, Lists
 
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+# The same examples in each run; `make test-all` searches for new ones with --hypothesis-profile=random.
+hypothesis.settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("random", deadline=None)
+hypothesis.settings.load_profile("fixed")
 
 
 def make_judged(*, lists: int, features: int, seed: int, longest: int = 12) -> JudgedLists:
