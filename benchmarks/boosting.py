@@ -25,12 +25,11 @@ from clickprism.debias.position import PositionBias
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.evaluation.significance import differences, interval
 from clickprism.rankers.lambdamart import LambdaMART
+from clickprism.simulation.clicks import SimulationSettings, ideal_clicks, simulate
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.truth import Simulation
 from clickprism.types import Clicks, Dataset, Float64, Lists
-from clickprism.users.ideal import ideal_clicks
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 
 SEEDS: Final = (0, 1, 2)

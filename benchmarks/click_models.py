@@ -30,13 +30,13 @@ from clickprism.observation.click_models.dbn import BayesianModel
 from clickprism.observation.click_models.pbm import PositionFit, fit_position
 from clickprism.observation.click_models.ubm import BrowsingFit, count_browsing, fit_browsing
 from clickprism.observation.counts import count
+from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.rankings import Intervention
 from clickprism.truth import Simulation
 from clickprism.types import Clicks, Float64, JudgedLists
 from clickprism.users.base import User, attraction
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.dbn import BayesianUser
-from clickprism.users.interventions import Intervention
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.ubm import BrowsingUser
 

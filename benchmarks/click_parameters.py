@@ -21,10 +21,10 @@ from clickprism.observation.estimate_parameters import PARAMETER_ESTIMATORS, est
 from clickprism.observation.parameters import ClickParameters
 from clickprism.observation.placed import PlacedCounts
 from clickprism.settings import choose
+from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.rankings import Intervention
 from clickprism.types import Float64, concatenate
 from clickprism.users.base import Gain, attraction
-from clickprism.users.interventions import Intervention
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.trust import TrustUser
 
 SEARCHES, SHARE, QUERIES, SEEDS, RANKERS = 1_000_000, 0.05, 1000, 5, 3

@@ -20,8 +20,8 @@ from clickprism.observation.harvest import AllPairs
 from clickprism.observation.model_curves import PositionModelCurve
 from clickprism.observation.randomised import Randomised
 from clickprism.observation.swaps import AdjacentSwaps, PivotSwaps
+from clickprism.simulation.rankings import Intervention
 from clickprism.types import Clicks, Dataset, Float64
-from clickprism.users.interventions import Intervention
 from clickprism.users.pbm import EYE_TRACKING
 
 SESSIONS = 1_000_000

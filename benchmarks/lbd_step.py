@@ -28,13 +28,13 @@ from clickprism.debias.lbd_paper import LipschitzBernoulli
 from clickprism.debias.steepness import ObservationSettings
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.rankers.mlp import MLP
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.training.fit import fit
 from clickprism.training.network import _Loop, _optimiser, torch_set_for
 from clickprism.training.processes import Group
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset
 from clickprism.users.coupled import CoupledUser
-from clickprism.users.logs import SimulationSettings, simulate
 
 MOST: Final = 3.0
 ROUNDS: Final = 9

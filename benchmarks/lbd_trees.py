@@ -28,12 +28,11 @@ from clickprism.debias.lbd import Decoupling
 from clickprism.debias.position import PositionBias
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.evaluation.significance import differences, interval
+from clickprism.simulation.clicks import SimulationSettings, ideal_clicks, simulate
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset, Float64
 from clickprism.users.coupled import CoupledUser, coupling
-from clickprism.users.ideal import ideal_clicks
-from clickprism.users.logs import SimulationSettings, simulate
 
 SEEDS: Final = (0, 1, 2)
 ETAS: Final = (0.0, 0.3, 0.6)

@@ -25,12 +25,12 @@ from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.experiments import judged_validation
 from clickprism.model import network_scores
 from clickprism.rankers.mlp import MLP
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.training.network import train
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset, JudgedLists
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.dbn import BayesianUser
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.ubm import BrowsingUser
 
 MEASURE = Measure.parse("nDCG(exp)@10")

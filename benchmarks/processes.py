@@ -25,11 +25,11 @@ from benchmarks.base import Result
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.dla import DualLearning
 from clickprism.rankers.mlp import MLP
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.training.fit import fit
 from clickprism.training.processes import joined
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 
 ROUNDS, EPOCHS, LIMIT = 3, 6, 600.0

@@ -8,10 +8,10 @@ from benchmarks.base import Result, seconds
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.dla import DualLearning
 from clickprism.rankers.mlp import MLP
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 
 SETTINGS = FitSettings(epochs=10, threads=1)

@@ -35,12 +35,11 @@ if TYPE_CHECKING:
     from clickprism.rankers.lambdamart import LambdaMART
     from clickprism.rankers.linear import Linear
     from clickprism.rankers.mlp import MLP
+    from clickprism.simulation.clicks import SimulationSettings, ideal_clicks, simulate
     from clickprism.training.fit import fit
     from clickprism.training.settings import FitSettings
     from clickprism.truth import Simulation
     from clickprism.types import Clicks, Dataset, JudgedLists, Lists
-    from clickprism.users.ideal import ideal_clicks
-    from clickprism.users.logs import SimulationSettings, simulate
     from clickprism.users.pbm import PositionUser
 
 _HOMES = {
@@ -61,7 +60,7 @@ _HOMES = {
     "Model": "model",
     "PositionUser": "users.pbm",
     "Simulation": "truth",
-    "SimulationSettings": "users.logs",
+    "SimulationSettings": "simulation.clicks",
     "SyntheticSettings": "data.synthetic",
     "auto": "experiments.auto.run",
     "by_position": "evaluation.curves",
@@ -73,7 +72,7 @@ _HOMES = {
     "evaluate": "evaluation.measures",
     "exposure_shares": "evaluation.curves",
     "fit": "training.fit",
-    "ideal_clicks": "users.ideal",
+    "ideal_clicks": "simulation.clicks",
     "items_of": "data.items",
     "judged_validation": "experiments",
     "load": "data.recipes",
@@ -81,7 +80,7 @@ _HOMES = {
     "read_letor": "data.letor",
     "read_logged": "log.logged",
     "read_sessions": "data.sessions",
-    "simulate": "users.logs",
+    "simulate": "simulation.clicks",
     "synthetic": "data.synthetic",
     "tune": "choice.tune",
 }

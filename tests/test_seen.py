@@ -12,8 +12,8 @@ from clickprism.batches import pad
 from clickprism.data.clicks import load_clicks, save_clicks
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.errors import DataError
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Clicks, Lists, concatenate
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 
 LISTS = Lists(np.zeros((3, 1), np.float32), np.array([0, 3]), np.array(["q"]))

@@ -18,7 +18,7 @@ class Labels:
 
     loss = - sum_i (2^y_i - 1) log softmax_i(f(x))
 
-    A method takes clicks, never grades. So the grades y come as the clicks that `clickprism.users.ideal.ideal_clicks`
+    A method takes clicks, never grades. So the grades y come as the clicks that `clickprism.ideal_clicks`
     makes of them: 2^y - 1 clicks in 2^ymax - 1 impressions. Whoever calls that function has chosen to use labels.
     """
 

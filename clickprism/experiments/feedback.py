@@ -47,6 +47,8 @@ from clickprism.experiments.stages import (
 )
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
+from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.rankings import Intervention
 from clickprism.training.pool import side_by_side
 from clickprism.training.processes import alone
 from clickprism.training.settings import FitSettings, Fitted
@@ -54,8 +56,6 @@ from clickprism.truth import Simulation
 from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, concatenate
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
-from clickprism.users.interventions import Intervention
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.popularity import PopularityUser, percentiles
 

@@ -19,9 +19,9 @@ from clickprism.errors import SettingError
 from clickprism.evaluation.measures import Empty, Measure
 from clickprism.rankers import RANKERS
 from clickprism.settings import build, choose, override, plain, read_toml, suggest
+from clickprism.simulation.clicks import SimulationSettings
 from clickprism.training.settings import FitSettings
 from clickprism.users import USERS
-from clickprism.users.logs import SimulationSettings
 
 DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
 Items: TypeAlias = Literal["auto", "ids", "features", "none"]

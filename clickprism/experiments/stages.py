@@ -24,13 +24,12 @@ from clickprism.experiments.settings import DataSettings, EvaluationSettings, Ex
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose, resolve, suggest
+from clickprism.simulation.clicks import ideal_clicks, simulate
 from clickprism.training.settings import Fitted, Validation
 from clickprism.truth import Simulation
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
-from clickprism.users.ideal import ideal_clicks
-from clickprism.users.logs import simulate
 from clickprism.users.trust import TrustUser
 
 LEAST_OBSERVATION = 1e-3

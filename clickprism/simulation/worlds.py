@@ -15,15 +15,14 @@ from clickprism.data.logged import Logged
 from clickprism.data.normalise import normalised
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.errors import SettingError
+from clickprism.simulation.clicks import SimulationSettings, frequencies, simulate
+from clickprism.simulation.rankings import InitialRanker, Intervention
 from clickprism.types import Dataset, Float64, JudgedLists, concatenate
 from clickprism.users.base import adapted
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.composed import Base, ComposedUser
 from clickprism.users.coupled import CoupledUser
 from clickprism.users.dbn import BayesianUser
-from clickprism.users.initial import InitialRanker
-from clickprism.users.interventions import Intervention
-from clickprism.users.logs import SimulationSettings, frequencies, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.popularity import PopularityUser, item_ids
 from clickprism.users.ubm import BrowsingUser

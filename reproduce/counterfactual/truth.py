@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.rankings import rank
 from clickprism.simulation.worlds import World
 from clickprism.types import Clicks, Float64, Int64, slices
 from clickprism.users.base import Shown, attraction
 from clickprism.users.composed import ComposedUser
-from clickprism.users.initial import rank
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.popularity import item_ids
 
 SESSIONS = 200_000

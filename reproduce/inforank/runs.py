@@ -14,7 +14,7 @@ from clickprism.evaluation.independence import ConditionalLearner, learner_indep
 from clickprism.rankers import RANKERS
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.settings import choose
-from clickprism.users.ideal import ideal_clicks
+from clickprism.simulation.clicks import ideal_clicks
 from reproduce.common.files import key_of
 from reproduce.common.recorder import RULES, Recorder, by_query
 from reproduce.inforank.bias import moved

@@ -13,7 +13,7 @@ from clickprism.experiments import DataSettings, ExperimentSettings, Log, load_d
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.estimate import estimate_curve
 from clickprism.observation.randomised import ClickThrough
-from clickprism.users.interventions import Intervention
+from clickprism.simulation.rankings import Intervention
 from reproduce.common.kept import keep
 from reproduce.inforank.config import USUAL
 

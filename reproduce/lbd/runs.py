@@ -15,9 +15,9 @@ from clickprism.experiments import DataSettings, ExperimentSettings, Log, load_d
 from clickprism.observation.effect import EffectSettings, LinearEffect, estimate_effect
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
+from clickprism.simulation.clicks import ideal_clicks
+from clickprism.simulation.rankings import Intervention
 from clickprism.users.coupled import CoupledUser, coupling
-from clickprism.users.ideal import ideal_clicks
-from clickprism.users.interventions import Intervention
 from reproduce.common.files import key_of
 from reproduce.common.kept import keep
 from reproduce.common.pool import LOG_SECONDS

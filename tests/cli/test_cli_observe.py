@@ -15,9 +15,9 @@ from clickprism.cli.app import app
 from clickprism.data.clicks import load_bare, save_clicks
 from clickprism.data.sessions import read_log
 from clickprism.errors import DataError
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.truth import Simulation
 from clickprism.types import JudgedLists, Lists
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 
 

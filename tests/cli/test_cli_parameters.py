@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from clickprism.cli.app import app
 from clickprism.data.clicks import save_clicks
 from clickprism.observation.parameters import ClickParameters
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import JudgedLists, Lists
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.trust import TrustUser
 
 

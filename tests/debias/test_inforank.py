@@ -18,10 +18,10 @@ from clickprism.debias.pal import PositionAware
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Batch, Clicks
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 
 PAPER: dict[str, Any] = {

@@ -14,9 +14,9 @@ from clickprism.evaluation.counterfactual import counterfactual
 from clickprism.evaluation.counterfactual_result import CounterfactualResult
 from clickprism.evaluation.counterfactual_settings import NAMES, CounterfactualSettings, Name
 from clickprism.evaluation.counterfactual_support import place
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.worlds import World, WorldSettings, make_world
 from clickprism.types import Clicks, Float64, Lists
-from clickprism.users.logs import SimulationSettings, simulate
 
 EASY = CounterfactualSettings(least_effective=1, least_queries=1, most_missing=0.6)
 

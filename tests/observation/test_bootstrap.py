@@ -11,8 +11,8 @@ from clickprism.observation.estimate import estimate_curve, estimate_curves
 from clickprism.observation.harvest import AllPairs
 from clickprism.observation.model_curves import BrowsingModelCurve, PositionModelCurve
 from clickprism.observation.randomised import ClickThrough
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Clicks, JudgedLists, Lists
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 
 TRUE = np.array([0.8, 0.6, 0.4])

@@ -19,14 +19,14 @@ from clickprism.observation.click_models.pbm import fit_position
 from clickprism.observation.click_models.ubm import BrowsingModel
 from clickprism.observation.counts import count
 from clickprism.settings import resolve
+from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.rankings import Intervention
 from clickprism.truth import Simulation
 from clickprism.types import Clicks
 from clickprism.users.base import Shown, User, attraction
 from clickprism.users.cascade import CascadeUser
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.dbn import BayesianUser
-from clickprism.users.interventions import Intervention
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.ubm import BrowsingUser
 

@@ -13,8 +13,8 @@ from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.contexts import observe, query_frequency, where
 from clickprism.observation.curve import relative_error
 from clickprism.observation.harvest import AllPairs
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Clicks, JudgedLists, Lists, concatenate
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 
 CURVES = {"desk": (0.9, 0.8, 0.7), "phone": (0.9, 0.5, 0.2)}

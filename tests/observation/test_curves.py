@@ -17,9 +17,9 @@ from clickprism.observation.harvest import AllPairs
 from clickprism.observation.model_curves import BrowsingModelCurve, PositionModelCurve
 from clickprism.observation.randomised import ClickThrough, Randomised
 from clickprism.observation.swaps import AdjacentSwaps, PivotSwaps
+from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.rankings import Intervention
 from clickprism.types import Clicks, Float64, JudgedLists, Lists
-from clickprism.users.interventions import Intervention
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.ubm import BrowsingUser
 

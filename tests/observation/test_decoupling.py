@@ -23,10 +23,10 @@ from clickprism.observation.decoupling import (
     sample_pairs,
 )
 from clickprism.observation.lipschitz import true_lipschitz
+from clickprism.simulation.clicks import simulate
 from clickprism.types import Clicks, JudgedLists, Lists
 from clickprism.users.base import attraction
 from clickprism.users.coupled import CoupledUser, coupled
-from clickprism.users.logs import simulate
 from clickprism.users.pbm import EYE_TRACKING, PositionUser
 
 

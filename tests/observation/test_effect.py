@@ -19,10 +19,10 @@ from clickprism.observation.effect import (
     corrected,
     estimate_effect,
 )
+from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.rankings import Intervention
 from clickprism.types import Clicks, JudgedLists, Lists
 from clickprism.users.coupled import CoupledUser, coupled
-from clickprism.users.interventions import Intervention
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.ubm import BrowsingUser
 

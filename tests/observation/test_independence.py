@@ -24,11 +24,11 @@ from clickprism.observation.independence import (
     risks,
     statements,
 )
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.truth import Simulation, Truth
 from clickprism.types import Clicks, Float64, JudgedLists, Lists
 from clickprism.users.base import User
 from clickprism.users.ccm import ClickChainUser
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.ubm import BrowsingUser
 

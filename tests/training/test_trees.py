@@ -14,11 +14,11 @@ from clickprism.debias.ipw import InversePropensity
 from clickprism.errors import SettingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
+from clickprism.simulation.clicks import ideal_clicks
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings, Scorer, Validation
 from clickprism.training.trees import clicks_per_exposure, per_exposure
 from clickprism.types import Clicks, Float64, JudgedLists, Lists
-from clickprism.users.ideal import ideal_clicks
 
 FAST = FitSettings(epochs=6, batch_size=16, threads=1, seed=5)
 

@@ -9,9 +9,9 @@ import pytest
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.errors import SettingError
 from clickprism.settings import build, plain
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import JudgedLists, Lists
 from clickprism.users.base import Shown
-from clickprism.users.logs import SimulationSettings, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.popularity import PopularityUser, item_ids, percentiles
 

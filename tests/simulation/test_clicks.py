@@ -10,15 +10,13 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import build
+from clickprism.simulation import clicks as simulated_clicks
+from clickprism.simulation.clicks import SimulationSettings, frequencies, ideal_clicks, simulate
+from clickprism.simulation.rankings import InitialRanker, Intervention, Kind
 from clickprism.truth import Simulation
 from clickprism.types import Clicks, Int64, JudgedLists, Lists
-from clickprism.users import logs
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.coupled import CoupledUser, coupled
-from clickprism.users.ideal import ideal_clicks
-from clickprism.users.initial import InitialRanker
-from clickprism.users.interventions import Intervention, Kind
-from clickprism.users.logs import SimulationSettings, frequencies, simulate
 from clickprism.users.pbm import PositionUser
 from clickprism.users.trust import TrustUser
 
@@ -80,7 +78,7 @@ def test_chunks_do_not_matter(
         frequency="zipf", rankers=2, length=4, intervention=Intervention(kind, share=0.5, depth=6), merge=by
     )
     whole = simulate(judged, ClickChainUser(), sessions=300, seed=3, settings=settings)
-    monkeypatch.setattr(logs, "CHUNK", 7)
+    monkeypatch.setattr(simulated_clicks, "CHUNK", 7)
     assert same(whole, simulate(judged, ClickChainUser(), sessions=300, seed=3, settings=settings))
 
 

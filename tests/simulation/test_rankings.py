@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
+from clickprism.simulation.rankings import InitialRanker, _list_pairs, rank
 from clickprism.types import JudgedLists, Lists
-from clickprism.users.initial import InitialRanker, _list_pairs, rank
 
 
 def judged_lists(grades: list[list[int]], features: list[list[float]]) -> JudgedLists:
