@@ -1,7 +1,8 @@
-"""The errors a user can meet: each says what is wrong, where, and what to do about it.
+"""The errors that users meet: each says what is wrong, where, and what to do about it.
 
 Every error that clickprism raises on purpose is a `ClickprismError`. The command line prints its text without a
-traceback and exits with its `exit_code`; the codes are stable.
+traceback and exits with its `exit_code`: 1 if the command failed, 2 if it was used wrongly, 3 if the data does not
+support what was asked. The codes are stable.
 
 >>> SettingError("fit.epochs", -1, "be at least 1")
 SettingError('fit.epochs must be at least 1, got -1')
@@ -36,12 +37,19 @@ class SettingError(ClickprismError):
         super().__init__(f"{field} must {must}, got {value!r}")
         self.field = field
         self.value = value
+        self.must = must
+
+    def renamed(self, field: str) -> SettingError:
+        """Return the same error for another name of the field, such as its option.
+
+        >>> SettingError("epochs", -1, "be at least 1").renamed("--fit.epochs")
+        SettingError('--fit.epochs must be at least 1, got -1')
+        """
+        return SettingError(field, self.value, self.must)
 
 
 class DataError(ClickprismError):
-    """Data from outside is broken. `where` names the file, and the line and column when there are any."""
-
-    exit_code: ClassVar[int] = 3
+    """Data from outside is broken or missing. The message names the file, and the line and column if known."""
 
     def __init__(
         self, problem: str, *, file: object = None, line: int | None = None, column: int | None = None, remedy: str = ""
@@ -54,16 +62,18 @@ class DataError(ClickprismError):
         self.column = column
 
 
-class TrainingError(ClickprismError):
-    """Training cannot go on: the loss is not a number, or it ran away."""
+class UnsupportedError(DataError):
+    """The data is valid but does not support what was asked, such as a position curve from a log without clicks."""
 
-    exit_code: ClassVar[int] = 4
+    exit_code: ClassVar[int] = 3
+
+
+class TrainingError(ClickprismError):
+    """Training cannot continue: the loss is not a number, or it diverged."""
 
 
 class MissingExtraError(ClickprismError):
     """An optional part of clickprism is not installed."""
-
-    exit_code: ClassVar[int] = 5
 
     def __init__(self, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs an optional part: pip install 'clickprism[{extra}]'")
@@ -71,9 +81,7 @@ class MissingExtraError(ClickprismError):
 
 
 class EngineError(ClickprismError):
-    """DuckDB or Spark cannot start, or could not do what it was asked."""
-
-    exit_code: ClassVar[int] = 6
+    """DuckDB or Spark cannot start, or failed."""
 
 
 EXTRAS = {

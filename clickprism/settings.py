@@ -63,8 +63,7 @@ def build(cls: type[T], values: Mapping[str, Any], *, path: str = "") -> T:
         return cls(**made)
     except SettingError as error:
         if path and not error.field.startswith(f"{path}."):
-            text = str(error).removeprefix(f"{error.field} must ").rsplit(", got ", 1)[0]
-            raise SettingError(f"{path}.{error.field}", error.value, text) from None
+            raise error.renamed(f"{path}.{error.field}") from None
         raise
 
 

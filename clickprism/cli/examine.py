@@ -16,7 +16,7 @@ from clickprism.cli.output import Output, columns, command_line
 from clickprism.cli.sessions import day_span
 
 if TYPE_CHECKING:
-    from clickprism.evaluation.tables import Table
+    from clickprism._util.tables import Table
     from clickprism.log.engine import Engine
     from clickprism.log.store import LogStore
     from clickprism.observation.examination import Examination, ExaminationSettings
@@ -168,7 +168,7 @@ def _options() -> Iterator[None]:
 
 def _tables(found: Examination) -> list[Table]:
     """What is said on the terminal and in the report alike."""
-    from clickprism.evaluation.tables import Table
+    from clickprism._util.tables import Table
 
     counts, settings = found.counts, found.model.settings
     rows = [[name, f"{counts[key]:,}", f"{counts[key] / counts['rows']:.1%}"] for key, name in _kinds(settings)]

@@ -27,7 +27,7 @@ from clickprism.cli.options import (
 from clickprism.cli.output import Output, columns, command_line
 
 if TYPE_CHECKING:
-    from clickprism.evaluation.tables import Table
+    from clickprism._util.tables import Table
     from clickprism.experiments.chains import Chain
 
 EPILOG = (

@@ -97,7 +97,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Estimate how much is seen at each position, with intervals; say which estimators the log cannot support."""
-    from clickprism._util.files import json_text, make_folder
+    from clickprism._util.files import make_folder
+    from clickprism._util.tables import to_json
     from clickprism.errors import DataError
     from clickprism.observation import contexts
     from clickprism.observation.bootstrap import Bootstrap
@@ -124,7 +125,7 @@ def command(
     facts = _facts(observed, log=log, by=by, where=where, settings=settings)
     output.result(_words(observed, by=by, least=least_sessions, confidence=settings.confidence), facts)
     if out is not None:
-        (out / "curves.json").write_text(json_text(facts) + "\n", encoding="utf-8")
+        (out / "curves.json").write_text(to_json(facts) + "\n", encoding="utf-8")
         output.note(f"Written to {out}: curves.json, {', '.join(_draw(observed, out))}")
     if not observed.whole.curves:
         raise DataError("the log supports none of the estimators", remedy="The reasons stand above")

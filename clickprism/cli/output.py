@@ -61,9 +61,9 @@ class Output:
     def result(self, text: str, data: Any) -> None:
         """What the command was asked for, in words or as JSON."""
         if self.json:
-            from clickprism._util.files import json_text
+            from clickprism._util.tables import to_json
 
-            text = json_text(data)
+            text = to_json(data)
         typer.echo(text)
 
     def comparison(self, comparison: Comparison, data: Any) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from clickprism._util.tables import Table
 from clickprism.diagnosis.finding import Diagnosis, Finding, Json, plain
 from clickprism.evaluation.plots import svg
 from clickprism.evaluation.report import Beside, Part, Said, write_report
-from clickprism.evaluation.tables import Table, p_text
+from clickprism.evaluation.tables import p_text
 
 if TYPE_CHECKING:
     from rich.console import Group

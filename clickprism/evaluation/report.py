@@ -11,9 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from clickprism._util.tables import Table
 from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison
-from clickprism.evaluation.tables import Table, as_html
+from clickprism.evaluation.tables import as_html
 
 Part: TypeAlias = "Table | Said | Beside | str | Mapping[str, str]"
 

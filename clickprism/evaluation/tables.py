@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from html import escape
 from math import isnan
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from clickprism._util.tables import html_table
 from clickprism.evaluation.compare import Comparison, Row
 from clickprism.evaluation.measures import Measure
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 MARKS = {"better": "▲", "worse": "▼", "": ""}
 NO_BREAK = "\u00a0"
-WORDS = 8  # blanks that make text of a cell
 LATEX_MARKS = {"better": "$^{+}$", "worse": "$^{-}$", "": ""}
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -34,19 +34,6 @@ _LATEX = {
     "▲": "$+$",
     "▼": "$-$",
 }
-
-
-class Table(NamedTuple):
-    """Any other table, of plain text; the first cell of a row names it."""
-
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def html(self) -> str:
-        """As HTML, everything escaped."""
-        rows = [[escape(cell) for cell in row] for row in self.rows]
-        return _html(self.caption, self.header, rows)
 
 
 def as_text(comparison: Comparison) -> str:
@@ -104,24 +91,9 @@ def as_html(comparison: Comparison) -> str:
         header, rows = _grid(
             comparison, measure, best=lambda text: f"<strong>{text}</strong>", quote=escape, mark=_html_mark
         )
-        parts.append(_html(str(measure), header, rows))
+        parts.append(html_table(str(measure), header, rows))
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
     return "\n".join([*parts, f'<ul class="notes">\n{notes}\n</ul>']) + "\n"
-
-
-def _html(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """One table; its cells are HTML already. A column with text in it is one of text, whose lines may break."""
-    text = [place > 0 and any(row[place].count(" ") >= WORDS for row in rows) for place in range(len(header))]
-    kinds = [' class="words"' if each else "" for each in text]
-    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(header, kinds, strict=True))
-    body = "\n".join(
-        f'<tr><th scope="row">{first}</th>'
-        + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(rest, kinds[1:], strict=True))
-        + "</tr>"
-        for first, *rest in rows
-    )
-    title = f"<caption>{escape(caption)}</caption>"
-    return f"<table>\n{title}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 def as_latex(comparison: Comparison) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from clickprism.evaluation.tables import Table
+from clickprism._util.tables import Table
 from clickprism.observation.lipschitz import Lipschitz, fitted_lipschitz, true_lipschitz
 from clickprism.types import Clicks, Float32
 from clickprism.users.base import User

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.report import Part
-from clickprism.evaluation.tables import Table
 from clickprism.experiments.bias import Bias, Moved, independence_text, mean_independence, mean_moved
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clickprism._util.files import json_text
+from clickprism._util.tables import to_json
 from clickprism.evaluation.measures import Evaluation, Measure
 from clickprism.evaluation.report import versions, write_whole
 from clickprism.experiments.settings import ExperimentSettings, resolved
@@ -78,7 +78,7 @@ def write_chain(path: Path, chain: Chain, *, mark: str) -> None:
         "empty": chain.evaluation.empty,
         "mark": mark,
     }
-    write_whole(path, json_text(values) + "\n")
+    write_whole(path, to_json(values) + "\n")
 
 
 def read_chain(path: Path, *, mark: str) -> Chain | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clickprism._util.files import json_text, make_folder
+from clickprism._util.files import make_folder
+from clickprism._util.tables import to_json
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.independence import Independence
@@ -138,7 +139,7 @@ def write_results(
         "table.md": tables.as_markdown(results.comparison),
         "table.tex": tables.as_latex(results.comparison),
         "table.html": tables.as_html(results.comparison),
-        "results.json": json_text(results.as_dict()) + "\n",
+        "results.json": to_json(results.as_dict()) + "\n",
         SETTINGS: to_toml(values),
     }
     drawn, biased = figures(results), bias_figures(results)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clickprism._util.files import json_text, make_folder
+from clickprism._util.files import make_folder
+from clickprism._util.tables import to_json
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.report import write_report, write_whole
@@ -155,7 +156,7 @@ def write_feedback(results: FeedbackResults, out: Path, *, next_commands: Sequen
     """Write results.json, the figures, the settings and report.html; returns the report's path."""
     make_folder(out)
     values, drawn = resolved(results.settings), figures(results)
-    forms = {"results.json": json_text(results.as_dict()) + "\n", SETTINGS: to_toml(values)}
+    forms = {"results.json": to_json(results.as_dict()) + "\n", SETTINGS: to_toml(values)}
     forms |= {f"{name}.svg": picture for name, (_, picture) in drawn.items()}
     for name, text in forms.items():
         write_whole(out / name, text)

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 import msgspec
 import numpy as np
 
-from clickprism._util.files import json_text
+from clickprism._util.tables import to_json
 from clickprism.errors import DataError
 from clickprism.experiments.settings import ExperimentSettings
 from clickprism.experiments.stages import Data, data_name
@@ -47,7 +47,7 @@ class RunRecord:
 
     def write(self, folder: Path) -> None:
         """Write it into the folder of the run."""
-        (folder / RUN).write_text(json_text(msgspec.to_builtins(self)) + "\n", encoding="utf-8")
+        (folder / RUN).write_text(to_json(msgspec.to_builtins(self)) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> RunRecord | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from clickprism._util.files import json_text
+from clickprism._util.tables import to_json
 from clickprism.settings import plain
 from clickprism.simulation.raw_noise import break_lines, break_rows, disturb
 from clickprism.simulation.raw_rows import csv_header, item_lines, rows_of
@@ -83,7 +83,7 @@ class RawWriter:
         }
         summary |= {"ignored": ignored, "robots": self._counts["robots"], "broken": self._counts["broken"]}
         summary |= {"account": account, "settings": plain(self.settings)}
-        (self.folder / "truth" / "summary.json").write_text(json_text(summary) + "\n", encoding="utf-8")
+        (self.folder / "truth" / "summary.json").write_text(to_json(summary) + "\n", encoding="utf-8")
         return summary
 
     def _count(self, shown: pa.Table, searches: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from clickprism.evaluation.tables import Table
+from clickprism._util.tables import Table
 from reproduce.adr.config import CANDIDATES, LEADING, MEASURES
 from reproduce.adr.expected import PAPER
 from reproduce.adr.figures import figures_of

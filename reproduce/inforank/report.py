@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from clickprism.evaluation.tables import Table
+from clickprism._util.tables import Table
 from reproduce.common.page import LEGEND, leave
 from reproduce.inforank.config import BESIDE, CANDIDATES, LEADING, PAPER_RANKERS, TABLES, measures
 from reproduce.inforank.figures import NAMES, figures_of

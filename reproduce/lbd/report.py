@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from clickprism.evaluation.tables import Table
+from clickprism._util.tables import Table
 from reproduce.common.page import LEGEND, leave
 from reproduce.lbd.config import CANDIDATES, LEADING, PAPER_NAMES, TABLE
 from reproduce.lbd.figures import RANKERS, figures_of

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clickprism._util.tables import Table
 from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Evaluation, Measure
 from clickprism.evaluation.plots import svg, training_curve
 from clickprism.evaluation.report import render_report, write_report
-from clickprism.evaluation.tables import Table
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 

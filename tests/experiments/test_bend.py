@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from clickprism._util.files import json_text
+from clickprism._util.tables import to_json
 from clickprism.cli.app import app
 from clickprism.debias.click import Click
 from clickprism.debias.document import DocumentLearner
@@ -138,7 +138,7 @@ def test_json_has_null_for_what_is_no_number() -> None:
     bend = Bend(
         10, Lipschitz("relative", math.nan, math.inf, (0.0,), (0.0,)), None, (Choice(0, math.inf, math.nan, 3),)
     )
-    kept = json.loads(json_text({"lipschitz": bend.plain(), "choices": bend.plain_choices()}))
+    kept = json.loads(to_json({"lipschitz": bend.plain(), "choices": bend.plain_choices()}))
     assert kept["choices"] == [{"hidden": 0, "penalty": None, "likelihood": None, "epochs": 3, "chosen": True}]
     fitted = {"of": "relative", "mean": None, "maximum": None, "means": [0.0], "maxima": [0.0]}
     assert kept["lipschitz"] == {"documents": 10, "fitted": fitted, "truth": None, "ratio": None}

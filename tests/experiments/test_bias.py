@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from clickprism._util.tables import Table
 from clickprism.cli.app import app
 from clickprism.errors import SettingError
 from clickprism.evaluation.curves import Curve, Shares
 from clickprism.evaluation.independence import Independence
-from clickprism.evaluation.tables import Table
 from clickprism.experiments.bias import (
     CLUSTERS,
     IDS,
