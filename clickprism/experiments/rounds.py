@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from clickprism._util.files import make_folder
-from clickprism._util.tables import to_json
+from clickprism._util.tables import Table, to_json
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.report import write_report, write_whole
@@ -132,7 +132,7 @@ class FeedbackResults:
             ],
         }
 
-    def table(self, measure: str) -> tables.Table:
+    def table(self, measure: str) -> Table:
         """By method: the first round with a past, the round where methods part, the last, and the change since."""
         last, since = self.settings.feedback.rounds, self.fork
         header = ["method", f"round {self.first}", f"round {since}", f"round {last}", "change", "95% interval", ""]
@@ -149,7 +149,7 @@ class FeedbackResults:
                     change.verdict,
                 ]
             )
-        return tables.Table(f"{NAMES.get(measure, measure)}; change since round {since}", header, rows)
+        return Table(f"{NAMES.get(measure, measure)}; change since round {since}", header, rows)
 
 
 def write_feedback(results: FeedbackResults, out: Path, *, next_commands: Sequence[str] = ()) -> Path:
