@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Examination, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 from clickprism.cli.windows import check_out, examiner_of
@@ -94,13 +93,13 @@ def command(
 ) -> None:
     """Learn to estimate relevance from click vectors and an imputation, by randomised first slots; or apply it."""
     from clickprism.errors import SettingError
-    from clickprism.log.engine import connect
     from clickprism.log.schedule import parse_time
     from clickprism.log.store import LogStore
     from clickprism.relevance.approximate import Approximation
     from clickprism.relevance.approximate_log import apply_log, fit_log
 
-    output, store = Output(json, quiet), LogStore.open(log)
+    output = Output(json, quiet)
+    store = LogStore.open(log, note=output.note)
     if apply is None and as_of is not None:
         raise SettingError("--as-of", as_of, "be given with --apply only; to learn, give --since")
     given: tuple[tuple[str, Any], ...] = (("--since", since), ("--set", settings), ("--seed", seed))
@@ -112,13 +111,8 @@ def command(
     chosen = None if apply is not None else _settings(settings, seed)
     loaded = None if apply is None else Approximation.load(apply)
     window_settings = store.settings.windows if k is None else replace(store.settings.windows, k=k)
-    output.starting(engine)
-    with (
-        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
-        store.staging() as temp,
-        connect(engine, memory=memory, temp=temp) as running,
-    ):
-        finish_erasure(store, output, running)
+    with store.write(engine=engine, memory=memory) as writer:
+        running = writer.engine
         same: dict[str, Any] = {"imputation": imputation, "window_settings": window_settings}
         same["examiner"] = examiner_of(store, examination)
         if loaded is not None:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import Json, Log, Quiet
 from clickprism.cli.output import Output, columns
 
@@ -28,9 +27,9 @@ def command(
     from clickprism.log.compact import compact
     from clickprism.log.store import LogStore
 
-    store, output = LogStore.open(log), Output(json, quiet)
-    with store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")):
-        finish_erasure(store, output)
+    output = Output(json, quiet)
+    store = LogStore.open(log, note=output.note)
+    with store.write():
         done = compact(store, files=files)
     rows = [["days", f"{len(done.days):,}"], ["files before", f"{done.before:,}"], ["rows", f"{done.rows:,}"]]
     values = {"days": [day.isoformat() for day in done.days], "files_before": done.before, "rows": done.rows}

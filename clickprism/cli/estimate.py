@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Examination, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 from clickprism.cli.windows import check_out, examiner_of
@@ -102,7 +101,6 @@ def command(
 ) -> None:
     """Estimate the relevance of each (query, document): the click that it would get in the first slot."""
     from clickprism.errors import SettingError
-    from clickprism.log.engine import connect
     from clickprism.log.store import LogStore
     from clickprism.relevance.estimators import ESTIMATORS
     from clickprism.relevance.of_log import estimate_log
@@ -113,15 +111,10 @@ def command(
     chosen = choose(ESTIMATORS, override({"name": estimator}, settings or ()), path="--estimator")
     if estimator in ("doubly_robust", "imputation") and imputation is None:
         raise SettingError("--estimator", estimator, "be given an --imputation, which it needs")
-    store = LogStore.open(log)
+    store = LogStore.open(log, note=output.note)
     days = _days(store, since, until)
-    output.starting(engine)
-    with (
-        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
-        store.staging() as temp,
-        connect(engine, memory=memory, temp=temp) as running,
-    ):
-        finish_erasure(store, output, running)
+    with store.write(engine=engine, memory=memory) as writer:
+        running = writer.engine
         examiner = examiner_of(store, examination)
         known = _parameters(store, running, parameters, depth, output, days=days)
         made = estimate_log(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 from clickprism.cli.sessions import day_span
@@ -100,11 +99,10 @@ def command(
     span, output = day_span(days), Output(json, quiet)
     if out is not None and out.suffix != ".html":
         raise SettingError("--out", str(out), "end in .html")
-    from clickprism.log.engine import connect
     from clickprism.log.store import LogStore
     from clickprism.observation.examination import check_display_times
 
-    store = LogStore.open(log)
+    store = LogStore.open(log, note=output.note)
     asked: dict[str, Any] = {
         "positive_ms": positive_ms,
         "negative_ms": negative_ms,
@@ -117,10 +115,8 @@ def command(
         base: ExaminationSettings = store.settings.part("examination")
         settings = replace(base, **{name: value for name, value in asked.items() if value is not None})
     check_display_times(store)
-    output.starting(engine)
-    with _options(), store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
-        finish_erasure(store, output, running)
-        found, saved = _train(store, running, output, settings=settings, days=span, truth=truth)
+    with _options(), store.write(engine=engine, memory=memory, exclusive=False) as writer:
+        found, saved = _train(store, writer.engine, output, settings=settings, days=span, truth=truth)
     output.result(_text(found), found.plain() | {"file": str(saved)})
     output.note(f"In force: {saved}")
     if found.warning is not None:
@@ -139,8 +135,7 @@ def _train(store: LogStore, engine: Engine, output: Output, **asked: Any) -> tup
     for _ in range(ATTEMPTS):
         update_sessions(store, engine)
         found = examine(store, engine, **asked)
-        with store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")):
-            saved = put_in_force(store, found.model)
+        saved = put_in_force(store, found.model)
         if saved is not None:
             return found, saved
         output.note("The sessions changed while the model was trained: training again")

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import SETTINGS, Json, Log, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
@@ -42,7 +41,6 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Say how many clicks randomised first slots cost, and how much surer estimates are for them."""
-    from clickprism.log.engine import connect
     from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
     from clickprism.relevance.exploration import (
@@ -54,14 +52,11 @@ def command(
     )
     from clickprism.relevance.table import read_estimates
 
-    output, store = Output(json, quiet), LogStore.open(log)
+    output = Output(json, quiet)
+    store = LogStore.open(log, note=output.note)
     known = None if estimates is None else read_estimates(estimates)
-    with (
-        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
-        store.staging() as temp,
-        connect("duckdb", temp=temp) as engine,
-    ):
-        finish_erasure(store, output, engine)
+    with store.write() as writer:
+        engine = writer.engine
         update_sessions(store, engine)
         slots = read_first_slots(store)
     cost = exploration_cost(*by_query(slots), confidence=confidence)

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from clickprism.cli.options import EngineName, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
-if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
-    from clickprism.log.store import LogStore
-
 EPILOG = (
     "Examples:\n\nclickprism forget logs/shop --user u-4711 --dry-run\n\n"
     "clickprism forget logs/shop --user u-4711 --user u-4712"
 )
-
-
-def finish_erasure(store: LogStore, output: Output, engine: Engine | None = None) -> None:
-    """Do what is left of an erasure that was cut short; every command that writes to a log begins with it."""
-    from clickprism.log.store import PENDING
-
-    if not (store.folder / PENDING).exists():
-        return
-    from clickprism.log.engine import connect
-    from clickprism.log.forget import finish
-
-    with store.staging() as temp, nullcontext(engine) if engine is not None else connect(temp=temp) as running:
-        done = finish(store, running)
-    if done is not None:
-        output.note("An erasure had been cut short: it is done now")
 
 
 def command(
@@ -54,20 +34,15 @@ def command(
     All snapshots are dropped, and the examination models that learned of their days: make them again by clickprism
     examine and clickprism windows. Input files and copies are yours to delete.
     """
-    from clickprism.log.engine import connect
     from clickprism.log.forget import forget
     from clickprism.log.store import PENDING, LogStore
 
-    store, output = LogStore.open(log), Output(json, quiet)
-    output.starting(engine)
-    with (
-        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
-        store.staging() as temp,
-        connect(engine, memory=memory, temp=temp) as running,
-    ):
+    output = Output(json, quiet)
+    store = LogStore.open(log, note=output.note)
+    with store.write(engine=engine, memory=memory, finish_erasure=False) as writer:
         if begun := (store.folder / PENDING).exists():
             output.note("An erasure was cut short before: its users are taken too")
-        done = forget(store, running, user or [], dry_run=dry_run)
+        done = forget(store, writer.engine, user or [], dry_run=dry_run)
     nothing = not (done.rows or done.quarantined or begun)
     rows = [
         ["rows of events", f"{done.rows:,}"],

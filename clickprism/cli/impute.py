@@ -183,18 +183,12 @@ def command(
 
 def _refresh(log: Path, output: Output) -> None:
     """Make the sessions of a log those of its events."""
-    from clickprism.cli.forget import finish_erasure
-    from clickprism.log.engine import connect
     from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
 
-    store = LogStore.open(log)
-    with (
-        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
-        store.staging() as temp,
-        connect("duckdb", temp=temp) as engine,
-    ):
-        finish_erasure(store, output, engine)
+    store = LogStore.open(log, note=output.note)
+    with store.write() as writer:
+        engine = writer.engine
         update_sessions(store, engine)
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import SETTINGS, Json, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 from clickprism.errors import ClickprismError
@@ -86,11 +85,8 @@ def command(
 ) -> None:
     """Read raw events into a click log: broken rows into quarantine, each event once, every row accounted for."""
     from clickprism.log.ingest import ingest
-    from clickprism.log.store import SETTINGS_FILE, LogStore
 
     output = Output(json, quiet)
-    if not dry_run and (into / SETTINGS_FILE).exists():
-        finish_erasure(LogStore.open(into), output)
     given = _settings(into, sets or [], schema=schema, ordinal_base=ordinal_base, mapping=mapping)
     try:
         with _bar(output) as progress:
@@ -101,6 +97,7 @@ def command(
                 dry_run=dry_run,
                 max_bad_ratio=max_bad_ratio,
                 progress=progress,
+                note=output.note,
                 threads=threads,
                 memory=memory,
             )
@@ -158,9 +155,9 @@ def _text(account: Account) -> str:
 
 @contextmanager
 def _bar(output: Output) -> Iterator[Callable[[Progress], None] | None]:
-    """A bar over the bytes of the input with rows/s, on a terminal; else only that one has to wait."""
+    """A bar over the bytes of the input with rows/s, on a terminal only."""
     if output.quiet or not sys.stderr.isatty():
-        yield lambda at: output.note(f"{at.doing.capitalize()} ...") if at.doing.startswith("waiting") else None
+        yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import SETTINGS, Json, Log, Memory, Quiet, names_from
 from clickprism.cli.output import Output, columns
 
@@ -61,7 +60,6 @@ def command(
     from clickprism.cli.sessions import day_span, days_between
     from clickprism.errors import SettingError
     from clickprism.evaluation.interleaving import by_user, preference, winners
-    from clickprism.log.engine import connect
     from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
     from clickprism.log.teams import interleaved_searches
@@ -71,10 +69,9 @@ def command(
     if names is not None and len(names) != 2:
         raise SettingError("--rankers", rankers, "be two, parted by a comma")
     chosen = None if span is None else days_between(*span)
-    store = LogStore.open(log)
-    with store.staging() as temp, connect("duckdb", memory=memory, temp=temp) as running:
-        finish_erasure(store, output, running)
-        update_sessions(store, running, chosen)
+    store = LogStore.open(log, note=output.note)
+    with store.write(memory=memory, exclusive=False) as writer:
+        update_sessions(store, writer.engine, chosen)
     found = interleaved_searches(store, rankers=None if names is None else (names[0], names[1]), days=chosen)
     won = winners(found.first, found.second)
     made = preference(

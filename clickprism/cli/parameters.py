@@ -131,19 +131,13 @@ def _placed(log: Path, on_error: Literal["raise", "quarantine"], output: Output)
 
 def _of_log(log: Path, output: Output) -> PlacedCounts:
     """What stood where in a click log, once its sessions are those of its events."""
-    from clickprism.cli.forget import finish_erasure
-    from clickprism.log.engine import connect
     from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
     from clickprism.observation.placed import place
 
-    store = LogStore.open(log)
-    with (
-        store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
-        store.staging() as temp,
-        connect("duckdb", temp=temp) as engine,
-    ):
-        finish_erasure(store, output, engine)
+    store = LogStore.open(log, note=output.note)
+    with store.write() as writer:
+        engine = writer.engine
         update_sessions(store, engine)
         return place(store)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, Json, Log, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
@@ -56,10 +55,10 @@ def command(
     from clickprism.log.readers.chunk import shown
     from clickprism.log.store import LogStore
 
-    store, output, chosen = LogStore.open(log), Output(json, quiet), Chosen(file, reason)
+    output, chosen = Output(json, quiet), Chosen(file, reason)
+    store = LogStore.open(log, note=output.note)
     written, cut, cleared = 0, 0, 0
-    with store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")):
-        finish_erasure(store, output)
+    with store.write():
         found = reasons(store, chosen)
         if out is not None:
             written = write_raw(store, out, chosen)

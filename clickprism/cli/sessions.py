@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, EngineName, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
@@ -44,7 +43,6 @@ def command(
 ) -> None:
     """Group impressions and clicks into ranked lists, for the days whose events or settings have changed."""
     from clickprism.errors import SettingError
-    from clickprism.log.engine import connect
     from clickprism.log.repeats import repeated
     from clickprism.log.sessions import export_sessions, has_display_times, session_report, update_sessions
     from clickprism.log.store import LogStore
@@ -52,10 +50,9 @@ def command(
     if out is not None and out.suffix != ".parquet":
         raise SettingError("--out", str(out), "end in .parquet")
     output, span = Output(json, quiet), day_span(days)
-    store = LogStore.open(log)
-    output.starting(engine)
-    with store.staging() as temp, connect(engine, memory=memory, temp=temp) as running:
-        finish_erasure(store, output, running)
+    store = LogStore.open(log, note=output.note)
+    with store.write(engine=engine, memory=memory, exclusive=False) as writer:
+        running = writer.engine
         rebuilt = update_sessions(store, running, None if span is None else days_between(*span))
         reports, again = session_report(store, running, rebuilt), repeated(store, running, rebuilt)
     told: dict[str, Any] = {

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clickprism.cli.forget import finish_erasure
 from clickprism.cli.options import OUTPUT, SETTINGS, EngineName, Examination, Json, Log, Memory, Quiet
 from clickprism.cli.output import Output, columns, command_line
 
@@ -69,22 +68,18 @@ def command(
         raise SettingError("--as-of", as_of, "not be given with --follow, which takes the time as it goes")
     if out is not None:
         check_out(out)
-    from clickprism.log.engine import connect
     from clickprism.log.snapshots import find_snapshots
     from clickprism.log.store import LogStore
     from clickprism.log.windows import windows
 
-    store, output = LogStore.open(log), Output(json, quiet)
+    output = Output(json, quiet)
+    store = LogStore.open(log, note=output.note)
     asked = None if follow else _time(as_of, store)
 
     def make(time: datetime) -> None:
         settings = store.settings.windows if k is None else replace(store.settings.windows, k=k)
-        with (
-            store.lock(waiting=lambda: output.note("Another process is writing to this log: waiting for it")),
-            store.staging() as temp,
-            connect(engine, memory=memory, temp=temp) as running,
-        ):
-            finish_erasure(store, output, running)
+        with store.write(engine=engine, memory=memory) as writer:
+            running = writer.engine
             examiner = examiner_of(store, examination)
             before = next(iter(find_snapshots(store)), None)
             made = windows(store, running, time, examiner=examiner, settings=settings)
@@ -94,7 +89,6 @@ def command(
             made.snapshot.export(out)
             output.note(f"Written: {out}")
 
-    output.starting(engine)
     if asked is not None:
         make(asked)
         return

@@ -79,15 +79,6 @@ def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bo
             return _forget(store, engine, everyone, days, searches, dry_run=dry_run)
 
 
-def finish(store: LogStore, engine: Engine) -> Forgotten | None:
-    """Do what is left of an erasure that was cut short; None if there is no such.
-
-    Every command that writes to a log does so first.
-    """
-    with store.lock():
-        return forget(store, engine, []) if (store.folder / PENDING).exists() else None
-
-
 def _forget(
     store: LogStore, engine: Engine, users: Sequence[str], days: set[date], searches: Any, *, dry_run: bool
 ) -> Forgotten:

@@ -150,7 +150,6 @@ class Group:
         store: LogStore,
         *,
         workers: Workers,
-        waiting: Callable[[], None],
         settle: Callable[[], None],
         dry_run: bool,
     ) -> None:
@@ -159,14 +158,13 @@ class Group:
         Args:
             store: the log.
             workers: to write with.
-            waiting: called if another run holds the log.
             settle: called before the first commit, as the only writer.
             dry_run: write no commit.
         """
         if not self.files:
             return
         self.stage.finish()
-        with store.lock(waiting=waiting):
+        with store.lock():
             fault("lock-held")
             ledger = set(store.table("files").read(["file_id"])["file_id"].to_pylist())
             for file in self.files:

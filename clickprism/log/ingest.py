@@ -67,6 +67,7 @@ def ingest(
     dry_run: bool = False,
     max_bad_ratio: float = 0.01,
     progress: Callable[[Progress], None] | None = None,
+    note: Callable[[str], None] | None = None,
     threads: int = 2,
     memory: str = "2GB",
     robots: bool = True,
@@ -85,6 +86,7 @@ def ingest(
         max_bad_ratio: a file after which more than this share of all rows so far is broken is not ingested: an error.
             1: never.
         progress: called now and then.
+        note: receives messages for the user, such as that another process is writing to the log.
         threads: to use.
         memory: what DuckDB may hold at a time.
         robots: count the rows that robot rules leave out, which reads whole days; else they are counted as accepted.
@@ -99,33 +101,36 @@ def ingest(
     started, inputs = time.monotonic(), find_inputs(paths)
     given = settings or LogSettings()
     given = given if source is None else given.with_part("source", source)
-    with _opened(into, dry_run=dry_run) as store:
+    with (
+        _opened(into, dry_run=dry_run, note=note) as store,
+        _failing(store.folder),
+        store.write(memory=memory, threads=threads, exclusive=False, finish_erasure=not dry_run) as writer,
+    ):
         merged = _settings(store, given)
-        with _failing(store.folder), store.staging() as staging:
-            config: dict[str, str | bool | int | float | list[str]]
-            config = {"threads": threads, "memory_limit": memory, "temp_directory": str(staging / "spill")}
-            with duckdb.connect(config=config) as connection:
-                run = _Run(store, given, merged, staging, connection, dry_run, max_bad_ratio, progress, threads, robots)
-                try:
-                    with _failing(store.folder):
-                        run.read(inputs)
-                        run.compact(many)
-                except ClickprismError as error:
-                    with suppress(ClickprismError, duckdb.Error):
-                        error.done = run.account(started).check()
-                    raise
-                return run.account(started).check()
+        config: dict[str, str | bool | int | float | list[str]]
+        config = {"threads": threads, "memory_limit": memory, "temp_directory": str(writer.temp / "spill")}
+        with duckdb.connect(config=config) as connection:
+            run = _Run(store, given, merged, writer.temp, connection, dry_run, max_bad_ratio, progress, threads, robots)
+            try:
+                with _failing(store.folder):
+                    run.read(inputs)
+                    run.compact(many)
+            except ClickprismError as error:
+                with suppress(ClickprismError, duckdb.Error):
+                    error.done = run.account(started).check()
+                raise
+            return run.account(started).check()
 
 
 @contextmanager
-def _opened(into: Path | str, *, dry_run: bool) -> Iterator[LogStore]:
+def _opened(into: Path | str, *, dry_run: bool, note: Callable[[str], None] | None) -> Iterator[LogStore]:
     """The log; for a dry run into a folder that is none yet, an empty one that is gone at the end."""
     if dry_run and not (Path(into) / SETTINGS_FILE).exists():
         refuse_others(Path(into))
         with tempfile.TemporaryDirectory(prefix="clickprism-") as folder:
             yield LogStore.open(folder, create=True)
     else:
-        yield LogStore.open(into, create=not dry_run)
+        yield LogStore.open(into, create=not dry_run, note=note)
 
 
 def _settings(store: LogStore, given: LogSettings) -> LogSettings:
@@ -233,7 +238,6 @@ class _Run:
         group.commit(
             self.store,
             workers=workers,
-            waiting=lambda: self._say("waiting for another ingest"),
             settle=self._settle,
             dry_run=self.dry_run,
         )

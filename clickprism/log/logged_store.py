@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError
-from clickprism.log.engine import connect
-from clickprism.log.forget import finish
 from clickprism.log.lists import numbered, texts
 from clickprism.log.logged_features import features_of
 from clickprism.log.merging import merge_logged
@@ -50,20 +48,13 @@ def read_store(folder: Path, *, memory: str = "700MB", note: Callable[[str], Non
         memory: what the engine may hold at a time.
         note: told what goes on, a sentence each.
     """
-    say = note or (lambda _: None)
-    store = LogStore.open(folder)
-    with (
-        store.lock(waiting=lambda: say("Another process is writing to this log: waiting for it")),
-        store.staging() as temp,
-        connect("duckdb", memory=memory, temp=temp) as engine,
-    ):
-        if finish(store, engine) is not None:
-            say("An erasure had been cut short: it is done now")
-        update_sessions(store, engine)
-        numbers = _numbers(store, engine)
-        account = _account(store, engine)
-        engine.close()
-        features, names, lacks = features_of(store, numbers.pairs, memory=memory, temp=temp)
+    store = LogStore.open(folder, note=note)
+    with store.write(memory=memory) as writer:
+        update_sessions(store, writer.engine)
+        numbers = _numbers(store, writer.engine)
+        account = _account(store, writer.engine)
+        writer.engine.close()
+        features, names, lacks = features_of(store, numbers.pairs, memory=memory, temp=writer.temp)
     query, queries = numbered(numbers.pairs["query_id"])
     bounds = np.searchsorted(query, np.arange(len(queries) + 1)).astype(np.int64)
     lists = Lists(features, bounds, texts(queries), texts(numbers.pairs["document_id"].combine_chunks()))

@@ -1,24 +1,38 @@
-"""A click log on disk: a folder of delta tables, a lock, and settings."""
+"""A click log on disk: a folder of delta tables, a lock, and settings.
+
+Open a log with `LogStore.open(folder, note=print)`. That is all that reading its tables needs. What changes the log, or
+brings its derived tables up to date, runs inside `store.write()`, which waits for other writers, finishes an erasure
+that was interrupted, and provides the engine:
+
+    store = LogStore.open("mylog", note=print)
+    with store.write(engine="duckdb", memory="2GB") as writer:
+        update_sessions(store, writer.engine)
+"""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
+from clickprism._util.files import lock
 from clickprism.errors import DataError
+from clickprism.log.engine import check_memory, connect
 from clickprism.log.schema import PARTITIONED, TABLES
 from clickprism.log.settings import LogSettings, read_log_settings, write_log_settings
 from clickprism.log.table import LogTable, writing
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
 
 SETTINGS_FILE: Final = "log.toml"
 PENDING: Final = "forget.pending"
@@ -29,8 +43,37 @@ DERIVED: Final = ("sessions", "partials", "week", "month", "snapshots")
 _CODED: Final = re.compile("%[0-9A-Fa-f]{2}")
 
 
+@final
+class LogWriter:
+    """What `LogStore.write` yields: an engine, and a folder for temporary files.
+
+    Attributes:
+        store: the log.
+        temp: an empty folder on the disk of the log; it is deleted at the end of the block.
+    """
+
+    def __init__(
+        self, store: LogStore, temp: Path, *, engine: str, memory: str, threads: int | None, stack: ExitStack
+    ) -> None:
+        self.store = store
+        self.temp = temp
+        self._engine, self._memory, self._threads, self._stack = engine, memory, threads, stack
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine, started on first use and closed at the end of the block."""
+        if self._engine != "duckdb":
+            self.store.note(f"Starting Spark ({self._engine}); this takes up to a minute, even for a small log")
+        made = connect(self._engine, memory=self._memory, threads=self._threads, temp=self.temp)
+        return self._stack.enter_context(made)
+
+
 class LogStore:
-    """The folder of a click log; make one by `LogStore.open`.
+    """A click log in a folder; `LogStore.open` opens or creates it.
+
+    Attributes:
+        folder: the folder of the log.
+        note: receives messages for the user, one sentence each, such as that another process is writing.
 
     >>> import tempfile
     >>> store = LogStore.open(Path(tempfile.mkdtemp()), create=True)
@@ -38,29 +81,76 @@ class LogStore:
     ([], [])
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, note: Callable[[str], None] | None = None) -> None:
         self.folder = folder
+        self.note = note or (lambda _: None)
         self._tables: dict[str, LogTable] = {}
         self._thread = threading.RLock()
-        self._held: TextIO | None = None
+        self._held = ExitStack()
         self._depth = 0
 
     @classmethod
-    def open(cls, folder: Path | str, *, create: bool = False) -> LogStore:
-        """The log in this folder; with `create`, a new one if the folder is missing or empty."""
+    def open(cls, folder: Path | str, *, create: bool = False, note: Callable[[str], None] | None = None) -> LogStore:
+        """Open the log in a folder, for reading and, inside `write`, for writing.
+
+        Args:
+            folder: the folder of the log.
+            create: create a log if the folder is missing or empty; otherwise that is an error.
+            note: receives messages for the user, one sentence each.
+        """
         path = Path(folder).absolute()
         _refuse_name(path)
         if (path / SETTINGS_FILE).is_file():
             _refuse_loss(path)
-            return cls(path)
+            return cls(path, note=note)
         if not create:
             raise DataError(
-                "is not a click log", file=folder, remedy=f"Make one by: clickprism ingest PATH --into {folder}"
+                "is not a click log", file=folder, remedy=f"Create one with: clickprism log ingest FILE --into {folder}"
             )
         refuse_others(path)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-        return cls(path)
+        return cls(path, note=note)
+
+    @contextmanager
+    def write(
+        self,
+        *,
+        engine: str = "duckdb",
+        memory: str = "2GB",
+        threads: int | None = None,
+        exclusive: bool = True,
+        finish_erasure: bool = True,
+    ) -> Iterator[LogWriter]:
+        """Prepare the log for writing: wait for other writers, and finish an erasure of users that was interrupted.
+
+        The engine and the temporary folder of the yielded writer exist until the block ends.
+
+        Args:
+            engine: what runs queries: "duckdb", "local[*]" or "local[N]" (Spark), or "spark://host:port".
+            memory: the most memory that the engine may use, such as "500MB".
+            threads: number of threads of DuckDB; None uses all cores.
+            exclusive: keep other writers out during the whole block. With False, only each commit does, so that a
+                running service can add events during a long computation.
+            finish_erasure: False only for `forget`, which continues an interrupted erasure itself.
+        """
+        check_memory(memory)
+        with ExitStack() as stack:
+            if exclusive:
+                stack.enter_context(self.lock())
+            temp = stack.enter_context(self.staging())
+            writer = LogWriter(self, temp, engine=engine, memory=memory, threads=threads, stack=stack)
+            if finish_erasure and (self.folder / PENDING).exists():
+                self._finish_erasure(writer)
+            yield writer
+
+    def _finish_erasure(self, writer: LogWriter) -> None:
+        from clickprism.log.forget import forget
+
+        with self.lock():
+            if (self.folder / PENDING).exists():  # otherwise another process was erasing, and is done now
+                forget(self, writer.engine, [])
+                self.note("Finished an erasure of users that had been interrupted")
 
     @property
     def settings(self) -> LogSettings:
@@ -81,48 +171,39 @@ class LogStore:
         return self._tables[name]
 
     @contextmanager
-    def lock(self, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-        """Be the only writer of this log; `waiting` is called once if another process is. May be nested."""
+    def lock(self) -> Iterator[None]:
+        """Keep other writers out of this log; may be nested. `note` is told when another process is writing."""
         with self._thread:
             if not self._depth:
-                self._held = self._acquire(waiting)
+                with writing(self.folder):
+                    self._held.enter_context(lock(self.folder / ".lock", waiting=self._say_waiting))
             self._depth += 1
             try:
                 yield
             finally:
                 self._depth -= 1
-                if not self._depth and self._held is not None:
+                if not self._depth:
                     self._held.close()
-                    self._held = None
 
-    def _acquire(self, waiting: Callable[[], None] | None) -> TextIO:
-        with writing(self.folder):
-            handle = (self.folder / ".lock").open("a", encoding="utf-8")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting is not None:
-                waiting()
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        return handle
+    def _say_waiting(self) -> None:
+        self.note("Another process is writing to this log: waiting for it")
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A private folder on the same disk, gone at the end; those of processes that died are cleared first."""
+        """Yield a private folder on the same disk; it is deleted at the end, and those of dead processes before."""
         parent = self.folder / "staging"
-        with writing(self.folder), self.lock():
-            parent.mkdir(exist_ok=True)
-            for old in parent.iterdir():
-                _clear_if_dead(old)
-            folder = parent / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-            folder.mkdir()
-            held = (folder / ".alive").open("w", encoding="utf-8")
-            fcntl.flock(held, fcntl.LOCK_EX)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            held.close()
+        with ExitStack() as alive:
+            with writing(self.folder), self.lock():
+                parent.mkdir(exist_ok=True)
+                for old in parent.iterdir():
+                    _clear_if_dead(old)
+                folder = parent / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+                folder.mkdir()
+                alive.enter_context(lock(folder / ".alive"))
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_others(folder: Path) -> None:
@@ -164,9 +245,12 @@ def _not_older(table: LogTable) -> LogTable:
 
 
 def _clear_if_dead(folder: Path) -> None:
+    def refuse() -> None:
+        raise BlockingIOError
+
     try:
-        with (folder / ".alive").open("r", encoding="utf-8") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with lock(folder / ".alive", waiting=refuse):
+            pass
     except BlockingIOError:
         return
     except OSError:

@@ -175,8 +175,8 @@ class LogTable:
             metadata: words to keep with the commit.
         """
         keys = dict(keys or {})
+        self._create()
         with writing(self.folder):
-            self._create()
             actions = [self._add(day, Path(path)) for day, paths in added.items() for path in paths]
         fault(f"{self.name}-moved")
         properties = CommitProperties(
@@ -222,11 +222,18 @@ class LogTable:
         return gone
 
     def _create(self) -> None:
-        if self.latest() is None:
+        """Create the table if it is missing; another process may create it at the same time."""
+        if self.latest() is not None:
+            return
+        with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(
-                str(self.folder), self.schema, mode="ignore", partition_by=["day"] if self.by_day else None
-            )
+            try:
+                DeltaTable.create(
+                    str(self.folder), self.schema, mode="ignore", partition_by=["day"] if self.by_day else None
+                )
+            except CommitFailedError:  # the other was first, which mode="ignore" only notices before it commits
+                if self.latest() is None:
+                    raise
 
     def _add(self, day: date | None, path: Path) -> AddAction:
         if (day is not None) is not self.by_day:

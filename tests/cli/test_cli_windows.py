@@ -72,7 +72,7 @@ def test_windows_then_forget(log: Path, tmp_path: Path) -> None:
     (log / PENDING).write_text(json.dumps({"users": ["user-c"], "days": []}))
     code, said, noted = run("windows", log, "--k", 0)
     assert "left out" in said
-    assert "An erasure had been cut short: it is done now" in noted
+    assert "Finished an erasure of users that had been interrupted" in noted
     assert not (log / PENDING).exists()
     code, said, noted = run("windows", log, "--k", 0, "--as-of", "2026-07-01")
     assert "the log ends 2026-03-04 00:00. As of then: clickprism windows" in noted

@@ -120,10 +120,11 @@ def test_rows_of_a_small_table(store: LogStore) -> None:
 
 def test_the_lock_excludes_and_nests(store: LogStore) -> None:
     order: list[str] = []
-    other, asked = LogStore(store.folder), threading.Event()
+    asked = threading.Event()
+    other = LogStore(store.folder, note=lambda _: asked.set())
 
     def wait() -> None:
-        with other.lock(waiting=asked.set):
+        with other.lock():
             order.append("second")
 
     thread = threading.Thread(target=wait)
