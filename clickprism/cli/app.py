@@ -1,185 +1,368 @@
-"""All commands, and what their errors become: a line on standard error and a stable exit code."""
+"""The tree of commands, and how each is found, configured and run.
+
+`TREE` is the only list of commands. The module of a command is imported only when the command is called, so that
+`clickprism --help` is quick. A command is a function: its positional parameters are data, its keyword parameters
+marked `FLAT` are settings classes whose fields are the options, and its docstring is the help.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-import typer
-from typer.core import TyperGroup
+from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts.argument import Argument, ArgumentCollection
 
 from clickprism import __version__
-from clickprism.cli import (
-    approximate,
-    auto,
-    bundle,
-    compact,
-    compare,
-    data,
-    demo,
-    diagnose,
-    estimate,
-    evaluate,
-    examine,
-    exploration,
-    export,
-    feedback,
-    forget,
-    impute,
-    ingest,
-    interleave,
-    judgments,
-    observe,
-    parameters,
-    promote,
-    publish,
-    quarantine,
-    rank,
-    score,
-    serve,
-    sessions,
-    simulate,
-    train,
-    tune,
-    windows,
-)
-from clickprism.cli.output import fail
-from clickprism.errors import ClickprismError, DataError, missing_extra
-from clickprism.training.processes import alone
+from clickprism.errors import ClickprismError, SettingError, missing_extra
 
-INTERRUPTED = 130
+FAILED, WRONG_USE, REFUSED, INTERRUPTED = 1, 2, 3, 130
 EXIT_CODES = {
-    0: "done",
-    1: "another error",
-    2: "a setting or an option is wrong",
-    3: "data is broken or missing",
-    4: "training cannot go on",
-    5: "an optional part is not installed",
-    6: "DuckDB or Spark failed",
-    INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far, `auto` and `tune` go on when called again",
+    0: "the command succeeded",
+    FAILED: "the command failed, for instance because a file is broken or missing",
+    WRONG_USE: "the command was used wrongly: an unknown option or an impossible setting",
+    REFUSED: "refused: the data is valid but does not support what was asked",
+    INTERRUPTED: "interrupted by Ctrl-C",
 }
-ORDER = [
-    "data",
-    "simulate",
-    "ingest",
-    "quarantine",
-    "sessions",
-    "examine",
-    "windows",
-    "compact",
-    "forget",
-    "diagnose",
-    "observe",
-    "parameters",
-    "impute",
-    "estimate",
-    "approximate",
-    "judgments",
-    "rank",
-    "exploration",
-    "train",
-    "evaluate",
-    "compare",
-    "feedback",
-    "tune",
-    "bundle",
-    "auto",
-    "score",
-    "publish",
-    "promote",
-    "serve",
-    "interleave",
-    "export",
-    "demo",
-]
+
+Tree: TypeAlias = Mapping[str, tuple[str, "str | Tree"]]
+TREE: Tree = {
+    "demo": ("Run the main job on embedded data and show a table and a report.", "experiment:demo"),
+    "auto": ("Train, check and bundle a ranker from a click log alone.", "auto:auto"),
+    "diagnose": ("Report which biases a click log contains.", "auto:diagnose"),
+    "train": ("Train one ranker on clicks.", "experiment:train"),
+    "serve": ("Serve a bundle over HTTP.", "model:serve"),
+    "evaluate": (
+        "Measure rankers, on judged lists or from clicks.",
+        {
+            "judged": ("Measure one or several models on judged lists.", "evaluate:judged"),
+            "counterfactual": (
+                "Estimate from a click log how many clicks a ranker would get.",
+                "evaluate:counterfactual",
+            ),
+            "interleaving": ("Compare two rankers by the clicks on their interleaved lists.", "evaluate:interleaving"),
+        },
+    ),
+    "log": (
+        "Load and maintain click logs.",
+        {
+            "ingest": ("Add raw events to a click log.", "log:ingest"),
+            "sessions": ("Build the ranked lists with clicks of a log.", "log:sessions"),
+            "features": ("Compute click features over a day, a week and a month.", "log:features"),
+            "quarantine": ("Show the rows that ingest rejected, with the reason.", "log:quarantine"),
+            "compact": ("Merge the small files of a log.", "log:compact"),
+            "forget": ("Erase users from a log.", "log:forget"),
+            "simulate": ("Write the raw log of a simulated search engine.", "log:simulate"),
+            "info": ("Describe what a log contains.", "log:info"),
+        },
+    ),
+    "bias": (
+        "Estimate how users observe results.",
+        {
+            "position": ("Estimate how often each position is observed.", "bias:position"),
+            "trust": ("Estimate trust bias: clicks on observed but irrelevant results.", "bias:trust"),
+            "examination": ("Fit a model of which documents were examined, from display times.", "bias:examination"),
+            "click-models": ("Fit click models to a log and compare them on held-out sessions.", "bias:click_models"),
+        },
+    ),
+    "relevance": (
+        "Estimate the relevance of documents from clicks.",
+        {
+            "estimate": ("Estimate the relevance of each query-document pair, with intervals.", "relevance:estimate"),
+            "impute": (
+                "Predict relevance for pairs without clicks.",
+                {
+                    "fit": ("Fit an imputation model.", "relevance:impute_fit"),
+                    "apply": ("Predict relevance with a fitted imputation model.", "relevance:impute_apply"),
+                },
+            ),
+            "approximate": (
+                "Approximate the estimates by a network that can run online.",
+                {
+                    "fit": ("Fit the approximation network.", "relevance:approximate_fit"),
+                    "apply": ("Predict estimates with a fitted network.", "relevance:approximate_apply"),
+                },
+            ),
+            "judgments": ("Turn estimates into a judgment list.", "relevance:judgments"),
+            "rank": ("Rank the documents of each query by their estimates.", "relevance:rank"),
+            "exploration": ("Measure what a randomised first result costs.", "relevance:exploration"),
+        },
+    ),
+    "model": (
+        "Bundle, check, export and deploy rankers.",
+        {
+            "bundle": ("Create a bundle from a trained ranker.", "model:bundle"),
+            "verify": ("Verify the files and scores of a bundle.", "model:verify"),
+            "score": ("Score documents with a bundle.", "model:score"),
+            "export": ("Export a bundle to another system's format.", "model:export"),
+            "promote": ("Make a bundle the current one of a deployment.", "model:promote"),
+            "rollback": ("Return a deployment to its previous bundle.", "model:rollback"),
+            "status": ("Show the current bundle of a deployment.", "model:status"),
+        },
+    ),
+    "store": (
+        "Publish click features for online serving.",
+        {
+            "publish": ("Publish the click features of a log to a store.", "model:publish"),
+            "info": ("Describe what a store contains.", "model:store_info"),
+        },
+    ),
+    "data": (
+        "Inspect and generate judged lists and impression logs.",
+        {
+            "info": ("Describe files of judged lists.", "data:info"),
+            "check": ("Check the files of a public data set.", "data:check"),
+            "generate": ("Write the embedded data as LETOR files.", "data:generate"),
+            "impressions": ("Describe an impression log of a recommender.", "data:impressions"),
+        },
+    ),
+    "experiment": (
+        "Run experiments on simulated users.",
+        {
+            "compare": ("Compare methods over several seeds.", "experiment:compare"),
+            "feedback": ("Simulate a ranker that is retrained on its own clicks.", "experiment:feedback"),
+        },
+    ),
+}
+RENAMED = {
+    "simulate": "log simulate",
+    "ingest": "log ingest",
+    "quarantine": "log quarantine",
+    "sessions": "log sessions",
+    "windows": "log features",
+    "compact": "log compact",
+    "forget": "log forget",
+    "observe": "bias position",
+    "parameters": "bias trust",
+    "examine": "bias examination",
+    "estimate": "relevance estimate",
+    "impute": "relevance impute",
+    "approximate": "relevance approximate",
+    "judgments": "relevance judgments",
+    "rank": "relevance rank",
+    "exploration": "relevance exploration",
+    "tune": "auto",
+    "bundle": "model bundle",
+    "score": "model score",
+    "export": "model export",
+    "promote": "model promote",
+    "publish": "store publish",
+    "interleave": "evaluate interleaving",
+    "compare": "experiment compare",
+    "feedback": "experiment feedback",
+    "data recipes": "data check",
+    "data adressa": "python -m reproduce.inforank",
+}
+FIRST_STEPS = """\
+clickprism separates relevance from observation in click logs.
+
+  clickprism demo                                   see it work on embedded data (a minute)
+  clickprism log ingest events.jsonl --into mylog   load your own click log
+  clickprism diagnose mylog                         report which biases it contains
+  clickprism auto mylog --out runs/mylog            train a ranker from it
+  clickprism serve runs/mylog/bundle                serve the ranker
+  clickprism --help                                 list all commands
+"""
 
 
-class Commands(TyperGroup):
-    """A group whose commands end with a message and an exit code, not with a traceback."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order in which one meets them."""
-        return sorted(super().list_commands(ctx), key=ORDER.index)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the chosen command."""
-        try:
-            return super().invoke(ctx)
-        except ClickprismError as error:
-            fail(str(error), error.exit_code)
-        except ModuleNotFoundError as error:
-            missing = missing_extra(error)
-            if not isinstance(missing, ClickprismError):
-                raise
-            fail(str(missing), missing.exit_code)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            why = error.strerror or str(error)
-            message = why if error.filename is None else f"{error.filename}: cannot be used ({why})"
-            fail(message, DataError.exit_code)
-        except KeyboardInterrupt:
-            fail("interrupted", INTERRUPTED)
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the command that the words name, by default those of the process, and exit with its code."""
+    sys.exit(run(sys.argv[1:] if words is None else words))
 
 
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="A click is relevance times observation; clickprism splits the two.",
-    epilog="Example:\n\nclickprism demo",
-)
-app.add_typer(data.app, name="data")
-for module in (
-    simulate,
-    ingest,
-    quarantine,
-    sessions,
-    examine,
-    windows,
-    compact,
-    forget,
-    diagnose,
-    observe,
-    parameters,
-    impute,
-    estimate,
-    approximate,
-    judgments,
-    rank,
-    exploration,
-    train,
-    evaluate,
-    compare,
-    feedback,
-    tune,
-    bundle,
-    auto,
-    score,
-    publish,
-    promote,
-    serve,
-    interleave,
-    export,
-    demo,
-):
-    app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
+def run(words: Sequence[str]) -> int:
+    """Run a command and return its exit code; errors become one line on standard error."""
+    if not words:
+        print(FIRST_STEPS, end="")
+        return 0
+    given: list[Argument] = []
+    try:
+        _check_renamed(words)
+        _check_processes(words)
+        build_app(words, given)(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has what it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (ClickprismError, CycloptsError, ModuleNotFoundError, OSError, KeyboardInterrupt) as error:
+        message, code = _explain(error, words, given)
+        rank = os.environ.get("RANK", "0")
+        print(message if rank == "0" else f"process {rank}: {message}", file=sys.stderr)
+        return code
+    return 0
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"clickprism {__version__}")
-        raise typer.Exit
+def _explain(error: BaseException, words: Sequence[str], given: Sequence[Argument]) -> tuple[str, int]:
+    """Return what to print about an error, and the exit code; an error that is ours to repair is raised again."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, ModuleNotFoundError):
+        error = missing_extra(error)
+    if isinstance(error, CycloptsError):
+        return f"error: {error}\nFor help: clickprism {' '.join([*addressed(words), '--help'])}", WRONG_USE
+    if isinstance(error, OSError):
+        why = error.strerror or str(error)
+        return f"error: {why if error.filename is None else f'{error.filename}: {why}'}", FAILED
+    if isinstance(error, SettingError):
+        error = _named(error, given)
+    if isinstance(error, ClickprismError):
+        return f"error: {error}", error.exit_code
+    raise error
 
 
-@app.callback()
-def clickprism(
-    ctx: typer.Context,
-    version: Annotated[  # noqa: ARG001
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
-    ] = False,
+def build_app(words: Sequence[str] | None = None, given: list[Argument] | None = None) -> App:
+    """Return the application; only the command that the words name is imported, or all without words.
+
+    `given` receives the options of the command that is run, so that an error can name them.
+    """
+    app = App(
+        name="clickprism",
+        version=__version__,
+        version_flags=["--version"],
+        help="A click is relevance times observation. clickprism separates the two.",
+        help_format="markdown",
+        default_parameter=Parameter(negative=()),
+        config=lambda _app, _commands, arguments: _configure(arguments, given),
+    )
+    _add(app, TREE, None if words is None else addressed(words), ())
+    return app
+
+
+def addressed(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the path of the command or group that the words start with.
+
+    >>> addressed(["log", "ingest", "events.jsonl", "--into", "mylog"])
+    ('log', 'ingest')
+    """
+    path: tuple[str, ...] = ()
+    inner: str | Tree = TREE
+    for word in words:
+        if isinstance(inner, str) or word not in inner:
+            break
+        path, inner = (*path, word), inner[word][1]
+    return path
+
+
+def commands(tree: Tree = TREE, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Callable[..., None]]]:
+    """Yield the path and the function of every command."""
+    for name, (_, inner) in tree.items():
+        if isinstance(inner, str):
+            yield (*path, name), _function(inner)
+        else:
+            yield from commands(inner, (*path, name))
+
+
+def _add(app: App, tree: Tree, wanted: tuple[str, ...] | None, path: tuple[str, ...]) -> None:
+    for order, (name, (summary, inner)) in enumerate(tree.items()):
+        here = (*path, name)
+        if isinstance(inner, str) and wanted in (None, here):
+            app.command(_function(inner), name=name, sort_key=order)
+            continue
+        child = App(name=name, help=summary, sort_key=order)
+        app.command(child)
+        if not isinstance(inner, str):
+            _add(child, inner, wanted, here)
+
+
+def _function(where: str) -> Callable[..., None]:
+    """Import a command; its settings parameters get their defaults."""
+    module, _, name = where.partition(":")
+    function: Callable[..., None] = getattr(import_module(f"clickprism.cli.{module}"), name)
+    flat = {
+        parameter: get_args(hint)[0]
+        for parameter, hint in get_type_hints(function, include_extras=True).items()
+        if get_origin(hint) is Annotated and any(getattr(each, "name", ()) == ("*",) for each in get_args(hint)[1:])
+    }
+    function.__kwdefaults__ = {parameter: cls() for parameter, cls in flat.items()} | (function.__kwdefaults__ or {})
+    return function
+
+
+def _configure(arguments: ArgumentCollection, given: list[Argument] | None) -> None:
+    """Put the values of `--config FILE` beneath the options that were given."""
+    from clickprism.settings import read_toml
+
+    if given is not None:
+        given.extend(arguments)
+    for argument in arguments:
+        if argument.name == "--config" and argument.tokens:
+            file = Path(argument.tokens[0].value)
+            _put_beneath(read_toml(file), arguments, file=file, path=())
+
+
+def _put_beneath(
+    values: Mapping[str, Any], arguments: ArgumentCollection, *, file: Path, path: tuple[str, ...]
 ) -> None:
-    """A click is relevance times observation; clickprism splits the two."""
-    if ctx.invoked_subcommand not in (None, "train"):
-        more = "; --jobs runs several at a time" if ctx.invoked_subcommand in ("compare", "feedback") else ""
-        alone(f"clickprism {ctx.invoked_subcommand}", remedy=f"run it without torchrun{more}")
+    from clickprism.settings import suggest, toml_value
+
+    for key, value in values.items():
+        name = (*path, key)
+        option = "--" + ".".join(part.replace("_", "-") for part in name)
+        try:
+            argument, keys, _ = arguments.match(option)
+        except ValueError:
+            if isinstance(value, Mapping) and any(each.name.startswith(f"{option}.") for each in arguments):
+                _put_beneath(value, arguments, file=file, path=name)
+                continue
+            known = [each.name.removeprefix("--").replace("-", "_") for each in arguments]
+            raise SettingError(
+                f"{'.'.join(name)} in {file}", value, f"be a known setting ({suggest('.'.join(name), known)})"
+            ) from None
+        if keys or isinstance(value, Mapping):
+            _put_table_beneath(value, argument, keys, file=file)
+        elif not argument.tokens:
+            several = value if isinstance(value, list) else [value]
+            for index, each in enumerate(several):
+                text = each if isinstance(each, str) else toml_value(each)
+                argument.append(Token(keyword=option, value=text, source=str(file), index=index))
+
+
+def _put_table_beneath(value: Any, argument: Argument, keys: tuple[str, ...], *, file: Path) -> None:
+    """Put a table with free keys, such as a user model's settings, beneath the keys that were given."""
+    from clickprism.settings import toml_value
+
+    if isinstance(value, Mapping):
+        name = next((token.value for token in argument.tokens if token.keys == (*keys, "name")), value.get("name"))
+        if name == value.get("name"):  # the settings of another model do not apply to the one that was given
+            for key, each in value.items():
+                _put_table_beneath(each, argument, (*keys, key), file=file)
+        return
+    if all(token.keys != keys for token in argument.tokens):
+        text = value if isinstance(value, str) else toml_value(value)
+        argument.append(Token(keyword=argument.name, value=text, source=str(file), keys=keys))
+
+
+def _named(error: SettingError, given: Sequence[Argument]) -> SettingError:
+    """Return the error with the field named as the user wrote it: an option, or a key of the file."""
+    option = "--" + error.field.replace("_", "-")
+    matches = [each for each in given if each.name == option]
+    matches = matches or [each for each in given if each.name.endswith(f".{option[2:]}") and each.tokens]
+    if len(matches) != 1:
+        return error
+    files = [token.source for token in matches[0].tokens if token.source != "cli"]
+    name = matches[0].name
+    return error.renamed(f"{name.removeprefix('--').replace('-', '_')} in {files[0]}" if files else name)
+
+
+def _check_renamed(words: Sequence[str]) -> None:
+    """Refuse the name of an old command, and say what it is called now."""
+    for old in (" ".join(words[:2]), words[0]):
+        if old in RENAMED:
+            new = RENAMED[old]
+            raise _RenamedError(
+                f"`clickprism {old}` is now `{new if new.startswith('python') else f'clickprism {new}'}`"
+            )
+
+
+def _check_processes(words: Sequence[str]) -> None:
+    """Refuse several processes where only one can do the work."""
+    if "RANK" in os.environ and words[0] != "train":
+        from clickprism.training.processes import alone
+
+        alone(f"clickprism {' '.join(addressed(words))}", remedy="run it without torchrun")
+
+
+class _RenamedError(ClickprismError):
+    exit_code = WRONG_USE

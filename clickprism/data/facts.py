@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.types import JudgedLists
 
 BLOCK = 65536
@@ -34,6 +35,47 @@ class Facts:
     grades: tuple[float, ...]
     without_relevant: int
     missing: int
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What one file of judged lists contains.
+
+    Attributes:
+        file: Path of the file.
+        facts: Size and shape of its lists.
+        quarantined: Number of broken lines that were skipped.
+    """
+
+    file: str
+    facts: Facts
+    quarantined: int
+
+    def table(self) -> Table:
+        """Return one row for each fact."""
+        it = self.facts
+        rows = [
+            ["lists", f"{it.lists:,}"],
+            ["documents", f"{it.documents:,}"],
+            ["documents per list", f"{it.shortest} to {it.longest}"],
+            ["features", str(it.features)],
+            *[[f"grade {grade}", f"{share:.1%}"] for grade, share in enumerate(it.grades)],
+            ["lists without a relevant document", f"{it.without_relevant:,}"],
+            ["missing values", f"{it.missing:,}"],
+            ["broken lines skipped", f"{self.quarantined:,}"],
+        ]
+        return Table("", [self.file, ""], rows)
+
+
+@dataclass(frozen=True)
+class FilesFacts:
+    """What several files of judged lists contain."""
+
+    files: tuple[FileFacts, ...]
+
+    def tables(self) -> list[Table]:
+        """Return one table for each file."""
+        return [file.table() for file in self.files]
 
 
 def facts(judged: JudgedLists) -> Facts:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.data.cache import Place
 from clickprism.data.letor import Base, Missing, OnError, PathLike, Reading, scan_letor
 from clickprism.data.normalise import Kind, normalised
@@ -131,13 +132,37 @@ class Report:
         """Whether nothing is missing and all counts are as expected."""
         return not self.missing and all(count.ok for count in self.counts)
 
-    def __str__(self) -> str:
+    def tables(self) -> list[Table]:
+        """Return what was found, what is missing and the counts."""
         recipe = RECIPES[self.name]
-        lines = [f"{recipe.title} in {self.folder}: {'complete' if self.ok else 'not complete'}"]
-        lines += [f"  found {file}" for file in self.found]
-        lines += [f"  missing {file} (or {file}.gz, {file}.zst)" for file in self.missing]
-        lines += [f"  {count}" for count in self.counts]
-        return "\n".join(lines if self.ok else [*lines, f"  get it from: {recipe.source}"])
+        rows = [["found", str(file)] for file in self.found]
+        rows += [["missing", f"{file} (or {file}.gz, {file}.zst)"] for file in self.missing]
+        rows += [["count", str(count)] for count in self.counts]
+        if not self.ok:
+            rows.append(["source", recipe.source])
+        state = "complete" if self.ok else "not complete"
+        return [Table(f"{recipe.title} in {self.folder}: {state}", ["", ""], rows)]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The public data sets that clickprism can read."""
+
+    recipes: dict[str, Recipe]
+
+    def tables(self) -> list[Table]:
+        """Return one row for each data set."""
+        header = ["name", "queries", "documents", "features", "normalise", "title"]
+        rows = [
+            [name, f"{it.queries:,}", f"{it.documents:,}", str(it.features), it.normalise, it.title]
+            for name, it in self.recipes.items()
+        ]
+        return [Table("", header, rows)]
+
+
+def known() -> Known:
+    """Return the public data sets that clickprism can read."""
+    return Known(dict(RECIPES))
 
 
 def check(name: str, folder: PathLike, *, cache: Place = "default") -> Report:

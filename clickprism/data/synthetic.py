@@ -38,7 +38,7 @@ _NONLINEAR = (1.2, 1.4, 0.9, 0.55, 0.8)
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SyntheticSettings:
     """What to generate; with the defaults, MLP, linear ranker and rankers from biased clicks stand clearly apart.
 

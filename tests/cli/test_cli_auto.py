@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 
 
 def run(*words: object, code: int = 0) -> Result:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
 from clickprism import __version__
-from clickprism.cli.app import app
-from clickprism.cli.output import command_line
+from clickprism.cli_old.app import app
+from clickprism.cli_old.output import command_line
 from clickprism.evaluation.compare import compare
 from clickprism.evaluation.measures import Evaluation, Measure
 from clickprism.experiments import ExperimentSettings, Results

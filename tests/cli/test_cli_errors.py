@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import EXIT_CODES, app
-from clickprism.cli.output import Output
+from clickprism.cli_old.app import EXIT_CODES, app
+from clickprism.cli_old.output import Output
 from clickprism.errors import ClickprismError, DataError, EngineError, MissingExtraError, SettingError, TrainingError
 
 SMALL = [
@@ -25,7 +25,7 @@ SMALL = [
     "--set=fit.threads=1",
     "--ranker=linear",
 ]
-MAIN = "from clickprism.cli import main; main()"
+MAIN = "from clickprism.cli_old import main; main()"
 
 
 @pytest.mark.parametrize(

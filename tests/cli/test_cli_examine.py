@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.log.engine import Engine
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from tests.log.raw_logs import BROKEN, impression, write_lines
 
 

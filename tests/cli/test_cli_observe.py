@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.data.clicks import load_bare, save_clicks
 from clickprism.data.sessions import read_log
 from clickprism.errors import DataError

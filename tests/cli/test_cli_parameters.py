@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.data.clicks import save_clicks
 from clickprism.observation.parameters import ClickParameters
 from clickprism.simulation.clicks import SimulationSettings, simulate

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.data.vocabulary import Vocabulary
 from clickprism.model import Model
 

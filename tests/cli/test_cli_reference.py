@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import EXIT_CODES, app
-from clickprism.cli.reference import commands, examples, reference
+from clickprism.cli_old.app import EXIT_CODES, app
+from clickprism.cli_old.reference import commands, examples, reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 COMMANDS = dict(commands())

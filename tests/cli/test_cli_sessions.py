@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
-from clickprism.cli.output import Output
+from clickprism.cli_old.app import app
+from clickprism.cli_old.output import Output
 from clickprism.log.schema import SESSIONS
 from tests.log.event_logs import event
 from tests.log.test_sessions import DAY, log

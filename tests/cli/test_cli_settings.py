@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clickprism.cli.options import seeds_from
+from clickprism.cli_old.options import seeds_from
 from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
 from clickprism.experiments import ExperimentSettings, read_settings, resolved
 from clickprism.settings import build, to_toml

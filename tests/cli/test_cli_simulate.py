@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.experiments import ExperimentSettings
 from clickprism.simulation.raw_settings import RawLogSettings
 

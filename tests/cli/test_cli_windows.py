@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.log.engine import connect
 from clickprism.log.follow import follow
 from clickprism.log.ingest import ingest

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.data.clicks import save_clicks
 from clickprism.diagnosis.diagnose import FINDINGS
 from tests.diagnosis.tiny_logs import small_world

@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.data.normalise import fit
 from clickprism.errors import DataError
 from clickprism.evaluation.attention import attention_heat_map, model_attention

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.interleaving import by_user, preference, sign_test, team_draft, winners
 from clickprism.log.engine import connect

@@ -14,7 +14,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from clickprism._util.tables import to_json
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.debias.click import Click
 from clickprism.debias.document import DocumentLearner
 from clickprism.debias.steepness import Choice

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clickprism._util.tables import Table
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.errors import SettingError
 from clickprism.evaluation.curves import Curve, Shares
 from clickprism.evaluation.independence import Independence

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments import ExperimentSettings, feedback
 from clickprism.experiments.chains import Chain, mark_of

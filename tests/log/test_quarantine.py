@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
 from clickprism.log.quarantine import Chosen, Standing, clear, standing, write_raw

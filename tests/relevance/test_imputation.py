@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import clickprism as cp
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import DataError, SettingError

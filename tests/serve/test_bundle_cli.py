@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.data.write import write_letor
 from clickprism.experiments.run_record import RunRecord
 from clickprism.rankers.linear import Linear

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clickprism.cli.app import app as commands
+from clickprism.cli_old.app import app as commands
 from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.deployment import KEPT, Deployment

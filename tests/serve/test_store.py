@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.errors import DataError
 from clickprism.serve.block import LARGE
 from clickprism.serve.publish import builder

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from clickprism.errors import ClickprismError, DataError
 from clickprism.log.engine import connect
 from clickprism.log.ingest import ingest
@@ -159,7 +159,7 @@ def test_the_command(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     code, said, noted = run(log, "--to", tmp_path / "store", "--fields")
     assert (code, "month.clicked@3" in said, "nothing had to be done" in noted) == (0, True, True)
     own = SimpleNamespace(**vars(time) | {"sleep": _interrupted})  # threads of Spark sleep by the real one
-    monkeypatch.setattr("clickprism.cli.publish.time", own)
+    monkeypatch.setattr("clickprism.cli_old.publish.time", own)
     code, said, noted = run(log, "--to", tmp_path / "followed", "--follow", "--json")
     assert (code, json.loads(said)["changed"], "stays in force" in noted) == (0, True, True)
     assert run("--to", tmp_path / "store")[2] == "error: LOG must be given, or --features, or --imputed, got None\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from clickprism.cli.app import app
+from clickprism.cli_old.app import app
 from tests.log.readers.reading import json_lines, read
 
 CLIENT, SEARCH = "CLIENT-9a9968ac", "d194b734-70a4-41dc-b103-b26a56a277b5"

@@ -1,0 +1,133 @@
+"""`clickprism compare`: every method with every seed, side by side."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from clickprism.cli_old.options import (
+    OUTPUT,
+    SETTINGS,
+    Config,
+    Epochs,
+    Json,
+    Measures,
+    Quiet,
+    Ranker,
+    Seed,
+    Sessions,
+    Set,
+    User,
+    names_from,
+    seeds_from,
+    settings_of,
+)
+from clickprism.cli_old.output import Output
+
+EPILOG = (
+    "Examples:\n\nclickprism compare --methods labels,click,dla --ranker linear --seeds 3\n\n"
+    "clickprism compare --user ubm --seeds 0,1 --jobs 2 --out runs/ubm"
+)
+
+
+def command(
+    *,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods",
+            metavar="NAMES",
+            help="Parted by commas: methods, or labels of the config; all by default.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="N|LIST",
+            help="How many, from --seed on, or which, such as 0,1,2: the setting seeds.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    seed: Seed = None,
+    user: User = None,
+    sessions: Sessions = None,
+    ranker: Ranker = None,
+    epochs: Epochs = None,
+    measures: Measures = None,
+    config: Config = None,
+    sets: Set = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="NAME", help="What to compare with; click, or else the first."),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="N", help="How many runs at a time.")] = 1,
+    form: Annotated[
+        Literal["text", "markdown", "latex", "html", "json"],
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="Of the table: text, markdown, latex, html or json.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = "text",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="A folder for the models, the table in every form, the figures and report.html.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train every method with every seed on simulated clicks, and compare them on the test part."""
+    from clickprism.errors import SettingError
+    from clickprism.evaluation import tables
+    from clickprism.experiments import compare_methods, results_of, write_results
+    from clickprism.experiments.compare import INITIAL
+    from clickprism.experiments.results import chosen
+    from clickprism.settings import suggest
+
+    settings = settings_of(
+        config,
+        sets,
+        seeds=seeds_from(seeds, seed),
+        methods=names_from(methods),
+        user__name=user,
+        sessions=sessions,
+        ranker__name=ranker,
+        fit__epochs=epochs,
+        evaluation__measures=measures,
+    )
+    known = [*settings.methods, INITIAL]
+    if baseline is not None and baseline not in known:
+        raise SettingError("--baseline", baseline, f"be a method of the comparison ({suggest(baseline, known)})")
+    output = Output(json or form == "json", quiet)
+    total = len(settings.seeds) * (len(settings.methods) + 1)
+    with output.runs(total, settings.evaluation.measures[0]) as show:
+        runs = compare_methods(settings, out=out, jobs=jobs, on_run=show)
+    results = results_of(settings, runs, baseline=baseline)
+    written = {"markdown": tables.as_markdown, "latex": tables.as_latex, "html": tables.as_html}
+    if form in written and not json:
+        output.result(written[form](results.comparison).rstrip(), None)
+    else:
+        output.comparison(results.comparison, results.as_dict())
+        if not output.json and (lines := chosen(results)):
+            output.result("\n".join(["", *lines]), None)
+    if out is not None:
+        title = f"{', '.join(settings.methods)}: {settings.user['name']} users, {settings.ranker['name']} ranker"
+        kept = shlex.quote(f"{out}/settings.toml")
+        report = write_results(
+            results,
+            out,
+            title=title,
+            next_commands=[f"clickprism compare --config {kept} --user ubm --jobs {jobs}"],
+        )
+        output.note(f"Report: {report}")

@@ -1,0 +1,131 @@
+"""`clickprism feedback`: rounds of log, retrain, show, and what they do to popular items."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clickprism.cli_old.options import (
+    OUTPUT,
+    SETTINGS,
+    Config,
+    Epochs,
+    Json,
+    Quiet,
+    Ranker,
+    Seed,
+    Sessions,
+    Set,
+    User,
+    names_from,
+    seeds_from,
+    settings_of,
+)
+from clickprism.cli_old.output import Output, columns, command_line
+
+if TYPE_CHECKING:
+    from clickprism._util.tables import Table
+    from clickprism.experiments.chains import Chain
+
+EPILOG = (
+    "Examples:\n\nclickprism feedback --methods click,dla,labels --seeds 3 --out runs/feedback\n\n"
+    "clickprism feedback --user popularity --rounds 4 --set feedback.exploration=0.1 --json"
+)
+
+
+def command(
+    *,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods",
+            metavar="NAMES",
+            help="Parted by commas: methods, or labels of the config.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", metavar="N", help="How often to retrain: feedback.rounds.", rich_help_panel=SETTINGS),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="N|LIST",
+            help="How many, from --seed on, or which, such as 0,1,2: the setting seeds.",
+            rich_help_panel=SETTINGS,
+        ),
+    ] = None,
+    seed: Seed = None,
+    user: User = None,
+    sessions: Sessions = None,
+    ranker: Ranker = None,
+    epochs: Epochs = None,
+    config: Config = None,
+    sets: Set = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="N", help="How many seeds at a time.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="A folder for results.json, the figures and report.html; chains done before are taken from it.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let rankers learn from the clicks on what they show, round after round, and watch popularity bias."""
+    from clickprism.experiments.feedback import feedback_loop, feedback_settings
+    from clickprism.experiments.rounds import BIAS, FeedbackResults, write_feedback
+
+    settings = settings_of(
+        config,
+        sets,
+        base=feedback_settings(),
+        seeds=seeds_from(seeds, seed),
+        methods=names_from(methods),
+        feedback__rounds=rounds,
+        user__name=user,
+        sessions=sessions,
+        ranker__name=ranker,
+        fit__epochs=epochs,
+    )
+    output = Output(json, quiet)
+
+    def show(chain: Chain) -> None:
+        output.note(f"{chain.label}, seed {chain.seed}: {BIAS} {chain.curve(BIAS)[-1]:.3f}, {chain.seconds:.1f} s")
+
+    results = FeedbackResults(settings, tuple(feedback_loop(settings, out=out, jobs=jobs, on_chain=show)))
+    shown = [results.table(measure) for measure in (BIAS, "gini", results.measures[0])]
+    if json or not sys.stdout.isatty():
+        output.result(
+            "\n\n".join(f"{table.caption}\n{columns(table.header, table.rows)}" for table in shown), results.as_dict()
+        )
+    else:
+        _print(shown)
+    if out is not None:
+        following = command_line("feedback", "--config", f"{out}/settings.toml", "--user", "popularity")
+        output.note(f"Report: {write_feedback(results, out, next_commands=[following])}")
+
+
+def _print(shown: list[Table]) -> None:
+    """The tables for a terminal."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    console = Console()
+    for table in shown:
+        grid = RichTable(title=escape(table.caption), title_justify="left", box=None, pad_edge=False)
+        for place, name in enumerate(table.header):
+            grid.add_column(escape(name), justify="left" if place in (0, len(table.header) - 1) else "right")
+        for row in table.rows:
+            grid.add_row(*map(escape, row))
+        console.print(grid)
+        console.print()

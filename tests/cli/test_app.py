@@ -1,0 +1,137 @@
+"""The tree of commands: every command is documented, errors name what to type, a file lies beneath the options."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clickprism import __version__
+from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, Tree, addressed, commands
+
+Run = Callable[..., Any]
+
+
+def summaries(tree: Tree = TREE, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    found: dict[tuple[str, ...], str] = {}
+    for name, (summary, inner) in tree.items():
+        found |= {(*path, name): summary} if isinstance(inner, str) else summaries(inner, (*path, name))
+    return found
+
+
+def test_without_words_six_commands_lead_to_a_result(cli: Run) -> None:
+    shown = cli().stdout
+    assert shown == FIRST_STEPS
+    assert shown.count("\n  clickprism ") == 6
+
+
+def test_the_version_is_that_of_the_package(cli: Run) -> None:
+    assert cli("--version").stdout.strip() == __version__
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_the_name_of_an_old_command_leads_to_the_new_one(old: str, cli: Run) -> None:
+    told = cli(*old.split(), "anything", "--flag", code=2).stderr
+    assert told.count("\n") == 1
+    assert RENAMED[old] in told
+    if not RENAMED[old].startswith("python"):
+        assert addressed(RENAMED[old].split()) == tuple(RENAMED[old].split())
+
+
+@pytest.mark.parametrize("path", summaries(), ids=" ".join)
+def test_the_help_of_a_command_starts_with_its_summary_and_has_an_example(path: tuple[str, ...], cli: Run) -> None:
+    function = dict(commands())[path]
+    text = getdoc(function) or ""
+    assert text.splitlines()[0] == summaries()[path]
+    assert f"```bash\nclickprism {' '.join(path)}" in text
+    shown = cli(*path, "--help").stdout
+    assert f"clickprism {' '.join(path)}" in shown
+    for option in ("--json", "--quiet", "--config"):
+        assert option in shown
+
+
+def test_help_imports_no_heavy_package() -> None:
+    code = (
+        "import sys; from clickprism.cli.app import run; run(['--help']); run(['log', '--help']);"
+        "print([name for name in ('torch', 'duckdb', 'pyarrow', 'numpy') if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_command_gets_a_suggestion(cli: Run) -> None:
+    told = cli("log", "ingst", code=2).stderr
+    assert 'Did you mean "ingest"?' in told
+    assert "For help: clickprism log --help" in told
+
+
+def test_an_unknown_option_gets_a_suggestion(cli: Run, tmp_path: Path) -> None:
+    told = cli("data", "generate", "--out", tmp_path, "--sed", "3", code=2).stderr
+    assert "--sed" in told
+    assert "--seed" in told.replace("--sed.", "")
+
+
+def test_a_missing_file_is_a_failure_that_names_it(cli: Run, tmp_path: Path) -> None:
+    assert str(tmp_path / "none.txt") in cli("data", "info", tmp_path / "none.txt", code=1).stderr
+
+
+def config(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "settings.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def generated(cli: Run, tmp_path: Path, *words: object, code: int = 0) -> Any:
+    small = ["--validation-queries", "2", "--test-queries", "2"]
+    return cli("data", "generate", *small, *words, "--out", tmp_path / "data", "--json", code=code)
+
+
+def lists(done: Any) -> list[int]:
+    return [file["facts"]["lists"] for file in done.json["files"]]
+
+
+def test_options_override_the_file(cli: Run, tmp_path: Path) -> None:
+    file = config(tmp_path, "train_queries = 9\nfeatures = 20\n")
+    assert lists(generated(cli, tmp_path, "--config", file)) == [9, 2, 2]
+    assert lists(generated(cli, tmp_path, "--config", file, "--train-queries", "7")) == [7, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("train_queris = 9", "train_queris in {file} must be a known setting (did you mean 'train_queries'?), got 9"),
+        ("min_documents = 0", "min_documents in {file} must be at least 1, got 0"),
+        ("train_queries = 'many'", "Invalid value for --train-queries from {file}"),
+        ("train_queries = [", "{file}: is not valid TOML"),
+    ],
+)
+def test_an_error_in_the_file_names_file_and_key(text: str, told: str, cli: Run, tmp_path: Path) -> None:
+    file = config(tmp_path, text)
+    code = 1 if "TOML" in told else 2
+    assert told.format(file=file) in generated(cli, tmp_path, "--config", file, code=code).stderr
+
+
+def test_a_wrong_value_names_the_option(cli: Run, tmp_path: Path) -> None:
+    assert (
+        "error: --train-queries must be at least 1, got 0"
+        in generated(cli, tmp_path, "--train-queries", "0", code=2).stderr
+    )
+
+
+def test_exit_codes_are_the_documented_ones() -> None:
+    assert list(EXIT_CODES) == [0, 1, 2, 3, 130]
+
+
+def test_every_group_and_command_has_a_summary() -> None:
+    def check(tree: Mapping[str, Any]) -> None:
+        for summary, inner in tree.values():
+            assert summary.endswith(".")
+            if not isinstance(inner, str):
+                check(inner)
+
+    check(TREE)
