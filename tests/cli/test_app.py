@@ -117,10 +117,8 @@ def test_an_error_in_the_file_names_file_and_key(text: str, told: str, cli: Run,
 
 
 def test_a_wrong_value_names_the_option(cli: Run, tmp_path: Path) -> None:
-    assert (
-        "error: --train-queries must be at least 1, got 0"
-        in generated(cli, tmp_path, "--train-queries", "0", code=2).stderr
-    )
+    told = generated(cli, tmp_path, "--min-documents", "0", code=2).stderr
+    assert told == "error: --min-documents must be at least 1, got 0\n"
 
 
 def test_exit_codes_are_the_documented_ones() -> None:
