@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+# One thread: the data here is small, and threads that outnumber the cores wait for each other.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # OpenBLAS, torch and LightGBM read it when they are loaded
 
 import hypothesis
 import numpy as np
