@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clickprism import grouping, types
+from clickprism import types
+from clickprism._util import grouping
 from clickprism.errors import DataError
 from clickprism.truth import Simulation, Truth
 from clickprism.types import Clicks, Int64, JudgedLists, Lists, concatenate

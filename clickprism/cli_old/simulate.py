@@ -166,19 +166,18 @@ def _raw_log(
     folder: Path, config: Path | None, sets: list[str] | None, flags: Mapping[str, Any], output: Output
 ) -> None:
     """Write a raw log, and say what an ingest must find in it."""
+    from clickprism._util.progress import progress_bar
+    from clickprism._util.tables import to_plain
+    from clickprism.settings import build, override, read_toml
     from clickprism.simulation.raw_log import write_raw_log
-    from clickprism.simulation.raw_settings import read_raw_settings
+    from clickprism.simulation.raw_settings import RawLogSettings
 
-    settings = read_raw_settings(config, sets or (), flags=flags)
-    with output.days(settings.days) as progress:
-        summary = write_raw_log(folder, settings, progress=progress).summary
-    account, robots = summary["account"], sum(summary["robots"].values())
-    output.result(
-        f"{summary['searches']:,} searches of {settings.days} days, {robots:,} of them by robots: "
-        f"{summary['impressions']:,} documents shown, {summary['clicks']:,} clicks, {summary['files']:,} files\n\n"
-        + columns(["rows", "count"], [[name, f"{count:,}"] for name, count in account.items()]),
-        {"folder": str(folder), **summary},
-    )
+    values: dict[str, Any] = {} if config is None else read_toml(config)
+    values |= {name: value for name, value in flags.items() if value is not None}
+    settings = build(RawLogSettings, override(values, sets or ()))
+    with progress_bar("days", show=False if output.quiet else None) as progress:
+        log = write_raw_log(folder, settings, progress=progress)
+    output.result("\n\n".join(table.text() for table in log.tables()), to_plain(log))
     words: list[object] = ["ingest", folder / "events", "--into", folder / "log" if Path("log").exists() else "log"]
     words += ["--schema", "ubi", "--ordinal-base", settings.ordinal_base] if settings.schema == "ubi" else []
     output.note(f"Written to {folder}; the truth is in {folder / 'truth'}. Next: {command_line(*words)}")

@@ -1,97 +1,457 @@
-"""A raw log to try things on: simulated people and robots search for days, and their rows go into files, as rows do.
+"""Simulate a complete raw log: people and robots search for days, and their rows go into files as on a real site.
 
-The truth lies beside them: what was seen, how relevant it is, who is a robot, and what an honest account of the rows
-must say. Everything is made day by day, some thousand searches at a time, so memory does not grow with the log.
+Rows arrive out of order, twice, late or broken. The truth is written next to them: what was observed, how relevant it
+is, who is a robot, and how many rows an ingest must accept, filter and quarantine. A log is written in parts of some
+thousand searches, so memory does not grow with its size.
 """
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
+import json
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
+import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 from clickprism._util.files import make_folder
-from clickprism.errors import DataError, missing_extra
+from clickprism._util.progress import Progress, no_progress
+from clickprism._util.tables import Table, to_json, to_plain
+from clickprism.errors import DataError
 from clickprism.settings import choose
-from clickprism.simulation.raw_behaviour import behaviour
-from clickprism.simulation.raw_files import RawWriter
-from clickprism.simulation.raw_searches import Crowd
+from clickprism.simulation.raw_searches import SearchEngine, Visitors, impressions_of
 from clickprism.simulation.raw_settings import RawLogSettings
-from clickprism.simulation.raw_world import World
+from clickprism.types import Int64
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
 from clickprism.users.popularity import PopularityUser, item_ids
 
-CHUNK: Final = 10_000  # searches made at a time, and the most in a file
+PART: Final = 10_000  # maximum number of searches simulated at a time and written to one file
+ARRIVAL_DELAY: Final = 15e6  # mean time from an event to its row in the file, in µs, so that rows are out of order
+FAR_FUTURE: Final = "9999-12-31T00:00:00.000Z"
+
+# How the robot filters of an ingest treat each kind of robot.
+FILTERED_BY_SENDER: Final = ("fast", "spammer")
+FILTERED_BY_AGENT: Final = ("crawler",)  # not in Metarank rows, which do not contain the user agent
+FILTERED_CLICKS: Final = ("repeat",)  # only their clicks are filtered
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RawLog:
-    """What was written.
+    """A simulated raw log on disk, with exact counts of what was written.
 
     Attributes:
-        folder: with `events/` (the log), `truth/` (a row for each document shown) and `truth/summary.json`.
-        summary: exact counts: `searches`, `impressions`, `clicks`, `robots` and `broken` by kind, `late`, `files`, and
-            `account` with `in`, `accepted`, `duplicate`, `filtered`, `quarantined`, as an ingest must find them.
+        folder: Folder with `events/` (the log) and `truth/` (a row for each shown document, and `summary.json`).
+        searches: Number of searches, with those of robots.
+        impressions: Number of shown documents.
+        clicks: Number of clicks, with those of robots.
+        files: Number of files.
+        late: Number of rows that arrived on a later day.
+        ignored: Number of rows that describe documents instead of clicks.
+        robots: Number of searches by kind of robot.
+        broken: Number of unreadable rows by what is wrong with them.
+        account: Number of rows `in` the files, and how many of them an ingest must count as `accepted`, `duplicate`,
+            `filtered` and `quarantined`.
+        settings: Settings of the log.
     """
 
     folder: Path
-    summary: dict[str, Any]
+    searches: int
+    impressions: int
+    clicks: int
+    files: int
+    late: int
+    ignored: int
+    robots: dict[str, int]
+    broken: dict[str, int]
+    account: dict[str, int]
+    settings: RawLogSettings
+
+    def tables(self) -> list[Table]:
+        """Return the counts of the log, and of its rows as an ingest must find them."""
+        contents = {"searches": self.searches, "searches by robots": sum(self.robots.values())}
+        contents |= {"shown documents": self.impressions, "clicks": self.clicks, "files": self.files}
+        return [
+            Table("", [header, "count"], [[name, f"{count:,}"] for name, count in counts.items()])
+            for header, counts in (("contents", contents), ("rows", self.account))
+        ]
 
 
-def write_raw_log(
-    folder: Path, settings: RawLogSettings | None = None, *, progress: Callable[[int, int], None] | None = None
-) -> RawLog:
-    """Simulate a raw log into a new folder.
+def write_raw_log(folder: Path, settings: RawLogSettings | None = None, *, progress: Progress = no_progress) -> RawLog:
+    """Simulate a raw log and write it to a new folder.
 
     Args:
-        folder: to be made; it must not hold a log yet.
-        settings: how much of everything there is.
-        progress: called after each day with its number from 1 and the days in all.
+        folder: the folder, which must not contain a log yet.
+        settings: what the log contains.
+        progress: called after each day.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as scratch:
     ...     log = write_raw_log(Path(scratch), RawLogSettings(searches=50, days=2, robots=0))
-    ...     sorted(path.name for path in (log.folder / "events").iterdir())[:2], log.summary["searches"]
+    ...     sorted(path.name for path in (log.folder / "events").iterdir())[:2], log.searches
     (['2024-01-01-0.jsonl.zst', '2024-01-02-0.jsonl.zst'], 50)
     """
-    settings = RawLogSettings() if settings is None else settings
+    settings = settings or RawLogSettings()
     user: User = choose(USERS, settings.user, path="user")
-    for made in (folder / "events", folder / "truth"):
-        make_folder(made)
-        if any(made.iterdir()):
-            raise DataError("is not empty", file=made, remedy="Name a new folder, or remove the log in this one first")
-    try:
-        writer = RawWriter(folder, settings)
-    except ModuleNotFoundError as error:
-        raise missing_extra(error) from None
-    world = World(settings)
-    crowd = Crowd(world, settings)
-    user = adapted(user, world.judged, seed=settings.seed)
-    for day in range(settings.days):
-        searches, clicks = crowd.searches(day), np.zeros_like(world.clicks)
-        today = _after(user, world)
-        parts = max(settings.files_per_day, -(-len(searches) // CHUNK))
-        for part in range(parts):
-            some = slice(len(searches) * part // parts, len(searches) * (part + 1) // parts)
-            shown = behaviour(searches.part(some), world, today, settings, day=day, first=writer.searches)
-            np.add.at(
-                clicks, shown["row"].to_numpy()[shown["click"].to_numpy() & shown["robot"].is_null().to_numpy()], 1
-            )
-            writer.add(shown, day=day, part=part, searches=some.stop - some.start)
-        world.clicks += clicks
-        if progress is not None:
+    for subfolder in (folder / "events", folder / "truth"):
+        make_folder(subfolder)
+        if any(subfolder.iterdir()):
+            raise DataError("is not empty", file=subfolder, remedy="Choose a new folder, or delete the log in this one")
+    engine = SearchEngine(settings)
+    visitors = Visitors(engine)
+    user = adapted(user, engine.judged, seed=settings.seed)
+    with duckdb.connect(config={"threads": 1}) as connection:  # one thread, so that rows keep their order
+        writer = _Writer(folder, settings, connection)
+        for day in range(settings.days):
+            searches, user_today = visitors.searches(day), _after_clicks(user, engine)
+            clicks_today = np.zeros_like(engine.clicks)
+            parts = max(settings.files_per_day, -(-len(searches) // PART))
+            edges = [len(searches) * part // parts for part in range(parts + 1)]
+            for part in range(parts):
+                some = searches.take(slice(edges[part], edges[part + 1]))
+                impressions = impressions_of(some, engine, user_today, day=day, first=writer.searches)
+                by_people = impressions.filter(pc.and_(impressions["click"], pc.is_null(impressions["robot"])))
+                np.add.at(clicks_today, by_people["row"].to_numpy(), 1)
+                writer.add(impressions, day=day, part=part, searches=len(some))
+            engine.clicks += clicks_today
             progress(day + 1, settings.days)
-    return RawLog(folder, writer.finish())
+        return writer.finish()
 
 
-def _after(user: User, world: World) -> User:
-    """The user as the clicks of the days before have made it."""
-    if not isinstance(user, PopularityUser) or not world.clicks.any():
+def _after_clicks(user: User, engine: SearchEngine) -> User:
+    """Return the user model after the clicks of earlier days, which change what a `PopularityUser` observes."""
+    if not isinstance(user, PopularityUser) or not engine.clicks.any():
         return user
-    items, which = np.unique(item_ids(world.judged.lists), return_inverse=True)
-    return user.after(items, np.bincount(which, weights=world.clicks))
+    items, item_of = np.unique(item_ids(engine.judged.lists), return_inverse=True)
+    return user.after(items, np.bincount(item_of, weights=engine.clicks))
+
+
+@final
+class _Writer:
+    """Write the files of a log from its impressions, which come in parts in the order of time.
+
+    Attributes:
+        searches: Number of searches so far.
+    """
+
+    def __init__(self, folder: Path, settings: RawLogSettings, connection: duckdb.DuckDBPyConnection) -> None:
+        self.folder, self.settings, self.searches = folder, settings, 0
+        self._connection = connection
+        self._counts: Counter[str] = Counter()
+        self._robots: Counter[str] = Counter()
+        self._broken: Counter[str] = Counter()
+        self._late: dict[tuple[str, int], list[pa.Table]] = defaultdict(list)  # by kind of file and day of arrival
+
+    def add(self, impressions: pa.Table, *, day: int, part: int, searches: int) -> None:
+        """Write the rows of some searches and, in the first part of a day, the late rows of earlier days."""
+        random = np.random.default_rng([self.settings.seed, 4, self.searches, part])
+        impressions = _with_filters(impressions, self.settings)
+        self._count(impressions)
+        truth = self._query(_TRUTH.format(seed=self.settings.seed), impressions)
+        pq.write_table(truth, self.folder / "truth" / f"{self.settings.day(day)}-{part}.parquet")
+        for kind, sql in _statements(self.settings).items():
+            rows = self._query(sql, impressions)
+            if self.settings.format == "csv":
+                rows = _as_csv(rows)
+            self._counts["filtered"] += pc.sum(rows["filtered"]).as_py() or 0
+            on_time = self._arrive(kind, rows, day, random)
+            late = self._late.pop((kind, day), []) if part == 0 else []
+            self._write(kind, [*late, on_time], day, part, random)
+        self.searches += searches
+
+    def finish(self) -> RawLog:
+        """Write the rows that arrive after the last day, and the summary."""
+        random = np.random.default_rng([self.settings.seed, 5])
+        for kind, day in sorted(self._late, key=lambda kind_and_day: (kind_and_day[1], kind_and_day[0])):
+            self._write(kind, self._late[kind, day], day, 0, random)
+        counts, quarantined = self._counts, self._broken.total()
+        filtered = counts["filtered"] + counts["ignored"]
+        log = RawLog(
+            folder=self.folder,
+            searches=self.searches,
+            **{name: counts[name] for name in ("impressions", "clicks", "files", "late", "ignored")},
+            robots=dict(self._robots),
+            broken=dict(self._broken),
+            account={
+                "in": counts["in"],
+                "accepted": counts["in"] - counts["duplicate"] - filtered - quarantined,
+                "duplicate": counts["duplicate"],
+                "filtered": filtered,
+                "quarantined": quarantined,
+            },
+            settings=self.settings,
+        )
+        summary = {name: value for name, value in to_plain(log).items() if name != "folder"}
+        (self.folder / "truth" / "summary.json").write_text(to_json(summary) + "\n", encoding="utf-8")
+        return log
+
+    def _count(self, impressions: pa.Table) -> None:
+        self._counts["impressions"] += len(impressions)
+        self._counts["clicks"] += pc.sum(impressions["click"]).as_py() or 0
+        robots = impressions.filter(pc.equal(impressions["position"], 1))["robot"].drop_null()
+        self._robots.update(robots.to_pylist())
+
+    def _query(self, sql: str, impressions: pa.Table) -> pa.Table:
+        self._connection.register("impressions", impressions)
+        return self._connection.sql(sql).to_arrow_table()
+
+    def _arrive(self, kind: str, rows: pa.Table, day: int, random: np.random.Generator) -> pa.Table:
+        """Return the rows that arrive on their day, in the order of arrival, some twice; keep the others for later."""
+        duplicates = np.flatnonzero(random.random(len(rows)) < self.settings.duplicate)
+        is_late = random.random(len(rows)) < self.settings.late
+        self._counts.update({"duplicate": len(duplicates), "late": int(is_late.sum())})
+        index = np.concatenate([np.arange(len(rows)), duplicates])
+        is_late = np.concatenate([is_late, is_late[duplicates] | (random.random(len(duplicates)) < 0.5)])
+        delay = (random.standard_exponential(len(index)) * ARRIVAL_DELAY).astype(np.int64)
+        arrival = rows["happened"].cast(pa.int64()).to_numpy()[index] + delay
+        order = np.argsort(arrival[~is_late], kind="stable")
+        days_late = random.integers(1, 4, int(is_late.sum()))
+        for days in (1, 2, 3):
+            if (days_late == days).any():
+                self._late[kind, day + days].append(rows.take(pa.array(index[is_late][days_late == days])))
+        return rows.take(pa.array(index[~is_late][order]))
+
+    def _write(self, kind: str, tables: list[pa.Table], day: int, part: int, random: np.random.Generator) -> None:
+        """Write one file, with broken copies of some rows among the others."""
+        rows = pa.concat_tables(tables).drop_columns(["filtered", "happened"])
+        if not len(rows):
+            return
+        prefix = f"{kind}-" if self.settings.schema == "ubi" else ""
+        path = self.folder / "events" / f"{prefix}{self.settings.day(day)}-{part}.{self.settings.format}"
+        broken = np.sort(random.choice(len(rows), random.binomial(len(rows), self.settings.broken), replace=False))
+        copies = rows.take(pa.array(broken))
+        if self.settings.format == "parquet":
+            extra = _break_rows(copies, self._broken)
+        else:
+            lines = _break_lines(copies["line"].to_pylist(), self.settings, self._broken)
+            if self.settings.schema == "metarank" and day < self.settings.days:
+                items = _item_lines(random.integers(0, 10**6, self.settings.items), self.settings, day)
+                self._counts["ignored"] += len(items)
+                lines += items
+            rows = rows.set_column(0, "line", rows["line"].cast(pa.binary()))
+            extra = pa.table({"line": pa.array(lines, pa.binary())})
+        rows = pa.concat_tables([rows, extra]).take(_insertion_order(len(rows), len(extra), random))
+        self._counts.update({"in": len(rows), "files": 1})
+        if self.settings.format == "parquet":
+            pq.write_table(rows, path, compression="zstd")
+        else:
+            header = ",".join(_FIELDS).encode() + b"\n" if self.settings.format == "csv" else b""
+            _write_text(path, header + b"".join(rows["line"].to_pylist()), self.settings.compress)
+
+
+def _with_filters(impressions: pa.Table, settings: RawLogSettings) -> pa.Table:
+    """Add columns that tell whether a robot filter removes the row because of its sender, and its click."""
+    senders = FILTERED_BY_SENDER if settings.schema == "metarank" else FILTERED_BY_SENDER + FILTERED_BY_AGENT
+    sender = pc.is_in(impressions["robot"], value_set=pa.array(senders))
+    click = pc.and_(pc.is_in(impressions["robot"], value_set=pa.array(FILTERED_CLICKS)), impressions["click"])
+    return impressions.append_column("sender_filtered", sender).append_column("click_filtered", click)
+
+
+def _insertion_order(rows: int, extra: int, random: np.random.Generator) -> pa.Array:
+    """Return an order that keeps the first rows as they are and inserts the extra rows at random positions."""
+    keys = np.concatenate([np.arange(rows), np.sort(random.integers(0, rows, extra))])
+    return pa.array(np.argsort(keys, kind="stable"))
+
+
+def _write_text(path: Path, text: bytes, compress: str) -> None:
+    """Write a text file; the same text gives the same bytes."""
+    if compress == "zst":
+        with pa.OSFile(f"{path}.zst", "wb") as sink, pa.CompressedOutputStream(sink, "zstd") as stream:
+            stream.write(text)
+    elif compress == "gz":
+        with Path(f"{path}.gz").open("wb") as file, gzip.GzipFile("", "wb", 3, file, mtime=0) as stream:
+            stream.write(text)
+    else:
+        path.write_bytes(text)
+
+
+# Rows by schema. Every statement returns `filtered`, `happened` (the time of the event) and the row: a column `line`
+# for text formats, the columns of our own schema for CSV and Parquet.
+
+_TIME: Final = "strftime({}, '%Y-%m-%dT%H:%M:%S.%gZ')"
+_CLICK_TIME: Final = "searched + to_milliseconds(click_ms)"
+_AS_JSON: Final = "SELECT filtered, happened, to_json({{{struct}}}) AS line FROM ({rows})"
+_LINES: Final = "SELECT filtered, happened, line::VARCHAR || chr(10) AS line FROM ({rows})"
+_TRUTH: Final = """
+    SELECT 's{seed}-' || search AS search_id, 'q' || query AS query_id, document::VARCHAR AS document_id, position,
+        time, click AS clicked, observed, attracted, relevance, grade, robot IS NOT NULL AS is_robot, robot, ranker,
+        randomised, 'u' || "user" AS user_id, sender_filtered OR click_filtered AS filtered
+    FROM impressions
+"""
+_FIELDS: Final = (
+    *("event_id", "time", "search_id", "query_id", "query", "document_id", "position", "click", "display_ms"),
+    *("dwell_ms", "page_skipped", "user_id", "agent", "ranker", "randomised"),
+)
+_OWN_ROWS: Final = """
+    SELECT sender_filtered OR click_filtered AS filtered, time AS happened,
+    CASE WHEN with_id THEN 'e{seed}-' || search || '-' || position END AS event_id, {time} AS time,
+    's{seed}-' || search AS search_id, 'q' || query AS query_id, text AS query, document::VARCHAR AS document_id,
+    position, click, display_ms, dwell_ms, page_skipped, 'u' || "user" AS user_id, agent, ranker, randomised{features}
+    FROM impressions
+"""
+_UBI_QUERIES: Final = """
+    SELECT bool_and(sender_filtered) AS filtered, searched AS happened, to_json({{
+        application: 'shop', query_id: 's{seed}-' || search, client_id: 'u' || any_value("user"),
+        user_query: any_value(text), query_response_id: 'r{seed}-' || search,
+        query_response_hit_ids: list(document::VARCHAR ORDER BY position), timestamp: {searched},
+        query_attributes: {{ranker: any_value(ranker), user_agent: any_value(agent)}}
+    }}) AS line FROM impressions GROUP BY search, searched ORDER BY search
+"""
+_UBI_EVENTS: Final = """
+    SELECT {filtered} AS filtered, {happened} AS happened, to_json({{
+        application: 'shop', action_name: '{action}', query_id: 's{seed}-' || search, client_id: 'u' || "user",
+        session_id: 'u' || "user" || '-' || search // 4, user_query: text, timestamp: {time}, message_type: 'INFO',
+        message: '{action} of ' || document, event_attributes: {{
+            object: {{object_id: document, object_id_field: 'sku'}},
+            position: {{ordinal: position - 1 + {base}}}, user_agent: agent, {attributes}
+        }}
+    }}) AS line FROM impressions {where}
+"""
+_METARANK_RANKINGS: Final = """
+    SELECT bool_and(sender_filtered) AS filtered, searched AS happened, to_json({{
+        event: 'ranking', id: 's{seed}-' || search, timestamp: epoch_ms(searched)::VARCHAR,
+        "user": 'u' || any_value("user"), session: 'u' || any_value("user") || '-' || search // 4,
+        fields: [{{name: 'query', value: any_value(text)}}],
+        items: list({{id: document::VARCHAR}} ORDER BY position)
+    }}) AS line FROM impressions GROUP BY search, searched ORDER BY search
+"""
+_METARANK_CLICKS: Final = """
+    SELECT sender_filtered OR click_filtered AS filtered, {happened} AS happened, to_json({{
+        event: 'interaction', id: 'e{seed}-' || search || '-' || position, ranking: 's{seed}-' || search,
+        timestamp: epoch_ms({happened})::VARCHAR, "user": 'u' || "user", session: 'u' || "user" || '-' || search // 4,
+        type: 'click', item: document::VARCHAR, fields: [{{name: 'dwell_ms', value: dwell_ms}}]
+    }}) AS line FROM impressions WHERE click
+"""
+
+
+def _statements(settings: RawLogSettings) -> dict[str, str]:
+    """Return the SQL statement that turns impressions into rows, for each kind of file."""
+    seed, features = settings.seed, ["features"] if settings.features else []
+    if settings.schema == "ubi":
+        impression = {"action": "impression", "filtered": "sender_filtered", "happened": "time", "where": ""}
+        impression["attributes"] = _struct(["display_ms", "page_skipped", "randomised", *features])
+        click = {"action": "click", "filtered": "sender_filtered OR click_filtered", "happened": _CLICK_TIME}
+        click |= {"where": "WHERE click", "attributes": _struct(["dwell_ms"])}
+        events = [
+            _UBI_EVENTS.format(seed=seed, base=settings.ordinal_base, time=_TIME.format(event["happened"]), **event)
+            for event in (impression, click)
+        ]
+        queries = _UBI_QUERIES.format(seed=seed, searched=_TIME.format("searched"))
+        return {"queries": _LINES.format(rows=queries), "events": _LINES.format(rows=" UNION ALL ".join(events))}
+    if settings.schema == "metarank":
+        clicks = _METARANK_CLICKS.format(seed=seed, happened=_CLICK_TIME)
+        return {"events": _LINES.format(rows=f"({_METARANK_RANKINGS.format(seed=seed)}) UNION ALL {clicks}")}
+    time = _TIME.format("time") if settings.format == "jsonl" else "time"
+    rows = _OWN_ROWS.format(seed=seed, time=time, features="".join(f", {name}" for name in features))
+    if settings.format == "jsonl":
+        rows = _LINES.format(rows=_AS_JSON.format(struct=_struct([*_FIELDS, *features]), rows=rows))
+    return {"events": rows}
+
+
+def _struct(names: list[str]) -> str:
+    return ", ".join(f"{name}: {name}" for name in names)
+
+
+def _as_csv(table: pa.Table) -> pa.Table:
+    """Return the rows as lines of CSV in a column `line`, without the header."""
+    sink = io.BytesIO()
+    rows = table.drop_columns(["filtered", "happened"])
+    pa_csv.write_csv(rows, sink, pa_csv.WriteOptions(include_header=False))
+    lines = sink.getvalue().splitlines(keepends=True)
+    return table.select(["filtered", "happened"]).append_column("line", pa.array(lines, pa.string()))
+
+
+def _item_lines(documents: Int64, settings: RawLogSettings, day: int) -> list[bytes]:
+    """Return Metarank's rows that describe documents, which are not part of a click log."""
+    midnight = settings.midnight(day) // 1000
+    return [
+        f'{{"event":"item","id":"i{settings.seed}-{day}-{number}","timestamp":"{midnight + number}",'
+        f'"item":"{document}","fields":[{{"name":"price","value":{number + 1}}}]}}\n'.encode()
+        for number, document in enumerate(documents.tolist())
+    ]
+
+
+# Broken rows: copies of good ones, each broken in one way; the ways take turns.
+
+
+def _break_lines(lines: list[str], settings: RawLogSettings, counts: Counter[str]) -> list[bytes]:
+    """Return a broken copy of each line, and count them by what is wrong."""
+    defects = _CSV_DEFECTS if settings.format == "csv" else _json_defects(settings)
+    names, broken = list(defects), []
+    for line in lines:
+        name = names[counts.total() % len(names)]
+        counts[name] += 1
+        broken.append(defects[name](line.rstrip("\n").encode()) + b"\n")
+    return broken
+
+
+def _break_rows(rows: pa.Table, counts: Counter[str]) -> pa.Table:
+    """Return a broken copy of each row of Parquet, where only values can be wrong, and count them."""
+    defects = [("missing", "search_id", None), ("position", "position", 0), ("negative", "display_ms", -1)]
+    broken: list[dict[str, Any]] = rows.to_pylist()
+    for row in broken:
+        name, field, wrong = defects[counts.total() % len(defects)]
+        counts[name] += 1
+        row[field] = wrong
+    return pa.Table.from_pylist(broken, schema=rows.schema)
+
+
+def _json_defects(settings: RawLogSettings) -> dict[str, Callable[[bytes], bytes]]:
+    time = "time" if settings.schema == "clickprism" else "timestamp"
+    far_future = 253402214400000 if settings.schema == "metarank" else FAR_FUTURE
+    defects: dict[str, Callable[[bytes], bytes]] = {
+        "cut": lambda line: line[: len(line) // 2],
+        "encoding": lambda line: line[: len(line) // 2] + b"\xff\xfe" + line[len(line) // 2 :],
+        "no object": lambda _: b"[1, 2, 3]",
+        "no time": lambda line: _to_json({name: value for name, value in json.loads(line).items() if name != time}),
+        "far time": _json_with(time, far_future),
+    }
+    if settings.schema == "clickprism":
+        defects |= {
+            "missing": _json_with("search_id", None),
+            "position": _json_with("position", 0),
+            "negative": _json_with("display_ms", -5),
+            "type": _json_with("click", "maybe"),
+        }
+    return defects
+
+
+def _json_with(field: str, wrong: object) -> Callable[[bytes], bytes]:
+    return lambda line: _to_json(json.loads(line) | {field: wrong})
+
+
+def _to_json(row: dict[str, Any]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _csv_with(field: str, wrong: str) -> Callable[[bytes], bytes]:
+    def broken(line: bytes) -> bytes:
+        row = next(csv.reader([line.decode()]))
+        row[_FIELDS.index(field)] = wrong
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow(row)
+        return text.getvalue().encode()
+
+    return broken
+
+
+_CSV_DEFECTS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "cut": lambda line: b",".join(line.split(b",")[:2]),
+    "encoding": lambda line: line[:4] + b"\xff" + line[4:],
+    "far time": _csv_with("time", FAR_FUTURE),
+    "missing": _csv_with("search_id", ""),
+    "position": _csv_with("position", "0"),
+    "type": _csv_with("click", "maybe"),
+    "negative": _csv_with("display_ms", "-5"),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -39,3 +40,21 @@ def test_what_comes_next_is_what_the_readme_does(tmp_path: Path, monkeypatch: py
     (tmp_path / "log").mkdir()
     words[2] = "other"
     assert "--into other/log" in CliRunner().invoke(app, words).stderr
+
+
+def test_simulate_writes_a_raw_log_and_rejects_conflicting_options(tmp_path: Path) -> None:
+    words = ["simulate", "--as-log", str(tmp_path), "--searches", "60", "--days", "2", "--set", "robots=0", "--json"]
+    done = CliRunner().invoke(app, [*words, "--user", "ubm", "--seed", "4"])
+    assert done.exit_code == 0, done.output
+    summary = json.loads(done.stdout)
+    assert summary["searches"] == 60
+    assert summary["settings"]["user"] == {"name": "ubm"}
+    assert summary["settings"]["seed"] == 4
+    assert f"ingest {tmp_path / 'events'} --into" in done.stderr
+    for wrong, message in (
+        (["simulate"], "--out must be given, or --as-log"),
+        (["simulate", "--out", "x.npz", "--days", "3"], "--days must not be given without --as-log"),
+        (["simulate", "--as-log", "x", "--out", "x.npz"], "--out must not be given with --as-log"),
+    ):
+        refused = CliRunner().invoke(app, wrong)
+        assert (refused.exit_code, message in refused.stderr) == (2, True), refused.output

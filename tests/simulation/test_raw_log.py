@@ -1,4 +1,4 @@
-"""A simulated raw log: its bytes, its truth, and that users behave in it as their models say."""
+"""A simulated raw log: its bytes, its truth, and that users behave as their models say."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from clickprism.cli_old.app import app
 from clickprism.errors import DataError, SettingError
 from clickprism.log.engine import connect
 from clickprism.log.ingest import ingest
@@ -22,9 +20,8 @@ from clickprism.log.readers import SourceSettings
 from clickprism.log.sessions import update_sessions
 from clickprism.log.store import LogStore
 from clickprism.simulation.raw_log import RawLog, write_raw_log
-from clickprism.simulation.raw_searches import _times_before
-from clickprism.simulation.raw_settings import RawLogSettings, read_raw_settings
-from clickprism.simulation.raw_world import World
+from clickprism.simulation.raw_searches import SearchEngine, _earlier_count
+from clickprism.simulation.raw_settings import RawLogSettings
 from clickprism.users.pbm import PositionUser
 
 CLEAN: dict[str, Any] = {"robots": 0.0, "duplicate": 0.0, "late": 0.0, "broken": 0.0}
@@ -48,7 +45,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> RawLog:
     return write_raw_log(tmp_path_factory.mktemp("raw"), settings)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write_raw_log(tmp_path / name, RawLogSettings(searches=200, days=2, compress="gz", seed=seed))
     first = bytes_of(tmp_path / "a")
@@ -57,8 +54,8 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others(tmp_path: Pat
     assert gzip.decompress(first["events/2024-01-01-0.jsonl.gz"]).startswith(b"{")
 
 
-def test_every_row_of_the_truth_is_in_the_log_and_the_account_adds_up(log: RawLog) -> None:
-    account, truth = log.summary["account"], truth_of(log)
+def test_the_log_contains_every_row_of_the_truth_and_the_account_adds_up(log: RawLog) -> None:
+    account, truth = log.account, truth_of(log)
     lines = lines_of(log)
     assert account["in"] == len(lines)
     assert account["in"] == sum(account[name] for name in ("accepted", "duplicate", "filtered", "quarantined"))
@@ -73,14 +70,14 @@ def test_every_row_of_the_truth_is_in_the_log_and_the_account_adds_up(log: RawLo
             bad += 1
     names = ("search_id", "document_id", "position", "clicked")
     shown = set(zip(*(truth[name].to_pylist() for name in names), strict=True))
-    assert len(shown) == len(truth) == log.summary["impressions"]
+    assert len(shown) == len(truth) == log.impressions
     assert shown <= set(good)
-    assert bad == account["quarantined"] == sum(log.summary["broken"].values())
+    assert bad == account["quarantined"] == sum(log.broken.values())
     assert len(lines) - bad - len(shown) == account["duplicate"]
     assert sum(truth["filtered"].to_pylist()) == account["filtered"]
 
 
-def test_rows_come_late_and_out_of_order(log: RawLog) -> None:
+def test_rows_arrive_late_and_out_of_order(log: RawLog) -> None:
     names = sorted(path.name for path in (log.folder / "events").iterdir())
     late = sum(
         line.count(b'"time":"2024') and day.encode() not in line
@@ -88,12 +85,12 @@ def test_rows_come_late_and_out_of_order(log: RawLog) -> None:
         for day in [name[:10]]
         for line in (log.folder / "events" / name).read_bytes().splitlines()
     )
-    assert late >= log.summary["late"] > 100
+    assert late >= log.late > 100
     times = [line.partition(b'"time":"')[2][:23] for line in lines_of(log, names[0]) if b'"time":"2024' in line]
     assert times != sorted(times)
 
 
-def test_people_click_as_their_model_says(tmp_path: Path) -> None:
+def test_people_observe_and_click_as_their_model_says(tmp_path: Path) -> None:
     settings = RawLogSettings(searches=8000, days=2, user={"name": "pbm"}, trust=0, feedback=0, length=10, **CLEAN)
     truth = truth_of(write_raw_log(tmp_path, settings))
     position = truth["position"].to_numpy()
@@ -106,7 +103,7 @@ def test_people_click_as_their_model_says(tmp_path: Path) -> None:
     assert (np.abs(np.bincount(position, weights=clicked)[1:] - expected) < 5 * np.sqrt(expected)).all()
 
 
-def test_queries_follow_zipf_and_a_share_of_first_slots_is_random(tmp_path: Path) -> None:
+def test_queries_follow_zipf_and_some_first_positions_are_random(tmp_path: Path) -> None:
     settings = RawLogSettings(searches=12_000, days=2, queries=1000, exponent=1.0, randomised=0.2, length=10, **CLEAN)
     truth = truth_of(write_raw_log(tmp_path, settings))
     first = truth.filter(truth["position"].to_numpy() == 1)
@@ -120,11 +117,11 @@ def test_queries_follow_zipf_and_a_share_of_first_slots_is_random(tmp_path: Path
     assert relevance[random].mean() < relevance[~random].mean() - 0.05
 
 
-def test_time_on_screen_follows_observation_and_dwell_follows_relevance(log: RawLog) -> None:
+def test_display_time_depends_on_observation_and_dwell_time_on_relevance(log: RawLog) -> None:
     truth = truth_of(log)
     names = ("search_id", "document_id")
     key = list(zip(*(truth[name].to_pylist() for name in names), strict=True))
-    seen = dict(zip(key, truth["observed"].to_pylist(), strict=True))
+    observed = dict(zip(key, truth["observed"].to_pylist(), strict=True))
     robot = dict(zip(key, truth["is_robot"].to_pylist(), strict=True))
     grade = dict(zip(key, truth["grade"].to_pylist(), strict=True))
     display: dict[bool, list[int]] = {True: [], False: []}
@@ -135,10 +132,10 @@ def test_time_on_screen_follows_observation_and_dwell_follows_relevance(log: Raw
             pair = (row["search_id"], row["document_id"])
         except (ValueError, TypeError, KeyError):
             continue
-        if pair not in seen or robot[pair]:
+        if pair not in observed or robot[pair]:
             continue
         if row["display_ms"] is not None:
-            display[seen[pair]].append(row["display_ms"])
+            display[observed[pair]].append(row["display_ms"])
         if row["dwell_ms"] is not None:
             dwell[grade[pair] >= 3].append(row["dwell_ms"])
     assert 0.6 < np.mean(np.array(display[True]) > 5000) < 0.9
@@ -147,7 +144,7 @@ def test_time_on_screen_follows_observation_and_dwell_follows_relevance(log: Raw
     assert np.median(dwell[True]) > 2 * np.median(dwell[False])
 
 
-def test_pages_are_shown_to_who_looks_there(log: RawLog) -> None:
+def test_a_further_page_is_shown_only_to_users_who_look_at_it(log: RawLog) -> None:
     truth = truth_of(log)
     people = truth.filter(~truth["is_robot"].to_numpy())
     second = people.filter(people["position"].to_numpy() > 10)
@@ -156,18 +153,18 @@ def test_pages_are_shown_to_who_looks_there(log: RawLog) -> None:
     assert 0 < len(looked) < 300
 
 
-def test_clicked_documents_rise() -> None:
-    world = World(RawLogSettings(searches=100, feedback=1.0))
+def test_clicked_documents_rank_higher() -> None:
+    engine = SearchEngine(RawLogSettings(searches=100, feedback=1.0))
     query, ranker = np.array([0]), np.array([0])
-    before, length = world.rank(query, ranker)
+    before, length = engine.rank(query, ranker)
     last = before[0, length[0] - 1]
-    world.clicks[last] = 10_000
-    after, _ = world.rank(query, ranker)
+    engine.clicks[last] = 10_000
+    after, _ = engine.rank(query, ranker)
     assert after[0, 0] == last
     assert after[0, 1 : length[0]].tolist() == before[0, : length[0] - 1].tolist()
 
 
-def test_what_is_clicked_on_one_day_stands_higher_on_the_next(tmp_path: Path) -> None:
+def test_clicks_of_a_day_change_the_ranking_of_the_next_day(tmp_path: Path) -> None:
     settings = RawLogSettings(searches=4000, days=2, queries=5, rankers=1, feedback=10, randomised=0, **CLEAN)
     truth = truth_of(write_raw_log(tmp_path, settings))
     names = ("time", "query_id", "document_id", "position", "clicked")
@@ -184,22 +181,22 @@ def test_what_is_clicked_on_one_day_stands_higher_on_the_next(tmp_path: Path) ->
         assert counts[0] >= counts[1]
 
 
-def test_robots_pass_the_limits_and_people_do_not(log: RawLog) -> None:
+def test_robots_exceed_the_limits_of_people(log: RawLog) -> None:
     truth = truth_of(log)
     first = truth.filter(truth["position"].to_numpy() == 1)
     rows = zip(*(first[name].to_pylist() for name in ("user_id", "robot", "time")), strict=True)
     minutes = Counter((user, robot, time.replace(second=0, microsecond=0)) for user, robot, time in rows if user)
     assert max(count for (_, robot, _), count in minutes.items() if robot == "fast") == 90
     assert max(count for (_, robot, _), count in minutes.items() if robot is None) <= 3
-    assert set(log.summary["robots"]) == {"fast", "crawler", "spammer", "repeat"}
+    assert set(log.robots) == {"fast", "crawler", "spammer", "repeat"}
     repeat = truth.filter(np.array(truth["robot"].to_pylist(), dtype=object) == "repeat")
     clicks = Counter(repeat.filter(repeat["clicked"].to_numpy())["document_id"].to_pylist())
     assert list(clicks.values()) == [50]
-    assert _times_before(np.array([], dtype=np.int64)).tolist() == []
+    assert _earlier_count(np.array([], dtype=np.int64)).tolist() == []
 
 
 @pytest.mark.parametrize(("schema", "kind"), [("ubi", "queries-*"), ("metarank", "*")])
-def test_other_schemas_have_their_own_structure(tmp_path: Path, schema: str, kind: str) -> None:
+def test_ubi_and_metarank_rows(tmp_path: Path, schema: str, kind: str) -> None:
     settings = RawLogSettings(searches=300, days=2, schema=schema, compress="none", ordinal_base=0, **CLEAN)  # type: ignore[arg-type]
     log = write_raw_log(tmp_path, settings)
     truth = truth_of(log)
@@ -208,40 +205,38 @@ def test_other_schemas_have_their_own_structure(tmp_path: Path, schema: str, kin
         events = [json.loads(line) for line in lines_of(log, "events-*")]
         lists = {row["query_id"]: row["query_response_hit_ids"] for row in rows}
         assert Counter(event["action_name"] for event in events) == {
-            "impression": log.summary["impressions"],
-            "click": log.summary["clicks"],
+            "impression": log.impressions,
+            "click": log.clicks,
         }
         for event in events:
-            place = event["event_attributes"]
-            assert lists[event["query_id"]][place["position"]["ordinal"]] == str(place["object"]["object_id"])
+            attributes = event["event_attributes"]
+            assert lists[event["query_id"]][attributes["position"]["ordinal"]] == str(attributes["object"]["object_id"])
     else:
         lists = {row["id"]: [item["id"] for item in row["items"]] for row in rows if row["event"] == "ranking"}
         clicks = [row for row in rows if row["event"] == "interaction"]
-        assert len(clicks) == log.summary["clicks"]
+        assert len(clicks) == log.clicks
         assert all(row["item"] in lists[row["ranking"]] for row in clicks)
-        assert (
-            sum(row["event"] == "item" for row in rows) == log.summary["ignored"] == log.summary["account"]["filtered"]
-        )
+        assert sum(row["event"] == "item" for row in rows) == log.ignored == log.account["filtered"]
     assert sum(map(len, lists.values())) == len(truth)
 
 
 @pytest.mark.parametrize("schema", ["clickprism", "ubi"])
-def test_features_are_told_where_asked_for(tmp_path: Path, schema: str) -> None:
+def test_rows_contain_features_if_asked_for(tmp_path: Path, schema: str) -> None:
     settings = RawLogSettings(searches=60, days=2, schema=schema, compress="none", features=True, **CLEAN)  # type: ignore[arg-type]
     events = [
         json.loads(line) for line in lines_of(write_raw_log(tmp_path, settings), "events-*" if schema == "ubi" else "*")
     ]
-    told = [event if schema == "clickprism" else event["event_attributes"] for event in events]
-    world = World(settings).judged.lists
-    known = {tuple(row) for row in np.round(world.features.astype(np.float64), 3).tolist()}
-    found = {tuple(each["features"].values()) for each in told if each.get("features")}
+    rows = [event if schema == "clickprism" else event["event_attributes"] for event in events]
+    lists = SearchEngine(settings).judged.lists
+    known = {tuple(row) for row in np.round(lists.features.astype(np.float64), 3).tolist()}
+    found = {tuple(row["features"].values()) for row in rows if row.get("features")}
     assert len(found) > 100
     assert found <= known
-    with pytest.raises(SettingError, match="features must be false in CSV"):
+    with pytest.raises(SettingError, match="features must be false with format 'csv'"):
         RawLogSettings(features=True, format="csv")
 
 
-def test_wrong_settings_and_folders_are_refused(tmp_path: Path, log: RawLog) -> None:
+def test_wrong_settings_and_folders_are_rejected(tmp_path: Path, log: RawLog) -> None:
     with pytest.raises(SettingError, match="format must be 'jsonl' with schema 'ubi'"):
         RawLogSettings(schema="ubi", format="csv")
     with pytest.raises(SettingError, match="start must be a day"):
@@ -249,7 +244,7 @@ def test_wrong_settings_and_folders_are_refused(tmp_path: Path, log: RawLog) -> 
     with pytest.raises(SettingError, match="robots must be a probability"):
         RawLogSettings(robots=2)
     with pytest.raises(SettingError, match=r"user\.name must be a known name"):
-        write_raw_log(tmp_path, read_raw_settings(flags={"user": {"name": "cmc"}}))
+        write_raw_log(tmp_path, RawLogSettings(user={"name": "cmc"}))
     with pytest.raises(DataError, match="is not empty"):
         write_raw_log(log.folder)
 
@@ -264,18 +259,18 @@ def test_wrong_settings_and_folders_are_refused(tmp_path: Path, log: RawLog) -> 
         ("metarank", "jsonl"),
     ],
 )
-def test_an_ingest_finds_the_account_that_was_written(tmp_path: Path, schema: Any, file_format: Any) -> None:
+def test_ingest_counts_rows_as_predicted(tmp_path: Path, schema: Any, file_format: Any) -> None:
     settings = RawLogSettings(searches=300, days=2, schema=schema, format=file_format, broken=0.005, seed=5)
     log = write_raw_log(tmp_path / "raw", settings)
     source = SourceSettings(schema=schema, ordinal_base=settings.ordinal_base if schema == "ubi" else None)
     found = ingest([log.folder / "events"], tmp_path / "log", source=source).plain()
-    assert {name: found[name] for name in log.summary["account"]} == log.summary["account"]
+    assert {name: found[name] for name in log.account} == log.account
     again = ingest([log.folder / "events"], tmp_path / "log")
-    assert (again.rows_in, again.known) == (0, log.summary["files"])
+    assert (again.rows_in, again.known) == (0, log.files)
 
 
 @pytest.mark.parametrize("schema", ["clickprism", "ubi"])
-def test_sessions_are_what_happened(tmp_path: Path, schema: Any) -> None:
+def test_sessions_equal_the_truth(tmp_path: Path, schema: Any) -> None:
     settings = RawLogSettings(searches=300, days=2, schema=schema, seed=6)
     log = write_raw_log(tmp_path / "raw", settings)
     source = SourceSettings(schema=schema, ordinal_base=1 if schema == "ubi" else None)
@@ -289,24 +284,6 @@ def test_sessions_are_what_happened(tmp_path: Path, schema: Any) -> None:
     keys = [("search_id", "ascending"), ("position", "ascending")]
     truth = truth_of(log).sort_by(keys).select([*names, "robot"]).to_pylist()
     for row in truth:
-        if row.pop("robot") == "repeat" and schema == "ubi":  # the click is filtered, what was shown stays
+        if row.pop("robot") == "repeat" and schema == "ubi":  # only the click is filtered, the impression is kept
             row |= {"clicked": False, "filtered": False}
     assert sessions.select(names).sort_by(keys).to_pylist() == truth
-
-
-def test_the_command_line_writes_a_log_and_refuses_what_does_not_fit(tmp_path: Path) -> None:
-    words = ["simulate", "--as-log", str(tmp_path), "--searches", "60", "--days", "2", "--set", "robots=0", "--json"]
-    done = CliRunner().invoke(app, [*words, "--user", "ubm", "--seed", "4"])
-    assert done.exit_code == 0, done.output
-    summary = json.loads(done.stdout)
-    assert summary["searches"] == 60
-    assert summary["settings"]["user"] == {"name": "ubm"}
-    assert summary["settings"]["seed"] == 4
-    assert f"ingest {tmp_path / 'events'} --into" in done.stderr
-    for wrong, message in (
-        (["simulate"], "--out must be given, or --as-log"),
-        (["simulate", "--out", "x.npz", "--days", "3"], "--days must not be given without --as-log"),
-        (["simulate", "--as-log", "x", "--out", "x.npz"], "--out must not be given with --as-log"),
-    ):
-        refused = CliRunner().invoke(app, wrong)
-        assert (refused.exit_code, message in refused.stderr) == (2, True), refused.output
