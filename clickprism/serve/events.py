@@ -115,8 +115,9 @@ class EventSink:
 
     @property
     def waiting(self) -> int:
-        """How many batches wait."""
-        return len(self._waiting)
+        """How many batches are on disk and wait for the log."""
+        with self._changed:
+            return sum(each.batch is not None for each in self._waiting.values())
 
     def accept(self, body: bytes, *, key: str) -> list[RowAnswer]:
         """Put a batch into the log and say what became of each row; blocks until it is there.

@@ -26,6 +26,7 @@ from clickprism.types import Float32
 
 _FLUSH_BYTES: Final = 4 << 20
 _LOCK_SECONDS: Final = 30
+_RENEW_SECONDS: Final = _LOCK_SECONDS / 4
 _KEYS: Final = 1000
 
 
@@ -78,7 +79,7 @@ class RedisBuilder:
     def _keep(self) -> None:
         """Hold the lock however long rows take to come, such as while they are sorted."""
         lock = self._address.key("lock")
-        while not self._left.wait(_LOCK_SECONDS / 4):
+        while not self._left.wait(_RENEW_SECONDS):
             with suppress(redis.RedisError):
                 if self._client.get(lock) == self._token:
                     self._client.expire(lock, _LOCK_SECONDS, gt=True)

@@ -83,7 +83,6 @@ class Shadow:
         known = inputs if inputs.found is not None else look_up(inputs.request, live, self._store)
         scored = score(known, live, explain=False)
         other = order(scored)
-        self._metrics.shadow.labels("scored").inc()
         apart = np.abs(scored.scores - scores)
         both = np.isfinite(apart)
         if both.any():
@@ -94,6 +93,7 @@ class Shadow:
             self._metrics.shadow_differs.labels("order").inc()
         if len(ranking) > 1:
             self._metrics.shadow_swapped.observe(swapped_pairs(ranking, other))
+        self._metrics.shadow.labels("scored").inc()  # last: a request that is counted has all its figures
 
 
 def swapped_pairs(first: Int64, second: Int64) -> float:

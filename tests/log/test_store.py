@@ -18,6 +18,7 @@ from clickprism.log.settings import LogSettings
 from clickprism.log.store import LogStore
 from clickprism.log.table import LogTable
 from tests.log.raw_logs import impression, write_lines
+from tests.waiting import LIMIT
 
 SCHEMA = pa.schema([pa.field("value", pa.int64()), pa.field("day", pa.date32(), nullable=False)])
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
@@ -130,7 +131,7 @@ def test_the_lock_excludes_and_nests(store: LogStore) -> None:
     thread = threading.Thread(target=wait)
     with store.lock(), store.lock():
         thread.start()
-        assert asked.wait(timeout=30)
+        assert asked.wait(LIMIT)
         order.append("first")
     thread.join()
     assert order == ["first", "second"]

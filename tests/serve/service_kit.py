@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from clickprism.serve.bundle import write_bundle
 from clickprism.serve.publish import builder
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store import StoreInfo
+from tests.waiting import LIMIT, until
 
 TOKEN = "a-token"  # noqa: S105 - of the tests
 NAMES = ("price", "age", "clicks")
@@ -81,6 +81,26 @@ class Reply:
         return json.loads(self.body)
 
 
+class Upload:
+    """A request body that arrives in parts.
+
+    Attributes:
+        waited_for: is set when the service waits for more than the first parts.
+        rest: is set by the test; then the body ends.
+    """
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = list(parts)
+        self.waited_for, self.rest = asyncio.Event(), asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        if self._parts:
+            return {"type": "http.request", "body": self._parts.pop(0), "more_body": True}
+        self.waited_for.set()
+        await self.rest.wait()
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+
 @asynccontextmanager
 async def started(settings: ServeSettings) -> AsyncIterator[Service]:
     """A service in this process, warm."""
@@ -99,21 +119,21 @@ async def ask(
     body: Any = None,
     *,
     headers: Mapping[str, str] | None = None,
-    chunks: Sequence[bytes] | None = None,
+    upload: Upload | None = None,
 ) -> Reply:
-    """Send one request over ASGI; `chunks` come one by one, and never more when they are used up."""
-    sent = list(chunks) if chunks is not None else [body if isinstance(body, bytes) else json.dumps(body).encode()]
+    """Send one request over ASGI, with a whole body or with one that arrives in parts."""
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     given = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"} | dict(headers or {})
-    if chunks is None and body is not None:
-        given.setdefault("content-length", str(len(sent[0])))
-    elif chunks is not None:
+    if upload is not None:
         given.setdefault("transfer-encoding", "chunked")
+    elif body is not None:
+        given.setdefault("content-length", str(len(sent)))
     got: list[Any] = []
 
     async def receive() -> dict[str, Any]:
-        if not sent:
-            await asyncio.sleep(3600)
-        return {"type": "http.request", "body": sent.pop(0), "more_body": bool(sent) or chunks is not None}
+        if upload is not None:
+            return await upload.receive()
+        return {"type": "http.request", "body": sent, "more_body": False}
 
     async def send(message: Any) -> None:
         got.append(message)
@@ -137,7 +157,7 @@ def serving(source: Path, *options: str, token: str | None = TOKEN) -> Iterator[
             yield told["address"], process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(LIMIT)
 
 
 def _until_brace(lines: Iterator[str]) -> str:
@@ -149,27 +169,26 @@ def _until_brace(lines: Iterator[str]) -> str:
     return text
 
 
-def fetch(url: str, body: Any = None, *, token: str | None = TOKEN, timeout: float = 10) -> Reply:
+def fetch(url: str, body: Any = None, *, token: str | None = TOKEN) -> Reply:
     """Send one request over the network."""
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
     data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(url, data, headers)  # noqa: S310 - loopback
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310 - loopback
+        with urllib.request.urlopen(request, timeout=LIMIT) as answer:  # noqa: S310 - loopback
             return Reply(answer.status, dict(answer.headers), answer.read())
     except urllib.error.HTTPError as error:
         with error:
             return Reply(error.code, dict(error.headers), error.read())
 
 
-def until_ready(address: str, *, seconds: float = 30) -> None:
+def until_ready(address: str) -> None:
     """Wait until a service can rank."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+
+    def ready() -> bool:
         try:
-            if fetch(f"{address}/readyz", timeout=2).status == 200:
-                return
+            return fetch(f"{address}/readyz").status == 200
         except OSError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("the service is not ready")
+            return False
+
+    until(ready)

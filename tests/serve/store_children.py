@@ -30,14 +30,14 @@ def build(place: str, version: int, fault: str = "") -> None:
 
 
 def read(place: str, connection: Any) -> None:
-    """Ask until the version is 9; send the versions seen, and how many answers were a mixture."""
-    seen: list[str] = []
+    """Ask until the version is 9; send each version when it is first seen, in the end how many answers mixed two."""
+    seen = ""
     store, wrong = open_store(place), 0
     documents = [f"d{number}" for number in range(DOCUMENTS)]
-    connection.send("ready")
-    while not seen or seen[-1] != "9":
+    while seen != "9":
         found = store.get("q7", documents)
         wrong += not bool((found.x == float(found.info.version)).all() and found.found.all())
-        if not seen or found.info.version != seen[-1]:
-            seen.append(found.info.version)
-    connection.send((seen, wrong))
+        if found.info.version != seen:
+            seen = found.info.version
+            connection.send(seen)
+    connection.send(wrong)

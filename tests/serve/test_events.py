@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -31,6 +30,7 @@ from clickprism.serve.events import (
 from clickprism.serve.inbox import Inbox
 from tests.log.raw_logs import BROKEN, broken, impression, stored
 from tests.serve.event_children import QUICK, post
+from tests.waiting import LIMIT, until
 
 BROKEN_REASON = "time-unreadable: the time cannot be read"
 
@@ -131,15 +131,12 @@ def test_rows_that_are_no_click_events(tmp_path: Path) -> None:
 
 def test_small_batches_go_in_together_and_too_many_are_sent_away(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    sink = EventSink(log, EventSettings(group_seconds=0, max_waiting=30, timeout=60))
+    sink = EventSink(log, EventSettings(group_seconds=0, max_waiting=30, timeout=LIMIT))
     sink.accept(lines(impression(0)), key="0")
     with ThreadPoolExecutor(30) as pool:
         with LogStore.open(log).lock():
             posted = [pool.submit(sink.accept, lines(impression(i)), key=str(i)) for i in range(1, 31)]
-            twice = None
-            until = time.monotonic() + 30
-            while sink.waiting < 30 and time.monotonic() < until:
-                time.sleep(0.01)
+            until(lambda: sink.waiting == 30)
             with pytest.raises(EventsBusyError, match="30 batches wait already") as caught:
                 sink.accept(lines(impression(99)), key="99")
             assert caught.value.retry_after > 0
@@ -173,7 +170,7 @@ def test_killed_at_a_named_point(point: str, context: ForkServerContext, tmp_pat
     log = tmp_path / "log"
     process = context.Process(target=post, args=(str(log), [("first", FIRST)]), kwargs={"fault": point})
     process.start()
-    process.join(60)
+    process.join(LIMIT)
     assert process.exitcode == -signal.SIGKILL
     sink = EventSink(log, QUICK)
     assert told(sink.accept(FIRST, key="first")) == SAID
@@ -198,7 +195,7 @@ def test_two_processes_at_a_time(context: ForkServerContext, tmp_path: Path) -> 
         process.start()
     answers = [ours.recv() for ours, _ in pipes]
     for process in processes:
-        process.join(60)
+        process.join(LIMIT)
     assert [told(each) for each in answers[0] + answers[1]] == [[(i, "accepted") for i in range(1, 11)]] * 6
     assert len(stored(log)) == 40
     account = ingest([_write(tmp_path / "all.jsonl", b"\n".join(body for _, body in batches))], log)

@@ -16,7 +16,8 @@ from clickprism.serve.app import Service
 from clickprism.serve.server import check
 from clickprism.serve.settings import ServeSettings
 from tests.log.raw_logs import impression
-from tests.serve.service_kit import NAMES, TOKEN, Reply, ask, linear_bundle, publish, started
+from tests.serve.service_kit import NAMES, TOKEN, Reply, Upload, ask, linear_bundle, publish, started
+from tests.waiting import LIMIT, until_async
 
 ROWS = {"q": {"a": [1.0, 0, 0], "b": [3.0, 0, 0], "c": [2.0, 0, 0]}}
 
@@ -47,6 +48,16 @@ def one(settings: ServeSettings, *request: Any, **more: Any) -> Reply:
 
     run(settings, work)
     return replies[0]
+
+
+async def shadow_counts(service: Service, *, requests: int) -> Any:
+    """What the shadow counted, once it has scored so many requests."""
+
+    async def counted() -> Any:
+        counts = (await ask(service, "GET", "/v1/shadow")).json
+        return counts if counts["requests"] >= requests else None
+
+    return await until_async(counted)
 
 
 def problem(reply: Reply, status: int, *, pointer: str | None = None) -> str:
@@ -180,10 +191,10 @@ def test_bodies_that_are_too_long_or_too_slow_are_cut(bundle: Path) -> None:
         long = await ask(service, "POST", "/v1/rank", b"x" * 2000, headers={"content-length": "2000"})
         assert "1,000 bytes" in problem(long, 413)
         assert long.headers["connection"] == "close"
-        chunked = await ask(service, "POST", "/v1/rank", chunks=[b"x" * 400] * 100)
+        chunked = await ask(service, "POST", "/v1/rank", upload=Upload(*[b"x" * 400] * 100))
         problem(chunked, 413)
         assert chunked.headers["connection"] == "close"
-        slow = await ask(service, "POST", "/v1/rank", chunks=[b"{"])
+        slow = await ask(service, "POST", "/v1/rank", upload=Upload(b"{"))
         problem(slow, 408)
         assert slow.headers["connection"] == "close"
 
@@ -204,15 +215,17 @@ def test_request_lines_are_json_and_hold_no_query(bundle: Path, capfd: pytest.Ca
 
 def test_more_than_may_wait_are_sent_away(bundle: Path) -> None:
     async def work(service: Service) -> None:
-        first = asyncio.create_task(ask(service, "POST", "/v1/rank", chunks=[b"{"]))
-        await asyncio.sleep(0.01)
+        upload = Upload(b"{")
+        first = asyncio.create_task(ask(service, "POST", "/v1/rank", upload=upload))
+        await upload.waited_for.wait()
         reply = await ask(service, "GET", "/v1/models")
         problem(reply, 503)
         assert reply.headers["retry-after"] == "1"
-        problem(await first, 408)
+        upload.rest.set()
+        assert "not JSON" in problem(await first, 400)
         assert (await ask(service, "GET", "/v1/models")).status == 200
 
-    run(ServeSettings(bundle, token=TOKEN, max_waiting=1, body_timeout=0.1), work)
+    run(ServeSettings(bundle, token=TOKEN, max_waiting=1, body_timeout=LIMIT), work)
 
 
 def test_an_error_of_the_service_is_a_problem_too(bundle: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -259,11 +272,7 @@ def test_a_shadow_counts_where_it_would_have_disagreed(bundle: Path, store: str,
     async def work(service: Service) -> None:
         for documents in (["a", "b", "c"], ["b"], ["b", "c"]):
             await ask(service, "POST", "/v1/rank", {"query_id": "q", "documents": documents})
-        for _ in range(500):
-            counts = (await ask(service, "GET", "/v1/shadow")).json
-            if counts["requests"] == 3:
-                break
-            await asyncio.sleep(0.01)
+        counts = await shadow_counts(service, requests=3)
         assert (counts["requests"], counts["dropped"], counts["failed"]) == (3, 0, 0)
         assert (counts["top_differs"], counts["order_differs"], counts["mean_tau"]) == (2, 2, -1.0)
         assert counts["mean_difference"] == pytest.approx((4 + 6 + 5) / 3)

@@ -11,12 +11,14 @@ import pytest
 
 from clickprism.errors import SettingError
 from clickprism.serve.app import Service
+from clickprism.serve.page.show import MOST_ENTERING
 from clickprism.serve.redis_store import RedisAddress
 from clickprism.serve.server import LOGGING
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store import FeatureStore, Found, StoreInfo, StoreUnavailableError
-from tests.serve.service_kit import TOKEN, ask, linear_bundle, publish
-from tests.serve.test_service import problem, run
+from tests.serve.service_kit import TOKEN, Upload, ask, linear_bundle, publish
+from tests.serve.test_service import problem, run, shadow_counts
+from tests.waiting import LIMIT
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -55,13 +57,17 @@ def test_a_form_with_many_fields_has_no_token(bundle: Path) -> None:
 
 def test_whoever_has_no_token_cannot_fill_the_places_of_others(bundle: Path) -> None:
     async def work(service: Service) -> None:
-        slow = [asyncio.create_task(ask(service, "POST", "/session", chunks=[b"t"], headers=FORM)) for _ in range(30)]
-        await asyncio.sleep(0.05)
+        uploads = [Upload(b"t") for _ in range(30)]
+        slow = [asyncio.create_task(ask(service, "POST", "/session", upload=each, headers=FORM)) for each in uploads]
+        sent_away = slow[MOST_ENTERING:]
+        await asyncio.gather(*sent_away, *(each.waited_for.wait() for each in uploads[:MOST_ENTERING]))
         body = {"documents": [{"id": "a", "features": [1, 2, 3]}]}
         assert (await ask(service, "POST", "/v1/rank", body)).status == 200
-        assert {(await each).status for each in slow} == {503, 408}
+        for each in uploads:
+            each.rest.set()
+        assert [(await each).status for each in slow] == [401] * MOST_ENTERING + [503] * len(sent_away)
 
-    run(ServeSettings(bundle, token=TOKEN, max_waiting=20, body_timeout=0.3), work)
+    run(ServeSettings(bundle, token=TOKEN, max_waiting=20, body_timeout=LIMIT), work)
 
 
 def test_a_document_without_a_score_does_not_spoil_the_figures_of_the_shadow(
@@ -72,11 +78,7 @@ def test_a_document_without_a_score_does_not_spoil_the_figures_of_the_shadow(
     async def work(service: Service) -> None:
         for documents in (["a", "gone"], ["gone"], ["b"]):
             await ask(service, "POST", "/v1/rank", {"query_id": "q", "documents": documents})
-        for _ in range(500):
-            counts = (await ask(service, "GET", "/v1/shadow")).json
-            if counts["requests"] == 3:
-                break
-            await asyncio.sleep(0.01)
+        counts = await shadow_counts(service, requests=3)
         assert counts["mean_difference"] == pytest.approx((2 + 6) / 2)
 
     run(ServeSettings(bundle, store=store, token=TOKEN, shadow=other), work)
@@ -91,7 +93,7 @@ class Away:
     @property
     def info(self) -> StoreInfo:
         self.asked.set()
-        self.fail.wait(10)
+        self.fail.wait(LIMIT)
         raise StoreUnavailableError("it is away")
 
     def get(self, query_id: str, document_ids: Any) -> Found:
@@ -109,7 +111,7 @@ def test_a_store_that_is_away_holds_up_no_one_else(bundle: Path, store: str, pat
         service.models.store = there
         service._remote = True
         waits = asyncio.create_task(ask(service, "GET", path))
-        await asyncio.to_thread(away.asked.wait, 10)
+        await asyncio.to_thread(away.asked.wait, LIMIT)
         assert (await ask(service, "GET", "/healthz")).status == 200
         assert not waits.done()
         away.fail.set()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -27,15 +25,10 @@ from clickprism.serve.store import (
 from clickprism.serve.store import open_store as opened
 from clickprism.types import Float32
 from tests.serve.redis_server import redis_server
+from tests.waiting import until
 
 AS_OF = datetime(2026, 3, 1, 12)
 EMPTY = np.array([0.0, np.nan, 24.0], np.float32)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with redis_server() as url:
-        yield url
 
 
 @pytest.fixture(params=["folder", "redis"])
@@ -62,10 +55,7 @@ def constant(value: float, queries: int = 3) -> dict[str, dict[str, list[float]]
 
 
 def follow(store: FeatureStore, version: str) -> None:
-    until = time.monotonic() + 10
-    while store.info.version != version and time.monotonic() < until:
-        time.sleep(0.02)
-    assert store.info.version == version
+    until(lambda: store.info.version == version)
 
 
 def same(one: Float32, other: object) -> bool:
@@ -128,11 +118,11 @@ def test_open_readers_follow_and_never_mix(place: str) -> None:
     for number in range(1, 6):
         fill(place, str(number), constant(number), grace=1)
         follow(store, str(number))
+    until(lambda: "5" in seen)
     stop.set()
     for thread in threads:
         thread.join()
     assert not wrong
-    assert "5" in seen
     store.close()
 
 
@@ -212,21 +202,26 @@ def test_old_snapshots_expire_in_redis(server: str) -> None:
     import redis
 
     place = f"{server}?prefix=old"
-    fill(place, "v1", constant(1), grace=1)
-    fill(place, "v2", constant(2), grace=1)
+    fill(place, "v1", constant(1), grace=9000)
     with redis.Redis.from_url(server) as client:
-        until = time.monotonic() + 10
-        while len(list(client.scan_iter("old:*"))) > 5 and time.monotonic() < until:
-            time.sleep(0.1)
-        assert len(list(client.scan_iter("old:*"))) == 5
-        assert all(client.ttl(key) == -1 for key in client.scan_iter("old:*"))
+        old = set(client.scan_iter("old:*")) - {b"old:current"}
+        assert {client.ttl(key) for key in old} == {-1}
+        fill(place, "v2", constant(2), grace=9000)
+        assert all(0 < client.ttl(key) <= 9000 for key in old)
+        new = set(client.scan_iter("old:*")) - old
+        assert {client.ttl(key) for key in new} == {-1}
+    assert (len(old), len(new)) == (4, 5)
 
 
 def test_the_lock_in_redis_is_held_however_long_rows_take(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clickprism.serve.redis_build._LOCK_SECONDS", 1)
+    import redis
+
+    monkeypatch.setattr("clickprism.serve.redis_build._LOCK_SECONDS", 9000)
+    monkeypatch.setattr("clickprism.serve.redis_build._RENEW_SECONDS", 0.01)
     place = f"{server}?prefix=slow"
-    with builder(place, grace=60) as target:
-        time.sleep(2.2)
+    with builder(place, grace=60) as target, redis.Redis.from_url(server) as client:
+        client.expire("slow:lock", 1000)  # as if rows had taken 8000 seconds to come
+        until(lambda: client.ttl("slow:lock") > 1000)
         target.put("q1", ["d0"], np.ones((1, 1), np.float32))
         target.seal(StoreInfo("v1", datetime(2026, 3, 1), ("a",), np.zeros(1, np.float32), 1))
         target.switch()

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from clickprism.serve import lmdb_build
 from clickprism.serve.lmdb_build import POINTS, LmdbBuilder
 from clickprism.serve.lmdb_store import LmdbStore, open_snapshot
 from clickprism.serve.store import open_store
-from tests.serve.redis_server import redis_server
 from tests.serve.store_children import DOCUMENTS, QUERIES, build, read
+from tests.waiting import LIMIT
 
 KILLS = int(os.environ.get("CLICKPRISM_KILLS", "3"))
 
@@ -31,12 +30,6 @@ def context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.serve.store_children"])
     return context
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with redis_server() as url:
-        yield url
 
 
 def whole(place: str, version: int) -> bool:
@@ -58,7 +51,7 @@ def test_a_builder_killed_at_a_named_point(point: str, context: ForkServerContex
     build(place, 1)
     process = context.Process(target=build, args=(place, 2, point))
     process.start()
-    process.join(60)
+    process.join(LIMIT)
     assert process.exitcode == -signal.SIGKILL
     assert whole(place, 2 if point == "store-switched" else 1)
     build(place, 3)
@@ -75,7 +68,7 @@ def test_a_builder_of_redis_killed(point: str, context: ForkServerContext, serve
     build(place, 1)
     process = context.Process(target=build, args=(place, 2, point))
     process.start()
-    process.join(60)
+    process.join(LIMIT)
     assert process.exitcode == -signal.SIGKILL
     assert whole(place, 2 if point == "store-switched" else 1)
     with redis.Redis.from_url(server) as client:
@@ -87,6 +80,7 @@ def test_a_builder_of_redis_killed(point: str, context: ForkServerContext, serve
     assert len(lasting) == QUERIES + 2
 
 
+@pytest.mark.long
 def test_a_builder_killed_at_random_moments(context: ForkServerContext, tmp_path: Path) -> None:
     place, rng, last = str(tmp_path / "store"), random.Random(5), 1
     started = time.monotonic()
@@ -97,7 +91,7 @@ def test_a_builder_killed_at_random_moments(context: ForkServerContext, tmp_path
         process.start()
         time.sleep(rng.uniform(0, 2 * took))
         process.kill()
-        process.join(60)
+        process.join(LIMIT)
         now = int(LmdbStore(Path(place)).info.version)
         assert now in (last, number)
         assert whole(place, now)
@@ -110,13 +104,12 @@ def test_a_reader_in_another_process_follows(context: ForkServerContext, tmp_pat
     ours, theirs = context.Pipe()
     process = context.Process(target=read, args=(place, theirs))
     process.start()
-    assert ours.recv() == "ready"
+    assert ours.recv() == "1"
     for number in range(2, 10):
         build(place, number)
-        time.sleep(0.05)
-    seen, wrong = ours.recv()
-    process.join(60)
-    assert (wrong, seen[-1], sorted(seen)) == (0, "9", seen)
+        assert ours.recv() == str(number)
+    assert ours.recv() == 0, "answers with rows of two versions"
+    process.join(LIMIT)
 
 
 def test_a_forked_process_reads_on_and_follows(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,12 +34,12 @@ from clickprism.training.processes import alone, joined, place, share_of_threads
 from clickprism.training.settings import FitSettings, Fitted, Scorer, Validation
 from clickprism.types import Batch, Clicks, Float64, JudgedLists
 from tests.conftest import make_clicks, make_judged
+from tests.waiting import LIMIT, reserved_port
 
 SETTINGS = FitSettings(epochs=4, batch_size=16, threads=1, seed=5, clip_norm=0.5, evaluate_every=2)
 RANKER = MLP(hidden=(16, 8))
 TREES = LambdaMART(trees=30, leaves=8, min_data_in_leaf=5)
 CURVE = tuple(1 / place for place in range(1, 13))
-LIMIT = 120.0
 PLAN = {"step": 0, "press": 0, "die": 0}  # at which step of a process something happens to it
 
 
@@ -133,18 +131,12 @@ def facts(fitted: Fitted) -> dict[str, Any]:
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[Any]]]:
     """What each of two processes came to in each job, one job after the other; they are started as torchrun does."""
     folder = tmp_path_factory.mktemp("two")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     spawn = multiprocessing.get_context("spawn")
-    started = [spawn.Process(target=_work, args=(folder, rank, port)) for rank in range(2)]
-    for process in started:
-        process.start()
-    limit = time.monotonic() + LIMIT
-    for process in started:
-        process.join(max(0.1, limit - time.monotonic()))
-        if process.is_alive():
-            process.kill()
+    with reserved_port() as port:
+        started = [spawn.Process(target=_work, args=(folder, rank, port), daemon=True) for rank in range(2)]
+        for process in started:
+            process.start()
+        for process in started:
             process.join()
     results = {
         job: [json.loads((folder / f"{job}-{rank}.json").read_text()) for rank in range(2)] for job in [*JOBS][:-1]
@@ -337,11 +329,11 @@ def test_two_processes_grow_one_ensemble_as_good_as_that_of_one(name: str, two: 
 def test_lost_processes_are_noticed_where_no_message_is_due() -> None:
     """Process 1 is gone while process 0 waits for something else, as LightGBM may."""
     code = (
-        "import os, sys, time\n"
+        "import os, signal\n"
         "from clickprism.training.processes import joined\n"
         "with joined() as group, group.watched():\n"
         "    group.wait()\n"
-        "    os._exit(7) if group.rank else time.sleep(60)\n"
+        "    os._exit(7) if group.rank else signal.pause()\n"
     )
     codes, errors = ended(code)
     assert codes == [TrainingError.exit_code, 7]
@@ -365,16 +357,13 @@ def test_an_error_of_all_leaves_no_thread_behind() -> None:
 
 def ended(code: str) -> tuple[list[int], list[str]]:
     """How two processes that run the code end: their exit codes, and what they write to standard error."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", code], env=os.environ | places | {"RANK": rank}, stderr=subprocess.PIPE, text=True
-        )
-        for rank in "01"
-    ]
-    errors = [process.communicate(timeout=50)[1] for process in started]
+    with reserved_port() as port:
+        places = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        command = [sys.executable, "-c", code]
+        started = [
+            subprocess.Popen(command, env=places | {"RANK": rank}, stderr=subprocess.PIPE, text=True) for rank in "01"
+        ]
+        errors = [process.communicate(timeout=LIMIT)[1] for process in started]
     return [process.returncode for process in started], errors
 
 
