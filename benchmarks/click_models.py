@@ -140,7 +140,7 @@ def run() -> list[Result]:
 
 
 def _log(data: JudgedLists, user: User) -> Simulation:
-    settings = SimulationSettings(intervention=Intervention("shuffle"), merge="none")
+    settings = SimulationSettings(intervention=Intervention(kind="shuffle"), merge="none")
     return simulate(data, user, sessions=SESSIONS, seed=0, settings=settings)
 
 

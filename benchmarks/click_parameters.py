@@ -22,7 +22,7 @@ from clickprism.observation.parameters import ClickParameters
 from clickprism.observation.placed import PlacedCounts
 from clickprism.settings import choose
 from clickprism.simulation.clicks import SimulationSettings, simulate
-from clickprism.simulation.rankings import Intervention
+from clickprism.simulation.rankings import Intervention, Kind
 from clickprism.types import Float64, concatenate
 from clickprism.users.base import Gain, attraction
 from clickprism.users.trust import TrustUser
@@ -85,12 +85,13 @@ def world(setting: Setting, seed: int, *, searches: int) -> tuple[PlacedCounts, 
     base = judged.grades + rng.normal(0.0, 1.0, len(judged.grades))
     rankings = base + rng.normal(0.0, 0.5, (RANKERS, len(base)))
     parts = []
-    for kind, share in (("none", 1 - SHARE), ("first", SHARE)):
+    kinds: tuple[tuple[Kind, float], ...] = (("none", 1 - SHARE), ("first", SHARE))
+    for kind, share in kinds:
         settings = SimulationSettings(
             frequency="zipf",
             gain=gain,
             noise=noise,
-            intervention=Intervention(kind, 1.0),  # type: ignore[arg-type]
+            intervention=Intervention(kind=kind),
         )
         made = simulate(judged, user, sessions=int(searches * share), seed=seed, settings=settings, scores=rankings)
         parts.append(made.clicks)

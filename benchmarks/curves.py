@@ -28,9 +28,9 @@ SESSIONS = 1_000_000
 SEEDS = 5
 LIMIT = 0.03
 RANKERS = cp.SimulationSettings(rankers=4, frequency="zipf")
-SHUFFLED = cp.SimulationSettings(intervention=Intervention("shuffle"), frequency="zipf")
-SWAPPED = cp.SimulationSettings(intervention=Intervention("swap"), frequency="zipf")
-PIVOTED = cp.SimulationSettings(intervention=Intervention("pivot"), frequency="zipf")
+SHUFFLED = cp.SimulationSettings(intervention=Intervention(kind="shuffle"), frequency="zipf")
+SWAPPED = cp.SimulationSettings(intervention=Intervention(kind="swap"), frequency="zipf")
+PIVOTED = cp.SimulationSettings(intervention=Intervention(kind="pivot"), frequency="zipf")
 
 
 def run() -> list[Result]:

@@ -48,7 +48,7 @@ def run() -> list[Result]:
                 methods=METHODS,
                 fit=FitSettings(threads=1),
                 evaluation=EvaluationSettings(validation="clicks"),
-                seeds=SEEDS,
+                runs=len(SEEDS),
             )
             found: dict[str, list[Any]] = {}
             for fold in range(1, 6):

@@ -41,12 +41,12 @@ def run() -> list[Result]:
         return []
     results = []
     for name, ranker in RANKERS.items():
-        runs = five_folds(folder, ranker=ranker, methods={"labels": {}}, seeds=(0,))
+        runs = five_folds(folder, ranker=ranker, methods={"labels": {}}, runs=1)
         table = compare(_by_label(runs), data="mq2008, five folds", seeds=(0,))
         mean = _row(table, "labels").mean
         results.append(Result(f"mq2008 labels {name} {MEASURE}", mean, LABELS, 1.0, "limit: .69"))
     for name, ranker in {"linear": RANKERS["linear"], "mlp 64-32": {"name": "mlp", "hidden": [64, 32]}}.items():
-        runs = five_folds(folder, ranker=ranker, methods={"click": {}, "dla": {}}, seeds=(0, 1, 2))
+        runs = five_folds(folder, ranker=ranker, methods={"click": {}, "dla": {}}, runs=3)
         table = compare(_by_label(runs), baseline="click", data="mq2008, five folds", seeds=(0, 1, 2))
         print(as_text(table), file=sys.stderr)
         gain = _row(table, "dla").difference or 0.0
@@ -59,22 +59,20 @@ def run() -> list[Result]:
     return results
 
 
-def five_folds(
-    folder: Path, *, ranker: dict[str, Any], methods: dict[str, dict[str, Any]], seeds: tuple[int, ...]
-) -> list[Run]:
+def five_folds(folder: Path, *, ranker: dict[str, Any], methods: dict[str, dict[str, Any]], runs: int) -> list[Run]:
     """Every method on every fold and seed."""
     settings = ExperimentSettings(
         data=DataSettings(source="mq2008", folder=str(folder), drop_without_relevant=True),
         ranker=ranker,
         methods=methods,
         fit=FitSettings(threads=1),
-        seeds=seeds,
+        runs=runs,
     )
-    runs: list[Run] = []
+    found: list[Run] = []
     for fold in range(1, 6):
         data = replace(settings.data, fold=fold)
-        runs += compare_methods(replace(settings, data=data), jobs=2)
-    return runs
+        found += compare_methods(replace(settings, data=data), jobs=2)
+    return found
 
 
 def _by_label(runs: list[Run]) -> dict[str, list[Any]]:

@@ -85,7 +85,7 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
     if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
         return build(hint, value, path=name)
     try:
-        return msgspec.convert((value,) if isinstance(value, str) and hint == tuple[str, ...] else value, hint)
+        return _typed(value, hint)
     except msgspec.ValidationError:
         if options := _options(hint):
             close = suggest(str(value), options)
@@ -93,6 +93,19 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
             raise SettingError(name, value, f"be one of {', '.join(options)}{more}") from None
         kind = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
         raise SettingError(name, value, f"be of type {kind}") from None
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """Return the value as its type; text from the command line is read as TOML where the type is not text."""
+    if isinstance(value, str):
+        read = read_value(value)
+        if hint == tuple[str, ...] and not isinstance(read, list):
+            return (value,)
+        try:
+            return msgspec.convert(value, hint)
+        except msgspec.ValidationError:
+            return msgspec.convert(read, hint)
+    return msgspec.convert(value, hint)
 
 
 def plain(settings: Any) -> dict[str, Any]:
@@ -215,7 +228,7 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
             raise SettingError("--set", assignment, "look like key=value")
-        value = _value(text)
+        value = read_value(text)
         *parents, last = key.strip().split(".")
         inner = result
         for parent in parents:
@@ -229,8 +242,12 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
 _LOOSE = re.compile(r"(?<![\w.\"'])(\d+\.(?!\d)|\.\d+)(?=(?:[eE][+-]?\d+)?\s*(?:[],}]|$))")
 
 
-def _value(text: str) -> Any:
-    """A value as TOML has it, with `.3` for 0.3 and `1.` for 1.0; what is none is a text."""
+def read_value(text: str) -> Any:
+    """Return the TOML value that a text on the command line stands for; `.3` is 0.3, and other text is itself.
+
+    >>> read_value("[64, 32]"), read_value(".5"), read_value("true"), read_value("pbm")
+    ([64, 32], 0.5, True, 'pbm')
+    """
     whole = _LOOSE.sub(lambda number: f"0{number[0]}" if number[0].startswith(".") else f"{number[0]}0", text)
     for words in (text, whole):
         try:

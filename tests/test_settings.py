@@ -145,3 +145,10 @@ def test_choose_builds_what_is_named() -> None:
     assert choose(RANKERS, "mlp", path="ranker") == MLP()
     with pytest.raises(SettingError, match=r"ranker\.dropout must be in \[0, 1\), got 1\.0"):
         choose(RANKERS, {"name": "mlp", "dropout": 1.0}, path="ranker")
+
+
+def test_text_from_the_command_line_is_read_as_the_type_of_the_field() -> None:
+    text = {"name": "3", "hidden": "[4, 5]", "limit": ".5", "names": '["a", "b"]', "inner": {"depth": "7"}}
+    assert build(Outer, text) == Outer("3", hidden=(4, 5), limit=0.5, names=("a", "b"), inner=Inner(7))
+    with pytest.raises(SettingError, match=r"limit must be of type .*, got 'fast'"):
+        build(Outer, {"name": "x", "limit": "fast"})

@@ -29,7 +29,7 @@ from clickprism.cli_old.output import Output
 
 EPILOG = (
     "Examples:\n\nclickprism compare --methods labels,click,dla --ranker linear --seeds 3\n\n"
-    "clickprism compare --user ubm --seeds 0,1 --jobs 2 --out runs/ubm"
+    "clickprism compare --user ubm --seeds 2 --jobs 2 --out runs/ubm"
 )
 
 
@@ -48,8 +48,8 @@ def command(
         str | None,
         typer.Option(
             "--seeds",
-            metavar="N|LIST",
-            help="How many, from --seed on, or which, such as 0,1,2: the setting seeds.",
+            metavar="N",
+            help="Number of runs; run i uses the seed of --seed plus i.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,

@@ -64,8 +64,7 @@ def check(
 
 @app.command(
     epilog="Examples:\n\nclickprism data info train.txt test.txt\n\n"
-    "clickprism data info train.txt.gz --on-error quarantine --quarantine-file broken.jsonl\n\n"
-    "clickprism data info train.txt --filter inforank"
+    "clickprism data info train.txt.gz --on-error quarantine --quarantine-file broken.jsonl"
 )
 def info(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="LETOR text, plain, .gz or .zst.")],
@@ -80,14 +79,10 @@ def info(
         Path | None,
         typer.Option("--quarantine-file", metavar="FILE", help="Write the lines left out to this file, as JSON lines."),
     ] = None,
-    filter_name: Annotated[
-        str, typer.Option("--filter", metavar="NAME", help="Say which lists the setting data.filter=NAME leaves out.")
-    ] = "none",
     json: Json = False,
 ) -> None:
     """Read LETOR, SVMlight or ranklib text; print how many lists, documents, features, and the shares of grades."""
     from clickprism.data.facts import facts
-    from clickprism.data.filters import choose_lists
     from clickprism.data.letor import scan_letor
 
     readings = {str(file): scan_letor(file, missing="nan", on_error=on_error) for file in files}
@@ -96,8 +91,6 @@ def info(
         quarantine_file.write_text("".join(lines), encoding="utf-8")
     found = {file: facts(reading.judged) for file, reading in readings.items()}
     left_out = {file: len(reading.quarantined) for file, reading in readings.items()}
-    chosen = {file: choose_lists(reading.judged, filter_name) for file, reading in readings.items()}
-    by_filter = filter_name != "none"
     text = "\n\n".join(
         columns(
             [file, ""],
@@ -110,16 +103,11 @@ def info(
                 ["lists without a relevant document", f"{it.without_relevant:,}"],
                 ["missing values", f"{it.missing:,}"],
                 ["broken lines left out", f"{left_out[file]:,}"],
-                *([[f"filter {filter_name}", str(chosen[file])]] if by_filter else []),
             ],
         )
         for file, it in found.items()
     )
-    data = [
-        {"file": file, **asdict(it), "quarantined": left_out[file]}
-        | ({"filter": filter_name, **chosen[file].plain()} if by_filter else {})
-        for file, it in found.items()
-    ]
+    data = [{"file": file, **asdict(it), "quarantined": left_out[file]} for file, it in found.items()]
     Output(json).result(text, {"files": data})
 
 
@@ -159,4 +147,3 @@ def generate(
 
 
 app.command(epilog=recommendation.IMPRESSIONS)(recommendation.impressions)
-app.command(epilog=recommendation.ADRESSA)(recommendation.adressa)

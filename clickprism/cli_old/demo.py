@@ -29,10 +29,11 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Embedded data, biased users, the floor, debiased rankers, the ceiling: a table, a report, models."""
-    from clickprism.experiments.demo import demo_settings, next_commands, run_demo
+    from clickprism.experiments.demo import next_commands, run_demo
+    from clickprism.experiments.settings import DemoSettings
 
     start = time.perf_counter()
-    settings = settings_of(None, sets, base=demo_settings(seed=seed))
+    settings = settings_of(None, sets, base=DemoSettings(seed=seed))
     output = Output(json, quiet)
     with output.runs(len(settings.seeds) * (len(settings.methods) + 1), settings.evaluation.measures[0]) as show:
         results = run_demo(settings, out=out, jobs=jobs or os.cpu_count() or 1, on_run=show)

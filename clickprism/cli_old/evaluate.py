@@ -162,9 +162,8 @@ def _settings(
     """The settings of `--config`, or those found beside the models, which must then agree on the data."""
     places = [] if config is not None else [place for folder in folders for place in folder.parents[:2]]
     found = [file for place in places if (file := place / "settings.toml").is_file()]
-    read = [settings_of(file, sets, evaluation__measures=measures) for file in dict.fromkeys(found)]
-    if not read:
-        return settings_of(config, sets, evaluation__measures=measures)
+    files: list[Path | None] = [*dict.fromkeys(found)] or [config]
+    read: list[ExperimentSettings] = [settings_of(file, sets, evaluation__measures=measures) for file in files]
     if any(settings.data != read[0].data for settings in read):
         raise SettingError("--config", None, "name the data, as the models were trained on different data")
     return read[0]

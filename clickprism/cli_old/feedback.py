@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Examples:\n\nclickprism feedback --methods click,dla,labels --seeds 3 --out runs/feedback\n\n"
-    "clickprism feedback --user popularity --rounds 4 --set feedback.exploration=0.1 --json"
+    "clickprism feedback --user popularity --rounds 4 --set exploration=0.1 --json"
 )
 
 
@@ -49,14 +49,14 @@ def command(
     ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option("--rounds", metavar="N", help="How often to retrain: feedback.rounds.", rich_help_panel=SETTINGS),
+        typer.Option("--rounds", metavar="N", help="Number of rounds: the setting rounds.", rich_help_panel=SETTINGS),
     ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
             "--seeds",
-            metavar="N|LIST",
-            help="How many, from --seed on, or which, such as 0,1,2: the setting seeds.",
+            metavar="N",
+            help="Number of runs; run i uses the seed of --seed plus i.",
             rich_help_panel=SETTINGS,
         ),
     ] = None,
@@ -81,16 +81,17 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Let rankers learn from the clicks on what they show, round after round, and watch popularity bias."""
-    from clickprism.experiments.feedback import feedback_loop, feedback_settings
+    from clickprism.experiments.feedback import feedback_loop
     from clickprism.experiments.rounds import BIAS, FeedbackResults, write_feedback
+    from clickprism.experiments.settings import FeedbackSettings
 
     settings = settings_of(
         config,
         sets,
-        base=feedback_settings(),
+        base=FeedbackSettings(),
         seeds=seeds_from(seeds, seed),
         methods=names_from(methods),
-        feedback__rounds=rounds,
+        rounds=rounds,
         user__name=user,
         sessions=sessions,
         ranker__name=ranker,

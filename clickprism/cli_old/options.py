@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from clickprism.experiments import ExperimentSettings
+    pass
 
 SETTINGS = "Settings"
 OUTPUT = "Output"
@@ -28,9 +28,7 @@ Set = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        "--seed", min=0, metavar="N", help="Of everything random: the setting seeds.", rich_help_panel=SETTINGS
-    ),
+    typer.Option("--seed", min=0, metavar="N", help="Random seed of the first run.", rich_help_panel=SETTINGS),
 ]
 User = Annotated[
     str | None,
@@ -101,16 +99,18 @@ def settings_of(
     config: Path | None,
     assignments: list[str] | None,
     *,
-    base: ExperimentSettings | None = None,
+    base: Any = None,
     seeds: list[int] | None = None,
     methods: list[str] | None = None,
     **flags: Any,
-) -> ExperimentSettings:
+) -> Any:
     """The settings that config, flags and `--set` make, in this order; `__` in a flag's name stands for a dot."""
     from clickprism.experiments import read_settings
 
     named = {name.replace("__", "."): value for name, value in flags.items()}
-    return read_settings(config, assignments or (), base=base, flags=named | {"seeds": seeds}, methods=methods)
+    if seeds is not None:
+        named |= {"seed": seeds[0], "runs": len(seeds)}
+    return read_settings(config, assignments or (), base=base, flags=named, methods=methods)
 
 
 def seconds_from(text: str) -> float:
@@ -143,18 +143,13 @@ def names_from(text: str | None) -> list[str] | None:
 def seeds_from(count: str | None, first: int | None) -> list[int] | None:
     """The seeds that `--seeds` and `--seed` ask for; None if neither is given.
 
-    >>> seeds_from("3", None), seeds_from("3", 5), seeds_from("0,4", None), seeds_from(None, 2)
-    ([0, 1, 2], [5, 6, 7], [0, 4], [2])
+    >>> seeds_from("3", None), seeds_from("3", 5), seeds_from(None, 2)
+    ([0, 1, 2], [5, 6, 7], [2])
     """
     from clickprism.errors import SettingError
 
     if count is None:
         return None if first is None else [first]
-    words = count.split(",")
-    if not all(word.strip().isdecimal() for word in words) or words == ["0"]:
-        raise SettingError("--seeds", count, "be how many, such as 3, or which, such as 0,1,2")
-    if len(words) == 1:
-        return list(range(first or 0, (first or 0) + int(count)))
-    if first is not None:
-        raise SettingError("--seed", first, "not be given with a list of seeds")
-    return [int(word) for word in words]
+    if not count.isdecimal() or int(count) < 1:
+        raise SettingError("--seeds", count, "be the number of runs, such as 3")
+    return list(range(first or 0, (first or 0) + int(count)))

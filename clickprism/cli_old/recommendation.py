@@ -1,10 +1,9 @@
-"""`clickprism data impressions` and `clickprism data adressa`: logs of recommenders."""
+"""`clickprism data impressions`: logs of recommenders."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +22,6 @@ IMPRESSIONS = (
     "clickprism data impressions log.jsonl --set data.impressions.item=sku "
     "--set 'data.impressions.categorical=[\"zip\"]' --out data/shop"
 )
-ADRESSA = "Example:\n\nclickprism data adressa data/one_week --filter inforank"
 
 
 def impressions(
@@ -186,59 +184,7 @@ def _write(out: Path, settings: ExperimentSettings, log: ImpressionParts) -> Non
     save_clicks(log.clicks["train"], out / "clicks.npz")
     save_clicks(log.clicks["validation"], out / "held_out.npz")
     log.vocabulary.save(out / "vocabulary.json")
-    data = {name: value for name, value in plain(settings.data).items() if name not in ("synthetic", "adressa")}
+    data = {name: value for name, value in plain(settings.data).items() if name != "synthetic"}
     data |= {part: str(Path(data[part]).absolute()) for part in log.clicks if data[part] is not None}
     values = {"data": data, "evaluation": {"validation": "clicks"}}
     (out / "settings.toml").write_text(to_toml(values), encoding="utf-8")
-
-
-def adressa(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where the files of the days are, plain, .gz or .zst.")
-    ],
-    *,
-    filter_name: Annotated[
-        str, typer.Option("--filter", metavar="NAME", help="Say which lists the setting data.filter=NAME leaves out.")
-    ] = "none",
-    config: Config = None,
-    sets: Set = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Make judged lists of Adressa's events; say what the folder holds and how many lists each part has."""
-    from clickprism.data.adressa import load_adressa
-    from clickprism.data.facts import facts
-    from clickprism.data.filters import choose_lists
-
-    settings = settings_of(config, sets, data__source="adressa", data__folder=str(folder)).data
-    read = load_adressa(folder, settings=settings.adressa, on_error=settings.on_error)
-    account, dataset = asdict(read.account), read.dataset
-    parts = {
-        part: (facts(judged), choose_lists(judged, filter_name))
-        for part, judged in (("train", dataset.train), ("validation", dataset.validation), ("test", dataset.test))
-    }
-    rows = [
-        [
-            part,
-            f"{it.lists:,}",
-            f"{it.documents:,}",
-            f"{it.shortest} to {it.longest}",
-            f"{1 - it.grades[0]:.1%}",
-            *([str(kept)] if filter_name != "none" else []),
-        ]
-        for part, (it, kept) in parts.items()
-    ]
-    counted = [[name.replace("_", " "), _number(value)] for name, value in account.items()]
-    header = ["part", "lists", "documents", "a list", "relevant"]
-    header += [f"filter {filter_name}"] if filter_name != "none" else []
-    output = Output(json, quiet)
-    output.result(
-        "\n\n".join([columns([str(folder), ""], counted), columns(header, rows)]),
-        account | {"parts": {part: {**asdict(it), "filter": kept.plain()} for part, (it, kept) in parts.items()}},
-    )
-    words = [word for name in ("data.source=adressa", f"data.folder={folder}") for word in ("--set", name)]
-    output.note(f"Use it by: {' '.join(words)}")
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -38,7 +38,7 @@ the defaults too, to `settings.toml` in their folder: `--config` takes it back.
 
 ```toml
 sessions = 50
-seeds = [0, 1, 2]
+runs = 3
 
 [data]
 source = "mq2008"

@@ -27,27 +27,27 @@ NAMED = ("request", "user", "item")
 FLAGGED = ("clicked", "seen")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImpressionSettings:
-    """Which column of an impression log is what.
+    """Column names and options of an impression log.
 
     Attributes:
-        request: the column with what was asked at once, one page or slate; by default request, request_id, session, ...
-        user: that with the user; by default user, user_id, ...; a log may have none.
-        item: that with the item; by default item, item_id, article_id, ...
-        position: that with the place it stood at; by default position, pos, rank, slot.
-        clicked: that with 1 where it was clicked, else 0; by default clicked, click, is_click, label.
-        seen: that with 1 where it is known to have been in view, else 0; by default seen, viewed, ...; may be absent.
-        relevance: that with a grade, for evaluation only; by default relevance, grade; may be absent.
-        weight: that with how much a click counts; by default weight, click_weight; may be absent.
-        categorical: columns of names, whatever their values look like; that of the user or the item may be among them,
-            and becomes a feature.
-        numeric: columns of numbers.
-        ignore: columns that are no features.
-        lists: "request" to make each request a list of its own; "user" to make the items of all requests of a user one,
-            where each item must then have the same features each time.
-        first_position: the number of the first place, 0 or 1.
-        least_count: names that occur less often in the training part are unknown ones.
+        request: Column of the request (one page of results); found by its name if not given: request_id, session, ...
+        user: Column of the user; found by its name if not given: user_id, visitor_id, ... A log may have none.
+        item: Column of the item or document; found by its name if not given: item_id, document_id, ...
+        position: Column of the position; found by its name if not given: position, pos, rank, slot.
+        clicked: Column with 1 where the item was clicked, else 0; found by its name if not given: clicked, click, ...
+        seen: Column with 1 where the item was in view, else 0; found by its name if not given. A log may have none.
+        relevance: Column with a grade, for evaluation only; found by its name if not given. A log may have none.
+        weight: Column with the weight of a click; found by its name if not given. A log may have none.
+        categorical: Columns that hold names even if they look like numbers. The user or the item may be among them, and
+            is then a feature.
+        numeric: Columns that hold numbers.
+        ignore: Columns that are not features.
+        lists: What becomes a list: each "request", or all requests of a "user" (each item must then always have the
+            same features).
+        first_position: Number of the first position, 0 or 1.
+        least_count: Minimum number of rows in the training part for a name to be known; others are "unknown".
     """
 
     request: str | None = None

@@ -40,26 +40,25 @@ _NONLINEAR = (1.2, 1.4, 0.9, 0.55, 0.8)
 @final
 @dataclass(frozen=True, kw_only=True)
 class SyntheticSettings:
-    """What to generate; with the defaults, MLP, linear ranker and rankers from biased clicks stand clearly apart.
+    """Settings of the generated data; with the defaults, rankers of different quality are clearly separated.
 
     Attributes:
-        train_queries: lists of the training part.
-        validation_queries: lists of the validation part.
-        test_queries: lists of the test part.
-        min_documents: the shortest list.
-        max_documents: the longest list; lengths are uniform between the two.
-        features: columns of the feature matrix.
-        noise: standard deviation of what in relevance no feature explains; the signal has 1.
-        useless: share of the features that say nothing.
-        correlation: between the hidden matches, and between the hidden properties of documents.
-        query_effects: how much queries differ in difficulty, number of relevant documents and scale of features.
-        nonlinearity: share of the nonlinear part in relevance, from 0 (linear) to 1.
-        grade_shares: the share of documents of each grade, grade 0 first.
-        items: how many items there are for queries to find, each in many lists with the same quality, popularity,
-            freshness and document features, and with a match of its own to every query; `document_ids` name them. 0
-            makes every document anew.
-        item_exponent: how uneven items are found: the probability of the item of rank r is about r^-exponent.
-        seed: the same seed gives the same data.
+        train_queries: Number of lists in the training part.
+        validation_queries: Number of lists in the validation part.
+        test_queries: Number of lists in the test part.
+        min_documents: Number of documents in the shortest list.
+        max_documents: Number of documents in the longest list; lengths are uniformly distributed.
+        features: Number of features.
+        noise: Standard deviation of the part of relevance that no feature explains; the signal has 1.
+        useless: Share of the features that carry no information.
+        correlation: Correlation between the hidden matches, and between the hidden properties of documents.
+        query_effects: How much queries differ in difficulty, number of relevant documents and scale of features.
+        nonlinearity: Share of the nonlinear part in relevance, from 0 (linear) to 1.
+        grade_shares: Share of documents of each grade, grade 0 first.
+        items: Number of items that appear in many lists, with the same document features and a match of its own to
+            every query; `document_ids` name them. With 0 every document is new.
+        item_exponent: Exponent of item frequency: the item of rank r is found with probability about r^-exponent.
+        seed: Random seed of the generated data.
     """
 
     train_queries: int = 3000

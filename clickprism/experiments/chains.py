@@ -14,7 +14,7 @@ import numpy as np
 from clickprism._util.tables import to_json
 from clickprism.evaluation.measures import Evaluation, Measure
 from clickprism.evaluation.report import versions, write_whole
-from clickprism.experiments.settings import ExperimentSettings, resolved
+from clickprism.experiments.settings import FeedbackSettings, resolved
 from clickprism.types import Float64
 
 FOLDER: Final = "chains"
@@ -47,14 +47,14 @@ class Chain:
         return np.array([one[measure] for one in self.rounds])
 
 
-def warm_settings(settings: ExperimentSettings) -> ExperimentSettings:
+def warm_settings(settings: FeedbackSettings) -> FeedbackSettings:
     """The settings of the first rounds: raw clicks, whatever the settings call by that name."""
     return replace(settings, methods={WARM: {}})
 
 
-def mark_of(settings: ExperimentSettings, label: str, *, seed: int) -> str:
+def mark_of(settings: FeedbackSettings, label: str, *, seed: int) -> str:
     """A digest of all that decides a chain: the settings, of the first rounds too, and the versions of what runs it."""
-    values = resolved(replace(settings, seeds=(seed,)), methods=[label])
+    values = resolved(replace(settings, seed=seed, runs=1), methods=[label])
     values |= {"warm": resolved(warm_settings(settings))["methods"], "versions": versions()}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clickprism.data.synthetic import SyntheticSettings
 from clickprism.experiments.compare import Run, compare_methods
 from clickprism.experiments.results import Results, results_of, write_results
-from clickprism.experiments.settings import DataSettings, ExperimentSettings
+from clickprism.experiments.settings import DemoSettings, ExperimentSettings
 from clickprism.experiments.stages import load_raw
 from clickprism.experiments.train import MODEL
 from clickprism.model import Model
-from clickprism.training.settings import FitSettings
 from clickprism.types import Lists
 
 if TYPE_CHECKING:
@@ -33,20 +31,8 @@ SERVING = ("onnx", "onnxruntime", "safetensors", "lmdb", "duckdb", "pyarrow")
 TITLE = "clickprism: a click is relevance times observation"
 
 
-def demo_settings(*, seed: int = 0, seeds: int = 2) -> ExperimentSettings:
-    """The settings of the demo: many test queries for narrow intervals, a small network, one thread a process."""
-    return ExperimentSettings(
-        data=DataSettings(synthetic=SyntheticSettings(test_queries=10_000)),
-        user={"name": "pbm"},
-        ranker={"name": "mlp", "hidden": [64, 32]},
-        methods={"labels": {}, "ipw": {}, DEBIASED: {}, NAIVE: {}},
-        fit=FitSettings(epochs=60, patience=10, threads=1),
-        seeds=tuple(range(seed, seed + seeds)),
-    )
-
-
 def run_demo(
-    settings: ExperimentSettings, *, out: Path, jobs: int = 2, on_run: Callable[[Run], None] | None = None
+    settings: DemoSettings, *, out: Path, jobs: int = 2, on_run: Callable[[Run], None] | None = None
 ) -> Results:
     """Run the demo into a folder: the report, the table, a model a method and seed, and in model/ the debiased one.
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from clickprism._util.files import make_folder
 from clickprism.data.items import items_across
-from clickprism.data.synthetic import SyntheticSettings
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.concentration import Concentration, concentration, position_exposure
 from clickprism.evaluation.measures import Evaluation, evaluate
@@ -34,7 +33,7 @@ from clickprism.experiments.chains import (
     write_chain,
 )
 from clickprism.experiments.codes import warn_of_codes
-from clickprism.experiments.settings import DataSettings, EvaluationSettings, ExperimentSettings, FeedbackSettings
+from clickprism.experiments.settings import FeedbackSettings
 from clickprism.experiments.stages import (
     Data,
     graded,
@@ -47,11 +46,11 @@ from clickprism.experiments.stages import (
 )
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
-from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.clicks import simulate
 from clickprism.simulation.rankings import Intervention
 from clickprism.training.pool import side_by_side
 from clickprism.training.processes import alone
-from clickprism.training.settings import FitSettings, Fitted
+from clickprism.training.settings import Fitted
 from clickprism.truth import Simulation
 from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, concatenate
 from clickprism.users import USERS
@@ -63,27 +62,8 @@ PRIOR: Final = 10.0  # impressions at the mean rate that every item's rate begin
 PARTS: Final = ("train", "validation", "test")
 
 
-def feedback_settings(*, seeds: Sequence[int] = (0, 1, 2)) -> ExperimentSettings:
-    """The settings of `clickprism feedback`: embedded data in which 400 items stand in many lists, a linear ranker."""
-    made = SyntheticSettings(
-        train_queries=500, validation_queries=100, test_queries=500, features=32, items=400, item_exponent=0.7
-    )
-    return ExperimentSettings(
-        data=DataSettings(synthetic=made),
-        user={"name": "pbm"},
-        sessions=50,
-        simulation=SimulationSettings(frequency="each"),
-        ranker={"name": "linear"},
-        methods={"click": {}, "dla": {}, "pal": {}, "inforank": {}, "labels": {}},
-        fit=FitSettings(epochs=15, threads=1),
-        evaluation=EvaluationSettings(validation="none"),
-        feedback=FeedbackSettings(),
-        seeds=tuple(seeds),
-    )
-
-
 def feedback_loop(
-    settings: ExperimentSettings,
+    settings: FeedbackSettings,
     *,
     out: Path | None = None,
     jobs: int = 1,
@@ -92,7 +72,7 @@ def feedback_loop(
     """Run the loop for every method and seed; chains that `out` holds for the same settings are not run again.
 
     Args:
-        settings: of the experiment; `feedback_settings()` is a good start.
+        settings: of the experiment; see `FeedbackSettings`.
         out: a folder; each chain is kept in it as soon as it is done.
         jobs: how many processes, a seed each.
         on_chain: called after each chain, in any order.
@@ -118,7 +98,7 @@ def feedback_loop(
     return sorted(chains, key=lambda chain: (order[chain.label], chain.seed))
 
 
-Task = tuple[ExperimentSettings, int, Path | None]
+Task = tuple[FeedbackSettings, int, Path | None]
 
 
 def _in_turn(tasks: list[Task]) -> Iterator[Chain]:
@@ -126,11 +106,11 @@ def _in_turn(tasks: list[Task]) -> Iterator[Chain]:
         yield from _chains(*task)
 
 
-def _listed(settings: ExperimentSettings, seed: int, out: Path | None) -> list[Chain]:
+def _listed(settings: FeedbackSettings, seed: int, out: Path | None) -> list[Chain]:
     return list(_chains(settings, seed, out))
 
 
-def _chains(settings: ExperimentSettings, seed: int, out: Path | None) -> Iterator[Chain]:
+def _chains(settings: FeedbackSettings, seed: int, out: Path | None) -> Iterator[Chain]:
     """The chains of one seed; the rounds before the methods part are run once."""
     loop: _Loop | None = None
     for label in settings.methods:
@@ -139,10 +119,10 @@ def _chains(settings: ExperimentSettings, seed: int, out: Path | None) -> Iterat
         if chain is None:
             if loop is None:
                 loop = _Loop(settings, seed)
-                for _ in range(settings.feedback.warm):
+                for _ in range(settings.warm):
                     loop.step(WARM, warm_settings(loop.settings))
             start, own = time.perf_counter(), loop.fork()
-            while len(own.rounds) <= settings.feedback.rounds:
+            while len(own.rounds) <= settings.rounds:
                 own.step(label, loop.settings)
             chain = Chain(label, seed, tuple(own.rounds), own.evaluation, own.world.ideal, time.perf_counter() - start)
             if path is not None:
@@ -154,13 +134,13 @@ def _chains(settings: ExperimentSettings, seed: int, out: Path | None) -> Iterat
 class _World:
     """The data of one seed, with items for ids, and what never changes in it."""
 
-    settings: ExperimentSettings
+    settings: FeedbackSettings
     seed: int
 
     @cached_property
     def data(self) -> Data:
         data = self.settings.data
-        if data.source == "synthetic" and self.settings.feedback.worlds:
+        if data.source == "synthetic" and self.settings.worlds:
             data = replace(data, synthetic=replace(data.synthetic, seed=data.synthetic.seed + self.seed))
         return load_data(data)
 
@@ -227,7 +207,7 @@ class _Loop:
         logs: of the rounds, where all are learned from.
     """
 
-    settings: ExperimentSettings
+    settings: FeedbackSettings
     seed: int
     world: _World = field(init=False)
     clicks: Float64 = field(init=False)
@@ -254,7 +234,7 @@ class _Loop:
         other.rounds, other.logs = list(self.rounds), list(self.logs)
         return other
 
-    def step(self, label: str, settings: ExperimentSettings) -> None:
+    def step(self, label: str, settings: FeedbackSettings) -> None:
         """Show, log, train by this method of these settings, and measure what will be shown next."""
         world = self.world
         seeds = np.random.SeedSequence([self.seed, len(self.rounds)]).generate_state(3).tolist()
@@ -267,7 +247,7 @@ class _Loop:
         if settings.evaluation.validation == "clicks":
             held_out = self._log(parts["validation"], "validation", seeds[1]).clicks
             held_out = held_out.merge() if merges else held_out
-        self.logs = [*self.logs, simulation.clicks] if settings.feedback.log == "all" else []
+        self.logs = [*self.logs, simulation.clicks] if settings.log == "all" else []
         fitted = train_method(
             settings,
             Dataset(world.dataset.name, *parts.values()),
@@ -293,8 +273,8 @@ class _Loop:
         made = replace(made, max_grade=made.max_grade or top_grade(self.world.dataset))
         if made.merge == "list" and any(make_method(settings, label).needs_patterns for label in settings.methods):
             made = replace(made, merge="pattern")
-        if settings.feedback.exploration > 0:
-            shuffle = Intervention("shuffle", share=settings.feedback.exploration, depth=made.length)
+        if settings.exploration > 0:
+            shuffle = Intervention(kind="shuffle", share=settings.exploration, depth=made.length)
             made = replace(made, intervention=shuffle)
         user = self.world.user
         if isinstance(user, PopularityUser):
@@ -314,7 +294,7 @@ class _Loop:
 
         A ranker that was trained before any click was seen has learned nothing about it, and is shown 0 again.
         """
-        kind, past = self.settings.feedback.feature, self.clicks
+        kind, past = self.settings.feature, self.clicks
         if kind == "none":
             return None
         if not past.any():
@@ -326,7 +306,7 @@ class _Loop:
 
     def _boosted(self, part: str, scores: Float64) -> Float64:
         """The scores with what the system adds for popularity, both in deviations within lists."""
-        boost = self.settings.feedback.boost
+        boost = self.settings.boost
         if boost == 0:
             return scores
         lists, popularity = getattr(self.world.dataset, part).lists, percentiles(self.clicks)
@@ -337,7 +317,7 @@ class _Loop:
         world, evaluation = self.world, self.settings.evaluation
         judged, scores = world.dataset.test, self.scores["test"]
         self.evaluation = evaluate(judged, scores, evaluation.measures, empty=evaluation.empty)
-        if self.settings.feedback.worlds:
+        if self.settings.worlds:
             ids = np.char.add(f"{self.seed}/", self.evaluation.query_ids)
             self.evaluation = replace(self.evaluation, query_ids=ids)
         exposure = position_exposure(judged.lists, scores, observation=world.observation)

@@ -17,7 +17,7 @@ from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.report import write_report, write_whole
 from clickprism.experiments.chains import WARM, Chain
-from clickprism.experiments.settings import ExperimentSettings, resolved
+from clickprism.experiments.settings import FeedbackSettings, resolved
 from clickprism.experiments.stages import data_name, is_told
 from clickprism.experiments.train import SETTINGS
 from clickprism.settings import to_toml
@@ -55,7 +55,7 @@ class Change(NamedTuple):
 class FeedbackResults:
     """The chains of a feedback loop."""
 
-    settings: ExperimentSettings
+    settings: FeedbackSettings
     chains: tuple[Chain, ...]
 
     def curves(self, label: str, measure: str) -> Float64:
@@ -70,7 +70,7 @@ class FeedbackResults:
     @property
     def fork(self) -> int:
         """The round after which the methods part."""
-        return max(self.settings.feedback.warm, self.first)
+        return max(self.settings.warm, self.first)
 
     def change(self, label: str, measure: str, *, since: int) -> Change:
         """From this round to the last."""
@@ -97,7 +97,7 @@ class FeedbackResults:
             evaluations,
             baseline=WARM if WARM in evaluations else next(iter(evaluations)),
             reference=told if len(told) < len(evaluations) else [],
-            data=f"{data_name(self.settings.data)}, after {self.settings.feedback.rounds} rounds",
+            data=f"{data_name(self.settings.data)}, after {self.settings.rounds} rounds",
             seeds=self.settings.seeds,
         )
 
@@ -120,8 +120,8 @@ class FeedbackResults:
         ideals = [chain.ideal for chain in self.chains if chain.label == self.chains[0].label]
         return {
             "bias": BIAS,
-            "rounds": self.settings.feedback.rounds,
-            "warm": self.settings.feedback.warm,
+            "rounds": self.settings.rounds,
+            "warm": self.settings.warm,
             "seeds": list(self.settings.seeds),
             "confidence": CONFIDENCE,
             "data": data_name(self.settings.data),
@@ -134,7 +134,7 @@ class FeedbackResults:
 
     def table(self, measure: str) -> Table:
         """By method: the first round with a past, the round where methods part, the last, and the change since."""
-        last, since = self.settings.feedback.rounds, self.fork
+        last, since = self.settings.rounds, self.fork
         header = ["method", f"round {self.first}", f"round {since}", f"round {last}", "change", "95% interval", ""]
         rows = []
         for label in self.settings.methods:
@@ -175,7 +175,7 @@ def write_feedback(results: FeedbackResults, out: Path, *, next_commands: Sequen
 
 def summary_of(results: FeedbackResults) -> str:
     """What was done and what came out, in a few sentences."""
-    settings, loop = results.settings, results.settings.feedback
+    settings, loop = results.settings, results.settings
     seeds = f"{len(settings.seeds)} seed{'s' * (len(settings.seeds) > 1)}"
     done = (
         f"Simulated users ({settings.user['name']}) were shown lists, a ranker ({settings.ranker['name']}) was trained "
@@ -197,7 +197,7 @@ def summary_of(results: FeedbackResults) -> str:
 
 
 def _notes(results: FeedbackResults) -> list[str]:
-    loop = results.settings.feedback
+    loop = results.settings
     return [
         "All measures are of the test part, ranked as the system would show it; exposure is the users' observation by "
         "position, and past clicks are those of the training lists so far, of the method's own chain.",
@@ -243,7 +243,7 @@ def round_curves(results: FeedbackResults, measures: Sequence[str]) -> Figure:
 
 
 def _draw(axes: Axes, results: FeedbackResults, measure: str, looks: Mapping[str, plots.Look]) -> None:
-    fork, last = results.settings.feedback.warm, results.settings.feedback.rounds
+    fork, last = results.settings.warm, results.settings.rounds
     for label in results.settings.methods:
         curves, look = results.curves(label, measure), looks[label]
         start = 0 if label == next(iter(results.settings.methods)) else fork

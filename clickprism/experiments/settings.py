@@ -1,4 +1,4 @@
-"""Every setting of an experiment in one place, and how a TOML file and `key=value` words become it."""
+"""Settings of experiments: frozen dataclasses that Python, TOML files and the command line share."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from clickprism.data.adressa import AdressaSettings
-from clickprism.data.filters import FILTERS, FilterName
 from clickprism.data.normalise import Kind
 from clickprism.data.recipes import RECIPES
 from clickprism.data.roles import ImpressionSettings
@@ -20,38 +18,35 @@ from clickprism.evaluation.measures import Empty, Measure
 from clickprism.rankers import RANKERS
 from clickprism.settings import build, choose, override, plain, read_toml, suggest
 from clickprism.simulation.clicks import SimulationSettings
-from clickprism.training.settings import FitSettings
+from clickprism.training.settings import TrainingSettings
 from clickprism.users import USERS
 
 DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
 Items: TypeAlias = Literal["auto", "ids", "features", "none"]
-SOURCES = ("synthetic", "files", "impressions", "adressa", *RECIPES)
+SOURCES = ("synthetic", "files", "impressions", *RECIPES)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """Where judged lists come from.
+    """Where the lists come from.
 
     Attributes:
-        source: "synthetic" for the embedded data, the name of a recipe or "adressa" (with `folder`), "files" (LETOR
-            text, with `train`, `validation` and `test`), or "impressions" (logs with clicks, with all three, or with
-            `train` alone, which is then split).
-        folder: where the files of a recipe are.
-        train: file of the training part.
-        validation: file of the validation part.
-        test: file of the test part.
-        fold: of a recipe with folds.
-        normalise: what to do to the features; "recipe" is what the papers on that data do, "standard" for impressions
-            and Adressa, and nothing elsewhere. Codes of names are left as they are.
-        drop_without_relevant: leave out lists without a relevant document, from every part.
-        filter: which lists a paper leaves out, from every part: "inforank" those of more than 50 documents and those
-            without a relevant one; "none" none.
-        names: of impressions and Adressa: "codes" for a ranker that embeds them (attention), or "indicators", a feature
-            for each name, for one that does not (mlp, linear).
-        on_error: "raise", or "quarantine" to leave broken lines out.
-        synthetic: of the embedded data.
-        impressions: which column of an impression log is what.
-        adressa: how lists are made of Adressa's events.
+        source: Kind of data: "synthetic" (generated), "files" (LETOR text, with `train`, `validation` and `test`),
+            "impressions" (a log with clicks; with `train` alone, it is split), or the name of a public data set, such
+            as "mq2008" (with `folder`).
+        folder: Folder of the public data set.
+        train: File of the training part.
+        validation: File of the validation part.
+        test: File of the test part.
+        fold: Fold of a public data set that has folds.
+        normalise: Normalisation of the features; "recipe" is what papers on that data set do, "standard" for
+            impressions, and none for other data. Codes of categories are not normalised.
+        drop_without_relevant: Whether to exclude lists without a relevant document, in all parts.
+        names: Encoding of categorical columns of impressions: "codes" for a ranker that embeds them (attention), or
+            "indicators", one feature per value, for other rankers (mlp, linear).
+        on_error: What to do with broken lines: stop with an error ("raise") or skip them ("quarantine").
+        synthetic: Settings of the generated data.
+        impressions: Columns of an impression log.
     """
 
     source: str = "synthetic"
@@ -62,39 +57,35 @@ class DataSettings:
     fold: int = 1
     normalise: Kind | Literal["recipe"] = "recipe"
     drop_without_relevant: bool = False
-    filter: FilterName = "none"
     names: Literal["codes", "indicators"] = "codes"
     on_error: Literal["raise", "quarantine"] = "raise"
     synthetic: SyntheticSettings = field(default_factory=SyntheticSettings)
     impressions: ImpressionSettings = field(default_factory=ImpressionSettings)
-    adressa: AdressaSettings = field(default_factory=AdressaSettings)
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
             raise SettingError("source", self.source, f"be a known source ({suggest(self.source, SOURCES)})")
-        if (self.source in RECIPES or self.source == "adressa") and self.folder is None:
+        if self.source in RECIPES and self.folder is None:
             raise SettingError("folder", None, f"say where the files of {self.source} are")
         for part in ("train", "validation", "test"):
             if self.source == "files" and getattr(self, part) is None:
                 raise SettingError(part, None, "name a file when data.source is 'files'")
         if self.source == "impressions" and self.train is None:
             raise SettingError("train", None, "name a log when data.source is 'impressions'")
-        if self.filter not in ("none", *FILTERS):
-            raise SettingError("filter", self.filter, f"be a known filter ({suggest(self.filter, ['none', *FILTERS])})")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
     """What is measured, and what chooses the best epoch.
 
     Attributes:
-        measures: on the test part; the first is the one that tables lead with.
-        empty: what queries without a relevant document count: "drop" (not at all), "zero" or "one".
-        validation: a measure on the judged validation part; or "clicks", the likelihood of clicks on the validation
-            part, for which no label is needed; or "none", to take the last epoch.
-        items: what an item is where a comparison looks at popularity: "ids" what has the same document id, "features"
-            a cluster of alike documents, "none" to leave popularity out; "auto" by ids where training and test part
-            share a quarter of them, else by clusters where that takes a second.
+        measures: Measures on the test part; tables are sorted by the first one.
+        empty: Value of queries without a relevant document: "drop" excludes them, "zero" counts 0, "one" counts 1.
+        validation: What chooses the best epoch: a measure on the judged validation part, "clicks" (the likelihood of
+            held-out clicks, which needs no labels), or "none" (the last epoch).
+        items: What counts as the same item in measurements of popularity: documents with the same id ("ids"), clusters
+            of documents with similar features ("features"), "none" to skip these measurements, or "auto": ids if the
+            training and test part share a quarter of them, else clusters if they are found within a second.
     """
 
     measures: tuple[str, ...] = ("nDCG(exp)@10",)
@@ -111,23 +102,93 @@ class EvaluationSettings:
             Measure.parse(self.validation)
 
 
-@dataclass(frozen=True)
-class FeedbackSettings:
-    """The loop of `clickprism feedback`: show, log, retrain, show again.
+@dataclass(frozen=True, kw_only=True)
+class ExperimentSettings:
+    """Settings of an experiment: data, simulated users, methods, training and evaluation.
 
     Attributes:
-        rounds: how often to retrain.
-        warm: the first so many rounds learn from raw clicks (`click`) whatever the method: the state of a system in
-            which debiasing is then switched on.
-        boost: what the system adds to every ranker's score for popularity, in standard deviations of both within lists;
-            0 shows the ranker's own order.
-        feature: what the ranker sees of an item's past clicks, as a last feature that is refreshed every round: "count"
-            of clicks, "rate" of clicks per exposure, where the method that was last trained says what that is, "none".
-        exploration: the share of sessions that see their list shuffled.
-        log: train on the log of the last "round", or of "all" since the first, each with the past as it was then.
-        worlds: with embedded data, generate it anew for every seed: data.synthetic.seed plus the seed.
+        data: Where the lists come from.
+        user: Simulated users: `name` of a user model, and its settings.
+        sessions: Number of sessions; per query if simulation.frequency is "each", else in total.
+        simulation: How the log is simulated.
+        ranker: The model that is trained: `name`, and its settings.
+        methods: Settings of each method, by its name (or by any label, with the method as `name`).
+        fit: How the ranker is trained.
+        evaluation: What is measured.
+        seed: Random seed of the first run.
+        runs: Number of runs. Run i uses seed + i for the initial ranker, the clicks and the initial weights.
     """
 
+    defaults: ClassVar[dict[str, str]] = {"user": "pbm", "ranker": "mlp"}  # names where none is given
+
+    data: DataSettings = field(default_factory=DataSettings)
+    user: dict[str, Any] = field(default_factory=dict)
+    sessions: int = 100
+    simulation: SimulationSettings = field(default_factory=lambda: SimulationSettings(frequency="each"))
+    ranker: dict[str, Any] = field(default_factory=dict)
+    methods: dict[str, dict[str, Any]] = field(default_factory=lambda: {name: {} for name in DEFAULT_METHODS})
+    fit: TrainingSettings = field(default_factory=TrainingSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    seed: int = 0
+    runs: int = 1
+
+    def __post_init__(self) -> None:
+        for name, default in self.defaults.items():
+            object.__setattr__(self, name, {"name": default, **getattr(self, name)})
+        for name, least in (("sessions", 1), ("seed", 0), ("runs", 1)):
+            if getattr(self, name) < least:
+                raise SettingError(name, getattr(self, name), f"be at least {least}")
+        for label in self.methods:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label) or label == "initial":
+                must = (
+                    "consist of letters, digits, dots, dashes and underscores, as it names a folder, and not 'initial'"
+                )
+                raise SettingError("methods", label, must)
+        if getattr(self.fit, "seed", 0):
+            raise SettingError("fit.seed", getattr(self.fit, "seed", 0), "not be given in an experiment; set `seed`")
+        choose(USERS, self.user, path="user")
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The random seed of each run."""
+        return tuple(range(self.seed, self.seed + self.runs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedbackSettings(ExperimentSettings):
+    """Settings of a feedback loop: show, log, retrain, show again.
+
+    The defaults are generated data in which 400 items appear in many lists, and a linear ranker.
+
+    Attributes:
+        rounds: Number of rounds; the ranker is retrained in each.
+        warm: Number of first rounds in which every method learns from raw clicks (`click`), as in a system in which
+            debiasing is switched on later.
+        boost: Weight of popularity that the system adds to the scores of every ranker, in standard deviations of both
+            within lists; with 0 the system shows the ranker's order.
+        feature: What the ranker knows about the past clicks of an item, as a feature that is updated every round: the
+            "count" of clicks, the "rate" of clicks per exposure as the last method estimates exposure, or "none".
+        exploration: Share of the sessions that see a shuffled list.
+        log: Clicks to train on: those of the last "round", or "all" rounds, each with the past as it was then.
+        worlds: Whether generated data is different for every run (data.synthetic.seed plus the seed of the run).
+    """
+
+    defaults: ClassVar[dict[str, str]] = {"user": "pbm", "ranker": "linear"}
+
+    data: DataSettings = field(
+        default_factory=lambda: DataSettings(
+            synthetic=SyntheticSettings(
+                train_queries=500, validation_queries=100, test_queries=500, features=32, items=400, item_exponent=0.7
+            )
+        )
+    )
+    sessions: int = 50
+    methods: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {name: {} for name in ("click", "dla", "pal", "inforank", "labels")}
+    )
+    fit: TrainingSettings = field(default_factory=lambda: TrainingSettings(epochs=15, threads=1))
+    evaluation: EvaluationSettings = field(default_factory=lambda: EvaluationSettings(validation="none"))
+    runs: int = 3
     rounds: int = 6
     warm: int = 3
     boost: float = 0.3
@@ -137,6 +198,7 @@ class FeedbackSettings:
     worlds: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.rounds < 1:
             raise SettingError("rounds", self.rounds, "be at least 1")
         if not 0 <= self.warm < self.rounds:
@@ -147,46 +209,17 @@ class FeedbackSettings:
             raise SettingError("exploration", self.exploration, "be from 0 to 1")
 
 
-@dataclass(frozen=True)
-class ExperimentSettings:
-    """Every setting of an experiment.
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings(ExperimentSettings):
+    """Settings of the demo: generated data with a large test part, a small network, one thread per process."""
 
-    Attributes:
-        data: where judged lists come from.
-        user: who clicks: `name` of a user model, and its settings.
-        sessions: how many; of each query where simulation.frequency is "each", else in all.
-        simulation: how the log is made.
-        ranker: what is trained: `name`, and its settings.
-        methods: by what: the settings of each method by its name (or by any label, with `name` among the settings).
-        fit: how to train.
-        evaluation: what is measured.
-        feedback: how rounds follow each other, in `clickprism feedback` only.
-        seeds: one run each: another initial ranker, other clicks, other weights at the start.
-    """
-
-    data: DataSettings = field(default_factory=DataSettings)
-    user: dict[str, Any] = field(default_factory=lambda: {"name": "pbm"})
-    sessions: int = 100
-    simulation: SimulationSettings = field(default_factory=lambda: SimulationSettings(frequency="each"))
-    ranker: dict[str, Any] = field(default_factory=lambda: {"name": "mlp"})
-    methods: dict[str, dict[str, Any]] = field(default_factory=lambda: {name: {} for name in DEFAULT_METHODS})
-    fit: FitSettings = field(default_factory=FitSettings)
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-    feedback: FeedbackSettings = field(default_factory=FeedbackSettings)
-    seeds: tuple[int, ...] = (0,)
-
-    def __post_init__(self) -> None:
-        if self.sessions < 1:
-            raise SettingError("sessions", self.sessions, "be at least 1")
-        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
-            raise SettingError("seeds", self.seeds, "be at least one, all different, none negative")
-        for label in self.methods:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label) or label == "initial":
-                must = "be letters, digits, dots, dashes and lines below, as it names a folder, and not 'initial'"
-                raise SettingError("methods", label, must)
-        if self.fit.seed:
-            raise SettingError("fit.seed", self.fit.seed, "not be given in an experiment, where `seeds` decides")
-        choose(USERS, self.user, path="user")
+    data: DataSettings = field(default_factory=lambda: DataSettings(synthetic=SyntheticSettings(test_queries=10_000)))
+    ranker: dict[str, Any] = field(default_factory=lambda: {"name": "mlp", "hidden": [64, 32]})
+    methods: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {name: {} for name in ("labels", "ipw", "dla", "click")}
+    )
+    fit: TrainingSettings = field(default_factory=lambda: TrainingSettings(epochs=60, patience=10, threads=1))
+    runs: int = 2
 
 
 def read_settings(
@@ -212,7 +245,9 @@ def read_settings(
     >>> read_settings(flags={"user.name": "ubm"}, methods=["dla"]).methods
     {'dla': {}}
     """
-    values = plain(base or ExperimentSettings())
+    base = ExperimentSettings() if base is None else base
+    values = plain(base)
+    values["fit"].pop("seed", None)
     if config is not None:
         values = _merged(values, read_toml(config))
     for key, value in (flags or {}).items():
@@ -220,7 +255,7 @@ def read_settings(
             values = _merged(values, _nested(key, value))
     if methods is not None:
         values["methods"] = {label: values["methods"].get(label, {}) for label in methods}
-    return build(ExperimentSettings, override(values, assignments))
+    return build(type(base), override(values, assignments))
 
 
 def resolved(settings: ExperimentSettings, *, methods: Sequence[str] | None = None) -> dict[str, Any]:
@@ -229,7 +264,7 @@ def resolved(settings: ExperimentSettings, *, methods: Sequence[str] | None = No
     `methods` limits it to these labels. `read_settings` takes the mapping back from a TOML file.
     """
     values = plain(settings)
-    del values["fit"]["seed"]
+    values["fit"].pop("seed", None)
     values["user"] = _full(choose(USERS, settings.user, path="user"))
     values["ranker"] = _full(choose(RANKERS, settings.ranker, path="ranker"))
     values["methods"] = {

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from clickprism.data.adressa import load_adressa
-from clickprism.data.filters import choose_parts, filter_dataset
 from clickprism.data.impression_parts import UNGRADED, ImpressionParts, load_impressions
 from clickprism.data.normalise import Kind, Normaliser, normalised
 from clickprism.data.recipes import RECIPES, load, load_parts
@@ -25,15 +23,16 @@ from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose, resolve, suggest
 from clickprism.simulation.clicks import ideal_clicks, simulate
-from clickprism.training.settings import Fitted, Validation
+from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.truth import Simulation
-from clickprism.types import Clicks, Dataset, Float64, JudgedLists
+from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
 from clickprism.users.trust import TrustUser
 
 LEAST_OBSERVATION = 1e-3
 WEIGHTED = ("ipw", "click_groups")  # methods that are told the true observation where nothing else is said
+S = TypeVar("S", bound=ExperimentSettings)
 Part = Literal["train", "validation", "test"]
 
 
@@ -167,7 +166,7 @@ def train_method(
         clicks,
         method=method,
         ranker=choose(RANKERS, settings.ranker, path="ranker"),
-        settings=replace(settings.fit, seed=seed),
+        settings=FitSettings(**{**asdict(settings.fit), "seed": seed}),
         validation=_validation(settings.evaluation, dataset, held_out, labels=method.name == "labels"),
         out=out,
         resume=resume,
@@ -274,8 +273,6 @@ def data_name(settings: DataSettings) -> str:
     if settings.source in ("files", "impressions"):
         files = [getattr(settings, part) for part in ("train", "validation", "test")]
         return ", ".join(str(file) for file in files if file is not None)
-    if settings.source == "adressa":
-        return settings.source
     return f"{settings.source}/fold{settings.fold}" if RECIPES[settings.source].folds else settings.source
 
 
@@ -301,22 +298,19 @@ def _read(settings: DataSettings) -> _Read:
         return _Read(load_parts(train, validation, test, missing="nan", on_error=settings.on_error), kind)
     if settings.source == "impressions":
         log = load_impressions(*paths, settings=settings.impressions, on_error=settings.on_error)
-        for name, off in (("filter", "none"), ("drop_without_relevant", False)):
-            if not log.graded and getattr(settings, name) != off:
-                must = f"be {str(off).lower()} for a log without a column of relevance: it would choose lists by clicks"
-                raise SettingError(f"data.{name}", getattr(settings, name), must)
-        return _named(settings, log.dataset, log.vocabulary, log)
-    if settings.source == "adressa":
-        events = load_adressa(settings.folder or "", settings=settings.adressa, on_error=settings.on_error)
-        return _named(settings, events.dataset, events.vocabulary, None)
+        if not log.graded and settings.drop_without_relevant:
+            must = "be false for a log without a column of relevance: it would choose lists by clicks"
+            raise SettingError("data.drop_without_relevant", settings.drop_without_relevant, must)
+        return _named(settings, log)
     dataset = load(
         settings.source, settings.folder or "", fold=settings.fold, normalise="none", on_error=settings.on_error
     )
     return _Read(dataset, RECIPES[settings.source].normalise if settings.normalise == "recipe" else kind)
 
 
-def _named(settings: DataSettings, dataset: Dataset, vocabulary: Vocabulary, log: ImpressionParts | None) -> _Read:
+def _named(settings: DataSettings, log: ImpressionParts) -> _Read:
     """Data with names among its features, as codes or as indicators."""
+    dataset, vocabulary = log.dataset, log.vocabulary
     kind: Kind = "standard" if settings.normalise == "recipe" else settings.normalise
     if settings.names == "codes":
         return _Read(dataset, kind, vocabulary.categorical, vocabulary, log, tuple(vocabulary.columns))
@@ -324,7 +318,7 @@ def _named(settings: DataSettings, dataset: Dataset, vocabulary: Vocabulary, log
     return _Read(dataset, kind, vocabulary.indicator_places, None, log, vocabulary.indicator_names)
 
 
-def told_names(settings: ExperimentSettings, vocabulary: Vocabulary | None) -> ExperimentSettings:
+def told_names(settings: S, vocabulary: Vocabulary | None) -> S:
     """The settings with the ranker told which features are codes, where it can embed them and was not told itself."""
     known = {field.name for field in fields(resolve(RANKERS, settings.ranker["name"], path="ranker"))}
     if vocabulary is None or "categorical" not in known or settings.ranker.get("categorical"):
@@ -333,16 +327,17 @@ def told_names(settings: ExperimentSettings, vocabulary: Vocabulary | None) -> E
 
 
 def _kept(settings: DataSettings, dataset: Dataset) -> Dataset:
-    dataset = dataset.map(JudgedLists.with_relevant) if settings.drop_without_relevant else dataset
-    return filter_dataset(dataset, settings.filter)
+    return dataset.map(JudgedLists.with_relevant) if settings.drop_without_relevant else dataset
 
 
 def _kept_log(settings: DataSettings, log: ImpressionParts) -> ImpressionParts:
     """The lists that stay, and the clicks on them."""
-    keep = choose_parts(log.dataset, settings.filter)
-    for part in keep if settings.drop_without_relevant else ():
+    if not settings.drop_without_relevant:
+        return log
+    keep: dict[str, Bool] = {}
+    for part in ("train", "validation", "test"):
         judged: JudgedLists = getattr(log.dataset, part)
-        keep[part] &= np.bincount(judged.lists.list_of, weights=judged.grades, minlength=len(judged)) > 0
+        keep[part] = np.bincount(judged.lists.list_of, weights=judged.grades, minlength=len(judged)) > 0
     return log if all(mask.all() for mask in keep.values()) else log.take(keep)
 
 

@@ -88,7 +88,7 @@ def train_ranker(
         show: a progress bar; by default on a terminal only.
     """
     seed = settings.seeds[0]
-    text = to_toml(resolved(replace(settings, seeds=(seed,)), methods=[label]))
+    text = to_toml(resolved(replace(settings, runs=1), methods=[label]))
     first = place()[0] == 0
     if first:
         make_folder(out)

@@ -21,24 +21,24 @@ Merge = Literal["list", "pattern", "none"]
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SimulationSettings:
-    """How a log is made; the defaults are the standard of the field.
+    """Settings of a simulated log; the defaults are common in the field.
 
     Attributes:
-        frequency: how often each query is asked: "uniform" draws them alike, "zipf" by rank^-exponent with ranks dealt
-            at random, "each" asks every query equally often.
-        exponent: that of "zipf".
-        length: how many documents are shown.
-        noise: the attraction of a document of grade 0.
-        gain: how attraction grows with the grade, "exponential" or "linear".
-        max_grade: the top of the grading scale; by default the highest grade in the data.
-        initial: how the ranker that orders the lists is trained.
-        rankers: how many such rankers there are, each on its own sample of labels; sessions take one at random.
-        intervention: what is done to the rankings.
-        merge: sessions with the same ranked list are joined ("list"), or those with the same clicks too ("pattern"), or
-            none are ("none").
-        seen: whether the log tells what was seen, as a site with a viewport beacon does.
+        frequency: How often each query is searched: "uniform" (all equally probable), "zipf" (proportional to
+            rank^-exponent, with random ranks) or "each" (every query exactly as often).
+        exponent: Exponent of "zipf".
+        length: Number of documents that users are shown.
+        noise: Probability that an observed document of grade 0 is clicked.
+        gain: How attraction grows with the grade.
+        max_grade: Highest grade of the grading scale; the highest grade in the data if not given.
+        initial: Settings of the ranker that orders the lists.
+        rankers: Number of initial rankers, each trained on its own sample of labels; a session uses a random one.
+        intervention: Change to the rankings before they are shown.
+        merge: Which sessions are stored as one row: those with the same ranked list ("list"), those with the same list
+            and the same clicks ("pattern"), or none ("none").
+        seen: Whether the log records which documents were observed, as a site with a viewport beacon does.
     """
 
     frequency: Frequency = "uniform"

@@ -17,14 +17,14 @@ BLOCK = 65536  # rows read at a time
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class InitialRanker:
-    """How to train the initial ranker: a linear ranking SVM on a small share of the labels (Joachims 2002).
+    """Settings of the initial ranker: a linear ranking SVM trained on a small share of the labels (Joachims 2002).
 
     Attributes:
-        share: the share of queries whose labels it may see; grown, if need be, until a query has two grades.
-        pairs: the most pairs of documents used of one query, drawn at random where there are more.
-        cost: the weight of the squared hinge losses, taken as a mean over pairs, against the squared norm.
+        share: Share of the queries whose labels it uses; increased until one of them has two different grades.
+        pairs: Maximum number of document pairs used for one query, sampled at random.
+        cost: Weight of the mean squared hinge loss, relative to the squared norm of the weights.
     """
 
     share: float = 0.01
@@ -155,23 +155,23 @@ def _deviation(features: Float32) -> Float64:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Intervention:
-    """What is done to the ranked list of some sessions, before it is shown.
+    """A change to the ranked lists of some sessions before users see them.
 
-    - "none": nothing.
-    - "swap": a random document and the one below it trade places (Craswell et al. 2008).
-    - "pivot": the document at the pivot position and a random other one trade places (Joachims et al. 2017).
-    - "shuffle": the top is put in random order.
-    - "first": a random document of the top moves to the first place, those above it move one down.
+    - "none": no change.
+    - "swap": a random document and the one below it trade positions (Craswell et al. 2008).
+    - "pivot": the document at the pivot position and a random other one trade positions (Joachims et al. 2017).
+    - "shuffle": the top documents are put in random order.
+    - "first": a random document of the top moves to the first position, those above it move one down.
 
-    Lists too short for it stay as they are.
+    Lists that are too short stay as they are.
 
     Attributes:
-        kind: which of these.
-        share: the share of sessions it is done to.
-        depth: for "shuffle" and "first", how many of the best documents take part, also below what is shown.
-        pivot: for "pivot", the position to trade with.
+        kind: Kind of change.
+        share: Share of the sessions that see the changed list.
+        depth: Number of top documents that "shuffle" and "first" use; may be more than are shown.
+        pivot: Position to trade with, for "pivot".
     """
 
     kind: Kind = "none"

@@ -19,26 +19,23 @@ Scorer: TypeAlias = Callable[[Lists], Float64]
 Stopped: TypeAlias = Literal["epochs", "patience", "interrupted"]
 
 
-@dataclass(frozen=True)
-class FitSettings:
-    """The settings of the training loop.
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Settings of the training loop, without a random seed.
 
     Attributes:
-        epochs: how often to go over the distinct ranked lists, at most.
-        batch_size: ranked lists a step.
-        optimiser: adagrad is what the field's papers use and needs the least tuning; its `learning_rate` is then .05.
-        learning_rate: the step size.
-        momentum: of sgd.
-        betas: of adam and adamw: how long they remember the mean and the square of the gradient.
-        weight_decay: L2 penalty on the weights of the ranker (decoupled with adamw), not on those of the observation.
-        clip_norm: the gradient is scaled down to this norm where it is longer, the ranker's and the observation's each
-            for itself; 0 leaves it alone.
-        evaluate_every: epochs between two validations.
-        patience: stop after so many validations without a new best; 0 never stops early.
-        checkpoint_every: epochs between two checkpoints, where there is a folder for them; what an interrupted run can
-            lose.
-        threads: of torch and LightGBM; 0 takes all cores.
-        seed: of everything random. The same seed and the same number of threads give the same model.
+        epochs: Maximum number of passes over the distinct ranked lists (of trees: see the ranker).
+        batch_size: Number of ranked lists in a training step.
+        optimiser: Optimiser. Adagrad is what most papers of the field use, with a learning rate of 0.05.
+        learning_rate: Step size of the optimiser.
+        momentum: Momentum of sgd.
+        betas: Decay rates of the moving averages of adam and adamw (mean and square of the gradient).
+        weight_decay: L2 penalty on the weights of the ranker (decoupled in adamw), not on the observation model.
+        clip_norm: Maximum norm of the gradient, for the ranker and the observation model separately; 0 disables it.
+        evaluate_every: Number of epochs between two validations.
+        patience: Number of validations without an improvement after which training stops; 0 never stops early.
+        checkpoint_every: Number of epochs between two checkpoints. An interrupted run loses at most this much work.
+        threads: Number of threads of PyTorch and LightGBM; 0 uses all cores.
     """
 
     epochs: int = 100
@@ -53,7 +50,6 @@ class FitSettings:
     patience: int = 20
     checkpoint_every: int = 1
     threads: int = 0
-    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "evaluate_every", "checkpoint_every"):
@@ -70,10 +66,24 @@ class FitSettings:
         for name, values in (("momentum", (self.momentum,)), ("betas", self.betas)):
             if not all(0 <= value < 1 for value in values):
                 raise SettingError(name, getattr(self, name), "be in [0, 1)")
-        if not 0 <= self.seed < 2**32:
-            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
         if self.optimiser not in {"adagrad", "adam", "adamw", "sgd"}:
             raise SettingError("optimiser", self.optimiser, "be one of adagrad, adam, adamw, sgd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings(TrainingSettings):
+    """Settings of `fit`.
+
+    Attributes:
+        seed: Random seed. The same seed and the same number of threads give the same model.
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.seed < 2**32:
+            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from clickprism.experiments import Log
 from clickprism.experiments.bias import Known, find_items, ground_of
 from clickprism.types import Float64
 from reproduce.common.kept import keep
-from reproduce.inforank.worlds import World, data_settings
+from reproduce.inforank.worlds import World, data_key
 
 LENGTH = 10
 
@@ -44,7 +44,7 @@ def found_items(world: World, folder: Path | None, dataset: cp.Dataset) -> Known
     LETOR has ids too, but its queries share hardly a document: 4 % of those of the test part in fold 1 of MQ2008.
     """
     parts = (dataset.train.lists, dataset.test.lists)
-    key = ("items", repr(data_settings(world, folder)))
+    key = ("items", *data_key(world, folder))
     items: Known = keep(key, lambda: find_items(*parts, "ids" if world.data == "adressa" else "features"))
     return items
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clickprism._util.files import make_folder
-from clickprism.experiments import load_raw
 from reproduce.common.cli import How
 from reproduce.common.files import done
 from reproduce.common.page import conclude, summary_text
@@ -16,7 +15,7 @@ from reproduce.inforank.plan import Plan
 from reproduce.inforank.report import as_text, write_all
 from reproduce.inforank.rows import Results, Row, rows_of
 from reproduce.inforank.runs import Run
-from reproduce.inforank.worlds import data_settings
+from reproduce.inforank.worlds import data_key, dataset_of
 
 LOG_SECONDS = 4.0
 
@@ -44,8 +43,8 @@ def reproduce(plan: Plan, how: How) -> list[Row]:
 def read_data(runs: Sequence[Run], folder: Path | None) -> None:
     """Read the files of the data once, so that what is missing or broken is said before anything is run."""
     if folder is not None:
-        for settings in {repr(one): one for one in (data_settings(run.world, folder) for run in runs)}.values():
-            load_raw(settings)
+        for world in {data_key(run.world, folder): run.world for run in runs}.values():
+            dataset_of(world, folder)
 
 
 def foresee(plan: Plan, out: Path, jobs: int) -> float:

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 
 import clickprism as cp
+from clickprism.data.normalise import normalised
 from clickprism.experiments import DataSettings, ExperimentSettings, Log, load_data, simulate_log
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.estimate import estimate_curve
 from clickprism.observation.randomised import ClickThrough
 from clickprism.simulation.rankings import Intervention
 from reproduce.common.kept import keep
+from reproduce.inforank.adressa import load_adressa
 from reproduce.inforank.config import USUAL
+from reproduce.inforank.filter import filter_lists
 
 INFORMATIONAL = {"after_irrelevant": 0.40, "after_relevant": 0.27}  # readers of news, as in the paper
 
@@ -67,27 +70,29 @@ class World:
         return {"name": self.user}
 
 
-def data_settings(world: World, folder: Path | None) -> DataSettings:
-    """Features by quantile into [-1, 1], names as indicators; of public data without the lists the paper leaves out."""
-    if world.data == "embedded":
-        train, validation, test = world.queries or (3000, 300, 1000)
-        made = cp.SyntheticSettings(train_queries=train, validation_queries=validation, test_queries=test)
-        return DataSettings(normalise="quantile", synthetic=made)
-    return DataSettings(
-        source=world.data,
-        folder=str(folder),
-        fold=world.fold,
-        normalise="quantile",
-        names="indicators",
-        filter="inforank",
-    )
+def data_key(world: World, folder: Path | None) -> tuple[Any, ...]:
+    """Return what determines the judged lists of a world."""
+    return world.data, world.queries if world.data == "embedded" else str(folder), world.fold
 
 
 def dataset_of(world: World, folder: Path | None) -> cp.Dataset:
-    """The judged lists."""
-    settings = data_settings(world, folder)
-    dataset: cp.Dataset = keep(("data", repr(settings)), lambda: load_data(settings).dataset)
+    """Return the judged lists; features are quantiles in [-1, 1], public data has the lists that the paper uses."""
+    dataset: cp.Dataset = keep(("data", *data_key(world, folder)), lambda: _load(world, folder))
     return dataset
+
+
+def _load(world: World, folder: Path | None) -> cp.Dataset:
+    if world.data == "embedded":
+        train, validation, test = world.queries or (3000, 300, 1000)
+        made = cp.SyntheticSettings(train_queries=train, validation_queries=validation, test_queries=test)
+        return load_data(DataSettings(normalise="quantile", synthetic=made)).dataset
+    if world.data == "adressa":
+        read = load_adressa(folder or "")
+        names = read.vocabulary
+        encoded = read.dataset.map(lambda part: part.with_features(names.indicators(part.lists.features)))
+        return filter_lists(normalised(encoded, "quantile", keep=names.indicator_places)[0])
+    settings = DataSettings(source=world.data, folder=str(folder), fold=world.fold, normalise="quantile")
+    return filter_lists(load_data(settings).dataset)
 
 
 def made_world(world: World, folder: Path | None) -> tuple[cp.Dataset, Log]:

@@ -199,24 +199,6 @@ def test_names_that_only_held_out_requests_have_are_counted(log: Path) -> None:
     )
 
 
-def test_adressa(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    events = [
-        {"userId": f"u{n % 12}", "id": f"a{n % 7}", "time": 1483225200 + 60 * n, "activeTime": int(rng.integers(1, 90))}
-        for n in range(200)
-    ]
-    folder = tmp_path / "one_week"
-    folder.mkdir()
-    (folder / "20170101").write_text("\n".join(json.dumps(event) for event in events))
-    found = read("data", "adressa", folder, "--filter", "inforank")
-    assert (found["events"], found["users"], found["pairs"]) == (200, 12, 84)
-    assert sum(part["documents"] for part in found["parts"].values()) == 84
-    assert "without article" in run("data", "adressa", folder).stdout
-    data = ["--set", "data.source=adressa", "--set", f"data.folder={folder}", "--set", "data.filter=inforank"]
-    words = ["train", *data, "--method", "click", "--ranker", "linear", "--set", "simulation.initial.share=0.5"]
-    run(*words, *QUICK, "--sessions", "20", "--out", tmp_path / "run")
-
-
 def test_a_log_without_features_cannot_train_a_ranker(log: Path, tmp_path: Path) -> None:
     log.write_text("\n".join(line.rsplit(",", 2)[0] for line in log.read_text().splitlines()))
     assert "no features" in run("data", "impressions", log, "--out", tmp_path / "shop").stdout

@@ -20,7 +20,7 @@ def test_the_page_is_current() -> None:
 
 
 def test_all_commands_are_there() -> None:
-    names = [f"data {name}" for name in ("recipes", "check", "info", "generate", "impressions", "adressa")]
+    names = [f"data {name}" for name in ("recipes", "check", "info", "generate", "impressions")]
     names += ["simulate", "ingest", "quarantine", "sessions", "examine", "windows", "compact", "forget"]
     names += [
         "diagnose",

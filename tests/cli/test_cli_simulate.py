@@ -26,8 +26,8 @@ def test_the_help_says_the_defaults() -> None:
     assert f"({raw.user['name']})" in options["as_log"]
     assert f"({whole.user['name']})" in options["user"]
     assert f"({whole.sessions})" in options["sessions"]
-    assert f"({whole.seeds[0]})" in options["seed"]
-    assert whole.seeds[0] == raw.seed
+    assert f"({whole.seed})" in options["seed"]
+    assert whole.seed == raw.seed
 
 
 def test_what_comes_next_is_what_the_readme_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

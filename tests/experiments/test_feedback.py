@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from clickprism.cli_old.app import app
 from clickprism.errors import DataError, SettingError
-from clickprism.experiments import ExperimentSettings, feedback
+from clickprism.experiments import feedback
 from clickprism.experiments.chains import Chain, mark_of
-from clickprism.experiments.feedback import feedback_loop, feedback_settings
+from clickprism.experiments.feedback import feedback_loop
 from clickprism.experiments.rounds import FeedbackResults, summary_of, write_feedback
 from clickprism.experiments.settings import DataSettings, FeedbackSettings
 from clickprism.experiments.stages import train_method
@@ -28,14 +28,14 @@ TINY = {
     "data.synthetic.items": 60,
     "sessions": 20,
     "fit.epochs": 3,
-    "feedback.rounds": 3,
-    "feedback.warm": 1,
+    "rounds": 3,
+    "warm": 1,
 }
 WORDS = [f"--set={key}={value}" for key, value in TINY.items()]
 
 
-def tiny(**loop: Any) -> ExperimentSettings:
-    settings = feedback_settings(seeds=(0, 1))
+def tiny(**loop: Any) -> FeedbackSettings:
+    settings = FeedbackSettings(runs=2)
     made = replace(
         settings.data.synthetic, train_queries=80, validation_queries=10, test_queries=60, features=12, items=60
     )
@@ -45,25 +45,25 @@ def tiny(**loop: Any) -> ExperimentSettings:
         sessions=20,
         methods={"click": {}, "dla": {}},
         fit=replace(settings.fit, epochs=3),
-        feedback=FeedbackSettings(**({"rounds": 3, "warm": 1} | loop)),
+        **({"rounds": 3, "warm": 1} | loop),
     )
 
 
-def one(settings: ExperimentSettings, label: str = "click", seed: int = 0) -> Chain:
-    return feedback_loop(replace(settings, methods={label: settings.methods.get(label, {})}, seeds=(seed,)))[0]
+def one(settings: FeedbackSettings, label: str = "click", seed: int = 0) -> Chain:
+    return feedback_loop(replace(settings, methods={label: settings.methods.get(label, {})}, seed=seed, runs=1))[0]
 
 
 class Spy:
     """What every call of `train_method` is given, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.settings: list[ExperimentSettings] = []
+        self.settings: list[FeedbackSettings] = []
         self.parts: list[Dataset] = []
         self.clicks: list[Clicks] = []
         self.train = train_method
         monkeypatch.setattr(feedback, "train_method", self)
 
-    def __call__(self, settings: ExperimentSettings, dataset: Dataset, label: str, **words: Any) -> Any:
+    def __call__(self, settings: FeedbackSettings, dataset: Dataset, label: str, **words: Any) -> Any:
         self.settings.append(settings)
         self.parts.append(dataset)
         self.clicks.append(words["clicks"])
@@ -151,7 +151,7 @@ def test_users_who_look_for_the_popular_and_methods_that_need_patterns_take_part
 
 
 def test_the_first_rounds_are_raw_clicks_whatever_is_called_click(results: FeedbackResults) -> None:
-    named = replace(results.settings, methods={"click": {"name": "pal"}, "dla": {}}, seeds=(1,))
+    named = replace(results.settings, methods={"click": {"name": "pal"}, "dla": {}}, seed=1, runs=1)
     pal, dla = feedback_loop(named)
     assert values(dla) == values(results.chains[3])
     assert values(pal)[:2] == values(dla)[:2]
@@ -189,7 +189,7 @@ def test_without_a_past_among_the_features_all_rounds_are_of_the_same_documents(
 
 
 def test_a_method_that_needs_patterns_has_them_of_the_first_rounds_too_and_changes_no_other() -> None:
-    settings = replace(tiny(log="all", rounds=2, feature="rate"), seeds=(0,))
+    settings = replace(tiny(log="all", rounds=2, feature="rate"), runs=1)
     settings = replace(settings, evaluation=replace(settings.evaluation, validation="clicks"))
     alone = one(settings, "dla")
     beside, model = feedback_loop(replace(settings, methods={"dla": {}, "click_model": {}}))
@@ -197,7 +197,7 @@ def test_a_method_that_needs_patterns_has_them_of_the_first_rounds_too_and_chang
     assert len(model.rounds) == 3
 
 
-def impressions(path: Path, *, graded: bool) -> ExperimentSettings:
+def impressions(path: Path, *, graded: bool) -> FeedbackSettings:
     rng = np.random.default_rng(0)
     lines = ["request,item,position,clicked,topic,size" + ",relevance" * graded]
     for request in range(60):
@@ -221,7 +221,7 @@ def test_a_log_needs_grades_for_users_to_click_by(tmp_path: Path) -> None:
 
 def test_rankers_are_told_which_features_are_codes_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spy = Spy(monkeypatch)
-    one(replace(impressions(tmp_path / "log.csv", graded=True), seeds=(0,)))
+    one(replace(impressions(tmp_path / "log.csv", graded=True), runs=1))
     features = spy.clicks[0].lists.features
     (place,) = spy.settings[0].ranker["categorical"]
     assert len(np.unique(features[:, place])) == 4
@@ -250,7 +250,7 @@ def test_changes_are_paired_by_seed() -> None:
         Chain("click", seed, ({"gini": start}, {"gini": start + 0.1}, {"gini": start + 0.2 + up}), None, {}, 0.0)  # type: ignore[arg-type]
         for seed, start, up in ((0, 0.3, 0.0), (1, 0.5, 0.01), (2, 0.4, -0.01))
     ]
-    found = FeedbackResults(replace(tiny(), methods={"click": {}}, seeds=(0, 1, 2)), tuple(chains))
+    found = FeedbackResults(replace(tiny(), methods={"click": {}}, runs=3), tuple(chains))
     change = found.change("click", "gini", since=1)
     half = 4.302652730 * 0.01 / np.sqrt(3)
     assert tuple(change) == pytest.approx((0.1, 0.1 - half, 0.1 + half))
@@ -297,11 +297,11 @@ def test_the_command_prints_one_json_object_and_writes_the_report(tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rounds", "0"], "feedback.rounds must be at least 1"),
-        (["--rounds", "2", "--set", "feedback.warm=2"], "feedback.warm must be from 0 to 1"),
-        (["--set", "feedback.boost=-1"], "feedback.boost must be 0 or more"),
-        (["--set", "feedback.exploration=2"], "feedback.exploration must be from 0 to 1"),
-        (["--set", "feedback.feature=counts"], "feedback.feature must be one of count, rate, none"),
+        (["--rounds", "0"], "rounds must be at least 1"),
+        (["--rounds", "2", "--set", "warm=2"], "warm must be from 0 to 1"),
+        (["--set", "boost=-1"], "boost must be 0 or more"),
+        (["--set", "exploration=2"], "exploration must be from 0 to 1"),
+        (["--set", "feature=counts"], "feature must be one of count, rate, none"),
         (["--methods", "clicks"], "did you mean 'click'"),
     ],
 )

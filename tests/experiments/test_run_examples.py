@@ -22,7 +22,7 @@ SETTINGS = ExperimentSettings(
     methods={"dla": {}, "click": {}},
     fit=FitSettings(epochs=1, threads=1),
     sessions=300,
-    seeds=(3,),
+    seed=3,
 )
 
 

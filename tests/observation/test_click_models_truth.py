@@ -36,7 +36,7 @@ REAL = Path(__file__).parents[3] / "shared/data/yandex-clicks/sessions.tsv.gz"
 
 
 def log_by(user: User, *, sessions: int = 100_000) -> Simulation:
-    settings = SimulationSettings(intervention=Intervention("shuffle"), merge="pattern")
+    settings = SimulationSettings(intervention=Intervention(kind="shuffle"), merge="pattern")
     return simulate(JUDGED, user, sessions=sessions, seed=3, settings=settings)
 
 

@@ -160,7 +160,7 @@ def test_several_rankers_tell_the_curve(searched: JudgedLists, estimator: Estima
 
 
 def test_random_order_tells_the_curve(searched: JudgedLists) -> None:
-    log = logged(searched, sessions=100_000, intervention=Intervention("shuffle", depth=8))
+    log = logged(searched, sessions=100_000, intervention=Intervention(kind="shuffle", depth=8))
     for estimator in (Randomised(), AllPairs(), AdjacentSwaps(), PivotSwaps(pivot=3), PositionModelCurve()):
         assert relative_error(values(log, estimator), TRUE) < 0.03, estimator.name
 
@@ -200,7 +200,7 @@ def test_random_orders_pass_their_test(searched: JudgedLists, sessions: int, dep
     found = []
     for seed in range(20):
         log = logged(
-            searched, sessions=sessions, seed=seed, rankers=1, intervention=Intervention("shuffle", depth=depth)
+            searched, sessions=sessions, seed=seed, rankers=1, intervention=Intervention(kind="shuffle", depth=depth)
         )
         note = estimate_curve(log, Randomised(least_p=1e-9, least_clicks=1), bootstrap=ONCE).support.note
         found.append(float(note.rpartition("p = ")[2]))

@@ -75,7 +75,7 @@ def test_chunks_do_not_matter(
 ) -> None:
     judged = judged_lists(queries=4)
     settings = SimulationSettings(
-        frequency="zipf", rankers=2, length=4, intervention=Intervention(kind, share=0.5, depth=6), merge=by
+        frequency="zipf", rankers=2, length=4, intervention=Intervention(kind=kind, share=0.5, depth=6), merge=by
     )
     whole = simulate(judged, ClickChainUser(), sessions=300, seed=3, settings=settings)
     monkeypatch.setattr(simulated_clicks, "CHUNK", 7)
@@ -85,7 +85,7 @@ def test_chunks_do_not_matter(
 @pytest.mark.parametrize("by", ["list", "pattern"])
 def test_merging_is_that_of_clicks_with_the_truth_added_up(by: Literal["list", "pattern"]) -> None:
     judged = judged_lists(queries=5)
-    settings = replace(UNMERGED, length=4, intervention=Intervention("swap", share=0.3))
+    settings = replace(UNMERGED, length=4, intervention=Intervention(kind="swap", share=0.3))
     apart = simulate(judged, PositionUser(), sessions=2000, seed=1, settings=settings)
     together = simulate(judged, PositionUser(), sessions=2000, seed=1, settings=replace(settings, merge=by))
     assert len(apart.clicks) == 2000
@@ -148,27 +148,27 @@ def counted(shown: Int64) -> dict[tuple[int, ...], float]:
 
 
 def test_swaps_of_neighbours_in_the_given_share() -> None:
-    seen = counted(shown_places(Intervention("swap", share=0.4)))
+    seen = counted(shown_places(Intervention(kind="swap", share=0.4)))
     swaps = [(1, 0, 2, 3, 4), (0, 2, 1, 3, 4), (0, 1, 3, 2, 4), (0, 1, 2, 4, 3)]
     assert seen == pytest.approx({(0, 1, 2, 3, 4): 0.6} | dict.fromkeys(swaps, 0.1), abs=0.014)
 
 
 def test_swaps_with_the_pivot() -> None:
-    seen = counted(shown_places(Intervention("pivot", share=0.4)))
+    seen = counted(shown_places(Intervention(kind="pivot", share=0.4)))
     swaps = [(1, 0, 2, 3, 4), (2, 1, 0, 3, 4), (3, 1, 2, 0, 4), (4, 1, 2, 3, 0)]
     assert seen == pytest.approx({(0, 1, 2, 3, 4): 0.6} | dict.fromkeys(swaps, 0.1), abs=0.014)
-    seen = counted(shown_places(Intervention("pivot", pivot=3), documents=3, length=3))
+    seen = counted(shown_places(Intervention(kind="pivot", pivot=3), documents=3, length=3))
     assert seen == pytest.approx({(2, 1, 0): 0.5, (0, 2, 1): 0.5}, abs=0.015)
 
 
 def test_shuffles_of_the_top() -> None:
-    seen = counted(shown_places(Intervention("shuffle", depth=3), length=4))
+    seen = counted(shown_places(Intervention(kind="shuffle", depth=3), length=4))
     orders = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
     assert seen == pytest.approx({(*order, 3): 1 / 6 for order in orders}, abs=0.012)
 
 
 def test_a_random_first_document_also_from_below_what_is_shown() -> None:
-    seen = counted(shown_places(Intervention("first", depth=4), length=3))
+    seen = counted(shown_places(Intervention(kind="first", depth=4), length=3))
     assert seen == pytest.approx({(0, 1, 2): 0.25, (1, 0, 2): 0.25, (2, 0, 1): 0.25, (3, 0, 1): 0.25}, abs=0.013)
 
 
@@ -176,7 +176,7 @@ def test_a_random_first_document_also_from_below_what_is_shown() -> None:
 def test_interventions_leave_short_lists_whole(kind: Kind) -> None:
     lists = Lists(np.zeros((4, 1), np.float32), np.array([0, 0, 1, 4]), np.array(["none", "one", "three"]))
     judged = JudgedLists(lists, np.array([0, 1, 0, 1], np.int32))
-    settings = replace(UNMERGED, frequency="each", intervention=Intervention(kind, pivot=2))
+    settings = replace(UNMERGED, frequency="each", intervention=Intervention(kind=kind, pivot=2))
     clicks = simulate(judged, PositionUser(), sessions=50, seed=1, settings=settings, scores=np.zeros(4)).clicks
     assert np.diff(clicks.offsets).tolist() == [0, 1, 3] * 50
     assert np.sort(clicks.rows.reshape(50, 4), axis=1).tolist() == [[0, 1, 2, 3]] * 50
@@ -223,7 +223,7 @@ def test_the_truth_has_no_say_in_what_a_learner_sees() -> None:
 def test_settings_come_from_plain_mappings() -> None:
     values = {"length": 5, "initial": {"share": 0.1}, "intervention": {"kind": "swap", "share": 0.2}, "max_grade": 4}
     settings = build(SimulationSettings, values, path="simulate")
-    assert settings.intervention == Intervention("swap", share=0.2)
+    assert settings.intervention == Intervention(kind="swap", share=0.2)
     assert settings.initial.share == 0.1
 
 
@@ -252,7 +252,7 @@ def test_python_callers_meet_the_same_checks() -> None:
     with pytest.raises(SettingError, match="frequency"):
         SimulationSettings(frequency="often")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="kind"):
-        Intervention("sort")  # type: ignore[arg-type]
+        Intervention(kind="sort")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="sessions"):
         simulate(judged_lists(), PositionUser(), sessions=-1, seed=0)
     with pytest.raises(SettingError, match="seed"):

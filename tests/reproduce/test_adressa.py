@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clickprism.data.adressa import AdressaSettings, load_adressa
 from clickprism.errors import DataError, SettingError
+from reproduce.inforank.adressa import AdressaSettings, load_adressa
+from reproduce.inforank.filter import kept_lists
+from reproduce.inforank.worlds import World, dataset_of
 
 NEW_YEAR = 1483225200  # 2016-12-31T23:00:00Z, a Saturday
 
@@ -205,3 +207,13 @@ def test_duplicates_are_the_same_in_id_user_article_and_time(tmp_path: Path) -> 
 def test_settings_are_checked(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError):
         AdressaSettings(**settings)
+
+
+def test_the_reproduction_loads_the_events_as_indicators_and_filters_lists(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    days = {"20170101": [event(f"u{n % 12}", f"a{n % 7}", int(rng.integers(1, 90)), n / 60) for n in range(200)]}
+    world = World("adressa", 1, None, 10, "ubm", None, 0)
+    dataset = dataset_of(world, write(tmp_path, days))
+    for part in (dataset.train, dataset.validation, dataset.test):
+        assert kept_lists(part).all()
+    assert np.abs(dataset.train.lists.features).max() <= 1
