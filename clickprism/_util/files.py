@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from clickprism.errors import DataError
+from clickprism.errors import DataError, SettingError
 
 DRAFT: Final = ".part"
 """Suffix of unfinished files; their names start with a dot and the name that the file is going to have."""
@@ -160,6 +160,24 @@ def make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def check_output(path: Path, *, suffix: str) -> None:
+    """Raise an error before long work if its result cannot be written to this file; create the folder.
+
+    Args:
+        path: the file to write.
+        suffix: what its name must end with, such as ".parquet".
+    """
+    if path.suffix != suffix:
+        raise SettingError("out", str(path), f"end in {suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reason = "it is a folder" if path.is_dir() else None if os.access(path.parent, os.W_OK) else "Permission denied"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason is not None:
+        raise DataError(f"cannot be written ({reason})", file=path, remedy="Choose another file with --out")
 
 
 def _draft_of(path: Path) -> Path:

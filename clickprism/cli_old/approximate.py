@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clickprism._util.files import check_output
 from clickprism.cli_old.options import OUTPUT, SETTINGS, EngineName, Examination, Json, Log, Memory, Quiet
 from clickprism.cli_old.output import Output, columns, command_line
-from clickprism.cli_old.windows import check_out, examiner_of
 
 if TYPE_CHECKING:
     from clickprism.relevance.approximate import ApproximateSettings
@@ -95,6 +95,7 @@ def command(
     from clickprism.errors import SettingError
     from clickprism.log.schedule import parse_time
     from clickprism.log.store import LogStore
+    from clickprism.observation.examination import chosen_model
     from clickprism.relevance.approximate import Approximation
     from clickprism.relevance.approximate_log import apply_log, fit_log
 
@@ -107,14 +108,14 @@ def command(
         if apply is not None and value is not None:
             raise SettingError(name, value, "not be given with --apply, which learns nothing")
     if apply is not None:
-        check_out(out)
+        check_output(out, suffix=".parquet")
     chosen = None if apply is not None else _settings(settings, seed)
     loaded = None if apply is None else Approximation.load(apply)
     window_settings = store.settings.windows if k is None else replace(store.settings.windows, k=k)
     with store.write(engine=engine, memory=memory) as writer:
         running = writer.engine
         same: dict[str, Any] = {"imputation": imputation, "window_settings": window_settings}
-        same["examiner"] = examiner_of(store, examination)
+        same["examiner"] = chosen_model(store.folder / "models", examination)
         if loaded is not None:
             time = None if as_of is None else parse_time(as_of)
             applied = apply_log(store, running, loaded, out, as_of=time, **same)

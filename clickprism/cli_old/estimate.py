@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clickprism._util.files import check_output
 from clickprism.cli_old.options import OUTPUT, SETTINGS, EngineName, Examination, Json, Log, Memory, Quiet
 from clickprism.cli_old.output import Output, columns, command_line
-from clickprism.cli_old.windows import check_out, examiner_of
 
 if TYPE_CHECKING:
     from clickprism.log.partials import Examiner
@@ -102,12 +102,13 @@ def command(
     """Estimate the relevance of each (query, document): the click that it would get in the first slot."""
     from clickprism.errors import SettingError
     from clickprism.log.store import LogStore
+    from clickprism.observation.examination import chosen_model
     from clickprism.relevance.estimators import ESTIMATORS
     from clickprism.relevance.of_log import estimate_log
     from clickprism.settings import choose, override
 
     output = Output(json, quiet)
-    check_out(out)
+    check_output(out, suffix=".parquet")
     chosen = choose(ESTIMATORS, override({"name": estimator}, settings or ()), path="--estimator")
     if estimator in ("doubly_robust", "imputation") and imputation is None:
         raise SettingError("--estimator", estimator, "be given an --imputation, which it needs")
@@ -115,7 +116,7 @@ def command(
     days = _days(store, since, until)
     with store.write(engine=engine, memory=memory) as writer:
         running = writer.engine
-        examiner = examiner_of(store, examination)
+        examiner = chosen_model(store.folder / "models", examination)
         known = _parameters(store, running, parameters, depth, output, days=days)
         made = estimate_log(
             store,

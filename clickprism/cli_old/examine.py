@@ -12,7 +12,7 @@ import typer
 
 from clickprism.cli_old.options import OUTPUT, SETTINGS, EngineName, Json, Log, Memory, Quiet
 from clickprism.cli_old.output import Output, columns, command_line
-from clickprism.cli_old.sessions import day_span
+from clickprism.log.schedule import day_span
 
 if TYPE_CHECKING:
     from clickprism._util.tables import Table

@@ -57,18 +57,17 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Compare two rankers whose rankings were interleaved: wins, losses, ties, and whether that is chance."""
-    from clickprism.cli_old.sessions import day_span, days_between
     from clickprism.errors import SettingError
     from clickprism.evaluation.interleaving import by_user, preference, winners
+    from clickprism.log.schedule import days_of
     from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
     from clickprism.log.teams import interleaved_searches
 
-    output, span = Output(json, quiet), day_span(days)
+    output, chosen = Output(json, quiet), days_of(days)
     names = names_from(rankers)
     if names is not None and len(names) != 2:
         raise SettingError("--rankers", rankers, "be two, parted by a comma")
-    chosen = None if span is None else days_between(*span)
     store = LogStore.open(log, note=output.note)
     with store.write(memory=memory, exclusive=False) as writer:
         update_sessions(store, writer.engine, chosen)

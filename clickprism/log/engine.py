@@ -6,27 +6,25 @@ are UTC microseconds without a zone, text is compared by its bytes (reference: d
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import date
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism.errors import SettingError
+from clickprism.log.settings import EngineSettings
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
-SPARK: Final = re.compile(r"local(\[(\*|[1-9]\d*)\])?|spark://\S+")
-_MEMORY: Final = re.compile(r"[1-9]\d*(MB|GB)")
 
 
 class Engine(Protocol):
@@ -132,12 +130,6 @@ def moved_days(draft: Path, folder: Path, *, stems: Mapping[date, str], schema: 
     return found
 
 
-def check_memory(memory: str) -> None:
-    """An error if this is no amount of memory that any engine understands."""
-    if not _MEMORY.fullmatch(memory):
-        raise SettingError("memory", memory, "be such as 500MB or 2GB")
-
-
 def connect(
     engine: str = "duckdb", *, threads: int | None = None, memory: str = "2GB", temp: Path | None = None
 ) -> Engine:
@@ -156,17 +148,15 @@ def connect(
     """
     if threads is not None and threads < 1:
         raise SettingError("threads", threads, "be at least 1")
-    check_memory(memory)
+    settings = EngineSettings(engine=engine, memory=memory)
     made: Any
-    if engine == "duckdb":
+    if settings.engine == "duckdb":
         from clickprism.log.duckdb_engine import DuckEngine
 
         made = DuckEngine(threads=threads, memory=memory, temp=temp)
-    elif SPARK.fullmatch(engine):
+    else:
         from clickprism.log.spark_engine import SparkEngine
 
         made = SparkEngine(engine, memory=memory, temp=temp)
-    else:
-        raise SettingError("engine", engine, "be duckdb, local[*], local[N] or spark://host:port")
     connected: Engine = made
     return connected

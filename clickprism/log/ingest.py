@@ -30,13 +30,13 @@ import pyarrow.parquet as pq
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log.account import IGNORED, Account
 from clickprism.log.compact import MANY, SMALL, compact
-from clickprism.log.engine import by_rows, check_memory
+from clickprism.log.engine import by_rows
 from clickprism.log.faults import fault
 from clickprism.log.filtered import ROWS, filtered_rows
 from clickprism.log.group import Group, InputFile, begun_latest
 from clickprism.log.pieces import read_pieces
 from clickprism.log.readers import SourceSettings, Task, find_inputs, read_tasks
-from clickprism.log.settings import PARTS, LogSettings
+from clickprism.log.settings import PARTS, EngineSettings, LogSettings
 from clickprism.log.staging import Stage
 from clickprism.log.store import SETTINGS_FILE, LogStore, refuse_others
 from clickprism.log.table import first_line, writing
@@ -96,7 +96,7 @@ def ingest(
         raise SettingError("max_bad_ratio", max_bad_ratio, "be from 0 to 1")
     if threads < 1:
         raise SettingError("threads", threads, "be at least 1")
-    check_memory(memory)
+    EngineSettings(memory=memory)
     bytearray(_LARGE)
     started, inputs = time.monotonic(), find_inputs(paths)
     given = settings or LogSettings()

@@ -94,3 +94,27 @@ def parse_time(text: str, *, field: str = "--as-of") -> datetime:
 def midnight_after(day: date) -> datetime:
     """The end of a day."""
     return datetime.combine(day, time()) + DAY
+
+
+def day_span(text: str | None) -> tuple[date, date] | None:
+    """Return the first and the last day of a text such as 2026-01-01..2026-01-28, or of one day.
+
+    >>> day_span("2026-01-01..2026-01-03")
+    (datetime.date(2026, 1, 1), datetime.date(2026, 1, 3))
+    """
+    if text is None:
+        return None
+    first, _, last = text.partition("..")
+    try:
+        span = date.fromisoformat(first.strip()), date.fromisoformat((last or first).strip())
+    except ValueError:
+        raise SettingError("days", text, "be two days such as 2026-01-01..2026-01-28, or one day") from None
+    if span[0] > span[1]:
+        raise SettingError("days", text, "have the earlier day first")
+    return span
+
+
+def days_of(text: str | None) -> list[date] | None:
+    """Return all days of a text such as 2026-01-01..2026-01-28; None for no text, which means all days of a log."""
+    span = day_span(text)
+    return None if span is None else [span[0] + number * DAY for number in range((span[1] - span[0]).days + 1)]

@@ -1,8 +1,9 @@
-"""The settings of a log, kept in its `log.toml`: a table for each part, read by the settings class of that part."""
+"""The settings of a log, kept in its `log.toml`, and of the engine that runs queries over it."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,27 @@ PARTS: Final = {
     "windows": "clickprism.log.windows:WindowSettings",
     "examination": "clickprism.observation.examination:ExaminationSettings",
 }
+SPARK: Final = re.compile(r"local(\[(\*|[1-9]\d*)\])?|spark://\S+")
+MEMORY: Final = re.compile(r"[1-9]\d*(MB|GB)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """What runs the queries over a log.
+
+    Attributes:
+        engine: Engine that runs the queries: duckdb, local[*] (Spark on this machine) or spark://host:port.
+        memory: Maximum memory of the engine, such as 500MB or 2GB.
+    """
+
+    engine: str = "duckdb"
+    memory: str = "2GB"
+
+    def __post_init__(self) -> None:
+        if self.engine != "duckdb" and not SPARK.fullmatch(self.engine):
+            raise SettingError("engine", self.engine, "be duckdb, local[*], local[N] or spark://host:port")
+        if not MEMORY.fullmatch(self.memory):
+            raise SettingError("memory", self.memory, "be such as 500MB or 2GB")
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ import pyarrow as pa
 
 from clickprism._util.files import lock
 from clickprism.errors import DataError
-from clickprism.log.engine import check_memory, connect
+from clickprism.log.engine import connect
 from clickprism.log.schema import PARTITIONED, TABLES
-from clickprism.log.settings import LogSettings, read_log_settings, write_log_settings
+from clickprism.log.settings import EngineSettings, LogSettings, read_log_settings, write_log_settings
 from clickprism.log.table import LogTable, writing
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class LogStore:
                 running service can add events during a long computation.
             finish_erasure: False only for `forget`, which continues an interrupted erasure itself.
         """
-        check_memory(memory)
+        EngineSettings(engine=engine, memory=memory)
         with ExitStack() as stack:
             if exclusive:
                 stack.enter_context(self.lock())

@@ -5,7 +5,7 @@ The examination model of the doubly robust paper (§6.1.1). `examine` trains it 
 """
 
 from clickprism.observation.examination.examine import Examination, check_display_times, examine, put_in_force
-from clickprism.observation.examination.files import load_model, newest_model, save_model
+from clickprism.observation.examination.files import chosen_model, load_model, newest_model, save_model
 from clickprism.observation.examination.model import ExaminationModel
 from clickprism.observation.examination.settings import ExaminationSettings
 
@@ -14,6 +14,7 @@ __all__ = [
     "ExaminationModel",
     "ExaminationSettings",
     "check_display_times",
+    "chosen_model",
     "examine",
     "load_model",
     "newest_model",

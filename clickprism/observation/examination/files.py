@@ -50,6 +50,18 @@ def newest_model(folder: Path) -> ExaminationModel | None:
     return load_model(files[-1]) if files else None
 
 
+def chosen_model(folder: Path, name: str | None) -> ExaminationModel | None:
+    """Return the examination model that a command was asked to use.
+
+    Args:
+        folder: the folder of the models of a log.
+        name: path of a model's JSON file, "none" for no model, or None for the current model of the log, if it has one.
+    """
+    if name == "none":
+        return None
+    return newest_model(folder) if name is None else load_model(Path(name))
+
+
 def model_files(folder: Path) -> list[Path]:
     """The JSON files of the models of a folder, the newest last."""
     return sorted((path for path in folder.glob(f"{NAME}*.json") if path.stem[len(NAME) :].isdecimal()), key=_number)
