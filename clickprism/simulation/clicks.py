@@ -1,4 +1,4 @@
-"""From judged lists to a click log: who asks what, what they are shown, what they click."""
+"""Simulate a click log on judged lists: which queries are asked, what is shown, and what users click."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clickprism.truth import Simulation, Truth
 from clickprism.types import Clicks, Float64, Int64, JudgedLists, concatenate, slices
 from clickprism.users.base import Gain, Shown, User, adapted, attraction, check_probability
 
-CHUNK = 2**18  # sessions simulated at a time: bounds the memory, changes no result
+CHUNK = 2**18  # sessions simulated at a time; limits memory, does not change the result
 
 Frequency = Literal["uniform", "zipf", "each"]
 Merge = Literal["list", "pattern", "none"]
@@ -75,17 +75,17 @@ def simulate(
     scores: Float64 | None = None,
     shares: Float64 | None = None,
 ) -> Simulation:
-    """The log of simulated users on these lists, and the truth behind it; the same seed gives the same log.
+    """Simulate clicks on judged lists and return them with the truth; the same seed gives the same log.
 
     Args:
-        judged: the lists that are searched; grades decide what attracts.
-        user: who clicks. A `CoupledUser` without columns is adapted to the lists first, under the same seed.
-        sessions: how many in all; with frequency "each", how many for every query.
-        seed: decides everything that is random.
-        settings: how the log is made.
-        scores: of the documents, to rank by instead of training an initial ranker: [documents], or [rankers, documents]
-            for several logging rankers.
-        shares: of all sessions, those of each query, instead of `settings.frequency`: [lists], adding up to 1.
+        judged: the lists; their grades determine the attraction of documents.
+        user: the user model. A model such as `CoupledUser` is adapted to the lists first, with the same seed.
+        sessions: number of sessions; with frequency "each", number of sessions per query.
+        seed: random seed.
+        settings: how the log is simulated.
+        scores: scores of the documents to rank by instead of training an initial ranker, [documents], or
+            [rankers, documents] for several rankers.
+        shares: share of the sessions of each query instead of `settings.frequency`, [lists]; the sum is 1.
     """
     settings = settings or SimulationSettings()
     if sessions < 0:
@@ -93,31 +93,31 @@ def simulate(
     if seed < 0:
         raise SettingError("seed", seed, "not be negative")
     if len(judged) == 0:
-        raise DataError("there are no lists to search")
+        raise DataError("there are no judged lists to simulate clicks on")
     if shares is not None and (shares.shape != (len(judged),) or not abs(float(shares.sum()) - 1) < 1e-6):
-        raise DataError(f"shares must be {len(judged)} numbers that add up to 1")
+        raise DataError(f"shares must be {len(judged)} numbers whose sum is 1")
     user = adapted(user, judged, seed=seed)
     seeds = np.random.SeedSequence(seed).spawn(6)
     offsets, rows = _rankings(judged, settings, scores, seeds[0])
     attractive = attraction(judged, noise=settings.noise, max_grade=settings.max_grade, gain=settings.gain)
-    asked = _asked(len(judged), (len(offsets) - 1) // len(judged), sessions, settings, seeds[1:3], shares=shares)
-    who, where = (np.random.default_rng(seed) for seed in seeds[3:5])
+    rankers = (len(offsets) - 1) // len(judged)
+    treat, choose = (np.random.default_rng(seed) for seed in seeds[3:5])
     click_seed = int(seeds[5].generate_state(1, np.uint64)[0])
     log = _Log(settings.merge)
     start = 0
-    for chosen in asked:
+    for chosen in _choose_rankings(len(judged), rankers, sessions, settings, seeds[1:3], shares=shares):
         entries, ends = slices(offsets, chosen)
-        shown_rows = settings.intervention.apply(ends, rows[entries], who=who, where=where)
-        ends, shown_rows = _cut(ends, shown_rows, settings.length)
+        shown_rows = settings.intervention.apply(ends, rows[entries], treat=treat, choose=choose)
+        ends, shown_rows = _truncate(ends, shown_rows, settings.length)
         shown = Shown(judged.lists, ends, shown_rows, attractive[shown_rows], start)
-        log.add(_answer(shown, user, click_seed))
+        log.add(_click(shown, user, click_seed))
         start += len(chosen)
-    simulation = log.all(judged)
+    simulation = log.result(judged)
     return simulation.with_seen() if settings.seen else simulation
 
 
 def frequencies(queries: int, *, exponent: float, rng: np.random.Generator) -> Float64:
-    """The probability of each query under Zipf's law, rank^-exponent, with the ranks dealt at random."""
+    """Return the probability of each query under Zipf's law, in proportion to rank^-exponent with random ranks."""
     weights = np.arange(1, queries + 1, dtype=np.float64) ** -exponent
     return rng.permutation(weights / weights.sum())
 
@@ -125,21 +125,21 @@ def frequencies(queries: int, *, exponent: float, rng: np.random.Generator) -> F
 def _rankings(
     judged: JudgedLists, settings: SimulationSettings, scores: Float64 | None, seed: np.random.SeedSequence
 ) -> tuple[Int64, Int64]:
-    """The rankings of all lists by the first ranker, then those by the second, and so on: (offsets, rows)."""
+    """Return the rankings of all lists by the first ranker, then by the second, and so on: (offsets, rows)."""
     seeds = seed.generate_state(2 * max(settings.rankers, 1 if scores is None else len(np.atleast_2d(scores))))
     if scores is None:
         rankers = [settings.initial.fit(judged, seed=int(seeds[2 * i])) for i in range(settings.rankers)]
         scores = np.stack([ranker(judged.lists.features) for ranker in rankers])
-    reach = settings.intervention.reach(settings.length)
+    depth = settings.intervention.required_depth(settings.length)
     parts = [
-        rank(judged.lists, row, length=reach, seed=int(seeds[2 * i + 1]))
+        rank(judged.lists, row, length=depth, seed=int(seeds[2 * i + 1]))
         for i, row in enumerate(np.atleast_2d(np.asarray(scores, dtype=np.float64)))
     ]
     lengths = np.concatenate([np.diff(ends) for ends, _ in parts])
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), np.concatenate([rows for _, rows in parts])
 
 
-def _asked(
+def _choose_rankings(
     queries: int,
     rankers: int,
     sessions: int,
@@ -148,7 +148,7 @@ def _asked(
     *,
     shares: Float64 | None,
 ) -> Iterator[Int64]:
-    """The ranking shown in each session, ranker times queries plus query, chunk by chunk."""
+    """Yield the number of the ranking of each session, ranker * queries + query, in chunks."""
     rng, choice = (np.random.default_rng(seed) for seed in seeds)
     each = settings.frequency == "each" and shares is None
     total = sessions * queries if each else sessions
@@ -166,7 +166,8 @@ def _asked(
         yield query + queries * (choice.random(size) * rankers).astype(np.int64)
 
 
-def _cut(offsets: Int64, rows: Int64, length: int) -> tuple[Int64, Int64]:
+def _truncate(offsets: Int64, rows: Int64, length: int) -> tuple[Int64, Int64]:
+    """Return the rankings with at most `length` documents each: (offsets, rows)."""
     lengths = np.diff(offsets)
     if lengths.max(initial=0) <= length:
         return offsets, rows
@@ -174,7 +175,7 @@ def _cut(offsets: Int64, rows: Int64, length: int) -> tuple[Int64, Int64]:
     return np.concatenate([[0], np.cumsum(np.minimum(lengths, length))]).astype(np.int64), rows[within < length]
 
 
-def _answer(shown: Shown, user: User, seed: int) -> Simulation:
+def _click(shown: Shown, user: User, seed: int) -> Simulation:
     response = user.click(shown, seed=seed)
     clicks = Clicks(
         shown.lists,
@@ -188,7 +189,7 @@ def _answer(shown: Shown, user: User, seed: int) -> Simulation:
 
 
 class _Log:
-    """Collects chunks; joins them whenever they have doubled, so that merging costs little and memory stays low."""
+    """Collect chunks, and merge them whenever they have doubled, so that merging is cheap and memory stays low."""
 
     def __init__(self, merge: Merge) -> None:
         self.merge = merge
@@ -200,7 +201,7 @@ class _Log:
         if self.merge != "none" and sum(len(part.clicks) for part in self.parts) > 2 * max(self.joined, CHUNK):
             self._join()
 
-    def all(self, judged: JudgedLists) -> Simulation:
+    def result(self, judged: JudgedLists) -> Simulation:
         if not self.parts:
             none = np.zeros(0, dtype=np.int64)
             clicks = Clicks(judged.lists, np.zeros(1, dtype=np.int64), none, none.astype(np.int32), none, none)
@@ -222,10 +223,10 @@ class _Log:
 
 
 def ideal_clicks(judged: JudgedLists, *, max_grade: int | None = None) -> Clicks:
-    """The clicks of users who see everything and click by grade alone, in exact counts. This uses the labels.
+    """Return the clicks of users who observe everything and click by grade alone, as exact counts. Uses the labels.
 
-    Every list is shown whole, in file order, in 2^ymax - 1 sessions, and a document of grade y is clicked in 2^y - 1 of
-    them: clicks per impression are the gain of nDCG.
+    Every list is shown completely, in file order, in 2^ymax - 1 sessions, and a document of grade y is clicked in
+    2^y - 1 of them, so that clicks per impression are the gain of nDCG.
 
     >>> from clickprism.types import Lists
     >>> lists = Lists(np.zeros((3, 1), np.float32), np.array([0, 3]), np.array(["q"]))
@@ -238,7 +239,7 @@ def ideal_clicks(judged: JudgedLists, *, max_grade: int | None = None) -> Clicks
         must = f"be at least {judged.max_grade}, the highest grade in the data (set it to the top of the grading scale)"
         raise SettingError("max_grade", max_grade, must)
     if top > 30:
-        raise DataError(f"a grade of {top} has too high a gain to count", remedy="Use grades of at most 30.")
+        raise DataError(f"grade {top} is too high: its gain 2^{top} - 1 is too large", remedy="Use grades up to 30")
     lists = judged.lists
     rows = np.arange(lists.documents, dtype=np.int64)
     return Clicks(

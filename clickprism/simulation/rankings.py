@@ -13,7 +13,7 @@ from clickprism.users.base import check_probability
 
 Kind = Literal["none", "swap", "pivot", "shuffle", "first"]
 
-BLOCK = 65536  # rows read at a time
+BLOCK = 65536  # rows of features read at a time, since they may be on disk
 
 
 @final
@@ -40,7 +40,7 @@ class InitialRanker:
             raise SettingError("cost", self.cost, "be above 0")
 
     def fit(self, judged: JudgedLists, *, seed: int) -> LinearScorer:
-        """Train on a random share of the queries; features are standardised inside, and the scorer takes them raw."""
+        """Train on a random share of the queries. Features are standardised internally; the scorer takes raw ones."""
         from sklearn.svm import LinearSVC
 
         rng = np.random.default_rng(seed)
@@ -63,8 +63,8 @@ class InitialRanker:
         useful = np.flatnonzero((high > low)[order])
         if len(useful) == 0:
             raise DataError(
-                "the initial ranker needs a query with two different grades, and there is none",
-                remedy="Give scores for the initial ranking instead, or other data.",
+                "no query has two different grades, which the initial ranker needs",
+                remedy="Use other data, or pass scores for the initial ranking",
             )
         count = max(round(self.share * len(lists)), int(useful[0]) + 1)
         return np.sort(order[:count][(high > low)[order[:count]]])
@@ -73,12 +73,12 @@ class InitialRanker:
 @final
 @dataclass(frozen=True, eq=False)
 class LinearScorer:
-    """Scores by a weighted sum of the features."""
+    """Score documents by a weighted sum of their features."""
 
     weights: Float64
 
     def __call__(self, features: Float32) -> Float64:
-        """[documents, features] to [documents]; higher ranks first."""
+        """Return the scores, [documents], of features, [documents, features]; higher scores rank first."""
         scores = np.empty(len(features), dtype=np.float64)
         for start in range(0, len(features), BLOCK):
             scores[start : start + BLOCK] = features[start : start + BLOCK] @ self.weights
@@ -86,7 +86,7 @@ class LinearScorer:
 
 
 def rank(lists: Lists, scores: Float64, *, length: int = 10, seed: int) -> tuple[Int64, Int64]:
-    """The top of every list by descending score, ties broken at random: (offsets, rows), as in `Clicks`.
+    """Return the top of every list by descending score, ties in random order: (offsets, rows), as in `Clicks`.
 
     >>> lists = Lists(np.zeros((4, 1), np.float32), np.array([0, 3, 4]), np.array(["a", "b"]))
     >>> offsets, rows = rank(lists, np.array([0.1, 0.9, 0.5, 0.0]), length=2, seed=0)
@@ -102,12 +102,12 @@ def rank(lists: Lists, scores: Float64, *, length: int = 10, seed: int) -> tuple
     order = np.lexsort((np.random.default_rng(seed).random(lists.documents), -scores, lists.list_of))
     lengths = np.minimum(lists.lengths, length)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    places = np.arange(offsets[-1]) + np.repeat(lists.offsets[:-1] - offsets[:-1], lengths)
-    return offsets, order[places].astype(np.int64)
+    top = np.arange(offsets[-1]) + np.repeat(lists.offsets[:-1] - offsets[:-1], lengths)
+    return offsets, order[top].astype(np.int64)
 
 
 def _pairs(judged: JudgedLists, chosen: Int64, most: int, rng: np.random.Generator) -> tuple[Int64, Int64]:
-    """Rows (better, worse) of pairs with different grades within each chosen list, at most `most` of a list."""
+    """Return the rows (better, worse) of pairs with different grades in the chosen lists, at most `most` per list."""
     better, worse = [], []
     for rows in np.split(*_split(judged.lists.offsets, chosen)):
         high, low = _list_pairs(judged.grades[rows], most, rng)
@@ -117,9 +117,12 @@ def _pairs(judged: JudgedLists, chosen: Int64, most: int, rng: np.random.Generat
 
 
 def _list_pairs(grades: Int32, most: int, rng: np.random.Generator) -> tuple[Int64, Int64]:
-    """Pairs of one list by place, without a table of all: pair p is counted out over the documents of higher grade."""
+    """Return pairs (better, worse) of indices into one list, without building all pairs in memory.
+
+    Pairs are numbered by the better document, then by the worse one.
+    """
     _, level, counts = np.unique(grades, return_inverse=True, return_counts=True)
-    below = (np.cumsum(counts) - counts)[level]  # how many documents each one is better than
+    below = (np.cumsum(counts) - counts)[level]  # number of documents that each one is better than
     ends = np.cumsum(below)
     total = int(ends[-1])
     pairs = np.arange(total) if total <= most else np.sort(rng.choice(total, size=most, replace=False))
@@ -138,7 +141,7 @@ def _split(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:
 
 
 def _deviation(features: Float32) -> Float64:
-    """The standard deviation of each feature, 1 where it is constant; by blocks, since the matrix may be on disk."""
+    """Return the standard deviation of each feature, 1 for constant features, computed block by block."""
     total, squares = np.zeros(features.shape[1]), np.zeros(features.shape[1])
     middle = features[0].astype(np.float64)
     for start in range(0, len(features), BLOCK):
@@ -148,7 +151,7 @@ def _deviation(features: Float32) -> Float64:
     if not np.isfinite(squares).all():
         raise DataError(
             "features must be finite to train the initial ranker",
-            remedy="Normalise them (data.normalise), which fills in missing values",
+            remedy="Normalise them (data.normalise), which replaces missing values",
         )
     variance = squares / len(features) - (total / len(features)) ** 2
     return np.sqrt(np.where(variance > 1e-12, variance, 1.0))
@@ -187,29 +190,39 @@ class Intervention:
             if getattr(self, name) < 1:
                 raise SettingError(name, getattr(self, name), "be at least 1")
 
-    def reach(self, length: int) -> int:
-        """How deep a ranking is needed to show `length` documents."""
+    def required_depth(self, length: int) -> int:
+        """Return how many documents must be ranked to show `length` of them."""
         return max(length, self.depth) if self.kind in ("shuffle", "first") else length
 
-    def apply(self, offsets: Int64, rows: Int64, *, who: np.random.Generator, where: np.random.Generator) -> Int64:
-        """The rows as shown; every session takes as many numbers from each generator, whatever happens to it."""
+    def apply(self, offsets: Int64, rows: Int64, *, treat: np.random.Generator, choose: np.random.Generator) -> Int64:
+        """Return the rows as shown.
+
+        Every session draws the same number of random numbers from each generator, whether it is changed or not.
+
+        Args:
+            offsets: ranking i has the entries `offsets[i]` to `offsets[i + 1]`.
+            rows: the document row of each entry.
+            treat: decides which sessions are changed.
+            choose: decides which documents move.
+        """
         if self.kind == "none":
             return rows
         starts, lengths = offsets[:-1], np.diff(offsets)
-        treated = who.random(len(starts)) < self.share
+        treated = treat.random(len(starts)) < self.share
         if self.kind == "shuffle":
-            return self._shuffle(starts, lengths, rows, treated, where)
-        place = where.random(len(starts))
+            return self._shuffle(starts, lengths, rows, treated, choose)
+        chance = choose.random(len(starts))
         if self.kind == "first":
-            return self._first(starts, lengths, rows, treated, place)
-        able = treated & (lengths >= max(2, self.pivot if self.kind == "pivot" else 2))
-        starts, below = starts[able], (place * (lengths - 1)).astype(np.int64)[able]
+            return self._first(starts, lengths, rows, treated, chance)
+        changed = treated & (lengths >= max(2, self.pivot if self.kind == "pivot" else 2))
+        starts, chosen = starts[changed], (chance * (lengths - 1)).astype(np.int64)[changed]
         if self.kind == "swap":
-            return _trade(rows, starts + below, starts + below + 1)
-        return _trade(rows, starts + below + (below >= self.pivot - 1), starts + self.pivot - 1)
+            return _swap(rows, starts + chosen, starts + chosen + 1)
+        not_pivot = chosen + (chosen >= self.pivot - 1)
+        return _swap(rows, starts + not_pivot, starts + self.pivot - 1)
 
-    def _shuffle(self, starts: Int64, lengths: Int64, rows: Int64, treated: Bool, where: np.random.Generator) -> Int64:
-        keys = where.random((len(starts), self.depth))
+    def _shuffle(self, starts: Int64, lengths: Int64, rows: Int64, treated: Bool, choose: np.random.Generator) -> Int64:
+        keys = choose.random((len(starts), self.depth))
         inside = np.arange(self.depth) < lengths[:, None]
         order = np.argsort(np.where(inside, keys, 2.0), axis=1)
         taken = inside & treated[:, None]
@@ -217,15 +230,15 @@ class Intervention:
         result[(starts[:, None] + np.arange(self.depth))[taken]] = rows[(starts[:, None] + order)[taken]]
         return result
 
-    def _first(self, starts: Int64, lengths: Int64, rows: Int64, treated: Bool, place: Float64) -> Int64:
-        chosen = np.where(treated, place * np.minimum(lengths, self.depth), 0).astype(np.int64)
+    def _first(self, starts: Int64, lengths: Int64, rows: Int64, treated: Bool, chance: Float64) -> Int64:
+        chosen = np.where(treated, chance * np.minimum(lengths, self.depth), 0).astype(np.int64)
         within = np.arange(len(rows)) - np.repeat(starts, lengths)
         chosen = np.repeat(chosen, lengths)
         source = np.where(within == 0, chosen, within - (within <= chosen))
         return rows[np.repeat(starts, lengths) + source]
 
 
-def _trade(rows: Int64, one: Int64, other: Int64) -> Int64:
+def _swap(rows: Int64, one: Int64, other: Int64) -> Int64:
     result = rows.copy()
     result[one], result[other] = rows[other], rows[one]
     return result

@@ -25,14 +25,14 @@ class RawLogSettings:
         searches: Number of searches by people on all days together. Searches by robots are added to it.
         days: Number of days.
         start: First day (UTC), such as 2024-01-01.
-        schema: Fields of the rows: clickprism (one row per shown document), ubi (OpenSearch UBI: queries and events) or
-            metarank (rankings and interactions).
-        format: File format: jsonl, csv or parquet. The rows of ubi and metarank are nested and need jsonl.
-        compress: Compression of jsonl and csv files: zst, gz or none. Parquet files are always compressed.
+        schema: Fields of the rows: our own (clickprism, one row per shown document), OpenSearch UBI (ubi, queries and
+            events) or Metarank (metarank, rankings and interactions).
+        format: File format. The rows of ubi and metarank are nested and need jsonl.
+        compress: Compression of jsonl and csv files. Parquet files are always compressed.
         files_per_day: Minimum number of files per day.
         ordinal_base: Number of the first position in ubi rows, 0 or 1.
-        user: User model that decides what is observed and clicked: its name and parameters. Parameters without a name
-            change the default model, ccm.
+        user: User model that decides what is observed and clicked: its name (pbm, ubm, cascade, ccm, dbn, trust,
+            coupled or popularity) and its parameters. Parameters without a name change the default model, ccm.
         trust: Strength of trust bias, from 0 (none) to 1 (the trust user model).
         queries: Number of distinct queries. 0 means one sixth of the searches, at most 200,000.
         exponent: Exponent of the query frequencies: the query of rank r is asked in proportion to r^-exponent.
@@ -51,7 +51,7 @@ class RawLogSettings:
         without_id: Share of users whose rows have no event id.
         without_display: Share of users whose rows have no display time.
         items: Number of rows per day that describe documents instead of clicks (metarank only).
-        features: Whether rows contain document features (view_1 to view_4). Not available for csv and metarank.
+        features: Whether rows contain document features (view_1 to view_4). Not possible with csv and metarank.
         seed: Random seed. The same settings and seed write the same bytes.
     """
 

@@ -1,4 +1,4 @@
-"""Simulated logs: who asks what, interventions, merging, chunks, and the ideal user."""
+"""Simulated clicks: query frequencies, interventions, merging, chunks, and ideal clicks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def judged_lists(*, queries: int = 20, documents: int = 12) -> JudgedLists:
     return JudgedLists(Lists(features, offsets, np.array([str(i) for i in range(queries)])), grades)
 
 
-def falling(judged: JudgedLists) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Scores under which every list is ranked in file order."""
+def file_order_scores(judged: JudgedLists) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return scores that rank every list in file order."""
     return -np.arange(judged.lists.documents, dtype=np.float64)
 
 
@@ -43,8 +43,8 @@ def same(one: Simulation, other: Simulation) -> bool:
     return all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in pairs)
 
 
-def places(clicks: Clicks, documents: int) -> Int64:
-    """The place in its list of each document shown, [sessions, length], from 0."""
+def indices_in_list(clicks: Clicks, documents: int) -> Int64:
+    """Return the index in its list, from 0, of each shown document, [sessions, length]."""
     return (clicks.rows % documents).reshape(len(clicks), -1)
 
 
@@ -62,7 +62,7 @@ def test_the_initial_ranker_orders_the_lists_and_the_top_is_shown() -> None:
     assert not same(simulation, simulate(judged, PositionUser(), sessions=3000, seed=2))
 
 
-def test_true_propensities_come_out() -> None:
+def test_observation_equals_the_user_model() -> None:
     simulation = simulate(judged_lists(), PositionUser(), sessions=200_000, seed=1)
     expected = PositionUser().observation(np.arange(1, 11))
     assert np.abs(simulation.observation - expected).max() < 4 * np.sqrt(0.25 / 200_000)
@@ -70,7 +70,7 @@ def test_true_propensities_come_out() -> None:
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("by", ["list", "pattern", "none"])
-def test_chunks_do_not_matter(
+def test_chunks_do_not_change_the_result(
     kind: Kind, by: Literal["list", "pattern", "none"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged = judged_lists(queries=4)
@@ -83,21 +83,21 @@ def test_chunks_do_not_matter(
 
 
 @pytest.mark.parametrize("by", ["list", "pattern"])
-def test_merging_is_that_of_clicks_with_the_truth_added_up(by: Literal["list", "pattern"]) -> None:
+def test_merging_equals_clicks_merge_and_sums_the_truth(by: Literal["list", "pattern"]) -> None:
     judged = judged_lists(queries=5)
     settings = replace(UNMERGED, length=4, intervention=Intervention(kind="swap", share=0.3))
-    apart = simulate(judged, PositionUser(), sessions=2000, seed=1, settings=settings)
-    together = simulate(judged, PositionUser(), sessions=2000, seed=1, settings=replace(settings, merge=by))
-    assert len(apart.clicks) == 2000
-    expected = apart.clicks.merge(by=by)
+    unmerged = simulate(judged, PositionUser(), sessions=2000, seed=1, settings=settings)
+    merged = simulate(judged, PositionUser(), sessions=2000, seed=1, settings=replace(settings, merge=by))
+    assert len(unmerged.clicks) == 2000
+    expected = unmerged.clicks.merge(by=by)
     for name in ("offsets", "rows", "positions", "clicks", "impressions"):
-        assert np.array_equal(getattr(together.clicks, name), getattr(expected, name)), name
-    counted = replace(apart.clicks, clicks=apart.truth.observed)
+        assert np.array_equal(getattr(merged.clicks, name), getattr(expected, name)), name
+    counted = replace(unmerged.clicks, clicks=unmerged.truth.observed)
     if by == "list":
-        assert np.array_equal(together.truth.observed, counted.merge().clicks)
-    assert together.truth.observed.sum() == apart.truth.observed.sum()
-    assert together.truth.attracted.sum() == apart.truth.attracted.sum()
-    assert same(together, together.merge(by=by))
+        assert np.array_equal(merged.truth.observed, counted.merge().clicks)
+    assert merged.truth.observed.sum() == unmerged.truth.observed.sum()
+    assert merged.truth.attracted.sum() == unmerged.truth.attracted.sum()
+    assert same(merged, merged.merge(by=by))
 
 
 def test_sessions_merged_by_list_cannot_be_split_by_pattern() -> None:
@@ -106,7 +106,7 @@ def test_sessions_merged_by_list_cannot_be_split_by_pattern() -> None:
         simulation.merge(by="pattern")
 
 
-def test_every_query_equally_often() -> None:
+def test_frequency_each_asks_every_query_equally_often() -> None:
     judged = judged_lists(queries=7)
     clicks = simulate(judged, PositionUser(), sessions=3, seed=1, settings=SimulationSettings(frequency="each")).clicks
     assert clicks.impressions.tolist() == [3] * 7
@@ -120,7 +120,7 @@ def test_zipf_frequencies_have_the_exponent() -> None:
     judged = judged_lists(queries=50, documents=2)
     settings = SimulationSettings(frequency="zipf", exponent=1.5)
     clicks = simulate(
-        judged, PositionUser(), sessions=100_000, seed=1, settings=settings, scores=falling(judged)
+        judged, PositionUser(), sessions=100_000, seed=1, settings=settings, scores=file_order_scores(judged)
     ).clicks
     counts = np.sort(clicks.impressions)[::-1] / 100_000
     weights = np.arange(1, 51) ** -1.5
@@ -131,49 +131,51 @@ def test_zipf_frequencies_have_the_exponent() -> None:
 
 def test_uniform_frequencies() -> None:
     judged = judged_lists(queries=4, documents=2)
-    clicks = simulate(judged, PositionUser(), sessions=40_000, seed=1, scores=falling(judged)).clicks
+    clicks = simulate(judged, PositionUser(), sessions=40_000, seed=1, scores=file_order_scores(judged)).clicks
     assert np.abs(clicks.impressions - 10_000).max() < 4 * np.sqrt(40_000 * 0.25 * 0.75)
 
 
-def shown_places(intervention: Intervention, *, documents: int = 5, length: int = 5, sessions: int = 20_000) -> Int64:
+def shown_indices(intervention: Intervention, *, documents: int = 5, length: int = 5, sessions: int = 20_000) -> Int64:
     judged = judged_lists(queries=1, documents=documents)
     settings = replace(UNMERGED, length=length, intervention=intervention)
-    log = simulate(judged, PositionUser(), sessions=sessions, seed=1, settings=settings, scores=falling(judged))
-    return places(log.clicks, documents)
+    log = simulate(
+        judged, PositionUser(), sessions=sessions, seed=1, settings=settings, scores=file_order_scores(judged)
+    )
+    return indices_in_list(log.clicks, documents)
 
 
-def counted(shown: Int64) -> dict[tuple[int, ...], float]:
+def frequencies_of_lists(shown: Int64) -> dict[tuple[int, ...], float]:
     lists, counts = np.unique(shown, axis=0, return_counts=True)
     return {tuple(row): count / len(shown) for row, count in zip(lists.tolist(), counts.tolist(), strict=True)}
 
 
-def test_swaps_of_neighbours_in_the_given_share() -> None:
-    seen = counted(shown_places(Intervention(kind="swap", share=0.4)))
+def test_swap_exchanges_neighbours_in_the_given_share() -> None:
+    shown = frequencies_of_lists(shown_indices(Intervention(kind="swap", share=0.4)))
     swaps = [(1, 0, 2, 3, 4), (0, 2, 1, 3, 4), (0, 1, 3, 2, 4), (0, 1, 2, 4, 3)]
-    assert seen == pytest.approx({(0, 1, 2, 3, 4): 0.6} | dict.fromkeys(swaps, 0.1), abs=0.014)
+    assert shown == pytest.approx({(0, 1, 2, 3, 4): 0.6} | dict.fromkeys(swaps, 0.1), abs=0.014)
 
 
-def test_swaps_with_the_pivot() -> None:
-    seen = counted(shown_places(Intervention(kind="pivot", share=0.4)))
+def test_pivot_exchanges_a_document_with_the_pivot() -> None:
+    shown = frequencies_of_lists(shown_indices(Intervention(kind="pivot", share=0.4)))
     swaps = [(1, 0, 2, 3, 4), (2, 1, 0, 3, 4), (3, 1, 2, 0, 4), (4, 1, 2, 3, 0)]
-    assert seen == pytest.approx({(0, 1, 2, 3, 4): 0.6} | dict.fromkeys(swaps, 0.1), abs=0.014)
-    seen = counted(shown_places(Intervention(kind="pivot", pivot=3), documents=3, length=3))
-    assert seen == pytest.approx({(2, 1, 0): 0.5, (0, 2, 1): 0.5}, abs=0.015)
+    assert shown == pytest.approx({(0, 1, 2, 3, 4): 0.6} | dict.fromkeys(swaps, 0.1), abs=0.014)
+    shown = frequencies_of_lists(shown_indices(Intervention(kind="pivot", pivot=3), documents=3, length=3))
+    assert shown == pytest.approx({(2, 1, 0): 0.5, (0, 2, 1): 0.5}, abs=0.015)
 
 
-def test_shuffles_of_the_top() -> None:
-    seen = counted(shown_places(Intervention(kind="shuffle", depth=3), length=4))
+def test_shuffle_gives_every_order_of_the_top() -> None:
+    shown = frequencies_of_lists(shown_indices(Intervention(kind="shuffle", depth=3), length=4))
     orders = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
-    assert seen == pytest.approx({(*order, 3): 1 / 6 for order in orders}, abs=0.012)
+    assert shown == pytest.approx({(*order, 3): 1 / 6 for order in orders}, abs=0.012)
 
 
-def test_a_random_first_document_also_from_below_what_is_shown() -> None:
-    seen = counted(shown_places(Intervention(kind="first", depth=4), length=3))
-    assert seen == pytest.approx({(0, 1, 2): 0.25, (1, 0, 2): 0.25, (2, 0, 1): 0.25, (3, 0, 1): 0.25}, abs=0.013)
+def test_first_also_moves_documents_that_would_not_be_shown() -> None:
+    shown = frequencies_of_lists(shown_indices(Intervention(kind="first", depth=4), length=3))
+    assert shown == pytest.approx({(0, 1, 2): 0.25, (1, 0, 2): 0.25, (2, 0, 1): 0.25, (3, 0, 1): 0.25}, abs=0.013)
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_interventions_leave_short_lists_whole(kind: Kind) -> None:
+def test_interventions_keep_all_documents_of_short_lists(kind: Kind) -> None:
     lists = Lists(np.zeros((4, 1), np.float32), np.array([0, 0, 1, 4]), np.array(["none", "one", "three"]))
     judged = JudgedLists(lists, np.array([0, 1, 0, 1], np.int32))
     settings = replace(UNMERGED, frequency="each", intervention=Intervention(kind=kind, pivot=2))
@@ -182,9 +184,9 @@ def test_interventions_leave_short_lists_whole(kind: Kind) -> None:
     assert np.sort(clicks.rows.reshape(50, 4), axis=1).tolist() == [[0, 1, 2, 3]] * 50
 
 
-def test_several_logging_rankers() -> None:
+def test_several_rankers() -> None:
     judged = judged_lists(queries=3)
-    scores = np.stack([falling(judged), -falling(judged)])
+    scores = np.stack([file_order_scores(judged), -file_order_scores(judged)])
     clicks = simulate(judged, PositionUser(), sessions=6000, seed=1, scores=scores).clicks
     assert len(clicks) == 6
     assert np.abs(clicks.impressions - 1000).max() < 4 * np.sqrt(6000 / 6)
@@ -192,12 +194,12 @@ def test_several_logging_rankers() -> None:
     assert len(simulate(judged_lists(), PositionUser(), sessions=2000, seed=1, settings=settings).clicks) > 30
 
 
-def test_attraction_settings_reach_the_user() -> None:
+def test_attraction_settings_are_applied() -> None:
     lists = Lists(np.zeros((3, 1), np.float32), np.array([0, 3]), np.array(["q"]))
     judged = JudgedLists(lists, np.array([0, 2, 4], np.int32))
     settings = SimulationSettings(gain="linear", noise=0)
     user = TrustUser("hyperbolic")
-    log = simulate(judged, user, sessions=100_000, seed=1, settings=settings, scores=falling(judged))
+    log = simulate(judged, user, sessions=100_000, seed=1, settings=settings, scores=file_order_scores(judged))
     plus, minus = user.trust(np.arange(1, 4))
     expected = plus * np.array([0, 0.5, 1]) + minus * np.array([1, 0.5, 0])
     assert log.truth.attracted / 100_000 == pytest.approx(expected, abs=0.007)
@@ -209,18 +211,18 @@ def test_a_coupled_user_is_adapted_to_the_lists() -> None:
     assert same(simulate(judged, plan, sessions=500, seed=5), simulate(judged, ready, sessions=500, seed=5))
 
 
-def test_no_sessions_make_an_empty_log() -> None:
+def test_zero_sessions_give_an_empty_log() -> None:
     log = simulate(judged_lists(), PositionUser(), sessions=0, seed=1)
     assert len(log.clicks) == log.clicks.sessions == 0
 
 
-def test_the_truth_has_no_say_in_what_a_learner_sees() -> None:
+def test_clicks_contain_neither_observation_nor_grades() -> None:
     log = simulate(judged_lists(), PositionUser(), sessions=10, seed=1)
     assert not hasattr(log.clicks, "observed")
     assert not hasattr(log.clicks.lists, "grades")
 
 
-def test_settings_come_from_plain_mappings() -> None:
+def test_settings_from_mappings() -> None:
     values = {"length": 5, "initial": {"share": 0.1}, "intervention": {"kind": "swap", "share": 0.2}, "max_grade": 4}
     settings = build(SimulationSettings, values, path="simulate")
     assert settings.intervention == Intervention(kind="swap", share=0.2)
@@ -243,12 +245,12 @@ def test_settings_come_from_plain_mappings() -> None:
         ({"intervention": {"pivot": 0}}, "intervention.pivot"),
     ],
 )
-def test_impossible_settings_name_the_field(values: dict[str, object], field: str) -> None:
+def test_errors_name_the_field(values: dict[str, object], field: str) -> None:
     with pytest.raises(SettingError, match=f"simulate.{field} must"):
         build(SimulationSettings, values, path="simulate")
 
 
-def test_python_callers_meet_the_same_checks() -> None:
+def test_python_callers_get_the_same_errors() -> None:
     with pytest.raises(SettingError, match="frequency"):
         SimulationSettings(frequency="often")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="kind"):
@@ -257,11 +259,11 @@ def test_python_callers_meet_the_same_checks() -> None:
         simulate(judged_lists(), PositionUser(), sessions=-1, seed=0)
     with pytest.raises(SettingError, match="seed"):
         simulate(judged_lists(), PositionUser(), sessions=1, seed=-1)
-    with pytest.raises(DataError, match="no lists"):
+    with pytest.raises(DataError, match="no judged lists"):
         simulate(judged_lists().take([]), PositionUser(), sessions=1, seed=0)
 
 
-def test_ideal_clicks_count_the_gain() -> None:
+def test_ideal_clicks_are_proportional_to_the_gain() -> None:
     lists = Lists(np.zeros((5, 1), np.float32), np.array([0, 3, 3, 5]), np.array(["a", "b", "c"]))
     judged = JudgedLists(lists, np.array([2, 0, 1, 0, 0], np.int32))
     clicks = ideal_clicks(judged)

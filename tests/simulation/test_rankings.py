@@ -1,4 +1,4 @@
-"""The ranking SVM that orders the lists, and the cut to what is shown."""
+"""The initial ranker (a ranking SVM), and `rank`, which returns the top of each list."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_rank_by_hand() -> None:
     assert rank(judged.lists, scores, length=99, seed=0)[1].tolist() == [1, 2, 0, 3, 5, 4]
 
 
-def test_ties_are_broken_at_random_by_the_seed() -> None:
+def test_ties_are_in_random_order_by_seed() -> None:
     judged = judged_lists([[0, 0]] * 2000, [[0.0]] * 4000)
     scores = np.zeros(4000)
     offsets, rows = rank(judged.lists, scores, length=1, seed=1)
@@ -45,7 +45,7 @@ def test_ties_are_broken_at_random_by_the_seed() -> None:
     assert len(offsets) == 2001
 
 
-def test_rank_refuses_what_cannot_be_ranked() -> None:
+def test_rank_rejects_invalid_scores() -> None:
     judged = judged_lists([[0, 1]], [[0.0]] * 2)
     with pytest.raises(SettingError, match="length"):
         rank(judged.lists, np.zeros(2), length=0, seed=0)
@@ -55,7 +55,7 @@ def test_rank_refuses_what_cannot_be_ranked() -> None:
         rank(judged.lists, np.array([0, np.nan]), seed=0)
 
 
-def test_it_learns_the_order_of_pairs_whatever_the_scale_of_the_features() -> None:
+def test_training_does_not_depend_on_the_scale_of_features() -> None:
     judged = random_lists()
     few, many = (InitialRanker(share=share).fit(judged, seed=0) for share in (0.05, 1.0))
     deviation = judged.lists.features.std(axis=0)
@@ -65,7 +65,7 @@ def test_it_learns_the_order_of_pairs_whatever_the_scale_of_the_features() -> No
     assert np.corrcoef(few(judged.lists.features), many(judged.lists.features))[0, 1] > 0.7
 
 
-def test_the_same_seed_gives_the_same_ranker_and_another_seed_other_queries() -> None:
+def test_the_seed_determines_the_ranker() -> None:
     judged = random_lists()
     one, same, other = (InitialRanker().fit(judged, seed=seed).weights for seed in (0, 0, 1))
     assert np.array_equal(one, same)
@@ -80,7 +80,7 @@ def test_the_sample_grows_until_a_query_has_two_grades() -> None:
         InitialRanker().fit(judged.take(list(range(99))), seed=0)
 
 
-def test_only_so_many_pairs_of_a_query_are_used() -> None:
+def test_the_number_of_pairs_per_query_is_limited() -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(400, 2))
     judged = judged_lists([(features[:, 0] > 0).astype(int).tolist()], features.tolist())
@@ -93,11 +93,11 @@ def test_pairs_of_one_list_by_hand() -> None:
     high, low = _list_pairs(np.array([1, 0, 2, 1], np.int32), 5, rng)
     assert list(zip(high.tolist(), low.tolist(), strict=True)) == [(0, 1), (2, 0), (2, 1), (2, 3), (3, 1)]
     grades = rng.integers(0, 5, 60).astype(np.int32)
-    everything = np.nonzero(grades[:, None] > grades[None, :])
-    assert all(map(np.array_equal, _list_pairs(grades, 3600, rng), everything))
-    drawn = np.sort(np.random.default_rng(1).choice(len(everything[0]), 100, replace=False))
+    all_pairs = np.nonzero(grades[:, None] > grades[None, :])
+    assert all(map(np.array_equal, _list_pairs(grades, 3600, rng), all_pairs))
+    drawn = np.sort(np.random.default_rng(1).choice(len(all_pairs[0]), 100, replace=False))
     some = _list_pairs(grades, 100, np.random.default_rng(1))
-    assert all(map(np.array_equal, some, (part[drawn] for part in everything)))
+    assert all(map(np.array_equal, some, (part[drawn] for part in all_pairs)))
 
 
 def test_pairs_of_a_long_list_need_little_memory() -> None:
@@ -113,14 +113,14 @@ def test_pairs_of_a_long_list_need_little_memory() -> None:
     assert (grades[high] == 4).mean() == pytest.approx(0.4, abs=0.07)
 
 
-def test_constant_features_weigh_nothing() -> None:
+def test_constant_features_have_weight_zero() -> None:
     judged = judged_lists([[0, 1], [1, 0]], [[0, 7], [1, 7], [2, 7], [1, 7]])
     weights = InitialRanker(share=1.0).fit(judged, seed=0).weights
     assert weights[0] > 0
     assert weights[1] == 0
 
 
-def test_broken_features_and_settings_are_refused() -> None:
+def test_invalid_features_and_settings_are_rejected() -> None:
     with pytest.raises(DataError, match="finite"):
         InitialRanker().fit(judged_lists([[0, 1]], [[0.0], [float("inf")]]), seed=0)
     for field, value in (("share", 0.0), ("share", 1.5), ("pairs", 0), ("cost", -1.0)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clickprism._util.tables import to_plain
 from clickprism.errors import DataError, SettingError
 from clickprism.log.engine import connect
 from clickprism.log.ingest import ingest
@@ -75,6 +77,14 @@ def test_the_log_contains_every_row_of_the_truth_and_the_account_adds_up(log: Ra
     assert bad == account["quarantined"] == sum(log.broken.values())
     assert len(lines) - bad - len(shown) == account["duplicate"]
     assert sum(truth["filtered"].to_pylist()) == account["filtered"]
+
+
+def test_the_summary_and_the_tables_contain_the_counts(log: RawLog) -> None:
+    summary = json.loads((log.folder / "truth" / "summary.json").read_text(encoding="utf-8"))
+    assert to_plain(log) == {"folder": str(log.folder), **summary}
+    contents, rows = log.tables()
+    assert contents.rows[:2] == [["searches", f"{log.searches:,}"], ["searches by robots", f"{log.searches - 3000:,}"]]
+    assert rows.rows == [[name, f"{count:,}"] for name, count in log.account.items()]
 
 
 def test_rows_arrive_late_and_out_of_order(log: RawLog) -> None:
@@ -236,6 +246,12 @@ def test_rows_contain_features_if_asked_for(tmp_path: Path, schema: str) -> None
         RawLogSettings(features=True, format="csv")
 
 
+def test_user_parameters_without_a_name_change_the_default_model() -> None:
+    default = RawLogSettings().user
+    assert RawLogSettings(user={"after_skip": 0.5}).user == {**default, "after_skip": 0.5}
+    assert RawLogSettings(user={"name": "ubm"}).user == {"name": "ubm"}
+
+
 def test_wrong_settings_and_folders_are_rejected(tmp_path: Path, log: RawLog) -> None:
     with pytest.raises(SettingError, match="format must be 'jsonl' with schema 'ubi'"):
         RawLogSettings(schema="ubi", format="csv")
@@ -249,41 +265,49 @@ def test_wrong_settings_and_folders_are_rejected(tmp_path: Path, log: RawLog) ->
         write_raw_log(log.folder)
 
 
-@pytest.mark.parametrize(
-    ("schema", "file_format"),
-    [
-        ("clickprism", "jsonl"),
-        ("clickprism", "csv"),
-        ("clickprism", "parquet"),
-        ("ubi", "jsonl"),
-        ("metarank", "jsonl"),
-    ],
-)
-def test_ingest_counts_rows_as_predicted(tmp_path: Path, schema: Any, file_format: Any) -> None:
+@dataclass(frozen=True)
+class Ingested:
+    """A raw log, the click log that it was ingested into, and what the ingest counted."""
+
+    raw: RawLog
+    folder: Path
+    counts: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def ingested(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
+    schema, file_format = request.param
+    folder = tmp_path_factory.mktemp("ingested")
     settings = RawLogSettings(searches=300, days=2, schema=schema, format=file_format, broken=0.005, seed=5)
-    log = write_raw_log(tmp_path / "raw", settings)
+    raw = write_raw_log(folder / "raw", settings)
     source = SourceSettings(schema=schema, ordinal_base=settings.ordinal_base if schema == "ubi" else None)
-    found = ingest([log.folder / "events"], tmp_path / "log", source=source).plain()
-    assert {name: found[name] for name in log.account} == log.account
-    again = ingest([log.folder / "events"], tmp_path / "log")
-    assert (again.rows_in, again.known) == (0, log.files)
+    counts = ingest([raw.folder / "events"], folder / "log", source=source).plain()
+    return Ingested(raw, folder / "log", counts)
 
 
-@pytest.mark.parametrize("schema", ["clickprism", "ubi"])
-def test_sessions_equal_the_truth(tmp_path: Path, schema: Any) -> None:
-    settings = RawLogSettings(searches=300, days=2, schema=schema, seed=6)
-    log = write_raw_log(tmp_path / "raw", settings)
-    source = SourceSettings(schema=schema, ordinal_base=1 if schema == "ubi" else None)
-    ingest([log.folder / "events"], tmp_path / "log", source=source)
-    store = LogStore.open(tmp_path / "log")
+OWN, UBI = ("clickprism", "jsonl"), ("ubi", "jsonl")
+ALL = [OWN, ("clickprism", "csv"), ("clickprism", "parquet"), UBI, ("metarank", "jsonl")]
+
+
+@pytest.mark.parametrize("ingested", ALL, indirect=True, ids="-".join)
+def test_ingest_counts_rows_as_predicted(ingested: Ingested) -> None:
+    account = ingested.raw.account
+    assert {name: ingested.counts[name] for name in account} == account
+    again = ingest([ingested.raw.folder / "events"], ingested.folder)
+    assert (again.rows_in, again.known) == (0, ingested.raw.files)
+
+
+@pytest.mark.parametrize("ingested", [OWN, UBI], indirect=True, ids="-".join)
+def test_sessions_equal_the_truth(ingested: Ingested) -> None:
+    store = LogStore.open(ingested.folder)
     with connect() as engine:
         update_sessions(store, engine)
     names = ["search_id", "document_id", "position", "clicked", "user_id", "ranker", "randomised", "filtered"]
     sessions = store.table("sessions").read([*names[:-1], "filter"])
     sessions = sessions.append_column("filtered", sessions["filter"].is_valid())
     keys = [("search_id", "ascending"), ("position", "ascending")]
-    truth = truth_of(log).sort_by(keys).select([*names, "robot"]).to_pylist()
+    truth = truth_of(ingested.raw).sort_by(keys).select([*names, "robot"]).to_pylist()
     for row in truth:
-        if row.pop("robot") == "repeat" and schema == "ubi":  # only the click is filtered, the impression is kept
-            row |= {"clicked": False, "filtered": False}
+        if row.pop("robot") == "repeat" and ingested.raw.settings.schema == "ubi":
+            row |= {"clicked": False, "filtered": False}  # only the click is filtered, the impression is kept
     assert sessions.select(names).sort_by(keys).to_pylist() == truth
