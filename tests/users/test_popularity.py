@@ -1,3 +1,5 @@
+"""The popularity user: past clicks on an item make it more likely to be observed."""
+
 from __future__ import annotations
 
 import math
@@ -28,34 +30,34 @@ def known(strength: float = 0.5) -> PopularityUser:
     return PopularityUser(strength=strength).after(np.array(["a", "b", "c"]), PAST)
 
 
-def test_popularity_is_the_share_of_items_clicked_less_and_nothing_for_what_has_no_past() -> None:
+def test_popularity_is_the_share_of_items_with_fewer_clicks() -> None:
     assert known().popularity(LISTS).tolist() == [1.0, 0.0, 0.5, 0.5, 0.0]
     assert PopularityUser().popularity(LISTS).tolist() == [0.0] * 5
 
 
-def test_the_observation_is_that_of_the_position_with_a_smaller_exponent() -> None:
+def test_popularity_lowers_the_exponent_of_observation() -> None:
     rows, positions = np.array([0, 1, 2, 3, 4]), np.array([4, 4, 4, 10, 10])
     expected = [0.34**0.5, 0.34, 0.34**0.75, 0.06**0.75, 0.06]
     assert known().observation(LISTS, rows, positions) == pytest.approx(expected)
     assert known(1.0).observation(LISTS, np.array([0]), np.array([10])).tolist() == [1.0]
 
 
-def test_clicks_follow_the_observation() -> None:
+def test_observation_rates_equal_the_model() -> None:
     sessions = 40_000
     offsets = np.arange(sessions + 1, dtype=np.int64) * 3
     shown = Shown(LISTS, offsets, np.tile([1, 2, 0], sessions), np.full(3 * sessions, 0.5, np.float32))
-    seen = known().click(shown, seed=1).observed.reshape(-1, 3).mean(axis=0)
-    assert seen == pytest.approx([0.68, 0.61**0.75, math.sqrt(0.48)], abs=4 * math.sqrt(0.25 / sessions))
+    observed = known().click(shown, seed=1).observed.reshape(-1, 3).mean(axis=0)
+    assert observed == pytest.approx([0.68, 0.61**0.75, math.sqrt(0.48)], abs=4 * math.sqrt(0.25 / sessions))
 
 
 @pytest.mark.parametrize("user", [known(0.0), PopularityUser(strength=0.0), PopularityUser(items=("z",), past=(3.0,))])
-def test_without_strength_or_without_a_known_item_it_is_the_position_user(user: PopularityUser) -> None:
+def test_without_strength_or_known_items_it_equals_the_position_user(user: PopularityUser) -> None:
     judged = JudgedLists(LISTS, np.array([0, 1, 2, 1, 0], np.int32))
     by_position = simulate(judged, PositionUser(), sessions=300, seed=4)
     assert np.array_equal(simulate(judged, user, sessions=300, seed=4).clicks.clicks, by_position.clicks.clicks)
 
 
-def test_a_past_is_drawn_once_for_the_items_of_the_lists() -> None:
+def test_past_clicks_are_drawn_once_for_the_items_of_the_lists() -> None:
     data = synthetic(SyntheticSettings(train_queries=30, validation_queries=0, test_queries=10, features=4, items=40))
     user = PopularityUser().adapt(data.train, seed=3)
     assert set(user.items) == set(data.train.lists.document_ids.tolist())  # type: ignore[union-attr]
@@ -67,7 +69,7 @@ def test_a_past_is_drawn_once_for_the_items_of_the_lists() -> None:
     simulate(data.train, PopularityUser(), sessions=50, seed=0, settings=SimulationSettings(length=5))
 
 
-def test_documents_without_ids_are_items_of_their_own() -> None:
+def test_documents_without_ids_are_separate_items() -> None:
     lists = Lists(LISTS.features, LISTS.offsets, LISTS.query_ids)
     assert item_ids(lists).tolist() == ["q/1", "q/2", "q/3", "r/1", "r/2"]
 
@@ -79,7 +81,7 @@ def test_percentiles_of_few_items() -> None:
     assert percentiles(np.array([2.0, 2.0])).tolist() == [0.5, 0.5]
 
 
-def test_plain_settings_give_the_same_user() -> None:
+def test_settings_round_trip() -> None:
     assert build(PopularityUser, plain(known())) == known()
 
 
@@ -92,6 +94,6 @@ def test_plain_settings_give_the_same_user() -> None:
         ({"items": ("a",), "past": (-1.0,)}, "past must be finite and not negative"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, Any], words: str) -> None:
+def test_wrong_settings_are_rejected(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         PopularityUser(**settings)

@@ -1,4 +1,4 @@
-"""Sessions shared out over threads: the same clicks whatever their number, also in a forked child."""
+"""Simulation with threads: the number of threads does not change the clicks, and a forked child can simulate."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ print("child ended with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     [PositionUser(), BrowsingUser(), ClickChainUser(), CoupledUser(columns=(0,), weights=(0.5,))],
     ids=lambda user: str(user.name),
 )
-def test_threads_change_nothing(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_does_not_change_the_clicks(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 25, 300))]).astype(np.int64)
     entries = int(offsets[-1])
     lists = Lists(rng.normal(size=(50, 1)).astype(np.float32), np.array([0, 50]), np.array(["q"]))
     shown = Shown(lists, offsets, rng.integers(0, 50, entries), rng.random(entries).astype(np.float32), start=7)
-    alone = user.click(shown, seed=1)
+    expected = user.click(shown, seed=1)
     monkeypatch.setattr(kernels, "_ENTRIES", 1)
     for threads in (2, 3, 7):
         monkeypatch.setattr(kernels, "THREADS", threads)
-        shared = user.click(shown, seed=1)
+        threaded = user.click(shown, seed=1)
         for name in ("clicks", "observed", "attracted"):
-            assert np.array_equal(getattr(shared, name), getattr(alone, name))
+            assert np.array_equal(getattr(threaded, name), getattr(expected, name))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

@@ -1,4 +1,4 @@
-"""Each user model against arithmetic by hand, and its clicks against exact probabilities."""
+"""User models: likelihoods computed by hand, and simulated clicks against exact probabilities."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CURVE = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
 
 
 def repeated(attractions: list[float], *, sessions: int = 1, features: list[list[float]] | None = None) -> Shown:
-    """The same list in every session; document j stands at position j + 1."""
+    """Return sessions that all show the same list, document j at position j + 1."""
     size = len(attractions)
     matrix = np.zeros((size, 1), np.float32) if features is None else np.array(features, dtype=np.float32)
     lists = Lists(matrix, np.array([0, size]), np.array(["q"]))
@@ -49,14 +49,14 @@ def likelihood(user: User, attractions: list[float], clicks: list[int]) -> float
 
 
 def rates(user: User, attractions: list[float], *, sessions: int = 200_000) -> tuple[Float64, Float64]:
-    """The click and observation rates by position."""
+    """Return the click and observation rates by position."""
     response = user.click(repeated(attractions, sessions=sessions), seed=1)
     size = len(attractions)
     return response.clicks.reshape(-1, size).mean(axis=0), response.observed.reshape(-1, size).mean(axis=0)
 
 
 def assert_close(rate: Float64, expected: Float64, *, sessions: int = 200_000) -> None:
-    """Within four standard errors."""
+    """Assert that rates are within four standard errors."""
     expected = np.minimum(expected, 1.0)
     assert (np.abs(rate - expected) <= 4 * np.sqrt(expected * (1 - expected) / sessions) + 1e-12).all()
 
@@ -112,7 +112,7 @@ def test_attraction_by_grade() -> None:
         attraction(judged, gain="exp")  # type: ignore[arg-type]
 
 
-def test_published_numbers() -> None:
+def test_default_parameters_are_those_published() -> None:
     assert BrowsingUser().table == BROWSING
     assert PositionUser().curve == CURVE
     positions, last_clicks = np.array([(k, k - d) for k in range(1, 11) for d in range(1, k + 1)]).T
@@ -120,7 +120,7 @@ def test_published_numbers() -> None:
     assert BrowsingUser().observation(positions, last_clicks).tolist() == expected
 
 
-def test_position_user_clicks_at_the_product_of_observation_and_attraction() -> None:
+def test_position_user_click_rate_is_observation_times_attraction() -> None:
     attractions = np.array([0.1, 0.52, 1.0, 0.28, 0.16, 1.0, 0.1, 0.52, 1.0, 0.28, 1.0, 0.5])
     curve = np.array([0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06, 0.06, 0.06])
     clicks, observed = rates(PositionUser(), attractions.tolist())
@@ -134,13 +134,13 @@ def test_browsing_user_against_enumeration() -> None:
     attractions = [0.3, 0.8, 0.2, 0.6, 0.5, 0.9]
     clicks, observed = np.zeros(6), np.zeros(6)
     for pattern in product([0, 1], repeat=6):
-        weight, last, seen = 1.0, 0, []
-        for position, (click, chance) in enumerate(zip(pattern, attractions, strict=True), start=1):
-            seen.append(BROWSING[position - 1][position - last - 1])
-            weight *= seen[-1] * chance if click else 1 - seen[-1] * chance
+        weight, last, chances = 1.0, 0, []
+        for position, (click, a) in enumerate(zip(pattern, attractions, strict=True), start=1):
+            chances.append(BROWSING[position - 1][position - last - 1])
+            weight *= chances[-1] * a if click else 1 - chances[-1] * a
             last = position if click else last
         clicks += weight * np.array(pattern)
-        observed += weight * (seen_given(seen, attractions, pattern))
+        observed += weight * (observed_given_clicks(chances, attractions, pattern))
     simulated = rates(BrowsingUser(), attractions)
     assert_close(simulated[0], clicks)
     assert_close(simulated[1], observed)
@@ -153,9 +153,9 @@ def test_browsing_user_below_the_table() -> None:
     assert_close(clicks[-2:], np.array([0.43, 0.43 * 1.0 + 0.57 * 0.43]))
 
 
-def seen_given(seen: list[float], attractions: list[float], pattern: tuple[int, ...]) -> Float64:
-    """P(observed | clicks): 1 where clicked, else o (1 - a) / (1 - o a)."""
-    o, a = np.array(seen), np.array(attractions)
+def observed_given_clicks(chances: list[float], attractions: list[float], pattern: tuple[int, ...]) -> Float64:
+    """Return P(observed | clicks): 1 where clicked, else o (1 - a) / (1 - o a)."""
+    o, a = np.array(chances), np.array(attractions)
     return np.where(np.array(pattern) == 1, 1.0, o * (1 - a) / np.where(o * a < 1, 1 - o * a, 1))
 
 
@@ -174,10 +174,10 @@ def test_chain_users_against_enumeration(user: User, skip: float, low: float, hi
     for depth in range(1, 7):
         for pattern in product([0, 1], repeat=depth):
             weight = 1.0
-            for place, (click, chance) in enumerate(zip(pattern, attractions, strict=False)):
+            for index, (click, chance) in enumerate(zip(pattern, attractions, strict=False)):
                 further = low * (1 - chance) + high * chance if click else skip
                 weight *= chance if click else 1 - chance
-                weight *= further if place + 1 < depth else (1 - further if depth < 6 else 1)
+                weight *= further if index + 1 < depth else (1 - further if depth < 6 else 1)
             clicks[:depth] += weight * np.array(pattern)
             observed[:depth] += weight
     simulated = rates(user, attractions)
@@ -214,7 +214,7 @@ def test_trust_numbers() -> None:
     assert user.observation(np.array([1, 2])).tolist() == pytest.approx([1, (0.175 + 0.65 / 1.05) ** 2])
 
 
-def test_chance_is_even_over_sessions_and_positions() -> None:
+def test_random_numbers_are_uncorrelated_over_sessions_and_positions() -> None:
     response = PositionUser(curve=(0.5,)).click(repeated([0.5] * 20, sessions=20_000), seed=3)
     observed, attracted = (part.reshape(-1, 20) * 2.0 - 1 for part in (response.observed, response.attracted))
     both = np.hstack([observed, attracted])
@@ -231,7 +231,7 @@ def test_coupled_observation_by_hand() -> None:
     assert np.exp(user.log_likelihood(shown, np.ones(3, np.bool_))).tolist() == pytest.approx([0.68 * 0.61**2])
 
 
-def test_coupled_user_without_coupling_is_the_position_user_click_by_click() -> None:
+def test_coupled_user_without_coupling_equals_the_position_user() -> None:
     judged = judged_lists()
     shown = repeated([0.1, 0.4, 1.0, 0.2] * 3, sessions=500)
     user = coupled(judged, eta=0, seed=1, base=PositionUser(severity=0.5))
@@ -242,7 +242,7 @@ def test_coupled_user_without_coupling_is_the_position_user_click_by_click() -> 
     )
 
 
-def test_crux_features_are_those_that_decide_the_grade() -> None:
+def test_crux_features_are_those_that_determine_the_grade() -> None:
     judged = judged_lists()
     assert set(crux_features(judged, count=2, seed=0)) == {3, 7}
     user = coupled(judged, eta=0.3, seed=5)
@@ -268,7 +268,7 @@ def test_realised_coupling() -> None:
     assert mean == pytest.approx(1.05 * 0.3, rel=0.25)
 
 
-def test_users_are_built_from_plain_settings() -> None:
+def test_users_from_mappings() -> None:
     user = build(CoupledUser, {"columns": [1, 2], "weights": [0.5, -0.5], "base": {"severity": 2}}, path="user")
     assert user == CoupledUser(columns=(1, 2), weights=(0.5, -0.5), base=PositionUser(2))
     assert build(BrowsingUser, {"table": [[1], [0.5, 1]]}).table == ((1,), (0.5, 1))
@@ -294,17 +294,17 @@ def test_users_are_built_from_plain_settings() -> None:
         (CoupledUser, {"columns": [-1], "weights": [0.1]}, "columns"),
     ],
 )
-def test_impossible_settings_name_the_field(user: type[User], values: dict[str, object], field: str) -> None:
+def test_errors_name_the_field(user: type[User], values: dict[str, object], field: str) -> None:
     with pytest.raises(SettingError, match=f"user.{field} must"):
         build(user, values, path="user")
 
 
-def test_trust_refuses_an_unknown_setting() -> None:
+def test_trust_rejects_an_unknown_setting() -> None:
     with pytest.raises(SettingError, match="setting"):
         TrustUser("c")  # type: ignore[arg-type]
 
 
-def test_coupled_user_refuses_documents_it_does_not_fit() -> None:
+def test_coupled_user_rejects_unsuitable_documents() -> None:
     judged = judged_lists(features=8, queries=3)
     with pytest.raises(SettingError, match="columns must be chosen"):
         CoupledUser(eta=0.1).exponent(judged.lists)
@@ -319,7 +319,7 @@ def test_coupled_user_refuses_documents_it_does_not_fit() -> None:
         crux_features(judged.take([]), count=1, seed=0)
 
 
-def test_shown_refuses_what_does_not_fit_together() -> None:
+def test_shown_rejects_inconsistent_arrays() -> None:
     lists = repeated([0.5, 0.5]).lists
     rows, half = np.arange(2, dtype=np.int64), np.full(2, 0.5, np.float32)
     for offsets in ([0, 1], [1, 2], [0, 3, 2]):
