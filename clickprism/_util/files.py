@@ -37,20 +37,22 @@ def write_file(path: Path, content: str | bytes, *, durable: bool = True) -> Non
         content: text (written as UTF-8) or bytes.
         durable: whether the file must survive a power cut once this function has returned.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path, durable=durable) as draft:
+    with atomic_file(path, durable=durable, parents=True) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def atomic_file(path: Path, *, durable: bool = True, replace: bool = True) -> Iterator[Path]:
+def atomic_file(path: Path, *, durable: bool = True, replace: bool = True, parents: bool = False) -> Iterator[Path]:
     """Yield the path of a draft for the block to write; it becomes `path` when the block ends without an error.
 
     Args:
-        path: the file. Its folder must exist.
+        path: the file.
         durable: whether the file must survive a power cut once the block has ended.
         replace: whether an existing file is replaced; otherwise a FileExistsError is raised and it stays as it is.
+        parents: whether the folder of the file is created if it is missing.
     """
+    if parents:
+        make_parents(path)
     draft = _draft_of(path)
     try:
         with _errors_name(path, draft):
@@ -69,26 +71,40 @@ def atomic_file(path: Path, *, durable: bool = True, replace: bool = True) -> It
 
 
 @contextmanager
-def atomic_folder(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a new folder for the block to fill; it becomes `folder` when the block ends without an error.
 
     An existing folder is replaced in one step and then deleted (in two steps where the system cannot exchange folders).
+
+    Args:
+        folder: the folder. Its parents are created if they are missing.
+        durable: whether its files must survive a power cut once the block has ended.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_parents(folder)
     draft = _draft_of(folder)
     try:
         draft.mkdir()
         yield draft
-        for path in (*sorted(draft.rglob("*")), draft):
-            sync(path)
+        if durable:
+            for path in (*draft.rglob("*"), draft):
+                sync(path)
         with lock(folder.parent):
             if folder.exists():
                 _exchange(draft, folder)
             else:
                 os.rename(draft, folder)
-            sync(folder.parent)
+            if durable:
+                sync(folder.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def make_parents(path: Path) -> None:
+    """Create the folders above a file or folder that are missing, durably."""
+    missing = [folder for folder in path.absolute().parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync(folder.parent)
 
 
 def sync(path: Path) -> None:

@@ -7,20 +7,17 @@ do not prove where a model came from, so load models of people you trust.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar, final
 from zipfile import BadZipFile
 
+from clickprism._util.files import lock, write_errors, write_file
 from clickprism.errors import ClickprismError, DataError
 
 TRIES: Final = 10
@@ -45,20 +42,18 @@ class Manifest:
 
     def save(self, folder: Path, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
         """Write a model into a folder; an older one there is replaced in one step, other files are left alone."""
-        try:
+        with write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            with _only_writer(folder):
+            with lock(folder):
                 old, files = self._old_files(folder), {}
                 for name, content in contents.items():
                     stem, _, ending = name.partition(".")
                     digest = hashlib.sha256(content).hexdigest()
                     files[f"{stem}-{digest[:16]}.{ending}"] = digest
-                    _write(folder / f"{stem}-{digest[:16]}.{ending}", content)
-                _write(folder / self.name, json.dumps({**about, "files": files}, indent=1).encode())
+                    write_file(folder / f"{stem}-{digest[:16]}.{ending}", content)
+                write_file(folder / self.name, json.dumps({**about, "files": files}, indent=1))
                 for name in old - set(files):
                     (folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise DataError(f"cannot be written ({error.strerror})", file=error.filename or folder) from None
 
     def load(self, folder: Path, version: int, make: Callable[[dict[str, Any], dict[str, tuple[Path, bytes]]], T]) -> T:
         """Make a model of its manifest and its files, by their stems; every file is checked against its hash."""
@@ -101,59 +96,3 @@ class Manifest:
             return {str(name) for name in named if self.files.fullmatch(str(name))}
         except (OSError, ValueError, KeyError, TypeError):
             return set()
-
-
-@contextmanager
-def put_in_place(folder: Path, contents: Mapping[str, bytes]) -> Iterator[Path]:
-    """Write files as a new folder beside its place, let the block check it there, then let it be that place at once.
-
-    What is there before goes; where the block raises, it stays, and the draft goes.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    old: Path | None = None
-    try:
-        for name, content in contents.items():
-            _write(draft / name, content)
-            (draft / name).chmod(0o644)
-        draft.chmod(0o755)
-        yield draft
-        _sync(draft)
-        with _only_writer(folder.parent):
-            if folder.exists():
-                old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-                os.rename(folder, old)
-            os.rename(draft, folder)
-            _sync(folder.parent)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-        if old is not None:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    """Wait until no one else writes into the folder; the lock goes with the process, whatever happens to it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole: under another name first, then renamed."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as part:
-        part.write(content)
-        part.flush()
-        os.fsync(part.fileno())
-    os.replace(part.name, path)

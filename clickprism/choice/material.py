@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from clickprism._util.files import atomic_file
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
@@ -19,6 +19,7 @@ from clickprism.observation.places import Places, places_by_day, places_of
 from clickprism.types import Clicks, Float64, Lists
 
 FILE: Final = "log.npz"
+REMEDY: Final = "Remove it: it is made anew"
 ENOUGH: Final = 200.0  # clicks of a query that tell half of what endless ones would
 PLACES: Final = ("rows", "places", "clicks", "impressions", "position_of")
 COLUMNS: Final = ("offsets", "rows", "positions", "clicks", "impressions")
@@ -67,13 +68,8 @@ def prepared(logged: Logged) -> tuple[Material, Normaliser]:
 
 def save_arrays(file: Path, **arrays: NDArray[Any]) -> None:
     """Write arrays as a file that appears whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{os.getpid()}.npz")
-    try:
-        np.savez(draft, allow_pickle=False, **arrays)
-        draft.replace(file)
-    finally:
-        draft.unlink(missing_ok=True)
+    with atomic_file(file, parents=True) as draft, draft.open("wb") as opened:
+        np.savez(opened, allow_pickle=False, **arrays)
 
 
 def load_arrays(file: Path) -> dict[str, NDArray[Any]]:
@@ -82,7 +78,7 @@ def load_arrays(file: Path) -> dict[str, NDArray[Any]]:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
             return {name: kept[name] for name in kept.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"cannot be read ({error})", file=file, remedy="Remove it: it is made anew") from None
+        raise DataError(f"cannot be read ({error})", file=file, remedy=REMEDY) from None
 
 
 def save_material(material: Material, folder: Path) -> None:

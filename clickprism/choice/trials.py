@@ -11,15 +11,14 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from clickprism._util.files import read_json, write_file
 from clickprism.choice.candidates import LEARNED, METHODS, MOVED, POOLED, Candidate
 from clickprism.choice.criterion import moved_likelihood
 from clickprism.choice.exposure import as_it_is, average, by_places, by_trust, learned
-from clickprism.choice.folder import read_json
-from clickprism.choice.material import Material, load_arrays, load_material, save_arrays
+from clickprism.choice.material import REMEDY, Material, load_arrays, load_material, save_arrays
 from clickprism.choice.targets import Exposure, targets
 from clickprism.choice.training import train
 from clickprism.errors import ClickprismError
-from clickprism.evaluation.report import write_whole
 from clickprism.observation.counts import count
 from clickprism.observation.moved import SCALES, MovedSettings, fit_moved
 from clickprism.observation.pooled import fit_pooled
@@ -46,7 +45,7 @@ def observation_trial(folder: str, name: str, seed: int) -> str:
     except ClickprismError as error:
         told["refused"] = str(error)
     told["seconds"] = round(time.perf_counter() - begun, 3)
-    write_whole(file, json.dumps(told, indent=1) + "\n")
+    write_file(file, json.dumps(told, indent=1) + "\n")
     return name
 
 
@@ -72,7 +71,7 @@ def ranker_trial(folder: str, name: str, seed: int, queries: int) -> str:
         mine = (fold == part)[material.lists.list_of]
         scores[mine] = model.score(material.lists)[mine]
     save_arrays(_beside(file), scores=scores)
-    write_whole(file, json.dumps({"name": name, "seconds": round(time.perf_counter() - begun, 3)}, indent=1) + "\n")
+    write_file(file, json.dumps({"name": name, "seconds": round(time.perf_counter() - begun, 3)}, indent=1) + "\n")
     return name
 
 
@@ -122,7 +121,7 @@ class Tried:
 def tried_of(folder: Path, name: str) -> Tried:
     """The trial of an observation model."""
     file = folder / "observations" / f"{name}{NUMBERS}"
-    about = read_json(file)
+    about = read_json(file, remedy=REMEDY)
     if about["refused"]:
         return Tried(about, np.zeros(0), np.zeros(0), np.zeros(0))
     kept = load_arrays(_beside(file))
@@ -204,4 +203,4 @@ def _moved(material: Material, name: str, seed: int) -> tuple[Exposure, dict[str
 def named(folder: Path) -> Mapping[str, float]:
     """The seconds of every trial that was done, by name."""
     files = sorted([*folder.glob(f"observations/*{NUMBERS}"), *folder.glob(f"rankers/*{NUMBERS}")])
-    return {file.stem: float(read_json(file)["seconds"]) for file in files}
+    return {file.stem: float(read_json(file, remedy=REMEDY)["seconds"]) for file in files}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 
+from clickprism._util.files import write_file
 from clickprism.choice import words
 from clickprism.choice.candidates import CHOSEN_FROM, RANKERS, Candidate, supported
 from clickprism.choice.criterion import Gain, estimated_ndcg
@@ -32,7 +33,6 @@ from clickprism.choice.trials import (
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import plain
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.report import write_whole
 from clickprism.observation.counts import count
 from clickprism.observation.pairs import LEAST_CLICKS, link
 from clickprism.observation.support import linked_depth
@@ -225,7 +225,7 @@ class _Search:
         choice = Choice(
             candidate.name, candidate.words, tuple(why), numbers, words.HEADER, tuple(map(tuple, rows)), *models
         )
-        write_whole(self.folder / RESULT, json.dumps(plain(choice.plain()), indent=1) + "\n")
+        write_file(self.folder / RESULT, json.dumps(plain(choice.plain()), indent=1) + "\n")
         return choice
 
     def _final(self, where: str) -> Model:

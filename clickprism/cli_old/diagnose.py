@@ -80,12 +80,11 @@ def command(
     """
     from datetime import UTC, datetime
 
-    from clickprism._util.files import make_folder
+    from clickprism._util.files import make_folder, write_file
     from clickprism._util.tables import to_json
     from clickprism.diagnosis.diagnose import check_names
     from clickprism.diagnosis.of_log import diagnose
     from clickprism.diagnosis.report import as_json
-    from clickprism.evaluation.report import write_whole
     from clickprism.log.logged import read_logged
 
     output, chosen = Output(json, quiet), names_from(only)
@@ -108,7 +107,7 @@ def command(
     _show(made, facts, output)
     kept = [folder for folder in (log if log.is_dir() else None, out) if folder is not None]
     for folder in kept if chosen is None else kept[-1:] if out is not None else []:
-        write_whole(folder / FILE, to_json(facts) + "\n")
+        write_file(folder / FILE, to_json(facts) + "\n")
     if out is not None:
         _write(made, logged, log, out, seed)
         output.note(f"Written to {out}: {FILE}, {REPORT}")

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from clickprism._util.files import DRAFT, atomic_folder, write_file
 
 VERSION = 2
 MANIFEST = "manifest"
@@ -65,11 +66,7 @@ def remember(where: Path, file: Path, content: str, before: State | None) -> Non
     try:
         if before is None or before != state(file) or time.time() - max(before[1:3]) / 1e9 < SETTLED_SECONDS:
             return
-        note = _note(where, file)
-        note.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False) as scratch:
-            json.dump({"hash": content, "state": before}, scratch)
-        Path(scratch.name).replace(note)
+        write_file(_note(where, file), json.dumps({"hash": content, "state": before}), durable=False)
     except OSError:
         return
 
@@ -90,29 +87,24 @@ def load(where: Path, key: str) -> tuple[Arrays, dict[str, Any]] | None:
 
 def store(where: Path, key: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> bool:
     """Write an entry in place of any other under the same key; False if the disk does not let us."""
-    scratch: Path | None = None
     try:
         where.mkdir(parents=True, exist_ok=True)
         _sweep(where)
-        scratch = Path(tempfile.mkdtemp(prefix=".writing-", dir=where))
-        noted = {}
-        for name, array in arrays.items():
-            np.save(scratch / f"{name}.npy", array, allow_pickle=False)
-            noted[name] = _fingerprint(scratch / f"{name}.npy")
-        text = json.dumps({"version": VERSION, "arrays": noted, "facts": facts}).encode()
-        (scratch / MANIFEST).write_bytes(digest(text).encode() + b"\n" + text)
-        shutil.rmtree(where / key, ignore_errors=True)
-        scratch.replace(where / key)
-    except OSError:  # no room, no right to write, or another process was first
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with atomic_folder(where / key, durable=False) as draft:
+            noted = {}
+            for name, array in arrays.items():
+                np.save(draft / f"{name}.npy", array, allow_pickle=False)
+                noted[name] = _fingerprint(draft / f"{name}.npy")
+            text = json.dumps({"version": VERSION, "arrays": noted, "facts": facts}).encode()
+            (draft / MANIFEST).write_bytes(digest(text).encode() + b"\n" + text)
+    except OSError:  # no room, or no right to write
         return False
     return True
 
 
 def _sweep(where: Path) -> None:
     """Remove what writers that were killed left behind."""
-    for left in where.glob(".writing-*"):
+    for left in where.glob(f".*{DRAFT}"):
         if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
             shutil.rmtree(left, ignore_errors=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import struct
 import zipfile
 import zlib
@@ -14,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from clickprism._util.files import atomic_file, write_errors
 from clickprism.errors import DataError
 from clickprism.truth import Simulation, Truth
 from clickprism.types import Clicks, Lists
@@ -69,15 +69,8 @@ def save_clicks(clicks: Clicks, path: Path | str, *, truth: Truth | None = None)
         columns |= {name: getattr(truth, name) for name in _TRUTH}
     head = {"format": np.array(FORMAT), "version": np.array(VERSION)}
     head["fingerprint"] = np.array(fingerprint(clicks.lists))
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **head, **columns)
-        unfinished.replace(path)
-    except OSError as error:
-        raise DataError(f"cannot be written ({error.strerror})", file=path) from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with write_errors(path), atomic_file(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **head, **columns)
 
 
 def load_clicks(path: Path | str, lists: Lists) -> Clicks:

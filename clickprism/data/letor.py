@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from clickprism._util.files import write_file
 from clickprism.data import cache as kept
 from clickprism.data.files import PADDING, Bytes, expand, read_padded
 from clickprism.data.parts import join
@@ -56,7 +57,7 @@ class Reading:
 
     def write_quarantine(self, path: PathLike) -> None:
         """Write the lines that were left out, one JSON object a line."""
-        Path(path).write_text("".join(f"{line.to_json()}\n" for line in self.quarantined), encoding="utf-8")
+        write_file(Path(path), "".join(f"{line.to_json()}\n" for line in self.quarantined))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
+from clickprism._util.files import read_json, write_errors, write_file
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, Float64, Int64, Text
 
@@ -225,22 +226,18 @@ class Vocabulary:
     def save(self, path: Path | str) -> None:
         """Write it as JSON; `load` reads it back."""
         head = json.dumps({"format": FORMAT, "version": VERSION, "hash": self.hash})
-        try:
-            Path(path).write_text(f'{head[:-1]}, "columns": {self._text()}}}\n', encoding="utf-8")
-        except OSError as error:
-            raise DataError(f"cannot be written ({error.strerror})", file=path) from None
+        with write_errors(path):
+            write_file(Path(path), f'{head[:-1]}, "columns": {self._text()}}}\n')
 
     @classmethod
     def load(cls, path: Path | str) -> Vocabulary:
         """Read what `save` wrote; a file that was changed since is refused."""
+        found = read_json(Path(path), remedy="Make it anew")
         try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
             kind = found["format"], found["version"]
             vocabulary = cls({str(name): _names(values) for name, values in found["columns"]})
             whole = kind == (FORMAT, VERSION) and len(vocabulary.columns) == len(found["columns"])
-        except OSError as error:
-            raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"is not a vocabulary ({error})", file=path, remedy="Make it anew") from None
         if not whole:
             raise DataError(f"is not a vocabulary of version {VERSION}", file=path, remedy="Make it anew")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from clickprism._util.files import atomic_file, write_errors
 from clickprism.errors import DataError
 from clickprism.types import JudgedLists, Text
 
@@ -28,16 +28,8 @@ def write_letor(judged: JudgedLists, path: Path | str) -> None:
     _check_ids("query id", lists.query_ids, empty=False)
     if lists.document_ids is not None:
         _check_ids("document id", lists.document_ids, empty=True)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-            for text in _blocks(judged):
-                file.write(text)
-        unfinished.replace(path)
-    except OSError as error:
-        raise DataError(f"cannot be written ({error.strerror})", file=path) from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with write_errors(path), atomic_file(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(_blocks(judged))
 
 
 def _blocks(judged: JudgedLists) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from clickprism._util.files import write_file
 from clickprism._util.tables import Table
 from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison
@@ -107,19 +107,8 @@ def write_report(
         notes=notes,
         next_commands=next_commands,
     )
-    write_whole(path, page)
+    write_file(path, page)
     return path
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all, and its folder if that is not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def render_report(

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from clickprism._util.files import write_file
 from clickprism._util.tables import to_json
 from clickprism.evaluation.measures import Evaluation, Measure
-from clickprism.evaluation.report import versions, write_whole
+from clickprism.evaluation.report import versions
 from clickprism.experiments.settings import FeedbackSettings, resolved
 from clickprism.types import Float64
 
@@ -78,7 +79,7 @@ def write_chain(path: Path, chain: Chain, *, mark: str) -> None:
         "empty": chain.evaluation.empty,
         "mark": mark,
     }
-    write_whole(path, to_json(values) + "\n")
+    write_file(path, to_json(values) + "\n")
 
 
 def read_chain(path: Path, *, mark: str) -> Chain | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clickprism._util.files import make_folder
+from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import to_json
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
@@ -145,7 +145,7 @@ def write_results(
     drawn, biased = figures(results), bias_figures(results)
     forms |= {f"{name}.svg": picture for name, (_, picture) in {**drawn, **biased}.items()}
     for name, text in forms.items():
-        (out / name).write_text(text, encoding="utf-8")
+        write_file(out / name, text, durable=not name.endswith(".svg"))
     return write_report(
         out / "report.html",
         title=title,

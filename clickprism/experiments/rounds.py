@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clickprism._util.files import make_folder
+from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import Table, to_json
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
-from clickprism.evaluation.report import write_report, write_whole
+from clickprism.evaluation.report import write_report
 from clickprism.experiments.chains import WARM, Chain
 from clickprism.experiments.settings import FeedbackSettings, resolved
 from clickprism.experiments.stages import data_name, is_told
@@ -159,7 +159,7 @@ def write_feedback(results: FeedbackResults, out: Path, *, next_commands: Sequen
     forms = {"results.json": to_json(results.as_dict()) + "\n", SETTINGS: to_toml(values)}
     forms |= {f"{name}.svg": picture for name, (_, picture) in drawn.items()}
     for name, text in forms.items():
-        write_whole(out / name, text)
+        write_file(out / name, text)
     return write_report(
         out / "report.html",
         title="Popularity bias over rounds of log, retrain, show",

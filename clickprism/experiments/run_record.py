@@ -12,6 +12,7 @@ from typing import Any, Final, final
 import msgspec
 import numpy as np
 
+from clickprism._util.files import write_file
 from clickprism._util.tables import to_json
 from clickprism.errors import DataError
 from clickprism.experiments.settings import ExperimentSettings
@@ -47,7 +48,7 @@ class RunRecord:
 
     def write(self, folder: Path) -> None:
         """Write it into the folder of the run."""
-        (folder / RUN).write_text(to_json(msgspec.to_builtins(self)) + "\n", encoding="utf-8")
+        write_file(folder / RUN, to_json(msgspec.to_builtins(self)) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> RunRecord | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clickprism._util.files import make_folder
+from clickprism._util.files import make_folder, sha256, write_file
 from clickprism.data.clicks import load_clicks, load_log
 from clickprism.errors import DataError
 from clickprism.evaluation.independence import Independence
@@ -103,7 +102,7 @@ def train_ranker(
     if first:
         if not resume:
             (out / CHECKPOINT).unlink(missing_ok=True)
-        (out / SETTINGS).write_text(_made_from(clicks) + text, encoding="utf-8")
+        write_file(out / SETTINGS, _made_from(clicks) + text)
     trust = true_trust(settings) if clicks is None and data.log is None else None
     fitted = train_method(
         settings,
@@ -142,8 +141,7 @@ def _made_from(clicks: Path | None) -> str:
     """A comment that names the file of clicks, which the settings do not tell."""
     if clicks is None:
         return ""
-    with clicks.open("rb") as file:
-        return f"# clicks: {json.dumps(str(clicks))}, sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}\n"
+    return f"# clicks: {json.dumps(str(clicks))}, sha256 {sha256(clicks)}\n"
 
 
 def _log(

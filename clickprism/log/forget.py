@@ -11,7 +11,6 @@ The ledger `files` stays: it counts what came in.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -23,12 +22,13 @@ import ibis
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickprism._util.files import read_json, write_file
 from clickprism.errors import SettingError
 from clickprism.log.mentions import COLUMNS, Mentions
 from clickprism.log.schema import EVENTS, QUARANTINE
 from clickprism.log.sessions import by_day, update_sessions
 from clickprism.log.store import PENDING, LogStore
-from clickprism.log.table import sweep
+from clickprism.log.table import sweep, writing
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
@@ -101,10 +101,9 @@ def _forget(
     if dry_run:
         return result
     if touched or broken or pending.exists():
-        with store.staging() as temp:
-            words = {"users": list(users), "days": sorted(day.isoformat() for day in touched)}
-            (temp / PENDING).write_text(json.dumps(words), encoding="utf-8")
-            os.replace(temp / PENDING, pending)
+        words = {"users": list(users), "days": sorted(day.isoformat() for day in touched)}
+        with writing(store.folder):
+            write_file(pending, json.dumps(words))
         _drop(store, touched, models)
         _erase(events, engine, users, found, searches)
         for file in broken:
@@ -112,8 +111,7 @@ def _forget(
         update_sessions(store, engine, sorted(touched & {*events.days(), *store.table("sessions").days()}))
     for name in ("events", "quarantine", "sessions", "partials"):  # a run that was killed may have left files of them
         sweep(store.table(name))
-    with store.staging():
-        pending.unlink(missing_ok=True)
+    pending.unlink(missing_ok=True)
     return result
 
 
@@ -122,7 +120,7 @@ def _begun(store: LogStore) -> tuple[list[str], set[date]]:
     pending = store.folder / PENDING
     if not pending.exists():
         return [], set()
-    words = json.loads(pending.read_text(encoding="utf-8"))
+    words = read_json(pending, remedy="Run forget again with the ids of its users")
     return words["users"], {date.fromisoformat(day) for day in words["days"]}
 
 

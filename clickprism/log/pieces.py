@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from clickprism._util.files import sha256
 from clickprism.errors import ClickprismError, DataError
 from clickprism.log.readers import Chunk, Rest, Task
 from clickprism.log.staging import Days, by_day
@@ -80,8 +80,7 @@ def _pieces(
     for path in paths:
         try:
             before = _status(path)
-            with path.open("rb") as handle:
-                file_id = hashlib.file_digest(handle, "sha256").hexdigest()
+            file_id = sha256(path)
             if file_id in seen or known(file_id):
                 yield Piece(path, file_id, before.st_size, known=True)
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from clickprism._util.files import atomic_file
 from clickprism.errors import DataError, SettingError
 from clickprism.log.readers.chunk import REASONS, shown
 from clickprism.log.readers.inputs import FORMATS, extension
@@ -123,19 +123,11 @@ def write_raw(store: LogStore, out: Path, chosen: Chosen | None = None) -> int:
     """
     chosen = replace(chosen or Chosen(), whole=True)
     header, count = _header(store, out, chosen), 0
-    draft = out.with_name(f".{out.name}.{os.getpid()}")
-    with writing(out):
-        try:
-            with draft.open("wb") as handle:
-                handle.write(header.encode() + b"\n" if header else b"")
-                for _, rows in _meant(store, chosen, columns=["raw"]):
-                    handle.writelines(line.removesuffix(b"\n") + b"\n" for line in rows["raw"].to_pylist())
-                    count += len(rows)
-                handle.flush()
-                os.fsync(handle.fileno())
-            draft.replace(out)
-        finally:
-            draft.unlink(missing_ok=True)
+    with writing(out), atomic_file(out) as draft, draft.open("wb") as handle:
+        handle.write(header.encode() + b"\n" if header else b"")
+        for _, rows in _meant(store, chosen, columns=["raw"]):
+            handle.writelines(line.removesuffix(b"\n") + b"\n" for line in rows["raw"].to_pylist())
+            count += len(rows)
     return count
 
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from clickprism._util.files import atomic_file
 from clickprism.errors import SettingError
 from clickprism.log.engine import by_rows
 from clickprism.log.robots import unique, verdicts
@@ -137,19 +137,15 @@ def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> lis
 
 def export_sessions(store: LogStore, path: Path, days: Iterable[date] | None = None) -> int:
     """Write the session rows that count, of these days or of all, to one Parquet file; returns how many."""
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with pq.ParquetWriter(partial, SESSIONS, compression="zstd") as writer:
-            for day, files in sorted(by_day(store.table("sessions").files(days)).items()):
-                for file in files:
-                    for batch in pq.ParquetFile(file).iter_batches():
-                        rows = pa.Table.from_batches([batch.filter(pc.is_null(batch["filter"]))])
-                        rows = rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), rows.num_rows))
-                        writer.write_table(conform(rows, SESSIONS, what="sessions"))
-        count: int = pq.read_metadata(partial).num_rows
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    count = 0
+    with atomic_file(path) as draft, pq.ParquetWriter(draft, SESSIONS, compression="zstd") as writer:
+        for day, files in sorted(by_day(store.table("sessions").files(days)).items()):
+            for file in files:
+                for batch in pq.ParquetFile(file).iter_batches():
+                    rows = pa.Table.from_batches([batch.filter(pc.is_null(batch["filter"]))])
+                    rows = rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), rows.num_rows))
+                    writer.write_table(conform(rows, SESSIONS, what="sessions"))
+                    count += rows.num_rows
     return count
 
 

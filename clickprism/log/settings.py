@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from clickprism._util.files import write_file
 from clickprism.errors import SettingError
 from clickprism.settings import build, plain, read_toml, resolve, suggest, to_toml
 
@@ -104,6 +104,4 @@ def read_log_settings(path: Path) -> LogSettings:
 
 def write_log_settings(settings: LogSettings, path: Path) -> None:
     """Write a `log.toml`, whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(to_toml(settings.values), encoding="utf-8")
-    os.replace(partial, path)
+    write_file(path, to_toml(settings.values))

@@ -10,7 +10,6 @@ fields, and of what it is a function.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickprism._util.files import atomic_file
 from clickprism.errors import DataError
 from clickprism.log.schema import SNAPSHOT, conform
 from clickprism.settings import plain
@@ -85,17 +85,11 @@ class Snapshot:
             [*(SNAPSHOT.field(name) for name in SNAPSHOT.names if name != "x")]
             + [pa.field(name, pa.float64()) for name in self.fields]
         )
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-                for file in self.files:
-                    with pq.ParquetFile(file) as opened:
-                        for batch in opened.iter_batches(_BATCH):
-                            writer.write_batch(_wide(batch, schema, len(self.fields)))
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        with atomic_file(path, parents=True) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+            for file in self.files:
+                with pq.ParquetFile(file) as opened:
+                    for batch in opened.iter_batches(_BATCH):
+                        writer.write_batch(_wide(batch, schema, len(self.fields)))
 
     def rows(self) -> int:
         """How many pairs it holds."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
-from clickprism._util.files import lock
+from clickprism._util.files import lock, make_parents
 from clickprism.errors import DataError
 from clickprism.log.engine import connect
 from clickprism.log.schema import PARTITIONED, TABLES
@@ -109,7 +109,7 @@ class LogStore:
             )
         refuse_others(path)
         with writing(path):
-            path.mkdir(parents=True, exist_ok=True)
+            make_parents(path / SETTINGS_FILE)
         return cls(path, note=note)
 
     @contextmanager
@@ -167,7 +167,8 @@ class LogStore:
         if name not in self._tables:
             columns = TABLES[name] if schema is None else schema
             days = bool(PARTITIONED.get(name)) if by_day is None else by_day
-            self._tables[name] = _not_older(LogTable(self.folder / name, schema=columns, by_day=days))
+            table = LogTable(self.folder / name, schema=columns, by_day=days, durable=name not in DERIVED)
+            self._tables[name] = _not_older(table)
         return self._tables[name]
 
     @contextmanager

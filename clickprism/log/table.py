@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from clickprism._util.files import sync
 from clickprism.errors import DataError
 from clickprism.log.faults import fault
 from clickprism.log.schema import conform
@@ -42,12 +43,14 @@ class LogTable:
         folder: of the table.
         schema: its columns, `day` among them if it is by day.
         by_day: whether it is partitioned by `day`.
+        durable: whether a commit must survive a power cut; False for tables that can be rebuilt from others.
     """
 
-    def __init__(self, folder: Path, *, schema: pa.Schema, by_day: bool) -> None:
+    def __init__(self, folder: Path, *, schema: pa.Schema, by_day: bool, durable: bool = True) -> None:
         self.folder = folder
         self.schema = schema
         self.by_day = by_day
+        self.durable = durable
         self._delta: DeltaTable | None = None
 
     @property
@@ -174,10 +177,11 @@ class LogTable:
             keys: idempotency keys, each with a number to remember; a key that was committed before is an error.
             metadata: words to keep with the commit.
         """
-        keys = dict(keys or {})
+        keys, before = dict(keys or {}), self.version
         self._create()
         with writing(self.folder):
             actions = [self._add(day, Path(path)) for day, paths in added.items() for path in paths]
+            self._sync_files({self.folder / action.path for action in actions})
         fault(f"{self.name}-moved")
         properties = CommitProperties(
             custom_metadata=dict(metadata) if metadata else None,
@@ -207,6 +211,8 @@ class LogTable:
                         f"cannot be committed ({first_line(error)})", file=self.folder, remedy="Run the command again"
                     ) from None
                 time.sleep(0.05 * (attempt + 1))
+        with writing(self.folder):
+            self._sync_commits(since=-1 if before is None else before)
         version = self.version
         return -1 if version is None else version
 
@@ -234,6 +240,23 @@ class LogTable:
             except CommitFailedError:  # the other was first, which mode="ignore" only notices before it commits
                 if self.latest() is None:
                     raise
+
+    def _sync_files(self, files: set[Path]) -> None:
+        """Bring new files of the table to disk, before a commit names them."""
+        if self.durable:
+            for path in sorted({*files, *(file.parent for file in files), self.folder, self.folder.parent}):
+                sync(path)
+
+    def _sync_commits(self, *, since: int) -> None:
+        """Bring the commits after a version to disk, with the checkpoints that were written with them."""
+        if self.durable:
+            log = self.folder / "_delta_log"
+            for path in log.iterdir():
+                number = path.name.partition(".")[0]
+                if path.is_file() and not (number.isdecimal() and int(number) <= since):
+                    with suppress(FileNotFoundError):  # another process may delete old commits
+                        sync(path)
+            sync(log)
 
     def _add(self, day: date | None, path: Path) -> AddAction:
         if (day is not None) is not self.by_day:

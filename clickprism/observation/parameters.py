@@ -12,7 +12,6 @@ a_1. The order of documents does not depend on it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from clickprism._util.files import read_json, write_file
 from clickprism.errors import DataError
 from clickprism.types import Float64
 
@@ -195,23 +195,12 @@ class ClickParameters:
 
     def write(self, path: Path) -> None:
         """Write them as JSON, whole or not at all."""
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            draft.write_text(json.dumps(self.plain(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_file(path, json.dumps(self.plain(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> ClickParameters:
         """Read what `write` has written; a `DataError` names the file and what is wrong with it."""
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise DataError(f"cannot be read ({error.strerror})", file=path) from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"is not valid JSON: {error}", file=path, remedy=REMEDY) from None
-        return cls.from_plain(values, file=path)
+        return cls.from_plain(read_json(path, remedy=REMEDY), file=path)
 
 
 def _numbers(values: Float64) -> list[float | None]:

@@ -33,7 +33,7 @@ from clickprism.relevance.table import (
     check_imputation,
     count_written,
     estimate_columns,
-    write_whole,
+    join_files,
 )
 from clickprism.types import Float32, Float64
 
@@ -170,7 +170,7 @@ def apply_log(
         rows = engine.read(snapshot.files, SNAPSHOT).select(*PAIR, "x")
         with store.staging() as place:
             files = engine.write_batches(with_imputation(rows, known), task, ESTIMATES, Path(place), stem="estimates")
-            pairs = write_whole(files, out, ESTIMATES)
+            pairs = join_files(files, out, ESTIMATES)
     return AppliedApproximation(snapshot.as_of, pairs, *count_written(out))
 
 

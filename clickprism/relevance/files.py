@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from clickprism.errors import DataError, SettingError
+from clickprism._util.files import atomic_file, write_errors
+from clickprism.errors import SettingError
 
 SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -29,9 +29,7 @@ def write_rows(out: Path, columns: Mapping[str, Any]) -> None:
         out: its suffix tells the format.
         columns: arrays by name, of numpy or of Arrow.
     """
-    draft = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with write_errors(out, remedy="Choose another --out"), atomic_file(out, parents=True) as draft:
         if out.suffix == ".parquet":
             import pyarrow as pa
             import pyarrow.parquet as pq
@@ -43,11 +41,6 @@ def write_rows(out: Path, columns: Mapping[str, Any]) -> None:
             pq.write_table(pa.table(given), draft, compression="zstd")
         else:
             _write_lines(draft, columns, out.suffix)
-        draft.replace(out)
-    except OSError as error:
-        raise DataError(f"cannot be written ({error.strerror})", file=out, remedy="Choose another --out") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _write_lines(draft: Path, columns: Mapping[str, Any], suffix: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import numpy as np
 
+from clickprism._util.files import sha256
 from clickprism._util.manifest import Manifest
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
@@ -270,6 +271,4 @@ def _check_kind(about: Mapping[str, Any], kind: str, folder: Path) -> None:
 
 
 def _digest(folder: Path) -> str:
-    from hashlib import sha256
-
-    return sha256((folder / "model" / "model.json").read_bytes()).hexdigest()
+    return sha256(folder / "model" / "model.json")

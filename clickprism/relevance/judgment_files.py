@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Final
 
+from clickprism._util.files import atomic_file, write_errors
 from clickprism.data.texts import read_texts
 from clickprism.errors import DataError, SettingError
 
@@ -54,24 +53,19 @@ def write_judgments(out: Path, rows: Iterable[Row], *, kind: str, name: str = "c
         kind: workbench, quepid or letor.
         name: of the list in the workbench.
     """
-    draft = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("w", encoding="utf-8", newline="") as file:
-            if kind == "workbench":
-                _workbench(file, rows, name)
-            elif kind == "quepid":
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(["query", "docid", "rating"])
-                writer.writerows(rows)
-            else:
-                file.writelines(_letor(rows))
-        draft.replace(out)
-    except OSError as error:
-        raise DataError(f"cannot be written ({error.strerror})", file=out, remedy="Choose another --out") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink()
+    with (
+        write_errors(out, remedy="Choose another --out"),
+        atomic_file(out, parents=True) as draft,
+        draft.open("w", encoding="utf-8", newline="") as file,
+    ):
+        if kind == "workbench":
+            _workbench(file, rows, name)
+        elif kind == "quepid":
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["query", "docid", "rating"])
+            writer.writerows(rows)
+        else:
+            file.writelines(_letor(rows))
 
 
 def _workbench(file: IO[str], rows: Iterable[Row], name: str) -> None:

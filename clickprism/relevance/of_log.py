@@ -31,7 +31,7 @@ from clickprism.relevance.table import (
     check_imputation,
     count_written,
     estimate_columns,
-    write_whole,
+    join_files,
 )
 from clickprism.types import Float64
 
@@ -114,7 +114,7 @@ def estimate_log(
         task = _learned(_Task(estimator, parameters, names), engine, sums, shown=shown)
         with store.staging() as place:
             files = engine.write_batches(sums, task, ESTIMATES, Path(place), stem="estimates")
-            pairs = write_whole(files, out, ESTIMATES)
+            pairs = join_files(files, out, ESTIMATES)
     only, without = count_written(out)
     return LogEstimates(pairs, only, every - shown, below, without if imputation is not None else 0, task.estimator)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from clickprism._util.files import atomic_file
 from clickprism.errors import DataError
 from clickprism.log.schema import conform
 from clickprism.relevance.estimates import Estimates
@@ -60,26 +60,20 @@ def estimate_columns(made: Estimates) -> dict[str, pa.Array]:
     }
 
 
-def write_whole(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
-    """Put the rows of Parquet files into one, whole or not at all; a batch at a time. Returns how many there are."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = 0
-    try:
+def join_files(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
+    """Write the rows of Parquet files to one file, a batch at a time; return the number of rows."""
+    with atomic_file(path, parents=True) as draft:
         if len(files) == 1 and pq.read_schema(files[0]).equals(schema):
             shutil.copyfile(files[0], draft)
-            draft.replace(path)
-            return int(pq.read_metadata(path).num_rows)
+            return int(pq.read_metadata(draft).num_rows)
+        rows = 0
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
             for file in files:
                 with pq.ParquetFile(file) as opened:
                     for batch in opened.iter_batches(_BATCH):
                         writer.write_table(conform(pa.Table.from_batches([batch]), schema, what=str(path)))
                         rows += batch.num_rows
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return rows
+        return rows
 
 
 def check_imputation(path: Path) -> Path:

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
-from clickprism._util.manifest import put_in_place
+from clickprism._util.files import atomic_folder, write_errors
 from clickprism.errors import DataError
 from clickprism.serve import bundle_files as files
 from clickprism.serve.bundle_manifest import SCHEMA, BundleManifest, Missing, Part, Role, read_manifest
@@ -187,11 +187,10 @@ def write_bundle(
     hashes = {key: hashlib.sha256(content).hexdigest() for key, content in sorted(contents.items())}
     manifest = dataclasses.replace(manifest, files=hashes)
     contents[files.MANIFEST] = json.dumps(manifest.plain(), indent=1, ensure_ascii=False).encode()
-    try:
-        with put_in_place(place, contents) as draft:
-            check_copy(Bundle.load(draft), original)
-    except OSError as error:
-        raise DataError(f"cannot be written ({error.strerror})", file=error.filename or folder) from None
+    with write_errors(folder), atomic_folder(place) as draft:
+        for key, content in contents.items():
+            (draft / key).write_bytes(content)
+        check_copy(Bundle.load(draft), original)
     return Bundle.load(place)
 
 

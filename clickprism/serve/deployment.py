@@ -9,13 +9,9 @@ model or the new one. A rollback points to the one before.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +19,7 @@ from typing import Final, Literal, final
 
 import msgspec
 
+from clickprism._util.files import DRAFT, atomic_folder, lock, write_file
 from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.scorer import Scorer, open_scorer
@@ -30,7 +27,6 @@ from clickprism.serve.scorer import Scorer, open_scorer
 POINTER: Final = "current.json"
 KEPT: Final = 10
 """Bundles that stay for a rollback, beside the current one."""
-PART: Final = ".part-"
 _VERSION = re.compile(r"[0-9a-f]{16}")
 
 
@@ -114,7 +110,8 @@ class Deployment:
     def promote(self, bundle: Path | str) -> Promotion:
         """Copy a bundle in, verify and warm the copy, then point to it; the old one answers until then."""
         source = Bundle.load(bundle)
-        with self._only_writer():
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with lock(self.folder):
             before = self.pointer() if self.exists() else None
             self._copy(source)
             warmed(self.bundle(source.version))
@@ -124,7 +121,8 @@ class Deployment:
 
     def rollback(self) -> Promotion:
         """Verify and warm the bundle before the current one, then point to it; again goes further back."""
-        with self._only_writer():
+        self.pointer()  # an error where nothing was promoted
+        with lock(self.folder):
             now = self.pointer()
             if not now.previous:
                 remedy = "Promote a bundle instead"
@@ -145,52 +143,24 @@ class Deployment:
     def _copy(self, source: Bundle) -> None:
         """Copy the files that the manifest names; the folder appears whole, or not at all."""
         place = self._place(source.version)
-        place.parent.mkdir(parents=True, exist_ok=True)
         if place.exists():
             with suppress(DataError):
                 self.bundle(source.version)
                 return
-            shutil.rmtree(place)
-        part = Path(tempfile.mkdtemp(dir=place.parent, prefix=PART))
-        try:
+        with atomic_folder(place) as draft:
             for name in ("manifest.json", *source.manifest.files):
-                with (source.folder / name).open("rb") as old, (part / name).open("wb") as new:
-                    shutil.copyfileobj(old, new)
-                    new.flush()
-                    os.fsync(new.fileno())
-            part.chmod(0o755)
-            _sync(part)
-            part.rename(place)
-            _sync(place.parent)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+                shutil.copyfile(source.folder / name, draft / name)
 
     def _write(self, pointer: Pointer) -> None:
-        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=PART, delete=False) as part:
-            part.write(msgspec.json.format(msgspec.json.encode(pointer)) + b"\n")
-            part.flush()
-            os.fchmod(part.fileno(), 0o644)
-            os.fsync(part.fileno())
-        os.replace(part.name, self.pointer_file)
-        _sync(self.folder)
+        write_file(self.pointer_file, msgspec.json.format(msgspec.json.encode(pointer)) + b"\n")
         self._clean({pointer.version, *pointer.previous})
 
     def _clean(self, kept: set[str]) -> None:
         """Remove copies that no pointer names, such as of a killed promotion; what others put there stays."""
         for each in (self.folder / "bundles").iterdir():
-            ours = _VERSION.fullmatch(each.name) or each.name.startswith(PART)
+            ours = _VERSION.fullmatch(each.name) or each.name.endswith(DRAFT)
             if ours and each.name not in kept:
                 shutil.rmtree(each, ignore_errors=True)
-
-    @contextmanager
-    def _only_writer(self) -> Iterator[None]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
 
 def warmed(bundle: Bundle) -> Scorer:
@@ -202,11 +172,3 @@ def warmed(bundle: Bundle) -> Scorer:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -13,15 +13,14 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
-from uuid import uuid4
 
 import msgspec
 
+from clickprism._util.files import DRAFT, atomic_file, sync, write_file
 from clickprism.errors import ClickprismError
 
 FOLDER: Final = ".inbox"
@@ -112,19 +111,13 @@ class Inbox:
         """The batch on disk, for sure; an error if another batch has its name."""
         packed = _packed(name, lines)
         path = self.folder / f"{name}{SUFFIX}"
-        draft = self.folder / f".{uuid4().hex}.part"
         try:
-            with draft.open("wb") as file:
-                file.write(packed)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(draft, path)
-            _sync(self.folder)
+            with atomic_file(path, replace=False) as draft:
+                draft.write_bytes(packed)
         except FileExistsError:
             if path.read_bytes() != packed:
                 raise _conflict() from None
-        finally:
-            draft.unlink(missing_ok=True)
+            sync(self.folder)  # whoever put it there may not have come to this yet
         return _batch(path, packed, lines)
 
     def waiting(self) -> list[Batch]:
@@ -153,9 +146,7 @@ class Inbox:
         """
         others = [(each.row, each.status, each.reason) for each in answers if each.status != "accepted"]
         text = json.dumps({"digest": batch.digest, "rows": batch.rows, "others": others})
-        draft = self.folder / f".{uuid4().hex}.part"
-        draft.write_text(text, encoding="utf-8")
-        draft.rename(self.folder / f"{batch.name}.json")
+        write_file(self.folder / f"{batch.name}.json", text, durable=False)
         batch.path.unlink(missing_ok=True)
 
     def drop(self, batch: Batch) -> None:
@@ -165,7 +156,7 @@ class Inbox:
     def clear(self, *, hours: float) -> None:
         """Let go of answers, and of what was half written, that are older."""
         oldest = time.time() - 3600 * hours
-        for pattern in ("*.json", ".*.part"):
+        for pattern in ("*.json", f".*{DRAFT}"):
             for path in self.folder.glob(pattern):
                 try:
                     if path.stat().st_mtime < oldest:
@@ -188,11 +179,3 @@ def _batch(path: Path, packed: bytes, lines: bytes) -> Batch:
 
 def _conflict() -> EventsConflictError:
     return EventsConflictError("the idempotency key was used before, with another batch")
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

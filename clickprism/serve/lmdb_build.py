@@ -5,19 +5,20 @@ A builder that is killed leaves the snapshot in force as it was, and leftovers t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TextIO, final
+from typing import Final, final
 from uuid import uuid4
 
 import lmdb
 
+from clickprism._util.files import DRAFT, lock, sync, write_file
 from clickprism.errors import DataError
 from clickprism.log.faults import fault
 from clickprism.log.table import writing
@@ -48,7 +49,7 @@ class LmdbBuilder:
         self._grace = grace
         self._waiting = waiting
         self._draft = self.folder / SNAPSHOTS / f"{_BUILDING}{uuid4().hex}"
-        self._held: TextIO | None = None
+        self._held = ExitStack()
         self._env: lmdb.Environment | None = None
         self._pending: list[tuple[bytes, bytes]] = []
         self._bytes = 0
@@ -59,8 +60,7 @@ class LmdbBuilder:
         with writing(self.folder):
             _refuse_others(self.folder)
             (self.folder / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
-            self._held = (self.folder / ".lock").open("a", encoding="utf-8")
-            self._lock(self._held)
+            self._held.enter_context(lock(self.folder / ".lock", waiting=self._waiting))
             for left in (self.folder / SNAPSHOTS).glob(f"{_BUILDING}*"):
                 shutil.rmtree(left)
         return self
@@ -69,16 +69,7 @@ class LmdbBuilder:
         if self._env is not None:
             self._env.close()
         shutil.rmtree(self._draft, ignore_errors=True)
-        if self._held is not None:
-            self._held.close()
-
-    def _lock(self, handle: TextIO) -> None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if self._waiting is not None:
-                self._waiting()
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        self._held.close()
 
     def present(self) -> StoreInfo | None:
         """What is in force, if it is whole; None otherwise."""
@@ -131,12 +122,12 @@ class LmdbBuilder:
             self._env.close()
             self._env = None
             size = (self._draft / DATA).stat().st_size
-            _write_synced(self._draft / INFO, json.dumps(info.plain() | {"bytes": size}))
+            write_file(self._draft / INFO, json.dumps(info.plain() | {"bytes": size}))
             fault("store-filled")
             self._sealed = self.folder / SNAPSHOTS / f"{info.version}-{uuid4().hex[:8]}"
-            _sync(self._draft)
+            sync(self._draft)
             self._draft.rename(self._sealed)
-            _sync(self._sealed.parent)
+            sync(self._sealed.parent)
         fault("store-moved")
         return open_snapshot(self._sealed)
 
@@ -146,17 +137,14 @@ class LmdbBuilder:
             raise DataError("nothing was sealed", file=self.folder)
         with writing(self.folder):
             before = self.present() and in_force(self.folder)
-            draft = self.folder / f".{POINTER}-{uuid4().hex[:8]}"
-            _write_synced(draft, self._sealed.name)
-            draft.rename(self.folder / POINTER)
-            _sync(self.folder)
+            write_file(self.folder / POINTER, self._sealed.name)
             fault("store-switched")
             if before:
                 os.utime(before)
             for old in (self.folder / SNAPSHOTS).iterdir():
                 if old != self._sealed and old.stat().st_mtime < time.time() - self._grace:
                     shutil.rmtree(old)
-            for left in self.folder.glob(f".{POINTER}-*"):
+            for left in self.folder.glob(f".{POINTER}.*{DRAFT}"):
                 left.unlink()
 
 
@@ -166,18 +154,3 @@ def _refuse_others(folder: Path) -> None:
     others = [name for name in names if name not in known and not name.startswith(".")]
     if others:
         raise DataError(f"holds {others[0]!r}, not an online store", file=folder, remedy="Choose a new folder")
-
-
-def _write_synced(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from clickprism._util.files import sha256
 from clickprism.errors import DataError
 from clickprism.types import Float32
 
@@ -94,8 +94,6 @@ def table_source(connection: Any, path: Path, *, rename: Mapping[str, str] | Non
         raise DataError(what, file=path, remedy="Every column but query_id and document_id must hold numbers")
     listed = ", ".join('"{}"::FLOAT'.format(name.replace('"', '""')) for name in columns)
     keys = ", ".join(f"{name}::VARCHAR AS {name}" for name in _PAIR)
-    with path.open("rb") as file:
-        fingerprint = hashlib.file_digest(file, "sha256").hexdigest()
     return Source(
         name=str(path),
         sql=f"SELECT {keys}, [{listed}] AS x FROM {reader}",  # noqa: S608
@@ -103,5 +101,5 @@ def table_source(connection: Any, path: Path, *, rename: Mapping[str, str] | Non
         fields=tuple((rename or {}).get(name, name) for name in columns),
         empty=np.full(len(columns), np.nan, np.float32),
         as_of=datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None),
-        fingerprint=fingerprint,
+        fingerprint=sha256(path),
     )

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from clickprism._util.files import make_folder
+from clickprism._util.files import make_folder, write_file
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table, to_json, to_plain
 from clickprism.errors import DataError
@@ -193,7 +193,7 @@ class _Writer:
             settings=self.settings,
         )
         summary = {name: value for name, value in to_plain(log).items() if name != "folder"}
-        (self.folder / "truth" / "summary.json").write_text(to_json(summary) + "\n", encoding="utf-8")
+        write_file(self.folder / "truth" / "summary.json", to_json(summary) + "\n")
         return log
 
     def _count(self, impressions: pa.Table) -> None:

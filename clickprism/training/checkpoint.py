@@ -6,7 +6,6 @@ Random numbers need no place in it: the loop draws them anew each epoch from the
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as tensors_of
 from safetensors.torch import save_file
 
+from clickprism._util.files import atomic_file
 from clickprism.debias.base import Learner
 from clickprism.errors import DataError, SettingError
 from clickprism.training.settings import Plain, Progress, Record
@@ -45,9 +45,8 @@ def save(
         "progress": json.dumps(asdict(progress)),
         "plan": json.dumps(plan, sort_keys=True),
     }
-    part = path.with_name(f"{path.name}.part")
-    save_file({key: value.detach().clone().contiguous() for key, value in tensors.items()}, part, metadata)
-    os.replace(part, path)
+    with atomic_file(path) as draft:
+        save_file({key: value.detach().clone().contiguous() for key, value in tensors.items()}, draft, metadata)
 
 
 @dataclass(frozen=True, eq=False)

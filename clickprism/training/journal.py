@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from clickprism._util.files import write_file
 from clickprism.training.settings import Record
 
 NAME = "metrics.jsonl"
@@ -15,8 +16,7 @@ NAME = "metrics.jsonl"
 def start(out: Path | None, history: Iterable[Record] = ()) -> None:
     """Begin the file anew, or, when a run is resumed, with what was before."""
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / NAME).write_text("".join(map(_line, history)), encoding="utf-8")
+        write_file(out / NAME, "".join(map(_line, history)), durable=False)
 
 
 def add(out: Path | None, record: Record) -> None:

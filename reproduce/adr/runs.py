@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import clickprism as cp
+from clickprism._util.files import write_file
 from clickprism.errors import DataError
 from clickprism.types import Float32, Float64
 from reproduce.adr.config import CANDIDATES, MEASURES, TUNED
@@ -124,12 +125,9 @@ def ranked(site: Site, scores: Float64) -> dict[str, Any]:
 
 def write_arrays(path: Path, arrays: Mapping[str, Float64 | Float32]) -> None:
     """Write arrays as they are, without pickle; the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     made = io.BytesIO()
     as_single: dict[str, Any] = {
         name: values.astype(np.float32) if values.ndim > 1 else values for name, values in arrays.items()
     }
     np.savez(made, **as_single)
-    temporary = path.with_suffix(".part")
-    temporary.write_bytes(made.getvalue())
-    temporary.replace(path)
+    write_file(path, made.getvalue())

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clickprism.evaluation.report import write_whole
+from clickprism._util.files import write_file
 
 EXPECTED: Final = Path(__file__).parent / "expected.csv"
 HEADER: Final = (
@@ -98,7 +98,7 @@ def write_expected(rows: Sequence[Mapping[str, Any]], file: Path = EXPECTED) -> 
     writer = csv.DictWriter(text, HEADER, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_whole(file, text.getvalue())
+    write_file(file, text.getvalue())
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 import clickprism as cp
+from clickprism._util.files import write_file
 from clickprism.choice.candidates import METHODS, supported
 from clickprism.choice.material import load_material
 from clickprism.choice.trials import observation_trial, target_of, tried_of
 from clickprism.debias import method as debias
-from clickprism.evaluation.report import write_whole
 from clickprism.model import Model
 from clickprism.simulation.worlds import World, draw_settings, make_world
 from reproduce.choice.cache import ndcg, reached
@@ -63,7 +63,7 @@ def row_of(seed: int, out: Path, budget: float) -> dict[str, Any]:
         "value": result.stages["value"]["verdict"],
         "cpu_seconds": round(spent, 1),
     }
-    write_whole(file, json.dumps(made, indent=1))
+    write_file(file, json.dumps(made, indent=1))
     shutil.rmtree(folder)
     return made
 
@@ -85,7 +85,7 @@ def library_row(seed: int, out: Path) -> dict[str, Any]:
             clicks.take(~mine), method=debias(name), ranker=cp.MLP(), settings=settings, validation=clicks.take(mine)
         )
         found[name] = ndcg(test, fitted.model.score(test.lists))
-    write_whole(file, json.dumps(found, indent=1))
+    write_file(file, json.dumps(found, indent=1))
     return found
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from clickprism._util.files import write_file
 from clickprism.choice.candidates import CHOSEN_FROM
-from clickprism.evaluation.report import write_whole
 from reproduce.choice.criteria import NAMES
 
 EXPECTED: Final = Path(__file__).parent / "expected.csv"
@@ -138,7 +138,7 @@ def write_expected(made: Sequence[Line], file: Path = EXPECTED) -> None:
     writer = csv.DictWriter(text, list(Line.__dataclass_fields__), lineterminator="\n")
     writer.writeheader()
     writer.writerows(asdict(each) for each in made)
-    write_whole(file, text.getvalue())
+    write_file(file, text.getvalue())
 
 
 def markdown(made: Sequence[Line]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from clickprism.evaluation.report import write_whole
+from clickprism._util.files import write_file
 from clickprism.simulation.worlds import WorldSettings, make_world
 from reproduce.choice.cache import STUDIED, trained
 from reproduce.choice.criteria import criteria
@@ -33,5 +33,5 @@ def row_of(settings: WorldSettings, out: Path, methods: Sequence[str] = STUDIED)
         "criteria": {name: {"values": dict(each.values), "chosen": each.chosen} for name, each in told.items()},
         "cpu_seconds": round(spent, 1),
     }
-    write_whole(file, json.dumps(row, indent=1))
+    write_file(file, json.dumps(row, indent=1))
     return row

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from clickprism._util.files import write_file
 from clickprism.errors import DataError
-from clickprism.evaluation.report import write_whole
 
 OURS = ("paper", "paper_mark", "ours", "se", "seeds")
 
@@ -120,7 +120,7 @@ class Expected:
         writer = csv.DictWriter(text, self.header, lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: _text(row[name]) for name in self.header} for row in rows)
-        write_whole(path, text.getvalue())
+        write_file(path, text.getvalue())
 
 
 def _text(value: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from clickprism.evaluation.report import write_whole
+from clickprism._util.files import write_file
 
 WHOLE: Final = {"run", "seconds", "cpu_seconds"}  # what every result has: the settings, and what it took
 
@@ -77,5 +77,5 @@ def perform(run: Run, out: Path, folder: Path | None) -> dict[str, Any]:
     if before is not None:
         return before
     result = run.make(folder)
-    write_whole(path_of(run, out), json.dumps(result, separators=(",", ":"), allow_nan=False))
+    write_file(path_of(run, out), json.dumps(result, separators=(",", ":"), allow_nan=False))
     return result

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from clickprism._util.files import write_file
 from clickprism.evaluation.plots import svg
-from clickprism.evaluation.report import flat, versions, write_whole
+from clickprism.evaluation.report import flat, versions
 from reproduce.common.pool import say, span
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def write_pictures(figures: Mapping[str, tuple[str, Figure]], folder: Path) -> d
     for name, (caption, figure) in figures.items():
         picture = svg(figure, title=caption)
         pictures[caption] = picture, figure.get_figwidth() > WIDE
-        write_whole(folder / f"{name}.svg", picture)
+        write_file(folder / f"{name}.svg", picture)
         figure.set_layout_engine("none")  # it is laid out
         drawn = io.BytesIO()
         figure.savefig(drawn, format="png", dpi=150, facecolor="white")
@@ -76,7 +77,7 @@ def leave(
     """
     from jinja2 import Environment, StrictUndefined
 
-    write_whole(out / "summary.json", summary_text(rows))
+    write_file(out / "summary.json", summary_text(rows))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         title=title,
@@ -87,7 +88,7 @@ def leave(
         seconds=span(seconds),
         versions=versions(),
     )
-    write_whole(out / "report.html", page)
+    write_file(out / "report.html", page)
     return out / "report.html"
 
 

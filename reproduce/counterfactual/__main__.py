@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from clickprism._util.files import write_file
+
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from clickprism.evaluation.report import write_whole
 from reproduce.common.cli import guarded, world_options, world_seeds
 from reproduce.counterfactual.run import study
 from reproduce.counterfactual.tables import as_csv, as_markdown, lines
@@ -38,9 +39,9 @@ def _run(given: argparse.Namespace) -> None:
     made = list(lines(rows))
     print(as_markdown(made))
     if given.write:
-        write_whole(EXPECTED, as_csv(made))
+        write_file(EXPECTED, as_csv(made))
         before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN, 1)
-        write_whole(PAGE, f"{before}{BEGIN}\n{as_markdown(made)}{END}{rest.split(END, 1)[1]}")
+        write_file(PAGE, f"{before}{BEGIN}\n{as_markdown(made)}{END}{rest.split(END, 1)[1]}")
 
 
 def _tell(words: str) -> None:

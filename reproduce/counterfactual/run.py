@@ -9,10 +9,10 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from clickprism._util.files import write_file
 from clickprism.evaluation.counterfactual import counterfactual
 from clickprism.evaluation.counterfactual_result import Estimate
 from clickprism.evaluation.counterfactual_settings import CounterfactualSettings, Unit
-from clickprism.evaluation.report import write_whole
 from clickprism.simulation.worlds import WorldSettings, draw_settings, make_world
 from clickprism.training.pool import side_by_side
 from reproduce.counterfactual.rankers import rankers
@@ -83,7 +83,7 @@ def keep_rows(seed: int, folder: Path) -> str:
     rows = world_rows(seed)
     made = io.StringIO()
     csv.writer(made, lineterminator="\n").writerows([[field.name for field in fields(Row)], *map(astuple, rows)])
-    write_whole(_file(folder, seed), made.getvalue())
+    write_file(_file(folder, seed), made.getvalue())
     return f"{seed}, {rows[0].browsing}, {rows[0].policy}"
 
 

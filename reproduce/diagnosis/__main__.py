@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from clickprism._util.files import write_file
+
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from clickprism.diagnosis.diagnose import FINDINGS
 from clickprism.errors import SettingError
-from clickprism.evaluation.report import write_whole
 from reproduce.common.cli import guarded, words
 from reproduce.diagnosis.study import BIASES, Tried, as_csv, as_markdown, brief, try_all
 
@@ -54,7 +55,7 @@ def run(given: argparse.Namespace) -> None:
     table = as_markdown(tried)
     print(table)
     if given.write:
-        write_whole(EXPECTED, as_csv(tried))
+        write_file(EXPECTED, as_csv(tried))
         fill(PAGE, table)
 
 
@@ -64,7 +65,7 @@ def fill(page: Path, table: str) -> None:
     if BEGIN not in text:
         text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN, 1)
-    write_whole(page, f"{before}{BEGIN}\n{table}{END}{rest.split(END, 1)[1]}")
+    write_file(page, f"{before}{BEGIN}\n{table}{END}{rest.split(END, 1)[1]}")
 
 
 def _tell(one: Tried) -> None:

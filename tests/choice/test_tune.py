@@ -114,7 +114,7 @@ def test_damaged_files_are_named(done: tuple[Choice, Path], tmp_path: Path) -> N
             tried_of(tmp_path, "click")
         (tmp_path / "observations" / name).write_bytes(whole)
     (tmp_path / START).write_text("{")
-    with pytest.raises(DataError, match=r"is damaged\. Remove the folder"):
+    with pytest.raises(DataError, match=r"is not valid JSON.* Remove the folder"):
         begin(tmp_path, {})
 
 

@@ -58,7 +58,7 @@ def test_same_content_is_parsed_once(file: Path, tmp_path: Path, parses: list[Pa
         assert judged.lists.document_ids is not None
         assert judged.lists.document_ids.tolist() == [f"d{i}" for i in range(40)]
         assert np.array_equal(judged.grades, first.grades)
-    assert not list(cache.glob(".writing-*"))
+    assert not list(cache.glob(".*.part"))
 
 
 def test_an_unchanged_file_is_not_hashed_again(
@@ -203,12 +203,12 @@ def test_a_cache_that_cannot_be_written_is_no_error(file: Path, tmp_path: Path) 
 
 def test_what_killed_writers_left_is_removed(file: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    for name, age in ((".writing-old", 1_600_000_000), (".writing-new", None)):
+    for name, age in ((".old.part", 1_600_000_000), (".new.part", None)):
         (cache / name).mkdir(parents=True)
         if age is not None:
             os.utime(cache / name, (age, age))
     read_letor(file, cache=cache)
-    assert [path.name for path in cache.glob(".writing-*")] == [".writing-new"]
+    assert [path.name for path in cache.glob(".*.part")] == [".new.part"]
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

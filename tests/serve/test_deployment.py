@@ -49,7 +49,7 @@ def test_promote_copies_and_rolls_back_step_by_step(bundles: list[Path], tmp_pat
 def test_old_bundles_go_and_leftovers_of_a_killed_promotion_too(bundles: list[Path], tmp_path: Path) -> None:
     deployment = Deployment(tmp_path / "shop")
     deployment.promote(bundles[0])
-    (tmp_path / "shop" / "bundles" / ".part-x").mkdir()
+    (tmp_path / "shop" / "bundles" / ".x.part").mkdir()
     mine = linear_bundle(tmp_path / "shop" / "bundles" / "mine", [3.0, 2.0, 1.0])
     for i in range(KEPT + 2):
         deployment.promote(linear_bundle(tmp_path / f"b{i}", [1.0, float(i), 0.0]))

@@ -13,13 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
 
-from clickprism._util.files import make_folder
+from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import to_json
 from clickprism.choice.folder import START, only_one, refuse_strange
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import plain
 from clickprism.errors import DataError
-from clickprism.evaluation.report import write_whole
 from clickprism.experiments.run_record import fingerprint
 from clickprism.log.faults import fault
 
@@ -92,7 +91,7 @@ class AutoFolder:
         seconds = round(spent + time.perf_counter() - begun, 3)
         fault(f"{name}-made")
         text = to_json({"stage": name, "seconds": seconds, "result": made}) + "\n"
-        write_whole(file, text)
+        write_file(file, text)
         fault(f"{name}-kept")
         return Stage(json.loads(text)["result"], seconds)
 
@@ -134,7 +133,7 @@ def _begin(path: Path, log: str, settings: Mapping[str, Any]) -> datetime:
         refuse_strange(path, "auto")
         now = _now()
         about = {"format": "clickprism auto", "version": 1, "started": now.isoformat(), "log": log}
-        write_whole(file, to_json({**about, "settings": settings}) + "\n")
+        write_file(file, to_json({**about, "settings": settings}) + "\n")
         return now
     kept = _read(file)
     if kept.get("log") != log:

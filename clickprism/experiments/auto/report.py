@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from clickprism._util.files import write_file
 from clickprism._util.tables import Table, to_json
 from clickprism.choice.words import legend
 from clickprism.diagnosis.report import SIGNS, finding_parts, number, title, tone, word
-from clickprism.evaluation.report import Part, Said, write_report, write_whole
+from clickprism.evaluation.report import Part, Said, write_report
 from clickprism.experiments.auto import words
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def as_plain(result: AutoResult, name: str) -> dict[str, Any]:
 
 def write_pages(result: AutoResult, figures: Mapping[str, str], name: str) -> dict[str, Any]:
     """Write both; `figures` are the SVG of findings by name, `name` that of the log."""
-    write_whole(result.out / JSON, to_json(as_plain(result, name)) + "\n")
+    write_file(result.out / JSON, to_json(as_plain(result, name)) + "\n")
     choice = result.stages["choice"]
     tables = [Table("What was found", ["finding", "verdict", "number and 95% interval"], _found(result))]
     more: dict[str, list[Part]] = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from clickprism._util.files import sha256
 from clickprism.log.mapping import FIELDS
 from clickprism.log.readers.places import literal
 from clickprism.log.readers.plan import IGNORED, Field, Plan, Reading, constant, find
@@ -187,8 +187,7 @@ def _hash(file: Path) -> str:
 @lru_cache(maxsize=4)
 def _hash_of(file: Path, _size: int, _changed: int) -> str:
     """The start of the SHA-256 of a file, made once for all its chunks."""
-    with file.open("rb") as data:
-        return hashlib.file_digest(data, "sha256").hexdigest()[:16]
+    return sha256(file)[:16]
 
 
 SOURCES: Final[dict[str, Source]] = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clickprism._util.files import atomic_file, write_errors
 from clickprism.data.clicks import UNSOUND, fingerprint
 from clickprism.errors import DataError
 from clickprism.observation.click_models import CLICK_MODELS
@@ -28,15 +28,8 @@ def save_model(model: FittedModel, path: Path | str, *, lists: Lists) -> None:
     """Write a model that was fitted to clicks on these lists: whole or not at all."""
     path = Path(path)
     head = dict(zip(_HEAD, map(np.array, (FORMAT, VERSION, model.name, fingerprint(lists))), strict=True))
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **head, **dict(model.parameters))
-        unfinished.replace(path)
-    except OSError as error:
-        raise DataError(f"cannot be written ({error.strerror})", file=path) from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with write_errors(path), atomic_file(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **head, **dict(model.parameters))
 
 
 def load_model(path: Path | str, *, lists: Lists) -> FittedModel:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, Final
 
+from clickprism._util.files import read_json, write_file
 from clickprism.errors import DataError, SettingError
 from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT
 from clickprism.observation.examination.model import AGAIN, FORMAT, VERSION, ExaminationModel
@@ -36,8 +36,8 @@ def save_model(model: ExaminationModel, folder: Path) -> Path:
         return before[-1]
     number = 1 + (_number(before[-1]) if before else 0)
     path = folder / f"{NAME}{number:06d}.json"
-    _write(path.with_suffix(".txt"), model.text)
-    _write(path, about)
+    write_file(path.with_suffix(".txt"), model.text)
+    write_file(path, about)
     for old in before[: -(KEPT - 1)]:
         old.unlink(missing_ok=True)
         old.with_suffix(".txt").unlink(missing_ok=True)
@@ -69,16 +69,14 @@ def model_files(folder: Path) -> list[Path]:
 
 def load_model(path: Path) -> ExaminationModel:
     """Read a model from its JSON and the trees beside it; every part is checked."""
+    about = read_json(path, remedy=AGAIN)
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
         text = path.with_suffix(".txt").read_bytes().decode("utf-8")
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise DataError(f"is not an examination model ({error})", file=path, remedy=AGAIN) from None
     except FileNotFoundError as error:
         raise DataError("is not there", file=error.filename, remedy=AGAIN) from None
     expected = {"format": FORMAT, "version": VERSION, "features": list(BEHAVIOUR), "unit": EXAMINATION_UNIT}
-    if not isinstance(about, dict):
-        raise DataError("is not an examination model", file=path, remedy=AGAIN)
     for name, value in expected.items():
         if about.get(name) != value:
             raise DataError(f"has {name} {about.get(name)!r}, not {value!r}", file=path, remedy=AGAIN)
@@ -121,15 +119,3 @@ def _is_table(value: Any, kind: type | tuple[type, ...]) -> bool:
 
 def _number(path: Path) -> int:
     return int(path.stem[len(NAME) :])
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from clickprism._util.files import atomic_folder, write_errors, write_file
 from clickprism.errors import DataError, SettingError
 from clickprism.serve.export import FORMATS
 from clickprism.serve.export.check import check
@@ -55,22 +53,13 @@ def check_format(name: str) -> None:
 
 
 def _written(package: Package, out: Path) -> tuple[Path, ...]:
-    """Write beside, to disk, then rename."""
-    draft = out.with_name(f".{out.name}.{os.getpid()}.part")
-    single = len(package.files) == 1
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        for name, content in package.files.items():
-            path = draft if single else draft / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        draft.rename(out)
-    except OSError as error:
-        raise DataError(f"cannot be written ({error.strerror})", file=out, remedy="Choose another --out") from None
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
-    return (out,) if single else tuple(out / name for name in package.files)
+    """Write the only file as `out`, or several into the folder `out`."""
+    with write_errors(out, remedy="Choose another --out"):
+        if len(package.files) == 1:
+            write_file(out, *package.files.values())
+            return (out,)
+        with atomic_folder(out) as draft:
+            for name, content in package.files.items():
+                (draft / name).parent.mkdir(parents=True, exist_ok=True)
+                (draft / name).write_bytes(content)
+    return tuple(out / name for name in package.files)
