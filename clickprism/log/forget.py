@@ -111,7 +111,8 @@ def _forget(
         update_sessions(store, engine, sorted(touched & {*events.days(), *store.table("sessions").days()}))
     for name in ("events", "quarantine", "sessions", "partials"):  # a run that was killed may have left files of them
         sweep(store.table(name))
-    pending.unlink(missing_ok=True)
+    with store.staging():  # it deletes the temporary files of processes that were killed, which may hold rows too
+        pending.unlink(missing_ok=True)
     return result
 
 
