@@ -329,7 +329,7 @@ def test_tampered_trees_are_refused(tmp_path: Path, found: Examination) -> None:
     with pytest.raises(DataError, match=r"examination-000001\.txt: is not there"):
         load_model(path)
     path.write_bytes(b"\xff{")
-    with pytest.raises(DataError, match="is not valid JSON.*clickprism examine"):
+    with pytest.raises(DataError, match=r"is not valid JSON.*clickprism examine"):
         load_model(path)
     other = save_model(ExaminationModel("tree\nversion=v4\n", ExaminationSettings()), tmp_path / "other")
     with pytest.raises(DataError, match="not a LightGBM model"):
