@@ -1,1 +1,1 @@
-"""Simulated worlds: complete raw click logs, and logs of engines and users drawn by seed, with their truth."""
+"""Simulated clicks on judged lists, worlds with known biases, and complete raw logs, each with its truth."""

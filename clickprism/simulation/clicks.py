@@ -12,7 +12,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.simulation.rankings import InitialRanker, Intervention, rank
 from clickprism.truth import Simulation, Truth
 from clickprism.types import Clicks, Float64, Int64, JudgedLists, concatenate, slices
-from clickprism.users.base import Gain, Shown, User, adapted, attraction, check_probability
+from clickprism.users.base import Gain, Shown, User, adapted, attraction, check_probability, highest_grade
 
 CHUNK = 2**18  # sessions simulated at a time; limits memory, does not change the result
 
@@ -234,10 +234,7 @@ def ideal_clicks(judged: JudgedLists, *, max_grade: int | None = None) -> Clicks
     >>> clicks.clicks.tolist(), clicks.impressions.tolist()
     ([0, 3, 1], [3])
     """
-    top = judged.max_grade if max_grade is None else max_grade
-    if top < judged.max_grade:
-        must = f"be at least {judged.max_grade}, the highest grade in the data (set it to the top of the grading scale)"
-        raise SettingError("max_grade", max_grade, must)
+    top = highest_grade(judged, max_grade)
     if top > 30:
         raise DataError(f"grade {top} is too high: its gain 2^{top} - 1 is too large", remedy="Use grades up to 30")
     lists = judged.lists

@@ -151,13 +151,15 @@ class _Writer:
         self._counts: Counter[str] = Counter()
         self._robots: Counter[str] = Counter()
         self._broken: Counter[str] = Counter()
-        self._late: dict[tuple[str, int], list[pa.Table]] = defaultdict(list)  # by kind of file and day of arrival
+        self._late: dict[tuple[int, str], list[pa.Table]] = defaultdict(list)  # by day of arrival and kind of file
 
     def add(self, impressions: pa.Table, *, day: int, part: int, searches: int) -> None:
         """Write the rows of some searches and, in the first part of a day, the late rows of earlier days."""
         random = np.random.default_rng([self.settings.seed, 4, self.searches, part])
         impressions = _with_filters(impressions, self.settings)
-        self._count(impressions)
+        self._counts.update({"impressions": len(impressions), "clicks": pc.sum(impressions["click"]).as_py() or 0})
+        first = impressions.filter(pc.equal(impressions["position"], 1))
+        self._robots.update(first["robot"].drop_null().to_pylist())
         truth = self._query(_TRUTH.format(seed=self.settings.seed), impressions)
         pq.write_table(truth, self.folder / "truth" / f"{self.settings.day(day)}-{part}.parquet")
         for kind, sql in _statements(self.settings).items():
@@ -166,17 +168,17 @@ class _Writer:
                 rows = _as_csv(rows)
             self._counts["filtered"] += pc.sum(rows["filtered"]).as_py() or 0
             on_time = self._arrive(kind, rows, day, random)
-            late = self._late.pop((kind, day), []) if part == 0 else []
+            late = self._late.pop((day, kind), []) if part == 0 else []
             self._write(kind, [*late, on_time], day, part, random)
         self.searches += searches
 
     def finish(self) -> RawLog:
         """Write the rows that arrive after the last day, and the summary."""
         random = np.random.default_rng([self.settings.seed, 5])
-        for kind, day in sorted(self._late, key=lambda kind_and_day: (kind_and_day[1], kind_and_day[0])):
-            self._write(kind, self._late[kind, day], day, 0, random)
+        for day, kind in sorted(self._late):
+            self._write(kind, self._late[day, kind], day, 0, random)
         counts, quarantined = self._counts, self._broken.total()
-        filtered = counts["filtered"] + counts["ignored"]
+        filtered = counts["filtered"] + counts["ignored"]  # rows that describe documents count as filtered
         log = RawLog(
             folder=self.folder,
             searches=self.searches,
@@ -196,12 +198,6 @@ class _Writer:
         write_file(self.folder / "truth" / "summary.json", to_json(summary) + "\n")
         return log
 
-    def _count(self, impressions: pa.Table) -> None:
-        self._counts["impressions"] += len(impressions)
-        self._counts["clicks"] += pc.sum(impressions["click"]).as_py() or 0
-        robots = impressions.filter(pc.equal(impressions["position"], 1))["robot"].drop_null()
-        self._robots.update(robots.to_pylist())
-
     def _query(self, sql: str, impressions: pa.Table) -> pa.Table:
         self._connection.register("impressions", impressions)
         return self._connection.sql(sql).to_arrow_table()
@@ -219,7 +215,7 @@ class _Writer:
         days_late = random.integers(1, 4, int(is_late.sum()))
         for days in (1, 2, 3):
             if (days_late == days).any():
-                self._late[kind, day + days].append(rows.take(pa.array(index[is_late][days_late == days])))
+                self._late[day + days, kind].append(rows.take(pa.array(index[is_late][days_late == days])))
         return rows.take(pa.array(index[~is_late][order]))
 
     def _write(self, kind: str, tables: list[pa.Table], day: int, part: int, random: np.random.Generator) -> None:
@@ -251,7 +247,7 @@ class _Writer:
 
 
 def _with_filters(impressions: pa.Table, settings: RawLogSettings) -> pa.Table:
-    """Add columns that tell whether a robot filter removes the row because of its sender, and its click."""
+    """Add two columns: whether a robot filter removes the row because of its sender, or because of its click."""
     senders = FILTERED_BY_SENDER if settings.schema == "metarank" else FILTERED_BY_SENDER + FILTERED_BY_AGENT
     sender = pc.is_in(impressions["robot"], value_set=pa.array(senders))
     click = pc.and_(pc.is_in(impressions["robot"], value_set=pa.array(FILTERED_CLICKS)), impressions["click"])

@@ -265,7 +265,8 @@ def impressions_of(searches: Searches, engine: SearchEngine, user: User, *, day:
     ranked, lengths = engine.rank(searches.query, searches.ranker)
     person = searches.robot < 0
     randomised = person & (random.random(len(searches)) < settings.randomised)
-    _swap_with_first(ranked, np.floor(random.random(len(searches)) * lengths).astype(np.int64), where=randomised)
+    column = np.floor(random.random(len(searches)) * lengths).astype(np.int64)[randomised]
+    ranked[randomised, 0], ranked[randomised, column] = ranked[randomised, column], ranked[randomised, 0]
     lengths = np.where(person, lengths, np.minimum(lengths, settings.page))
     rows = ranked[np.arange(ranked.shape[1]) < lengths[:, None]]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -323,13 +324,6 @@ def impressions_of(searches: Searches, engine: SearchEngine, user: User, *, day:
         names = [f"view_{column + 1}" for column in range(FEATURES)]
         columns["features"] = pa.StructArray.from_arrays([pa.array(column) for column in values.T], names)
     return pa.table(columns).filter(pa.array(page <= last_page[search]))
-
-
-def _swap_with_first(ranked: Int64, columns: Int64, *, where: Bool) -> None:
-    """Swap the first document and the one in the given column, in the chosen searches, in place."""
-    searches = np.flatnonzero(where)
-    columns = columns[searches]
-    ranked[searches, 0], ranked[searches, columns] = ranked[searches, columns], ranked[searches, 0]
 
 
 def _trusted(relevance: Float32, positions: Int64, trust: float) -> Float32:

@@ -14,6 +14,7 @@ import numpy as np
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import normalised
 from clickprism.data.synthetic import SyntheticSettings, synthetic
+from clickprism.diagnosis.finding import Verdict
 from clickprism.errors import SettingError
 from clickprism.simulation.clicks import SimulationSettings, frequencies, simulate
 from clickprism.simulation.rankings import InitialRanker, Intervention
@@ -28,7 +29,6 @@ from clickprism.users.ubm import BrowsingUser
 
 Browsing: TypeAlias = Literal["pbm", "ubm", "ccm", "dbn"]
 Policy: TypeAlias = Literal["single", "blocks", "several", "changing", "swap", "first", "shuffle", "feedback"]
-Verdict: TypeAlias = Literal["present", "absent", "unknown"]
 
 RANKERS: Final = ("ranker-1", "ranker-2", "ranker-3")
 INTERVENTION_SHARE: Final = 0.05  # of the sessions, under "swap", "first" and "shuffle"

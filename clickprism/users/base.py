@@ -117,14 +117,19 @@ def attraction(
     check_probability("noise", noise)
     if gain not in get_args(Gain):
         raise SettingError("gain", gain, f"be one of {', '.join(get_args(Gain))}")
-    top = judged.max_grade if max_grade is None else max_grade
-    if top < judged.max_grade:
-        must = f"be at least {judged.max_grade}, the highest grade in the data (set it to the top of the grading scale)"
-        raise SettingError("max_grade", max_grade, must)
+    top = highest_grade(judged, max_grade)
     scale = np.arange(top + 1, dtype=np.float64)
     gains = np.exp2(scale) - 1 if gain == "exponential" else scale
     by_grade = noise + (1 - noise) * gains / max(float(gains[-1]), 1.0)
     return np.minimum(by_grade, 1.0).astype(np.float32)[judged.grades]
+
+
+def highest_grade(judged: JudgedLists, max_grade: int | None) -> int:
+    """Return the highest grade of the grading scale, by default the highest grade in the data."""
+    if max_grade is not None and max_grade < judged.max_grade:
+        must = f"be at least {judged.max_grade}, the highest grade in the data (set it to the top of the grading scale)"
+        raise SettingError("max_grade", max_grade, must)
+    return judged.max_grade if max_grade is None else max_grade
 
 
 def check_probability(field: str, *values: float) -> None:
