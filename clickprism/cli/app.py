@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
@@ -28,6 +28,8 @@ EXIT_CODES = {
     REFUSED: "refused: the data is valid but does not support what was asked",
     INTERRUPTED: "interrupted by Ctrl-C",
 }
+
+NO_NEGATIVE = Parameter(negative=())  # a flag that is False by default needs no `--no-flag`
 
 Tree: TypeAlias = Mapping[str, tuple[str, "str | Tree"]]
 TREE: Tree = {
@@ -224,7 +226,7 @@ def build_app(words: Sequence[str] | None = None, given: list[Argument] | None =
         version_flags=["--version"],
         help="A click is relevance times observation. clickprism separates the two.",
         help_format="markdown",
-        default_parameter=Parameter(negative=()),
+        default_parameter=NO_NEGATIVE,
         config=lambda _app, _commands, arguments: _configure(arguments, given),
     )
     _add(app, TREE, None if words is None else addressed(words), ())
@@ -246,20 +248,23 @@ def addressed(words: Sequence[str]) -> tuple[str, ...]:
     return path
 
 
-def commands(tree: Tree = TREE, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Callable[..., None]]]:
-    """Yield the path and the function of every command."""
-    for name, (_, inner) in tree.items():
+def find(path: Sequence[str]) -> Callable[..., None]:
+    """Return the function of one command."""
+    inner: str | Tree = TREE
+    for name in path:
         if isinstance(inner, str):
-            yield (*path, name), _function(inner)
-        else:
-            yield from commands(inner, (*path, name))
+            break
+        inner = inner[name][1]
+    if not isinstance(inner, str):
+        raise KeyError(" ".join(path))
+    return _function(inner)
 
 
 def _add(app: App, tree: Tree, wanted: tuple[str, ...] | None, path: tuple[str, ...]) -> None:
     for order, (name, (summary, inner)) in enumerate(tree.items()):
         here = (*path, name)
         if isinstance(inner, str) and wanted in (None, here):
-            app.command(_function(inner), name=name, sort_key=order)
+            app.command(_function(inner), name=name, sort_key=order, default_parameter=NO_NEGATIVE)
             continue
         child = App(name=name, help=summary, sort_key=order)
         app.command(child)

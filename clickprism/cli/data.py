@@ -44,7 +44,7 @@ def info(
     output.result(FilesFacts(tuple(described)))
 
 
-def check(name: str | None = None, folder: Path | None = None, *, output: Annotated[Output, FLAT]) -> None:
+def check(name: str | None = None, folder: Path | None = None, /, *, output: Annotated[Output, FLAT]) -> None:
     """Check the files of a public data set.
 
     Without arguments the result is the list of data sets that clickprism knows. With a name and a folder it is what

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clickprism import __version__
-from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, Tree, addressed, commands
+from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, Tree, addressed, find
 
 Run = Callable[..., Any]
 
@@ -45,7 +45,7 @@ def test_the_name_of_an_old_command_leads_to_the_new_one(old: str, cli: Run) -> 
 
 @pytest.mark.parametrize("path", summaries(), ids=" ".join)
 def test_the_help_of_a_command_starts_with_its_summary_and_has_an_example(path: tuple[str, ...], cli: Run) -> None:
-    function = dict(commands())[path]
+    function = find(path)
     text = getdoc(function) or ""
     assert text.splitlines()[0] == summaries()[path]
     assert f"```bash\nclickprism {' '.join(path)}" in text

@@ -1,0 +1,93 @@
+"""The reference of the command line, generated from the code: `python -m clickprism.cli.reference > docs/cli.md`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, fields
+from inspect import getdoc
+from typing import Any
+
+from clickprism.cli.app import EXIT_CODES, build_app, find
+
+INTRODUCTION = """\
+# Command line
+
+This page is generated from the code by `make docs`; a test fails if it is not current.
+
+Results go to standard output, everything else to standard error. On a terminal, long commands show their progress.
+`--json` prints the result as one JSON object; `--quiet` prints the result and errors only.
+
+Every option is a field of a settings class. `--fit.epochs 5` on the command line, `epochs = 5` in the table `[fit]` of
+a TOML file (`--config FILE`) and `fit=FitSettings(epochs=5)` in Python are the same setting. Options override the file.
+Lists are given by repeating an option. An unknown name is an error that suggests the right one. Paths in a file are
+relative to the working directory.
+"""
+
+
+def reference() -> str:
+    """Return the whole page."""
+    codes = [[str(code), meaning] for code, meaning in EXIT_CODES.items()]
+    page = str(build_app().generate_docs(generate_toc=False)).partition("\n## ")[2]
+    parts = [INTRODUCTION, "## Exit codes\n", _table(["code", "meaning"], codes), f"## {page}"]
+    return "\n".join([*parts, *_models()]).rstrip() + "\n"
+
+
+def examples(path: Sequence[str]) -> list[str]:
+    """Return the command lines in the help of a command, each as one line.
+
+    >>> examples(["data", "check"])
+    ['clickprism data check', 'clickprism data check mq2008 data/MQ2008']
+    """
+    text = getdoc(find(path)) or ""
+    blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    return "".join(blocks).replace("\\\n", " ").splitlines()
+
+
+def _models() -> Iterator[str]:
+    """Yield the settings of everything that is chosen by name: user models, rankers and methods."""
+    from clickprism.debias import METHODS
+    from clickprism.rankers import RANKERS
+    from clickprism.settings import resolve
+    from clickprism.users import USERS
+
+    for title, option, table in (
+        ("User models", "--user", USERS),
+        ("Rankers", "--ranker", RANKERS),
+        ("Methods", "--methods", METHODS),
+    ):
+        yield f"## {title}\n"
+        for name in table:
+            cls = resolve(table, name, path=option)
+            prefix = f"{option}.{name}" if option == "--methods" else option
+            chosen = f"--method {name}" if option == "--methods" else f"{option}.name {name}"
+            yield f"### `{chosen}`\n\n{(getdoc(cls) or '').partition(chr(10))[0]}\n"
+            rows = [
+                [f"`{prefix}.{field.name.replace('_', '-')}`", _default(field), meanings(cls).get(field.name, "")]
+                for field in fields(cls)
+            ]
+            if rows:
+                yield _table(["option", "default", "meaning"], rows)
+
+
+def meanings(cls: type[Any]) -> dict[str, str]:
+    """Return what the docstring of a settings class says about each field."""
+    from docstring_parser import parse
+
+    return {each.arg_name: " ".join((each.description or "").split()) for each in parse(getdoc(cls) or "").params}
+
+
+def _default(field: Any) -> str:
+    from clickprism.settings import toml_value
+
+    value = field.default_factory() if field.default is MISSING else field.default
+    return "" if value is None else f"`{toml_value(value)}`"
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *[[cell.replace("|", "\\|") for cell in row] for row in rows]]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
