@@ -292,6 +292,9 @@ def _configure(arguments: ArgumentCollection, given: list[Argument] | None) -> N
     if given is not None:
         given.extend(arguments)
     for argument in arguments:
+        if get_origin(argument.hint) is dict:  # `--user ubm` is short for `--user.name ubm`
+            named = [token if token.keys else token.evolve(keys=("name",)) for token in argument.tokens]
+            argument.tokens[:] = named
         if argument.name == "--config" and argument.tokens:
             file = Path(argument.tokens[0].value)
             _put_beneath(read_toml(file), arguments, file=file, path=())

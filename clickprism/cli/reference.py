@@ -28,7 +28,7 @@ relative to the working directory.
 def reference() -> str:
     """Return the whole page."""
     codes = [[str(code), meaning] for code, meaning in EXIT_CODES.items()]
-    page = str(build_app().generate_docs(generate_toc=False)).partition("\n## ")[2]
+    page = str(build_app().generate_docs()).partition("\n## ")[2]
     parts = [INTRODUCTION, "## Exit codes\n", _table(["code", "meaning"], codes), f"## {page}"]
     return "\n".join([*parts, *_models()]).rstrip() + "\n"
 
