@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +34,8 @@ _OPTIONAL: Final[dict[str, type[np.generic]]] = {"weights": np.float64, "seen": 
 _TRUTH: Final[dict[str, type[np.generic]]] = {"observed": np.int64, "attracted": np.int64}
 _HEAD: Final = ("format", "version", "fingerprint")
 _HEAD_BYTES: Final = 1024
+_DATA: Final = "data"
+_DATA_BYTES: Final = 1 << 20
 _DEEPEST: Final = 1_000_000  # positions and sessions beyond these are broken data
 _SESSIONS: Final = 1 << 53
 UNSOUND: Final = (
@@ -60,8 +64,13 @@ def fingerprint(lists: Lists) -> str:
     return digest.hexdigest()
 
 
-def save_clicks(clicks: Clicks, path: Path | str, *, truth: Truth | None = None) -> None:
-    """Write clicks, and the truth of a simulation beside them, to an .npz file: whole or not at all."""
+def save_clicks(
+    clicks: Clicks, path: Path | str, *, truth: Truth | None = None, data: Mapping[str, Any] | None = None
+) -> None:
+    """Write clicks, and the truth of a simulation beside them, to an .npz file: whole or not at all.
+
+    `data` are the settings of the judged lists that the clicks are on, so that `saved_data` can find them again.
+    """
     path = Path(path)
     columns: dict[str, NDArray[Any]] = {name: getattr(clicks, name) for name in _COLUMNS}
     columns |= {name: getattr(clicks, name) for name in _OPTIONAL if getattr(clicks, name) is not None}
@@ -69,8 +78,26 @@ def save_clicks(clicks: Clicks, path: Path | str, *, truth: Truth | None = None)
         columns |= {name: getattr(truth, name) for name in _TRUTH}
     head = {"format": np.array(FORMAT), "version": np.array(VERSION)}
     head["fingerprint"] = np.array(fingerprint(clicks.lists))
+    if data is not None:
+        head[_DATA] = np.array(json.dumps(data))
     with write_errors(path), atomic_file(path) as draft, draft.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **head, **columns)
+
+
+def saved_data(path: Path | str) -> dict[str, Any] | None:
+    """Return the settings of the judged lists that a file of clicks records; None if it records none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if f"{_DATA}.npy" not in archive.namelist():
+                return None
+            settings = json.loads(str(_member(path, archive, _DATA)))
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
+    except UNSOUND as error:
+        raise DataError(f"is not a sound .npz file ({error})", file=path) from None
+    if not isinstance(settings, dict):
+        raise DataError("the settings of its data are not a table", file=path)
+    return settings
 
 
 def load_clicks(path: Path | str, lists: Lists) -> Clicks:
@@ -139,7 +166,7 @@ def _read(path: Path | str, lists: Lists | None) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             names = {member.removesuffix(".npy") for member in archive.namelist()}
             _check_head(path, lists, names, {name: _member(path, archive, name) for name in _HEAD if name in names})
-            odd = sorted(names - {*_HEAD, *_COLUMNS, *_OPTIONAL, *_TRUTH})
+            odd = sorted(names - {_DATA, *_HEAD, *_COLUMNS, *_OPTIONAL, *_TRUTH})
             if odd:
                 raise DataError(f"holds {odd[0]!r}, which is no column of clicks", file=path)
             known = (*_COLUMNS, *_OPTIONAL, *_TRUTH)
@@ -161,7 +188,7 @@ def _member(path: Path | str, archive: zipfile.ZipFile, name: str) -> NDArray[An
         if kind is not None and (dtype != kind or len(shape) != 1):
             got = f"{dtype} with {len(shape)} dimensions"
             raise DataError(f"{name} must be a vector of {np.dtype(kind)}, got {got}", file=path)
-        if kind is None and size > _HEAD_BYTES:
+        if kind is None and size > (_DATA_BYTES if name == _DATA else _HEAD_BYTES):
             raise ValueError(f"{name} is too long")
         if file.tell() + dtype.itemsize * math.prod(shape) != size:
             raise ValueError(f"{name} is not as long as its header says")

@@ -1,9 +1,10 @@
-"""Any log into `Logged`: the folder of an ingested log, a file of sessions, or a file of `clickprism simulate`."""
+"""Read any log into `Logged`: an ingested log, a session file, or a simulated log."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,30 +27,49 @@ PACKED: Final = (".gz", ".zst")
 _DATE: Final = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ].*)?")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadSettings:
+    """How a log is read.
+
+    Attributes:
+        day_column: Column of a session file with the day, as dates, times or whole numbers. By default `day`, `date`,
+            `time` or `timestamp`, if there is one.
+        ranker_column: Column of a session file with the name of the ranker. By default `ranker` or `policy`.
+        randomised_column: Column of a session file that is 1 if the list was in random order. By default `randomised`.
+        on_error: Stop at the first broken line of a session file (raise), or skip and count such lines (quarantine).
+        memory: Memory that the engine may use to read an ingested log, such as 700MB.
+    """
+
+    day_column: str | None = None
+    ranker_column: str | None = None
+    randomised_column: str | None = None
+    on_error: OnError = "raise"
+    memory: str = "700MB"
+
+    def refuse_columns(self, why: str) -> None:
+        """Refuse columns that a log does not have."""
+        for name in ("day_column", "ranker_column", "randomised_column"):
+            if getattr(self, name) is not None:
+                raise SettingError(name, getattr(self, name), f"be omitted: {why}")
+
+
+READ: Final = ReadSettings()
+
+
 def read_logged(
     path: PathLike,
     *,
     lists: Lists | None = None,
-    day: str | None = None,
-    ranker: str | None = None,
-    randomised: str | None = None,
-    on_error: OnError = "raise",
-    memory: str = "700MB",
+    settings: ReadSettings = READ,
     note: Callable[[str], None] | None = None,
 ) -> Logged:
-    r"""Read a log with all that it tells of each list; what it does not tell is None.
+    r"""Read a log with everything it records about each list; what it does not record is None.
 
     Args:
-        path: a folder that `clickprism ingest` made, a file of sessions (TSV, CSV), or an .npz file of `clickprism
-            simulate`.
-        lists: the documents of an .npz file, for their features; without them there are none.
-        day: the column of a file of sessions with the day: dates, times that begin with one, or whole numbers. By
-            default `day`, `date`, `time` or `timestamp` if there is one.
-        ranker: that with the ranker; by default `ranker` or `policy` if there is one.
-        randomised: that which is 1 where chance ordered the whole list; by default `randomised` if there is one.
-        on_error: "raise" at the first broken line of a file of sessions, or leave such out and "quarantine" them.
-        memory: what the engine may hold at a time, of a folder.
-        note: told what goes on, a sentence each.
+        path: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        lists: The documents of a simulated log, for their features; without them there are none.
+        settings: How to read it.
+        note: Called with messages about the progress.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -61,34 +81,31 @@ def read_logged(
     (Clicks(2 ranked lists, 3 sessions, 3 clicks), [0, 2], None, False)
     """
     file = Path(path)
-    named = {"day": day, "ranker": ranker, "randomised": randomised}
-    given = [name for name, value in named.items() if value is not None]
     if file.is_dir():
-        _refuse(given, "of an ingested log they are known")
+        settings.refuse_columns("an ingested log records them itself")
         if lists is not None:
             raise SettingError("data", "given", "not be given with a folder: a log has its own documents")
         from clickprism.log.logged_store import read_store
 
-        return read_store(file, memory=memory, note=note)
+        return read_store(file, memory=settings.memory, note=note)
     if [each for each in file.suffixes if each not in PACKED][-1:] in [[each] for each in RAW]:
-        remedy = f"Make a log of it, and read that: clickprism ingest {file.name} --into logs/mine"
+        remedy = f"Ingest it first: clickprism log ingest {file.name} --into mylog"
         raise DataError("is a file of events, not a log", file=file, remedy=remedy)
     if not file.exists():
-        remedy = "Name the folder of a log that clickprism ingest made, or a file of sessions"
+        remedy = "Name a folder that `clickprism log ingest` created, or a session file"
         raise DataError("there is no such file or folder", file=file, remedy=remedy)
     if lists is not None:
-        _refuse(given, "a file of clickprism simulate has no columns")
+        settings.refuse_columns("a simulated log has no columns")
         return merge_logged(Logged(load_clicks(file, lists)))
-    return of_sessions(read_log(file, on_error=on_error), day=day, ranker=ranker, randomised=randomised)
+    return of_sessions(read_log(file, on_error=settings.on_error), settings)
 
 
-def of_sessions(
-    log: SessionLog, *, day: str | None = None, ranker: str | None = None, randomised: str | None = None
-) -> Logged:
-    """Sessions as `Logged`; the columns are those of `read_logged`."""
-    days = _column(log, day, DAYS, "day")
-    rankers = _column(log, ranker, RANKERS, "ranker")
-    chance = _column(log, randomised, RANDOMISED, "randomised")
+def of_sessions(log: SessionLog, settings: ReadSettings = READ) -> Logged:
+    """Return the sessions of a file as `Logged`."""
+    day = settings.day_column
+    days = _column(log, day, DAYS, "day_column")
+    rankers = _column(log, settings.ranker_column, RANKERS, "ranker_column")
+    chance = _column(log, settings.randomised_column, RANDOMISED, "randomised_column")
     policy, policies = (None, ()) if rankers is None else _places(rankers[1])
     account = {"sessions": log.clicks.sessions, "clicks outside the list": log.outside}
     account["lines quarantined"] = len(log.quarantined)
@@ -102,11 +119,6 @@ def of_sessions(
             account={name: count for name, count in account.items() if count},
         )
     )
-
-
-def _refuse(given: list[str], why: str) -> None:
-    if given:
-        raise SettingError(given[0], "given", f"be left out: {why}")
 
 
 def _column(log: SessionLog, wanted: str | None, usual: tuple[str, ...], what: str) -> tuple[str, Text] | None:

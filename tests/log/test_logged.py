@@ -114,13 +114,13 @@ def test_sessions_with_columns(tmp_path: Path) -> None:
     file = tmp_path / "log.tsv"
     rows = ["q\ta,b\tb\t2026-02-28T09:00\t1", "q\ta,b\tb\t2026-03-01\t0", "q\tb\t\t2026-03-01\t0"]
     file.write_text("\n".join([f"{HEAD}\ttime\trandomised", *rows]))
-    found = read_logged(file, ranker="time")
+    found = read_logged(file, settings=ReadSettings(ranker_column="time"))
     assert found.days is not None
     assert found.randomised is not None
     assert (found.days.tolist(), found.randomised.tolist()) == ([0, 1, 1], [True, True, False, False, False])
     assert found.policies == ("2026-02-28T09:00", "2026-03-01")
     assert found.account == {"sessions": 3}
-    assert read_logged(file, day="randomised").days is not None
+    assert read_logged(file, settings=ReadSettings(day_column="randomised")).days is not None
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     file = tmp_path / "log.tsv"
     file.write_text(f"{HEAD}\tweek\tshuffled\nq\ta\t\tone\tperhaps\n")
     with pytest.raises(SettingError, match=r"day must be a column of the log, which has week, shuffled, got 'dat'"):
-        read_logged(file, day="dat")
+        read_logged(file, settings=ReadSettings(day_column="dat"))
     with pytest.raises(DataError, match=r"column 'week' has a value that is no day: 'one'. Give days as 2026-03-01"):
-        read_logged(file, day="week")
+        read_logged(file, settings=ReadSettings(day_column="week"))
     with pytest.raises(DataError, match=r"column 'shuffled' has 'perhaps', which is neither 1 nor 0"):
-        read_logged(file, randomised="shuffled")
+        read_logged(file, settings=ReadSettings(randomised_column="shuffled"))
     events = tmp_path / "events.jsonl.gz"
     with pytest.raises(DataError, match=r"is a file of events, not a log. Make a log of it.*clickprism ingest"):
         read_logged(events)
@@ -165,7 +165,7 @@ def test_a_file_of_simulate_with_its_documents_or_bare(tmp_path: Path) -> None:
     assert whole.clicks.impressions.tolist() == bare.clicks.impressions.tolist() == [2, 1]
     assert whole.clicks.clicks.tolist() == [0, 2, 0]
     with pytest.raises(SettingError, match=r"ranker must be left out"):
-        read_logged(tmp_path / "clicks.npz", lists=lists, ranker="r")
+        read_logged(tmp_path / "clicks.npz", lists=lists, settings=ReadSettings(ranker_column="r"))
 
 
 def test_features_of_interactions_are_of_the_query_of_their_search(tmp_path: Path) -> None:
