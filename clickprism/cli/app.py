@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
@@ -227,7 +228,7 @@ def build_app(words: Sequence[str] | None = None, given: list[Argument] | None =
         help="A click is relevance times observation. clickprism separates the two.",
         help_format="markdown",
         default_parameter=NO_NEGATIVE,
-        config=lambda _app, _commands, arguments: _configure(arguments, given),
+        config=lambda command, _commands, arguments: _configure(command, arguments, given),
     )
     _add(app, TREE, None if words is None else addressed(words), ())
     return app
@@ -285,25 +286,38 @@ def _function(where: str) -> Callable[..., None]:
     return function
 
 
-def _configure(arguments: ArgumentCollection, given: list[Argument] | None) -> None:
-    """Put the values of `--config FILE` beneath the options that were given."""
+def _configure(app: App, arguments: ArgumentCollection, given: list[Argument] | None) -> None:
+    """Put the values of `--config FILE` beneath the options that were given.
+
+    An option with free keys, such as `--user.name` and `--user.severity`, is a dictionary: the file and then the
+    default fill the keys that are missing, unless another model was named.
+    """
     from clickprism.settings import read_toml
 
     if given is not None:
         given.extend(arguments)
+    free = [argument for argument in arguments if get_origin(argument.hint) is dict]
+    for argument in free:  # `--user ubm` is short for `--user.name ubm`
+        argument.tokens[:] = [token if token.keys else token.evolve(keys=("name",)) for token in argument.tokens]
     for argument in arguments:
-        if get_origin(argument.hint) is dict:  # `--user ubm` is short for `--user.name ubm`
-            named = [token if token.keys else token.evolve(keys=("name",)) for token in argument.tokens]
-            argument.tokens[:] = named
         if argument.name == "--config" and argument.tokens:
-            file = Path(argument.tokens[0].value)
-            _put_beneath(read_toml(file), arguments, file=file, path=())
+            file = argument.tokens[0].value
+            _put_beneath(read_toml(Path(file)), arguments, file=file, path=())
+    for argument in free:
+        if argument.tokens and all(token.source == "cli" for token in argument.tokens):
+            _put_keys_beneath(_default(app, argument), argument, (), source="default")
 
 
-def _put_beneath(
-    values: Mapping[str, Any], arguments: ArgumentCollection, *, file: Path, path: tuple[str, ...]
-) -> None:
-    from clickprism.settings import suggest, toml_value
+def _default(app: App, argument: Argument) -> Any:
+    """Return the default of a field of the command's settings."""
+    function = app.default_command
+    defaults = [] if function is None else list((function.__kwdefaults__ or {}).values())
+    return next((getattr(each, argument.keys[0]) for each in defaults if hasattr(each, argument.keys[0])), {})
+
+
+def _put_beneath(values: Mapping[str, Any], arguments: ArgumentCollection, *, file: str, path: tuple[str, ...]) -> None:
+    """Put the values of a TOML file beneath the options that were given."""
+    from clickprism.settings import suggest
 
     for key, value in values.items():
         name = (*path, key)
@@ -311,35 +325,38 @@ def _put_beneath(
         try:
             argument, keys, _ = arguments.match(option)
         except ValueError:
-            if isinstance(value, Mapping) and any(each.name.startswith(f"{option}.") for each in arguments):
-                _put_beneath(value, arguments, file=file, path=name)
-                continue
-            known = [each.name.removeprefix("--").replace("-", "_") for each in arguments]
-            raise SettingError(
-                f"{'.'.join(name)} in {file}", value, f"be a known setting ({suggest('.'.join(name), known)})"
-            ) from None
-        if keys or isinstance(value, Mapping):
-            _put_table_beneath(value, argument, keys, file=file)
+            known = [each.name.removeprefix("--").replace("-", "_") for each in arguments if each.parse]
+            must = f"be a known setting ({suggest('.'.join(name), known)})"
+            raise SettingError(f"{'.'.join(name)} in {file}", value, must) from None
+        if get_origin(argument.hint) is dict:
+            _put_keys_beneath(value, argument, keys, source=file)
+        elif isinstance(value, Mapping):
+            _put_beneath(value, arguments, file=file, path=name)
+        elif is_dataclass(argument.hint):
+            raise SettingError(f"{'.'.join(name)} in {file}", value, "be a table of settings")
         elif not argument.tokens:
-            several = value if isinstance(value, list) else [value]
-            for index, each in enumerate(several):
-                text = each if isinstance(each, str) else toml_value(each)
-                argument.append(Token(keyword=option, value=text, source=str(file), index=index))
+            for index, each in enumerate(value if isinstance(value, list) else [value]):
+                argument.append(Token(keyword=option, value=_text(each), source=file, index=index))
 
 
-def _put_table_beneath(value: Any, argument: Argument, keys: tuple[str, ...], *, file: Path) -> None:
-    """Put a table with free keys, such as a user model's settings, beneath the keys that were given."""
-    from clickprism.settings import toml_value
-
+def _put_keys_beneath(value: Any, argument: Argument, keys: tuple[str, ...], *, source: str) -> None:
+    """Put a value of a dictionary beneath the keys that were given."""
     if isinstance(value, Mapping):
         name = next((token.value for token in argument.tokens if token.keys == (*keys, "name")), value.get("name"))
-        if name == value.get("name"):  # the settings of another model do not apply to the one that was given
-            for key, each in value.items():
-                _put_table_beneath(each, argument, (*keys, key), file=file)
-        return
-    if all(token.keys != keys for token in argument.tokens):
-        text = value if isinstance(value, str) else toml_value(value)
-        argument.append(Token(keyword=argument.name, value=text, source=str(file), keys=keys))
+        if name != value.get("name"):  # the settings of one model do not apply to another
+            return
+        for key, each in value.items():
+            _put_keys_beneath(each, argument, (*keys, key), source=source)
+        if not value and all(token.keys[: len(keys)] != keys for token in argument.tokens):
+            argument.append(Token(keyword=argument.name, implicit_value={}, source=source, keys=keys))
+    elif all(token.keys != keys for token in argument.tokens):
+        argument.append(Token(keyword=argument.name, value=_text(value), source=source, keys=keys))
+
+
+def _text(value: Any) -> str:
+    from clickprism.settings import toml_value
+
+    return value if isinstance(value, str) else toml_value(value)
 
 
 def _named(error: SettingError, given: Sequence[Argument]) -> SettingError:
@@ -349,7 +366,7 @@ def _named(error: SettingError, given: Sequence[Argument]) -> SettingError:
     matches = matches or [each for each in given if each.name.endswith(f".{option[2:]}") and each.tokens]
     if len(matches) != 1:
         return error
-    files = [token.source for token in matches[0].tokens if token.source != "cli"]
+    files = [token.source for token in matches[0].tokens if token.source not in ("cli", "default")]
     name = matches[0].name
     return error.renamed(f"{name.removeprefix('--').replace('-', '_')} in {files[0]}" if files else name)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -44,7 +45,22 @@ class Output:
 
     def result(self, result: Result) -> None:
         """Print a result: its tables, or its fields as JSON."""
-        print(to_json(result) if self.json else as_text(result.tables()))
+        self.show(as_text(result.tables()), result)
+
+    def show(self, text: str, result: Any) -> None:
+        """Print a result that has a text of its own, or its fields as JSON."""
+        print(to_json(result) if self.json else text)
+
+    @contextmanager
+    def status(self) -> Iterator[Callable[[str], None]]:
+        """Show on a terminal what is being done while the block runs; the block calls the returned function."""
+        if not self.show_progress:
+            yield lambda _: None
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status("") as status:
+            yield lambda text: status.update(f"{text} ...".replace("[", r"\["))
 
     def progress(self, description: str) -> AbstractContextManager[Progress]:
         """Show a progress bar on a terminal while the block runs; the block calls the returned function."""

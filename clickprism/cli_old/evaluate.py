@@ -102,19 +102,11 @@ def command(
     dcg) against what the log earned, and refuses where the log never showed what the ranker would. A file of
     clickprism simulate has its features by the settings that made it: --config and --set.
     """
-    if log is not None:
-        from clickprism.cli_old.evaluate_log import Asked, value
-
-        asked = Asked(log, tuple(models or ()), tuple(scores or ()), tuple(estimator or ()), tuple(measures or ()))
-        how = {"clip": clip, "unit": unit, "seed": seed}
-        settings = settings_of(config, sets) if log.suffix == ".npz" else None
-        return value(asked, how, depth=depth, memory=memory, settings=settings, output=Output(json, quiet))
     if scores or estimator:
         raise SettingError("--log", None, "be given where --scores or --estimator is")
     if not models:
         raise SettingError("MODEL", None, "be given, one or more")
     _measure(models, part, measures, attention, config=config, sets=sets, output=Output(json, quiet))
-    return None
 
 
 def _measure(

@@ -6,7 +6,6 @@ too, for a ranker that gives one ranking a query, with propensities from the log
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -18,10 +17,9 @@ from clickprism.evaluation.counterfactual_estimators import Checks, Fill, Parts,
 from clickprism.evaluation.counterfactual_model import RewardModel, reward_model
 from clickprism.evaluation.counterfactual_refusal import refusal
 from clickprism.evaluation.counterfactual_result import ASSUMPTIONS, CounterfactualResult, Estimate, Range
-from clickprism.evaluation.counterfactual_settings import NAMES, CounterfactualSettings, Measure, Name, worth_of
+from clickprism.evaluation.counterfactual_settings import NAMES, CounterfactualSettings, Name, worth_of
 from clickprism.evaluation.counterfactual_support import Match, Placed, place
 from clickprism.observation.counts import BY_PATTERN
-from clickprism.settings import resolve
 from clickprism.types import Float64, Int64
 
 FORMS: Final[dict[Name, tuple[Match, Fill]]] = {
@@ -38,9 +36,6 @@ def counterfactual(
     logged: Logged,
     scores: Float64,
     *,
-    depth: int = 10,
-    measure: Measure = "clicks",
-    estimators: Sequence[Name] = NAMES,
     settings: CounterfactualSettings | None = None,
 ) -> CounterfactualResult:
     """What a ranker would have earned a search, had it made the lists of this log.
@@ -52,40 +47,36 @@ def counterfactual(
     Args:
         logged: the log.
         scores: of its documents by the new ranker; higher ranks first, [documents].
-        depth: positions that count.
-        measure: what is earned: "clicks", or "dcg", where a click at position k counts 1 / log2(1 + k).
-        estimators: which, by name.
-        settings: of intervals and refusals.
+        settings: what is counted, by which estimators, and when they are refused.
 
     >>> import clickprism as cp
     >>> data = cp.synthetic(cp.SyntheticSettings(train_queries=40, validation_queries=1, test_queries=1))
     >>> swapped = cp.SimulationSettings(merge="pattern", rankers=3)
     >>> log = cp.simulate(data.train, cp.PositionUser(), sessions=20_000, seed=0, settings=swapped)
-    >>> backwards = counterfactual(Logged(log.clicks), -data.train.grades.astype(float), depth=3)
+    >>> settings = CounterfactualSettings(depth=3)
+    >>> backwards = counterfactual(Logged(log.clicks), -data.train.grades.astype(float), settings=settings)
     >>> backwards.best is None, backwards.estimates["item-position"].refusal.split(". ")[1]
     (True, 'Show the new ranking itself in a share of searches, or shuffle the top of some')
     """
     settings = settings or CounterfactualSettings()
-    unknown = [name for name in estimators if name not in NAMES]
-    if unknown:
-        resolve(dict.fromkeys(NAMES, ""), unknown[0], path="estimators")
+    depth = settings.depth
     if settings.unit == "search" and not logged.clicks.are_patterns:
         raise DataError("it is not known which clicks of the log fell together", remedy=BY_PATTERN)
     placed = place(logged.clicks, scores, depth=depth)
     if placed.clicks.clicks.sum() == 0:
         raise DataError(f"the log has no click at positions 1 to {depth}", remedy="Nothing can be valued by it")
-    worth = worth_of(measure, placed.depth)
+    worth = worth_of(settings.measure, placed.depth)
     model = reward_model(placed.clicks, resamples=settings.resamples, seed=settings.seed)
     day = _days(logged, depth)
     slope = slope_of(placed, model, worth=worth, day=day, seed=settings.seed)
     checks = checks_of(placed, model, slope, None if day is None else days_of(placed, day))
     ranges = _Ranges(placed, worth, settings)
-    chosen = [name for name in NAMES if name in estimators]
+    chosen = [name for name in NAMES if name in settings.estimator]
     estimates: dict[str, Estimate] = {}
     for name in chosen:
         estimates[name] = _estimate(name, _parts(name, ranges, model, checks), ranges, model)
     return CounterfactualResult(
-        ranges.logged(), estimates, measure, placed.depth, placed.clicks.sessions, len(placed.queries)
+        ranges.logged(), estimates, settings.measure, placed.depth, placed.clicks.sessions, len(placed.queries)
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, final
 
+from clickprism._util.tables import Table, to_plain
 from clickprism.evaluation.counterfactual_settings import Measure, Name
 
-Verdict: TypeAlias = Literal["better", "worse", "not told apart", "unknown"]
+Verdict: TypeAlias = Literal["better", "worse", "no difference found", "unknown"]
 ASSUMPTIONS: Final[Mapping[Name, str]] = {
     "ips": "none of how users look; what was never shown earns nothing",
     "snips": "none of how users look; queries whose list was never shown are as the others",
@@ -68,7 +69,7 @@ class Estimate:
             return "unknown"
         if self.difference.lower > 0:
             return "better"
-        return "worse" if self.difference.upper < 0 else "not told apart"
+        return "worse" if self.difference.upper < 0 else "no difference found"
 
 
 @final
@@ -98,24 +99,59 @@ class CounterfactualResult:
         return next((each for each in self.estimates.values() if not each.refusal), None)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain values; None where there is no number."""
+        """Return all of it as plain values."""
         best = self.best
-        return {
-            "measure": self.measure,
-            "depth": self.depth,
-            "sessions": self.sessions,
-            "queries": self.queries,
-            "logged": _plain(self.logged),
-            "best": None if best is None else best.name,
-            "estimates": {name: _plain(each) | {"verdict": each.verdict} for name, each in self.estimates.items()},
-        }
+        facts = {**vars(self), "best": None if best is None else best.name}
+        facts["estimates"] = {name: {**vars(each), "verdict": each.verdict} for name, each in self.estimates.items()}
+        plain: dict[str, Any] = to_plain(facts)
+        return plain
+
+    def table(self, ranker: str, *, confidence: float) -> Table:
+        """Return one row for the log and one for each estimator that was not refused."""
+        what = "clicks" if self.measure == "clicks" else "DCG of clicks"
+        header = ["estimator", what, "gain over the log", "verdict", "effective sessions", "not shown", "clipped"]
+        rows = [["as logged", str(self.logged), "", "", f"{self.sessions:,}", "", ""]]
+        for each in self.estimates.values():
+            if not each.refusal:
+                shares = [f"{each.effective:,.0f}", f"{each.missing:.1%}", f"{each.clipped:.1%}"]
+                rows.append([each.name, str(each.value), str(each.difference), each.verdict, *shares])
+        caption = f"{ranker}: {what} per search at positions 1 to {self.depth}, {confidence:.0%} intervals"
+        return Table(caption, header, rows)
+
+    def remarks(self) -> Table:
+        """Return what each estimator assumes, or why it was refused."""
+        rows = [
+            [each.name, f"refused: {each.refusal}" if each.refusal else f"assumes: {each.assumption}"]
+            for each in self.estimates.values()
+        ]
+        return Table("", ["estimator", "remark"], rows)
 
 
-def _plain(value: Range | Estimate) -> dict[str, Any]:
-    return {key: _number(each) for key, each in asdict(value).items()}
+@final
+@dataclass(frozen=True)
+class CounterfactualResults:
+    """The estimates of several rankers on one log.
 
+    Attributes:
+        log: Path of the log.
+        unit: What the intervals hold for.
+        confidence: Confidence level of the intervals.
+        rankers: The estimates of each ranker.
+    """
 
-def _number(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _number(each) for key, each in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    log: str
+    unit: str
+    confidence: float
+    rankers: Mapping[str, CounterfactualResult]
+
+    def tables(self) -> list[Table]:
+        """Return two tables for each ranker: the estimates, and what they rest on."""
+        return [
+            table
+            for name, each in self.rankers.items()
+            for table in (each.table(name, confidence=self.confidence), each.remarks())
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return {**vars(self), "rankers": {name: each.to_json() for name, each in self.rankers.items()}}

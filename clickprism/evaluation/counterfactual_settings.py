@@ -1,4 +1,4 @@
-"""How a ranker is valued from a log: what is summed, how far weights go, and when the answer is refused."""
+"""How the value of a ranker is estimated from a log, and when the estimate is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias, final, get_args
 import numpy as np
 
 from clickprism.errors import SettingError
+from clickprism.settings import suggest
 from clickprism.types import Float64
 
 Measure: TypeAlias = Literal["clicks", "dcg"]
@@ -19,33 +20,39 @@ NAMES: Final[tuple[Name, ...]] = get_args(Name)
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CounterfactualSettings:
-    """When to trust a log, and how wide to be where it is silent.
+    """How the value of a ranker is estimated from a log, and when the estimate is refused.
 
     Attributes:
-        clip: the largest weight of a session, one over the propensity; what is cut off counts as not shown.
-        confidence: of the intervals.
-        unit: what the intervals ask: "query", how it would be for other queries like these; "search", for other
-            searches of the same queries, which is narrower.
-        most_missing: refuse where more of the clicks at stake fall on what the log never showed; for "ips", "snips",
-            "reward-interaction", "item-position", and for "position-based" on documents never shown at all.
-        most_modelled: refuse a doubly robust or position-based value where a click model stands for more of the clicks
-            at stake than this, as documents never stood where the ranker puts them.
-        most_slack: refuse a doubly robust value where what the click model fills in is unsure by more than this share
-            of the value.
-        most_misfit: refuse the position-based value where it would be off by more than this share, going by documents
-            that the log moved as the ranker does.
-        least_effective: refuse below so many sessions in effect.
-        least_queries: refuse below so many queries in effect, (sum of sessions)^2 / sum of squares; only where `unit`
-            is "query".
-        resamples: weighted logs for the uncertainty of the observation curve.
-        seed: of those.
+        measure: What is counted: "clicks" per search, or "dcg", in which a click at position k counts 1 / log2(1 + k).
+        depth: Number of positions that count.
+        estimator: Estimator to use: ips, snips, reward-interaction, cascade-dr, item-position, item-position-dr or
+            position-based; may be repeated. By default all.
+        unit: Whether intervals hold for other queries like these ("query"), or for other searches of the same queries
+            ("search"), which gives narrower intervals.
+        confidence: Confidence level of the intervals.
+        clip: Largest weight of a session, that is, one over its propensity. The clipped part counts as not shown.
+        most_missing: Refuse if a larger share of the affected clicks is on documents that the log never showed at the
+            position where the ranker puts them.
+        most_modelled: Refuse a doubly robust or position-based estimate if a click model predicts a larger share of
+            the affected clicks.
+        most_slack: Refuse a doubly robust estimate if the predictions of its click model are uncertain by a larger
+            share of the value.
+        most_misfit: Refuse the position-based estimate if its error on documents shown at several positions is a
+            larger share of the value.
+        least_effective: Refuse if the effective number of sessions is smaller.
+        least_queries: Refuse if the effective number of queries is smaller; only if the unit is "query".
+        resamples: Number of bootstrap samples for the uncertainty of the observation curve.
+        seed: Random seed of the bootstrap.
     """
 
-    clip: float = 1000.0
-    confidence: float = 0.95
+    measure: Measure = "clicks"
+    depth: int = 10
+    estimator: tuple[Name, ...] = NAMES
     unit: Unit = "query"
+    confidence: float = 0.95
+    clip: float = 1000.0
     most_missing: float = 0.05
     most_modelled: float = 0.6
     most_slack: float = 0.1
@@ -56,6 +63,13 @@ class CounterfactualSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.measure not in get_args(Measure):
+            raise SettingError("measure", self.measure, f"be one of {', '.join(get_args(Measure))}")
+        if self.depth < 1:
+            raise SettingError("depth", self.depth, "be at least 1")
+        for estimator in self.estimator:
+            if estimator not in NAMES:
+                raise SettingError("estimator", estimator, f"be a known estimator ({suggest(estimator, NAMES)})")
         if not self.clip >= 1:
             raise SettingError("clip", self.clip, "be at least 1")
         if not 0 < self.confidence < 1:
@@ -78,8 +92,6 @@ def worth_of(measure: Measure, depth: int) -> Float64:
     >>> worth_of("dcg", 3).round(3).tolist()
     [1.0, 0.631, 0.5]
     """
-    if measure not in get_args(Measure):
-        raise SettingError("measure", measure, f"be one of {', '.join(get_args(Measure))}")
     if measure == "clicks":
         return np.ones(depth)
     worth: Float64 = 1 / np.log2(np.arange(2, depth + 2))

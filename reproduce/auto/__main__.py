@@ -12,7 +12,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from clickprism.cli_old.options import seconds_from
 from clickprism.training.pool import side_by_side
 from reproduce.auto.table import flat, library_table, markdown, summary, write_expected
 from reproduce.auto.worlds import library_row, row_of
@@ -28,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = world_options("auto", __doc__, worlds=20, first=140)
-    made.add_argument("--budget", default="10m", help="of each call of auto (default: %(default)s)")
+    made.add_argument("--budget", type=float, default=600.0, help="seconds of each call of auto (default: %(default)s)")
     made.add_argument("--write-expected", action="store_true", help="write reproduce/auto/expected.csv")
     made.add_argument("--library", action="store_true", help="methods of the library on the sessions of these worlds")
     made.add_argument("--json", action="store_true", help="print the rows instead of a table")
@@ -37,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
 def reproduce(given: argparse.Namespace) -> None:
     """Every world that is not done yet, then the table."""
-    seeds, seconds = world_seeds(given), seconds_from(given.budget)
+    seeds, seconds = world_seeds(given), given.budget
     given.out.mkdir(parents=True, exist_ok=True)
     if given.library:
         print(library_table([library_row(seed, given.out) for seed in seeds]))

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from clickprism.choice.candidates import METHODS, supported
 from clickprism.choice.material import load_material
 from clickprism.choice.trials import observation_trial, target_of, tried_of
 from clickprism.debias import method as debias
+from clickprism.experiments.auto.settings import AutoSettings
 from clickprism.model import Model
 from clickprism.simulation.worlds import World, draw_settings, make_world
 from reproduce.choice.cache import ndcg, reached
@@ -49,7 +51,7 @@ def row_of(seed: int, out: Path, budget: float) -> dict[str, Any]:
     world = make_world(draw_settings(seed))
     folder = out / f"world-{seed}"
     begun = time.process_time()
-    result = cp.auto(world.logged, out=folder, budget=budget, seed=0, processes=1)
+    result = cp.auto(world.logged, out=folder, settings=AutoSettings(budget=timedelta(seconds=budget), processes=1))
     spent = time.process_time() - begun
     reached = candidates(world, folder / "choice")
     made = {

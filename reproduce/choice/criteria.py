@@ -24,6 +24,8 @@ LEAST_PAIRS: Final = 100
 LEAST_SHOWN: Final = 20.0  # impressions of a document in the first position
 ESTIMATORS: Final[tuple[Name, ...]] = ("item-position", "item-position-dr", "position-based")
 WITHOUT_REFUSALS: Final = CounterfactualSettings(
+    measure="dcg",
+    estimator=ESTIMATORS,
     clip=100.0,
     most_missing=1.0,
     most_modelled=1.0,
@@ -188,5 +190,5 @@ def _overall(trained: Trained, counts: Counts, lists: Lists) -> dict[str, float]
 
 
 def _counterfactual(logged: Logged, scores: Float64) -> dict[str, float]:
-    found = counterfactual(logged, scores, measure="dcg", estimators=ESTIMATORS, settings=WITHOUT_REFUSALS)
+    found = counterfactual(logged, scores, settings=WITHOUT_REFUSALS)
     return {name: each.value.value for name, each in found.estimates.items()}

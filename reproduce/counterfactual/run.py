@@ -45,7 +45,7 @@ class Row:
         difference: as estimated, with its interval.
         below: lower end of that interval.
         above: upper end of that interval.
-        verdict: better, worse, not told apart, unknown.
+        verdict: better, worse, no difference found, unknown.
     """
 
     world: int
@@ -105,7 +105,7 @@ def world_rows(seed: int) -> list[Row]:
     for ranker, scores in rankers(world.logged, seed).items():
         truth = truth_of(world, scores, depth=DEPTH)
         for unit in UNITS:
-            made = counterfactual(world.logged, scores, depth=DEPTH, settings=CounterfactualSettings(unit=unit))
+            made = counterfactual(world.logged, scores, settings=CounterfactualSettings(depth=DEPTH, unit=unit))
             rows += [_row(world.settings, ranker, unit, truth, each) for each in made.estimates.values()]
     return rows
 

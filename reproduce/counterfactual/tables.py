@@ -115,7 +115,7 @@ def _line(key: tuple[str, str, str], part: Sequence[Row]) -> Line:
         float(np.sqrt(_mean(((value - truth) / truth) ** 2))),
         _mean((below <= gain) & (gain <= above)),
         _mean((above - below) / 2 / truth),
-        sum(row.verdict != "not told apart" for row in given),
+        sum(row.verdict != "no difference found" for row in given),
         sum((row.verdict == "better" and row.gain < 0) or (row.verdict == "worse" and row.gain > 0) for row in given),
         len(assumed),
         _mean(np.array([row.lower <= row.truth <= row.upper for row in assumed])),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -87,7 +89,9 @@ def test_the_correction_takes_the_days_out_and_widens_by_half_of_it() -> None:
     )
     day = np.array([0, 0, 1])
     plain, told = (
-        counterfactual(Logged(log, days), np.array([1.0, 0]), estimators=["ips"], settings=EASY).estimates["ips"].value
+        counterfactual(Logged(log, days), np.array([1.0, 0]), settings=replace(EASY, estimator=("ips",)))
+        .estimates["ips"]
+        .value
         for days in (None, day)
     )
     shift = (1 - 2 / 3) * 2 + (0 - 1 / 3) * 0.5

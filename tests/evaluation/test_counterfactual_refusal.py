@@ -45,7 +45,7 @@ def estimate(
 ) -> Estimate:
     settings = replace(OPEN, **(limits or {}))  # type: ignore[arg-type]
     given = Logged(log or by_position())
-    return counterfactual(given, np.array(scores), estimators=[name], settings=settings).estimates[name]
+    return counterfactual(given, np.array(scores), settings=replace(settings, estimator=(name,))).estimates[name]
 
 
 def parts(name: str) -> Parts:

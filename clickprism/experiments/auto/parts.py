@@ -18,7 +18,7 @@ from clickprism.experiments.auto.value import NOTHING, value_of
 from clickprism.model import Model
 
 if TYPE_CHECKING:
-    from clickprism.experiments.auto.run import AutoSettings
+    from clickprism.experiments.auto.settings import AutoSettings
 
 Say: TypeAlias = Callable[[str], None]
 MODEL: Final = "model"

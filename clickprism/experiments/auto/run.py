@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
-from clickprism.choice.tune import TuneSettings
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Diagnosis
 from clickprism.experiments.auto import parts, words
 from clickprism.experiments.auto.findings import diagnosis_of
 from clickprism.experiments.auto.folder import AutoFolder, Stage, fingerprint_of
 from clickprism.experiments.auto.report import write_pages
+from clickprism.experiments.auto.settings import AutoSettings
 
 Progress: TypeAlias = Callable[[str, str], None]
 Source: TypeAlias = Logged | Path | str | Callable[[], Logged]
@@ -22,25 +22,7 @@ BUNDLE: Final = "bundle"
 CHOICE: Final = "choice"
 LAST: Final = 0.1  # share of the budget for what comes after the choice
 LEAST: Final = 0.3  # share of the budget that the choice has in any case
-
-
-@final
-@dataclass(frozen=True)
-class AutoSettings:
-    """What a run of `auto` depends on, beside the log.
-
-    Attributes:
-        budget: seconds, all stages together; the choice takes what the others leave.
-        seed: of everything random.
-        processes: how many candidates are trained at a time; the result does not depend on it unless the budget ends.
-    """
-
-    budget: float = 600.0
-    seed: int = 0
-    processes: int = 2
-
-    def __post_init__(self) -> None:
-        TuneSettings(self.budget, self.seed, self.processes)  # which checks them
+DEFAULT: Final = AutoSettings()
 
 
 @final
@@ -85,9 +67,7 @@ def auto(
     log: Source,
     *,
     out: Path | str = "runs/auto",
-    budget: float = 600.0,
-    seed: int = 0,
-    processes: int = 2,
+    settings: AutoSettings = DEFAULT,
     name: str = "",
     progress: Progress | None = None,
 ) -> AutoResult:
@@ -100,9 +80,7 @@ def auto(
         log: a folder of `clickprism ingest`, a file of sessions or of `clickprism simulate`, a `Logged`, or a
             function that reads one.
         out: the folder; one of another log or of other settings is refused.
-        budget: seconds, all stages together.
-        seed: of everything random.
-        processes: how many candidates are trained at a time.
+        settings: budget, seed and processes.
         name: of the log, for people; by default that of the file.
         progress: called with a stage and what is going on.
 
@@ -110,14 +88,13 @@ def auto(
         What was found, chosen and why. A log without features has no ranker: `bundle` is None, and `decisions` says
         what can be done instead.
     """
-    settings = AutoSettings(budget, seed, processes)
     say: Progress = progress or (lambda _stage, _text: None)
     name = name or (Path(log).name if isinstance(log, Path | str) else "the log")
     say("read", f"reading {name}")
     begun = time.perf_counter()
     logged = parts.read(log)
     spent = time.perf_counter() - begun
-    identity = {"budget": float(settings.budget), "seed": settings.seed}
+    identity = {"budget": settings.budget.total_seconds(), "seed": settings.seed}
     with AutoFolder.opened(Path(out), log=fingerprint_of(logged), settings=identity) as folder:
         return _staged(folder, logged, settings, name=name, spent=spent, say=say)
 
@@ -144,7 +121,7 @@ def _staged(
         lambda: parts.diagnosed(logged, seed=settings.seed, as_of=folder.started, say=within("diagnosis")),
     )
     diagnosis = diagnosis_of(found)
-    seconds = choice_seconds(settings.budget, spent=done["read"].seconds + done["diagnosis"].seconds)
+    seconds = choice_seconds(settings.budget.total_seconds(), spent=done["read"].seconds + done["diagnosis"].seconds)
     place = folder.path / CHOICE
     choice = stage(
         "choice",

@@ -16,7 +16,7 @@ NOTHING: Final[Mapping[str, Any]] = {"verdict": "", "sentence": "", "refusal": "
 VERDICTS: Final = {
     "better": "expect more clicks than now",
     "worse": "expect fewer clicks than now",
-    "not told apart": "leave open whether it earns more clicks than now",
+    "no difference found": "leave open whether it earns more clicks than now",
     "unknown": "leave open what it would earn",
 }
 SILENT: Final = "The log cannot say what it would earn."
@@ -24,7 +24,7 @@ BESIDE: Final = "Interleave the bundle with what is served now"
 ADVICE: Final = {
     "better": f"{BESIDE} in a share of searches, and promote it once users prefer it.",
     "worse": f"Do not serve the bundle alone yet. {BESIDE} in a small share of searches first.",
-    "not told apart": f"{BESIDE} in a share of searches: the log does not tell which of the two is better.",
+    "no difference found": f"{BESIDE} in a share of searches: the log does not tell which of the two is better.",
     "unknown": f"{BESIDE} in a small share of searches: only users can say which of the two is better.",
 }
 REFUSED: Final = "item-position"  # whose refusal is told where all refuse

@@ -33,7 +33,7 @@ WITHOUT_FEATURES: Final = (
 )
 INSTEAD: Final = (
     "What can be done without features: estimate the relevance of each pair of query and document that was shown, and "
-    "make judgement lists of the estimates (clickprism estimate, clickprism judgments, on a log of clickprism ingest).",
+    "make judgment lists from the estimates (clickprism relevance estimate, clickprism relevance judgments).",
     "To train a ranker, log the features of each document as it was shown, and call clickprism auto again.",
 )
 ALWAYS: Final = (

@@ -11,6 +11,7 @@ import clickprism.serve.bundle
 import clickprism.training.fit  # noqa: F401 - all so that they are imported once, before the forks
 from clickprism.experiments.auto.folder import EPOCH
 from clickprism.experiments.auto.run import auto
+from clickprism.experiments.auto.settings import AutoSettings
 from clickprism.log.faults import VARIABLE
 from clickprism.simulation.worlds import World, WorldSettings, make_world
 
@@ -26,4 +27,4 @@ def run(out: str, fault: str = "") -> None:
     """One call of auto on the small world; `fault` names the point at which it kills itself."""
     os.environ[VARIABLE] = fault
     os.environ[EPOCH] = NOON
-    auto(small_world().logged, out=Path(out), budget=600, processes=1)
+    auto(small_world().logged, out=Path(out), settings=AutoSettings(processes=1))

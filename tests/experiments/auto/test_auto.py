@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import signal
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,24 @@ from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Diagnosis, Finding
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments.auto.folder import EPOCH, POINTS, STAGES
-from clickprism.experiments.auto.run import AutoResult, AutoSettings, auto
+from clickprism.experiments.auto.run import AutoResult, auto
+from clickprism.experiments.auto.settings import AutoSettings
 from clickprism.experiments.auto.words import MENDED, next_steps
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.scorer import open_scorer
 from clickprism.types import Clicks
 from tests.experiments.auto.auto_children import NOON, run, small_world
 
+ONE = AutoSettings(processes=1)
+
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> AutoResult:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(EPOCH, NOON)
-        return auto(small_world().logged, out=tmp_path_factory.mktemp("auto") / "out", processes=1)
+        return auto(
+            small_world().logged, out=tmp_path_factory.mktemp("auto") / "out", settings=AutoSettings(processes=1)
+        )
 
 
 def timeless(value: Any) -> Any:
@@ -58,7 +64,12 @@ def test_killed_at_every_point_it_goes_on_to_the_same_result(undisturbed: AutoRe
 
 def test_a_second_call_does_nothing_and_says_the_same(undisturbed: AutoResult) -> None:
     told: list[tuple[str, str]] = []
-    again = auto(small_world().logged, out=undisturbed.out, processes=1, progress=lambda *what: told.append(what))
+    again = auto(
+        small_world().logged,
+        out=undisturbed.out,
+        settings=AutoSettings(processes=1),
+        progress=lambda *what: told.append(what),
+    )
     assert [text for stage, text in told if stage != "read"] == ["was done before"] * (len(STAGES) - 1)
     assert again.text() == undisturbed.text()
     assert again.seconds == undisturbed.seconds
@@ -120,8 +131,8 @@ def test_a_bias_that_the_chosen_model_leaves_in_is_said() -> None:
 
 def test_other_settings_are_refused(undisturbed: AutoResult) -> None:
     with pytest.raises(DataError, match=r"was made with other settings \(seed 0\)"):
-        auto(small_world().logged, out=undisturbed.out, seed=1)
-    for field, value in (("budget", 0.0), ("seed", -1), ("processes", 0)):
+        auto(small_world().logged, out=undisturbed.out, settings=AutoSettings(seed=1))
+    for field, value in (("budget", timedelta(0)), ("seed", -1), ("processes", 0)):
         with pytest.raises(SettingError, match=f"{field} must be"):
             AutoSettings(**{field: value})  # type: ignore[arg-type]
 

@@ -1,22 +1,23 @@
-"""A log and the rankers to value on it: models and bundles score its documents, or a file says how."""
+"""Any log with the features of its documents, and the scores that models, bundles or files give them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import numpy as np
 
+from clickprism.data.clicks import saved_data
+from clickprism.data.logged import Logged
 from clickprism.errors import DataError
 from clickprism.experiments.bundle import model_folder
+from clickprism.experiments.settings import DataSettings
+from clickprism.log.logged import READ, ReadSettings, read_logged
 from clickprism.model import Model
+from clickprism.settings import build
 from clickprism.types import Float64, Lists, Text
-
-if TYPE_CHECKING:
-    from clickprism.data.logged import Logged
-    from clickprism.experiments.settings import ExperimentSettings
 
 BUNDLE: Final = "manifest.json"
 QUERY, DOCUMENT, SCORE = ("query_id", "query"), ("document_id", "document"), "score"
@@ -96,24 +97,23 @@ class ValuedLog:
         return scores
 
 
-def open_log(path: Path, *, settings: ExperimentSettings | None, memory: str, note: Callable[[str], None]) -> ValuedLog:
-    """Read a log of any kind.
+def open_log(path: Path, *, settings: ReadSettings = READ, note: Callable[[str], None] = lambda _: None) -> ValuedLog:
+    """Read a log of any kind; the features of a simulated log are those of the data that it records.
 
     Args:
-        path: as `read_logged` takes it.
-        settings: that made an .npz file of `clickprism simulate`, for the features of its documents.
-        memory: what the engine may hold at a time, of a folder.
-        note: told what goes on.
+        path: An ingested log, a session file or a simulated log, as `read_logged` takes it.
+        settings: How to read it.
+        note: Called with messages about the progress.
     """
-    from clickprism.log.logged import read_logged
-
-    if settings is None:
-        logged = read_logged(path, memory=memory, note=note)
+    data = saved_data(path) if path.suffix == ".npz" and path.is_file() else None
+    if data is None:
+        logged = read_logged(path, settings=settings, note=note)
         return ValuedLog(logged, logged.clicks.lists)
     from clickprism.experiments.stages import load_data, load_raw
 
-    logged = read_logged(path, lists=load_data(settings.data).dataset.train.lists)
-    return ValuedLog(logged, load_raw(settings.data).train.lists)
+    made_on = build(DataSettings, data)
+    logged = read_logged(path, lists=load_data(made_on).dataset.train.lists, settings=settings)
+    return ValuedLog(logged, load_raw(made_on).train.lists)
 
 
 def _check_width(path: Path, wanted: int, has: int) -> None:

@@ -1,0 +1,133 @@
+"""`clickprism auto` and `clickprism diagnose`: what a log contains, and the best ranker that can be trained from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from clickprism.cli.output import FLAT, Output, command_line, program
+from clickprism.experiments.auto.settings import AutoSettings
+from clickprism.log.logged import ReadSettings
+
+DIAGNOSIS, REPORT = "diagnosis.json", "report.html"
+
+
+def auto(
+    log: Path,
+    /,
+    *,
+    out: Path = Path("runs/auto"),
+    settings: Annotated[AutoSettings, FLAT],
+    reading: Annotated[ReadSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Train, check and bundle a ranker from a click log alone.
+
+    `auto` diagnoses the log, chooses a method without labels, trains a ranker, estimates how many clicks it would get,
+    and writes a bundle and a report with a reason for each decision. If it is interrupted, the same command continues.
+    A log without features gets a report but no ranker; the exit code is then 3.
+
+    ```bash
+    clickprism auto mylog --out runs/mylog --budget 10m
+    clickprism auto mylog --out runs/mylog --budget 1h --processes 4 --seed 1
+    ```
+
+    Args:
+        log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        out: Folder for report.html, auto.json and bundle/.
+    """
+    from clickprism.errors import UnsupportedError
+    from clickprism.experiments.auto.report import as_plain
+    from clickprism.experiments.auto.run import auto
+    from clickprism.experiments.logs import open_log
+
+    stages: list[str] = []
+    with output.status() as status:
+
+        def report(stage: str, text: str) -> None:
+            if stage not in stages:
+                stages.append(stage)
+                output.note(f"{stage}: {text}")
+            status(f"{stage}: {text}")
+
+        try:
+            result = auto(
+                lambda: open_log(log, settings=reading, note=output.note).logged,
+                out=out,
+                settings=settings,
+                name=log.name,
+                progress=report,
+            )
+        except KeyboardInterrupt:
+            output.note("Run the same command again to continue.")
+            raise
+    output.show(result.text(log=str(log), program=program()), as_plain(result, log.name))
+    output.note(f"\nReport: {result.report}\nEvery decision: {out / 'auto.json'}")
+    if result.bundle is None:
+        refused = result.stages["choice"]["refused"]
+        raise UnsupportedError(refused.rstrip("."), file=log, remedy=f"See {result.report} for what to do instead")
+
+
+def diagnose(
+    log: Path,
+    /,
+    *,
+    only: tuple[str, ...] = (),
+    seed: int = 0,
+    out: Path | None = None,
+    reading: Annotated[ReadSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Report which biases a click log contains.
+
+    The report also says whether relevance is identifiable from the log, and what to do about each bias. The findings
+    on an ingested log are also saved in its folder, where the page of `clickprism serve` shows them.
+
+    ```bash
+    clickprism diagnose mylog --out runs/diagnosis
+    clickprism diagnose sessions.tsv --only position --only trust
+    ```
+
+    Args:
+        log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        only: Name of a finding to report, such as position; may be repeated. By default all.
+        seed: Random seed.
+        out: Folder for diagnosis.json and report.html.
+    """
+    from datetime import UTC, datetime
+
+    from clickprism._util.files import make_folder, write_file
+    from clickprism._util.tables import to_json
+    from clickprism.diagnosis.diagnose import check_names
+    from clickprism.diagnosis.of_log import diagnose
+    from clickprism.diagnosis.report import as_json, as_text, write_diagnosis
+    from clickprism.experiments.logs import open_log
+
+    check_names(only or None)
+    if out is not None:
+        make_folder(out)
+    with output.status() as status:
+        status("reading the log")
+        logged = open_log(log, settings=reading, note=output.note).logged
+        as_of = datetime.now(UTC).isoformat(timespec="seconds")
+        diagnosis = diagnose(logged, only=only or None, seed=seed, progress=status, as_of=as_of)
+    facts = as_json(diagnosis, log=str(log), account=logged.account)
+    output.show(as_text(diagnosis), facts)
+    folders = [*([log] if log.is_dir() and not only else []), *([] if out is None else [out])]
+    for folder in folders:
+        write_file(folder / DIAGNOSIS, to_json(facts) + "\n")
+    if out is None:
+        output.next("diagnose", log, "--out", "runs/diagnosis")
+        return
+    following = [command_line("bias", "position", log, "--out", "runs/curves")]
+    if logged.has_features:
+        following.append(command_line("auto", log, "--out", "runs/auto"))
+    write_diagnosis(
+        out / REPORT,
+        diagnosis,
+        log=log.name or str(log),
+        account=logged.account,
+        settings={"log": str(log), "seed": seed, "findings": list(diagnosis.findings)},
+        next_commands=following,
+    )
+    output.note(f"Written to {out}: {DIAGNOSIS}, {REPORT}")
