@@ -159,7 +159,7 @@ def tune(
     """
     settings = settings or TuneSettings()
     if not logged.has_features:
-        remedy = "Log the features of each document as it was shown, or estimate what was shown: clickprism relevance estimate"
+        remedy = "Log the features of each document as it was shown, or run: clickprism relevance estimate"
         raise DataError("the documents of the log have no features, by which a ranker scores them", remedy=remedy)
     if not logged.clicks.clicks.any():
         raise DataError("there is nothing to learn from: the log has no click")

@@ -7,7 +7,43 @@ from typing import Annotated
 
 from clickprism.cli.output import FLAT, Output
 from clickprism.evaluation.counterfactual_settings import CounterfactualSettings
+from clickprism.experiments.judged import JudgedSettings
 from clickprism.log.logged import ReadSettings
+
+
+def judged(
+    *models: Path,
+    attention: Path | None = None,
+    settings: Annotated[JudgedSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Measure one or several models on judged lists.
+
+    Several models are compared with the first. The lists are those that the models were trained for, unless options
+    name others.
+
+    ```bash
+    clickprism evaluate judged runs/click runs/dla
+    clickprism evaluate judged runs/dla --measure nDCG@10 --measure MRR --part validation
+    ```
+
+    Args:
+        models: Folders of runs or models.
+        attention: Picture to write for one attention ranker: which features attend to which (.png, .svg or .pdf).
+    """
+    from clickprism.errors import SettingError
+    from clickprism.evaluation.tables import as_dict, as_text
+    from clickprism.experiments.judged import draw_attention, evaluate_judged
+
+    if not models:
+        raise SettingError("models", None, "name at least one model")
+    if attention is not None:
+        if len(models) > 1:
+            raise SettingError("attention", str(attention), "be given with one model, as it is one picture")
+        draw_attention(models[0], attention, settings=settings)
+        output.note(f"Attention: {attention}")
+    comparison = evaluate_judged(models, settings=settings)
+    output.show(as_text(comparison).rstrip(), as_dict(comparison))
 
 
 def counterfactual(

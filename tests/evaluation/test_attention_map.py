@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from clickprism.cli_old.app import app
 from clickprism.data.normalise import fit
 from clickprism.errors import DataError
 from clickprism.evaluation.attention import attention_heat_map, model_attention
@@ -18,7 +18,7 @@ from clickprism.rankers.attention import Attention, attention_map
 from clickprism.rankers.mlp import MLP
 from clickprism.types import Lists
 
-SMALL = ("data.synthetic.train_queries=2", "data.synthetic.validation_queries=2", "data.synthetic.test_queries=5")
+SMALL = [f"--data.synthetic.{part}-queries={count}" for part, count in (("train", 2), ("validation", 2), ("test", 5))]
 
 
 def model_of(ranker: Attention | MLP, features: int) -> Model:
@@ -63,25 +63,16 @@ def test_what_cannot_be_drawn() -> None:
         model_attention(model_of(Attention(), 5), lists_of(4))
 
 
-def test_the_command_line_draws_it(tmp_path: Path) -> None:
+def test_the_command_line_draws_it(tmp_path: Path, cli: Callable[..., Any]) -> None:
     model_of(Attention(width=4, units=2), 64).save(tmp_path / "model")
     model_of(MLP(hidden=(4,)), 64).save(tmp_path / "other")
-    sets = [word for setting in SMALL for word in ("--set", setting)]
-
-    def run(*words: str) -> tuple[int, str]:
-        result = CliRunner().invoke(app, ["evaluate", *words, *sets])
-        return result.exit_code, " ".join(result.output.split())
-
-    picture = tmp_path / "attention.png"
-    code, text = run(str(tmp_path / "model"), "--attention", str(picture))
-    assert code == 0, text
+    model, other, picture = tmp_path / "model", tmp_path / "other", tmp_path / "attention.png"
+    cli("evaluate", "judged", model, "--attention", picture, *SMALL)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    for words, said in (
-        (("model", "--attention", str(tmp_path / "map.txt")), "--attention must end in .png, .svg, .pdf"),
-        (("model", "--attention", str(tmp_path / "no" / "map.png")), "there is no such folder"),
-        (("model", "other", "--attention", str(picture)), "--attention must go with one model"),
-        (("other", "--attention", str(picture)), "ranker must be attention to show it, got 'mlp'"),
+    for models, file, code, told in (
+        ([model], tmp_path / "map.txt", 2, "--attention must end in .png, .svg, .pdf"),
+        ([model], tmp_path / "no" / "map.png", 1, "there is no such folder"),
+        ([model, other], picture, 2, "--attention must be given with one model"),
+        ([other], picture, 2, "ranker must be attention to show it, got 'mlp'"),
     ):
-        code, text = run(*(str(tmp_path / word) if "/" not in word and "-" not in word else word for word in words))
-        assert code != 0
-        assert said in text
+        assert told in cli("evaluate", "judged", *models, "--attention", file, *SMALL, code=code).stderr

@@ -143,14 +143,14 @@ def test_what_counts_as_a_day(tmp_path: Path, name: str, values: tuple[str, str]
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     file = tmp_path / "log.tsv"
     file.write_text(f"{HEAD}\tweek\tshuffled\nq\ta\t\tone\tperhaps\n")
-    with pytest.raises(SettingError, match=r"day must be a column of the log, which has week, shuffled, got 'dat'"):
+    with pytest.raises(SettingError, match=r"day_column must be a column of the log, which has week, shuffled, got 'dat'"):
         read_logged(file, settings=ReadSettings(day_column="dat"))
     with pytest.raises(DataError, match=r"column 'week' has a value that is no day: 'one'. Give days as 2026-03-01"):
         read_logged(file, settings=ReadSettings(day_column="week"))
     with pytest.raises(DataError, match=r"column 'shuffled' has 'perhaps', which is neither 1 nor 0"):
         read_logged(file, settings=ReadSettings(randomised_column="shuffled"))
     events = tmp_path / "events.jsonl.gz"
-    with pytest.raises(DataError, match=r"is a file of events, not a log. Make a log of it.*clickprism ingest"):
+    with pytest.raises(DataError, match=r"is a file of events, not a log. Ingest it first: clickprism log ingest"):
         read_logged(events)
 
 
@@ -164,7 +164,7 @@ def test_a_file_of_simulate_with_its_documents_or_bare(tmp_path: Path) -> None:
     assert not bare.has_features
     assert whole.clicks.impressions.tolist() == bare.clicks.impressions.tolist() == [2, 1]
     assert whole.clicks.clicks.tolist() == [0, 2, 0]
-    with pytest.raises(SettingError, match=r"ranker must be left out"):
+    with pytest.raises(SettingError, match=r"ranker_column must be omitted"):
         read_logged(tmp_path / "clicks.npz", lists=lists, settings=ReadSettings(ranker_column="r"))
 
 

@@ -134,15 +134,15 @@ def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickp
     folder = shlex.quote(str(out))
     if bundle:
         served = f"{program} serve {folder}/bundle"
-        return [served, f"{program} bundle --verify {folder}/bundle"]
+        return [served, f"{program} model verify {folder}/bundle"]
     if log is None:
         return []
     name = shlex.quote(log)
     if not Path(log).is_dir():
-        return [f"{program} observe {name}"]
+        return [f"{program} bias position {name}"]
     return [
-        f"{program} estimate {name} --out estimates.parquet",
-        f"{program} judgments estimates.parquet --out judgments.csv",
+        f"{program} relevance estimate {name} --out estimates.parquet",
+        f"{program} relevance judgments estimates.parquet --out judgments.csv",
     ]
 
 
