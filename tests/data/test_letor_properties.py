@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from clickprism.data.letor import read_letor, scan_letor
 from clickprism.errors import DataError
+from tests.shared_data import shared_data
 
 LARGEST = float(np.finfo(np.float32).max)
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
 def read_text(text: bytes, **options: object) -> object:
@@ -120,9 +120,7 @@ def test_only_data_errors_come_out(start: bytes, rest: bytes, on_error: str) -> 
 
 @pytest.mark.parametrize("name", ["mq2008/S1.txt.gz", "lightgbm-rank/rank.train.gz"])
 def test_real_files_equal_sklearn(name: str) -> None:
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"needs the shared data file {name}")
+    path = shared_data(name)
     from sklearn.datasets import load_svmlight_file
 
     judged = read_letor(path, cache=None)
@@ -134,8 +132,6 @@ def test_real_files_equal_sklearn(name: str) -> None:
 
 
 def test_lightgbm_files() -> None:
-    if not (SHARED / "lightgbm-rank").exists():
-        pytest.skip("needs the shared data folder lightgbm-rank")
     for part, lists, documents in (("train", 201, 3005), ("test", 50, 768)):
-        judged = read_letor(SHARED / "lightgbm-rank" / f"rank.{part}.gz", cache=None)
+        judged = read_letor(shared_data(f"lightgbm-rank/rank.{part}.gz"), cache=None)
         assert (len(judged), judged.lists.features.shape) == (lists, (documents, 300))

@@ -15,8 +15,7 @@ from clickprism.data.parts import join, split
 from clickprism.data.recipes import RECIPES, check, load, load_parts
 from clickprism.errors import DataError, SettingError
 from clickprism.types import JudgedLists, Lists
-
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+from tests.shared_data import shared_data
 
 
 @pytest.fixture
@@ -183,9 +182,7 @@ def test_join_and_split() -> None:
 
 
 def test_mq2008_is_complete() -> None:
-    folder = SHARED / "mq2008"
-    if not folder.exists():
-        pytest.skip("needs the shared data folder mq2008")
+    folder = shared_data("mq2008")
     report = check("mq2008", folder, cache=None)
     assert report.ok, str(report)
     data = load("mq2008", folder, fold=1, cache=None)

@@ -12,6 +12,7 @@ import zstandard
 
 from clickprism.data.sessions import SessionLog, read_sessions
 from clickprism.errors import DataError, SettingError
+from tests.shared_data import shared_data
 
 TEXT = "query\tdocuments\tclicks\tdevice\ncat\ta,b,c\tc,a,c\tphone\ndog\tb,a\t\tdesk\ncat\tc,b\tx,b\tphone\n"
 
@@ -151,10 +152,7 @@ def test_sessions_can_be_chosen_by_a_column(tmp_path: Path) -> None:
 
 
 def test_yandex() -> None:
-    file = Path(__file__).parents[3] / "shared/data/yandex-clicks/sessions.tsv.gz"
-    if not file.exists():
-        pytest.skip("needs the Yandex sessions in ../shared/data")
-    log = read_sessions(file)
+    log = read_sessions(shared_data("yandex-clicks/sessions.tsv.gz"))
     assert len(log) == 35064
     assert len(log.clicks.lists) == 20
     assert log.clicks.lists.documents == 1024

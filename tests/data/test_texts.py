@@ -16,8 +16,8 @@ from clickprism.data.bm25 import BM25
 from clickprism.data.nfcorpus import nfcorpus, read_qrel
 from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import DataError, SettingError
+from tests.shared_data import shared_data
 
-NFCORPUS = Path(__file__).parents[3] / "shared" / "data" / "nfcorpus"
 ROWS = [("b", 'Grape, "red"'), ("a", "kidney stones")]
 
 
@@ -123,10 +123,9 @@ def test_a_judgement_that_is_none(tmp_path: Path) -> None:
         read_qrel(file)
 
 
-@pytest.mark.skipif(not NFCORPUS.is_dir(), reason="the files of NFCorpus are not here")
 def test_nfcorpus_is_whole_and_bm25_ranks_it_as_published() -> None:
     """BM25 on NFCorpus: nDCG(lin)@10 about .32 (Thakur et al. 2021, with another stemmer .325)."""
-    found = nfcorpus(NFCORPUS, "test")
+    found = nfcorpus(shared_data("nfcorpus"), "test")
     assert (len(found.queries), len(found.documents), len(found.judgements)) == (325, 3394, 15820)
     rows, _ = BM25().index(found.documents).top(found.queries.texts, 10)
     ids = np.where(rows >= 0, found.documents.ids[rows], "")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pyspark
 
 from tests.log.conftest import QUICK
+from tests.waiting import LIMIT, reserved_port, until
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -26,14 +25,16 @@ DEFAULTS = {
 
 
 @contextmanager
-def standalone_cluster(folder: Path, *, workers: int = 2, seconds: float = 240) -> Iterator[dict[str, str]]:
+def standalone_cluster(folder: Path, *, workers: int = 2) -> Iterator[dict[str, str]]:
     """Start a master and workers of one core; gives the environment for a driver, with the address in `MASTER`."""
     conf = folder / "conf"
     conf.mkdir(parents=True)
     (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in DEFAULTS.items()))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
+    with reserved_port() as port:
+        yield from _running(folder, conf, f"spark://127.0.0.1:{port}", workers)
+
+
+def _running(folder: Path, conf: Path, address: str, workers: int) -> Iterator[dict[str, str]]:
     environment = os.environ | {
         "SPARK_CONF_DIR": str(conf),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -54,24 +55,15 @@ def standalone_cluster(folder: Path, *, workers: int = 2, seconds: float = 240) 
         return log
 
     try:
-        log = start("master", MASTER, *common, "--port", str(port))
-        wait_for(log, "Starting Spark master", 1, seconds)
+        log = start("master", MASTER, *common, "--port", address.rpartition(":")[2])
+        until(lambda: "Starting Spark master" in log.read_text(errors="replace"))
         for number in range(workers):
             place = ["--cores", "1", "--memory", "1g", "--port", "0", "--work-dir", str(folder / f"work{number}")]
             start(f"worker{number}", WORKER, *common, *place, address)
-        wait_for(log, "Registering worker", workers, seconds)
+        until(lambda: log.read_text(errors="replace").count("Registering worker") == workers)
         yield environment
     finally:
         for process in reversed(started):
             process.terminate()
         for process in started:
-            process.wait(60)
-
-
-def wait_for(log: Path, words: str, times: int, seconds: float) -> None:
-    """Wait until a log says something so many times."""
-    end = time.monotonic() + seconds
-    while log.read_text(errors="replace").count(words) < times:
-        if time.monotonic() > end:
-            raise TimeoutError(log.read_text(errors="replace")[-2000:])
-        time.sleep(0.2)
+            process.wait(LIMIT)

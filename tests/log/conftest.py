@@ -27,6 +27,20 @@ def need_java() -> None:
         pytest.skip(JAVA)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of Spark first: then one worker of pytest-xdist runs all of them, with one session.
+
+    A worker starts with the first tests of its share, and others take from the end.
+    """
+    items.sort(key=lambda item: not ("spark" in getattr(item, "fixturenames", ()) or _on_spark(item)))
+
+
+def _on_spark(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and callspec.params.get("engine") == "spark"
+
+
 @pytest.fixture(scope="session")
 def duck() -> Iterator[Engine]:
     with connect(threads=1, memory="500MB") as engine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import signal
 from collections.abc import Iterable
 from datetime import date
@@ -23,14 +24,21 @@ from clickprism.log.table import SUM
 from clickprism.log.windows import windows
 from tests.faults.children import AS_OF, compact_log, run
 from tests.log.raw_logs import everything, impression, random_files, write_lines
+from tests.waiting import LIMIT
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four raw files, and the log that they came into one by one."""
+    folder = tmp_path_factory.mktemp("prepared")
+    for file in random_files(folder / "raw", files=4, rows=60, seed=3):
+        ingest([file], folder / "log", max_bad_ratio=1)
+    return folder
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    """A log that came in four parts."""
-    for file in random_files(tmp_path / "raw", files=4, rows=60, seed=3):
-        ingest([file], tmp_path / "log", max_bad_ratio=1)
-    return tmp_path / "log"
+def log(prepared: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(prepared / "log", tmp_path / "log")
 
 
 def events(store: LogStore) -> list[str]:
@@ -42,7 +50,7 @@ def made(store: LogStore, engine: Engine) -> list[str]:
     return sorted(map(repr, found.read().to_pylist()))
 
 
-def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, tmp_path: Path) -> None:
+def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, prepared: Path, tmp_path: Path) -> None:
     store = LogStore.open(log)
     rows, snapshot = events(store), made(store, duck)
     sessions, days = store.table("sessions").files(), store.table("events").days()
@@ -59,7 +67,7 @@ def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, tmp_pat
     assert update_sessions(store, duck) == days
     assert made(store, duck) == snapshot
     # what comes later is known as new, and what came before as known
-    assert ingest([tmp_path / "raw"], log, max_bad_ratio=1).accepted == 0
+    assert ingest([prepared / "raw"], log, max_bad_ratio=1).accepted == 0
     late = write_lines(tmp_path / "late.jsonl", [impression(999)])
     assert ingest([late], log).accepted == 1
     assert len(windows(store, duck, AS_OF, settings=WindowSettings(k=0)).sessions) in (1, 2)
@@ -74,7 +82,7 @@ def test_killed(point: str, log: Path) -> None:
     context.set_forkserver_preload(["tests.faults.children"])
     process = context.Process(target=compact_log, args=(str(log), point))
     process.start()
-    process.join(120)
+    process.join(LIMIT)
     assert process.exitcode == -signal.SIGKILL
     store = LogStore.open(log)
     assert events(store) == rows
@@ -148,26 +156,21 @@ def test_large_files_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", COMPACT_POINTS)
-def test_an_ingest_killed_while_it_compacts(point: str, duck: Engine, tmp_path: Path) -> None:
-    files = [str(file) for file in random_files(tmp_path / "raw", files=3, rows=90, seed=4)]
-    for name in ("log", "undisturbed"):
-        for file in files[:2]:
-            ingest([file], tmp_path / name, max_bad_ratio=1)
-    ingest(files[2:], tmp_path / "undisturbed", max_bad_ratio=1)
-    expected = everything(tmp_path / "undisturbed"), made(LogStore.open(tmp_path / "undisturbed"), duck)
+def test_an_ingest_killed_while_it_compacts(point: str, log: Path, prepared: Path, tmp_path: Path) -> None:
+    files = [str(write_lines(tmp_path / "new.jsonl", [impression(number) for number in range(900, 906)]))]
+    other = LogStore.open(shutil.copytree(prepared / "log", tmp_path / "undisturbed"))
+    ingest(files, other.folder)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.faults.children"])
-    log = tmp_path / "log"
-    process = context.Process(target=run, args=(files[2:], str(log)), kwargs={"fault": point, "many": 1})
+    process = context.Process(target=run, args=(files, str(log)), kwargs={"fault": point, "many": 1})
     process.start()
-    process.join(120)
+    process.join(LIMIT)
     assert process.exitcode == -signal.SIGKILL
-    assert everything(log) == expected[0]
-    assert ingest(files[2:], log, max_bad_ratio=1, many=1).known == 1
-    more = write_lines(tmp_path / "more.jsonl", [impression(999)])
-    for folder in (log, tmp_path / "undisturbed"):
-        ingest([more], folder, many=1)
-    store, other = LogStore.open(log), LogStore.open(tmp_path / "undisturbed")
     assert everything(log) == everything(other.folder)
-    assert made(store, duck) == made(other, duck)
+    assert ingest(files, log, many=1).known == 1
+    more = write_lines(tmp_path / "more.jsonl", [impression(999)])
+    for folder in (log, other.folder):
+        ingest([more], folder, many=1)
+    store = LogStore.open(log)
+    assert everything(log) == everything(other.folder)
     assert len(by_day(store.table("events").files())[AS_OF.date().replace(day=1)]) == 1

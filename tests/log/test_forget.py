@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+import shutil
 import signal
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -24,11 +25,12 @@ from clickprism.log.forget import Forgotten, forget
 from clickprism.log.ingest import ingest
 from clickprism.log.mentions import Mentions
 from clickprism.log.partials import WindowSettings
-from clickprism.log.snapshots import find_snapshots
+from clickprism.log.snapshots import find_snapshots, read_snapshot
 from clickprism.log.store import PENDING, LogStore
 from clickprism.log.windows import windows
 from tests.faults.children import forget_user, run
 from tests.log.window_logs import Thirds, as_dict
+from tests.waiting import LIMIT
 
 NOW = datetime(2026, 3, 4, 15)
 GONE = "u-4711"
@@ -118,17 +120,27 @@ def test_the_log_is_as_if_never_seen(engine: Engine, duck: Engine, tmp_path: Pat
     assert forget(store, duck, [GONE]) == Forgotten(0, 0, 0, (), False, ())
 
 
+@pytest.fixture(scope="module")
+def prepared(duck: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log with a few rows of GONE, broken ones too, and a snapshot."""
+    store = make(tmp_path_factory.mktemp("prepared") / "with", rows_of(2)[:16], broken_rows(), parts=1)
+    windows(store, duck, NOW, settings=SMALL)
+    return store.folder
+
+
+@pytest.fixture
+def store(prepared: Path, tmp_path: Path) -> LogStore:
+    return LogStore.open(shutil.copytree(prepared, tmp_path / "log"))
+
+
 @pytest.mark.parametrize(
     ("point", "users"),
     [("_erase", []), ("_rewrite", ["u-1"]), ("_drop", [GONE]), ("update_sessions", []), ("sweep", ["x"])],
 )
 def test_a_run_cut_short_is_finished_by_the_next(
-    duck: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, users: list[str]
+    duck: Engine, store: LogStore, monkeypatch: pytest.MonkeyPatch, point: str, users: list[str]
 ) -> None:
     """Whoever the next run is for."""
-    rows = rows_of(2)[:16]
-    store = make(tmp_path / "with", rows, broken_rows(), parts=1)
-    windows(store, duck, NOW, settings=SMALL)
 
     def crash(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -149,32 +161,30 @@ def test_a_run_cut_short_is_finished_by_the_next(
 KILLED = [
     ("sessions-committed", ["sessions", "LOG"]),
     ("snapshots-moved", ["windows", "LOG", "--as-of", NOW.isoformat()]),
-    ("snapshots-committed", ["quarantine", "LOG"]),
-    ("events-moved", ["sessions", "LOG"]),
+    pytest.param("snapshots-committed", ["quarantine", "LOG"], marks=pytest.mark.long),
+    pytest.param("events-moved", ["sessions", "LOG"], marks=pytest.mark.long),
     ("events-committed", ["ingest", "MORE", "--into", "LOG"]),
-    ("quarantine-moved", ["windows", "LOG", "--as-of", NOW.isoformat()]),
+    pytest.param("quarantine-moved", ["windows", "LOG", "--as-of", NOW.isoformat()], marks=pytest.mark.long),
     ("quarantine-committed", ["forget", "LOG"]),
 ]
 
 
 @pytest.mark.parametrize(("point", "words"), KILLED)
 def test_killed_and_finished_by_any_command_that_writes(
-    duck: Engine, tmp_path: Path, point: str, words: list[str]
+    store: LogStore, tmp_path: Path, point: str, words: list[str]
 ) -> None:
-    rows = rows_of(2)[:16]
-    store = make(tmp_path / "with", rows, broken_rows(), parts=1)
-    before = windows(store, duck, NOW, settings=SMALL).snapshot
+    before = read_snapshot(store)
     (store.folder / "models").mkdir()
     (store.folder / "models" / "examination-0.txt").write_text("trees of a model whose JSON is gone")
     process = multiprocessing.get_context("forkserver").Process(
         target=forget_user, args=(str(store.folder), GONE, point)
     )
     process.start()
-    process.join(120)
+    process.join(LIMIT)
     assert process.exitcode == -signal.SIGKILL
     if point not in ("sessions-committed", "snapshots-moved", "snapshots-committed"):
         assert not before.kept
-    more = [row | {"search_id": "new", "user_id": "u-1"} for row in rows[:2]]
+    more = [row | {"search_id": "new", "user_id": "u-1"} for row in rows_of(2)[:2]]
     (tmp_path / "more.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in more))
     places = {"LOG": str(store.folder), "MORE": str(tmp_path / "more.jsonl")}
     done = CliRunner().invoke(app, [places.get(word, word) for word in words])
@@ -197,7 +207,7 @@ def test_rows_of_an_ingest_that_was_killed_are_erased(duck: Engine, tmp_path: Pa
         target=run, args=([str(more)], str(store.folder)), kwargs={"fault": point}
     )
     process.start()
-    process.join(120)
+    process.join(LIMIT)
     assert process.exitcode == -signal.SIGKILL
     assert mentions(store.folder, GONE)
     forget(store, duck, [GONE])

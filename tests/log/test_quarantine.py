@@ -22,6 +22,7 @@ from clickprism.log.readers import SourceSettings
 from clickprism.log.store import LogStore
 from tests.faults.children import clear_rows
 from tests.log.raw_logs import impression, stored, write_lines
+from tests.waiting import LIMIT
 
 GOOD = [impression(number) for number in range(4)]
 NAMES = list(GOOD[0])
@@ -155,7 +156,7 @@ def test_killed_while_clearing(point: str, tmp_path: Path) -> None:
     ingest([path], log, max_bad_ratio=1)
     process = multiprocessing.get_context("forkserver").Process(target=clear_rows, args=(str(log), point))
     process.start()
-    process.join(120)
+    process.join(LIMIT)
     assert process.exitcode == -signal.SIGKILL
     store, left = LogStore.open(log), 2 if point == "quarantine-moved" else 0
     assert standing(store) == Standing(2, left, 2 - left, 0)

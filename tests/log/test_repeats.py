@@ -12,7 +12,7 @@ from tests.log.event_logs import NOON, event
 from tests.log.test_sessions import DAY, log
 
 
-def test_documents_shown_again_are_counted(engine: Engine, tmp_path: Path) -> None:
+def test_documents_shown_again_are_counted(engine: Engine, duck: Engine, tmp_path: Path) -> None:
     rows = [
         event("ranking", "list", documents=["a", "b", "a", "a", "b"]),
         event("ranking", "once", documents=["a", "b"]),
@@ -25,7 +25,7 @@ def test_documents_shown_again_are_counted(engine: Engine, tmp_path: Path) -> No
         event("impression", "list", document_id="a", position=1, time=NOON + timedelta(days=1)),
     ]
     store = log(tmp_path / "log", rows)
-    days = update_sessions(store, engine)
+    days = update_sessions(store, duck)
     assert dict(repeated(store, engine, days)) == {DAY: 4}
     found = store.table("sessions").read(["search_id", "document_id", "position", "day"]).to_pylist()
     assert {"search_id": "list", "document_id": "a", "position": 1, "day": DAY} in found

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import DataError, SettingError
-from clickprism.log.engine import Engine, connect
+from clickprism.log.engine import Engine
 from clickprism.log.follow import follow
 from clickprism.log.partials import WindowSettings
 from clickprism.log.snapshots import find_snapshots, read_snapshot
@@ -21,16 +21,13 @@ NOW = datetime(2026, 3, 4, 15, 30)
 HOUR = timedelta(hours=1)
 
 
-def test_found_by_time_and_version(tmp_path: Path) -> None:
+def test_found_by_time_and_version(duck: Engine, tmp_path: Path) -> None:
     rows = random_rows(5, count=60, end=NOW)
     store = make_log(tmp_path / "log", rows)
     small = WindowSettings(k=1)
     with pytest.raises(DataError, match=r"there is no snapshot\. Make one by: clickprism windows DIR"):
         read_snapshot(store)
-    with connect(memory="500MB", threads=1) as running:
-        later, earlier = (
-            windows(store, running, time, settings=small, refresh=False).snapshot for time in (NOW, NOW - HOUR)
-        )
+    later, earlier = (windows(store, duck, time, settings=small, refresh=False).snapshot for time in (NOW, NOW - HOUR))
     assert read_snapshot(store) == later
     assert read_snapshot(store, as_of=NOW - timedelta(minutes=1)) == earlier
     assert read_snapshot(store, version=earlier.version) == earlier
@@ -43,19 +40,18 @@ def test_found_by_time_and_version(tmp_path: Path) -> None:
         read_snapshot(store, as_of=datetime(2020, 1, 1))
 
 
-def test_old_ones_go_by_the_settings(tmp_path: Path) -> None:
+def test_old_ones_go_by_the_settings(duck: Engine, tmp_path: Path) -> None:
     store = make_log(tmp_path / "log", random_rows(5, count=20, end=NOW))
-    with connect(memory="500MB", threads=1) as running:
-        first, second = (
-            windows(store, running, time, settings=WindowSettings(k=1, keep_hours=0), refresh=False).snapshot
-            for time in (NOW, NOW + HOUR)
-        )
-        assert not first.kept
-        for use in (first.read, first.rows, lambda: first.export(tmp_path / "x.parquet")):
-            with pytest.raises(DataError, match=r"is no longer kept.*--as-of 2026-03-04T15:30:00"):
-                use()
-        assert read_snapshot(store) == second
-        again = windows(store, running, NOW, settings=WindowSettings(k=1, keep_hours=0), refresh=False)
+    first, second = (
+        windows(store, duck, time, settings=WindowSettings(k=1, keep_hours=0), refresh=False).snapshot
+        for time in (NOW, NOW + HOUR)
+    )
+    assert not first.kept
+    for use in (first.read, first.rows, lambda: first.export(tmp_path / "x.parquet")):
+        with pytest.raises(DataError, match=r"is no longer kept.*--as-of 2026-03-04T15:30:00"):
+            use()
+    assert read_snapshot(store) == second
+    again = windows(store, duck, NOW, settings=WindowSettings(k=1, keep_hours=0), refresh=False)
     assert again.changed
 
 
@@ -113,10 +109,9 @@ def test_replaced_files_of_all_derived_tables_go(duck: Engine, tmp_path: Path) -
             assert {*map(str, table.folder.rglob("*.parquet"))} >= {*table.files()}, name
 
 
-def test_export_has_a_column_for_each_field(tmp_path: Path) -> None:
+def test_export_has_a_column_for_each_field(duck: Engine, tmp_path: Path) -> None:
     store = make_log(tmp_path / "log", random_rows(6, count=80, end=NOW))
-    with connect(memory="500MB", threads=1) as running:
-        made = windows(store, running, NOW, settings=WindowSettings(k=1), refresh=False).snapshot
+    made = windows(store, duck, NOW, settings=WindowSettings(k=1), refresh=False).snapshot
     made.export(tmp_path / "out" / "features.parquet")
     table = pq.read_table(tmp_path / "out" / "features.parquet")
     assert table.column_names == ["query_id", "document_id", "users", "as_of", *made.fields]
@@ -126,7 +121,7 @@ def test_export_has_a_column_for_each_field(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["features.parquet"]
 
 
-def test_a_reader_sees_a_whole_snapshot(tmp_path: Path) -> None:
+def test_a_reader_sees_a_whole_snapshot(duck: Engine, tmp_path: Path) -> None:
     """While snapshots are replaced, each that is read is the one by hand of its time."""
     rows = random_rows(7, count=50, end=NOW)
     store, times = make_log(tmp_path / "log", rows), [NOW + number * HOUR for number in range(6)]
@@ -140,14 +135,13 @@ def test_a_reader_sees_a_whole_snapshot(tmp_path: Path) -> None:
             found = read_snapshot(reader)
             seen.append(as_dict(found.read()) == expected[found.as_of])
 
-    with connect(memory="500MB", threads=1) as running:
-        windows(store, running, times[0], settings=WindowSettings(k=1), refresh=False)
-        thread = threading.Thread(target=look)
-        thread.start()
-        for time in times[1:]:
-            windows(store, running, time, settings=WindowSettings(k=1), refresh=False)
-        done.set()
-        thread.join()
+    windows(store, duck, times[0], settings=WindowSettings(k=1), refresh=False)
+    thread = threading.Thread(target=look)
+    thread.start()
+    for time in times[1:]:
+        windows(store, duck, time, settings=WindowSettings(k=1), refresh=False)
+    done.set()
+    thread.join()
     assert all(seen)
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import SettingError
-from clickprism.log.engine import Engine, connect
+from clickprism.log.engine import Engine
 from clickprism.log.fields import click_fields, window_fields
 from clickprism.log.partials import WindowSettings
 from clickprism.log.schedule import schedule
@@ -43,67 +43,66 @@ def test_a_snapshot_is_what_plain_loops_give(engine: Engine, tmp_path: Path) -> 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), k=st.integers(0, 3), hour=st.integers(0, 23), count=st.integers(0, 60))
-def test_random_logs(tmp_path_factory: pytest.TempPathFactory, seed: int, k: int, hour: int, count: int) -> None:
+def test_random_logs(
+    duck: Engine, tmp_path_factory: pytest.TempPathFactory, *, seed: int, k: int, hour: int, count: int
+) -> None:
     as_of = NOW.replace(hour=hour)
     rows = random_rows(seed, count=count, end=as_of)
     store = make_log(tmp_path_factory.mktemp("log"), rows)
-    with connect(memory="500MB", threads=1) as running:
-        made = windows(store, running, as_of, settings=WindowSettings(k=k), refresh=False)
+    made = windows(store, duck, as_of, settings=WindowSettings(k=k), refresh=False)
     assert as_dict(made.snapshot.read()) == by_hand(rows, as_of, k=k, examination=False)
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), data=st.data())
 def test_late_rows_give_the_same_snapshot(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, data: st.DataObject
+    duck: Engine, tmp_path_factory: pytest.TempPathFactory, seed: int, data: st.DataObject
 ) -> None:
     """Rows that come later change what they touch, in whatever order they come."""
     rows = random_rows(seed, count=40, end=NOW)
     early = [row for row in rows if data.draw(st.booleans())]
     store = make_log(tmp_path_factory.mktemp("log"), early)
-    with connect(memory="500MB", threads=1) as running:
-        windows(store, running, NOW, settings=WindowSettings(k=1), refresh=False)
-        late = {row["day"] for row in rows} - {row["day"] for row in early}
-        touched = late | {row["day"] for row in rows if row not in early}
-        write_sessions(store, rows, days=touched)
-        made = windows(store, running, NOW, settings=WindowSettings(k=1), refresh=False)
+    windows(store, duck, NOW, settings=WindowSettings(k=1), refresh=False)
+    late = {row["day"] for row in rows} - {row["day"] for row in early}
+    touched = late | {row["day"] for row in rows if row not in early}
+    write_sessions(store, rows, days=touched)
+    made = windows(store, duck, NOW, settings=WindowSettings(k=1), refresh=False)
     assert as_dict(made.snapshot.read()) == by_hand(rows, NOW, k=1, examination=False)
     inside = {day for window in schedule(NOW)[1:] for day in window.days}
     assert set(made.partials) == touched & inside
 
 
-@pytest.mark.parametrize(
-    ("time", "inside"),
-    [
-        (datetime(2026, 3, 4, 15) - TINY, "day"),
-        (datetime(2026, 3, 4, 15), ""),
-        (datetime(2026, 3, 3, 15), "day week"),
-        (datetime(2026, 3, 3, 15) - TINY, "week"),
-        (datetime(2026, 3, 4), "day"),
-        (datetime(2026, 3, 4) - TINY, "day week"),
-        (datetime(2026, 3, 2), "week"),
-        (datetime(2026, 3, 2) - TINY, "week month"),
-        (datetime(2026, 2, 25), "week month"),
-        (datetime(2026, 2, 25) - TINY, "month"),
-        (datetime(2026, 2, 2), "month"),
-        (datetime(2026, 2, 2) - TINY, ""),
-    ],
-)
-def test_boundaries(tmp_path: Path, time: datetime, inside: str) -> None:
+BOUNDARIES = [
+    (datetime(2026, 3, 4, 15) - TINY, "day"),
+    (datetime(2026, 3, 4, 15), ""),
+    (datetime(2026, 3, 3, 15), "day week"),
+    (datetime(2026, 3, 3, 15) - TINY, "week"),
+    (datetime(2026, 3, 4), "day"),
+    (datetime(2026, 3, 4) - TINY, "day week"),
+    (datetime(2026, 3, 2), "week"),
+    (datetime(2026, 3, 2) - TINY, "week month"),
+    (datetime(2026, 2, 25), "week month"),
+    (datetime(2026, 2, 25) - TINY, "month"),
+    (datetime(2026, 2, 2), "month"),
+    (datetime(2026, 2, 2) - TINY, ""),
+]
+
+
+def test_boundaries(duck: Engine, tmp_path: Path) -> None:
     """As of Wednesday 15:30: the day ends at 15:00, the week at midnight, the month on Monday."""
-    store = make_log(tmp_path / "log", [session(time)])
-    with connect(memory="500MB", threads=1) as running:
-        made = windows(store, running, NOW, settings=WindowSettings(k=0), refresh=False)
-    (x,) = as_dict(made.snapshot.read()).values() or ([0.0] * 144,)
-    assert [name for name in ("day", "week", "month") if field(x, f"{name}.impressions")] == inside.split()
+    rows = [session(time, document_id=time.isoformat()) for time, _ in BOUNDARIES]
+    made = windows(make_log(tmp_path / "log", rows), duck, NOW, settings=WindowSettings(k=0), refresh=False)
+    found = {document: x for (_, document), x in as_dict(made.snapshot.read()).items()}
+    for time, inside in BOUNDARIES:
+        x = found.get(time.isoformat(), [0.0] * 144)
+        assert [name for name in ("day", "week", "month") if field(x, f"{name}.impressions")] == inside.split(), time
 
 
-def test_the_age_of_the_last_click(tmp_path: Path) -> None:
+def test_the_age_of_the_last_click(duck: Engine, tmp_path: Path) -> None:
     """Hours to the end of each window; 0 for a click that came after it, the window's length without one."""
     shown = datetime(2026, 3, 3, 23, 59)
     store = make_log(tmp_path / "log", [session(shown, clicks=1, last_click=shown + timedelta(minutes=31))])
-    with connect(memory="500MB", threads=1) as running:
-        made = windows(store, running, NOW, settings=WindowSettings(k=1), refresh=False)
+    made = windows(store, duck, NOW, settings=WindowSettings(k=1), refresh=False)
     ((_, x),) = as_dict(made.snapshot.read()).items()
     ages = [field(x, f"{name}.last_click_age") for name in ("day", "week", "month")]
     assert ages == [14.5, 0.0, 672.0]
@@ -128,28 +127,27 @@ def test_pairs_with_few_users_are_left_out_window_by_window(duck: Engine, tmp_pa
     assert sum(everyone.suppressed.values()) == 0
 
 
-def test_kept_windows_are_made_anew_only_when_they_must(tmp_path: Path) -> None:
+def test_kept_windows_are_made_anew_only_when_they_must(duck: Engine, tmp_path: Path) -> None:
     rows = random_rows(3, count=100, end=NOW)
     store = make_log(tmp_path / "log", rows)
     small = WindowSettings(k=1)
-    with connect(memory="500MB", threads=1) as running:
 
-        def made(as_of: datetime) -> tuple[bool, tuple[str, ...], int]:
-            found = windows(store, running, as_of, settings=small, refresh=False)
-            assert as_dict(found.snapshot.read()) == by_hand(rows, as_of, k=1, examination=False)
-            return found.changed, found.dictionaries, found.snapshot.version
+    def made(as_of: datetime) -> tuple[bool, tuple[str, ...], int]:
+        found = windows(store, duck, as_of, settings=small, refresh=False)
+        assert as_dict(found.snapshot.read()) == by_hand(rows, as_of, k=1, examination=False)
+        return found.changed, found.dictionaries, found.snapshot.version
 
-        first = made(NOW)
-        assert first[:2] == (True, ("week", "month"))
-        assert made(NOW) == (False, (), first[2])
-        assert made(NOW + timedelta(hours=1))[:2] == (True, ())
-        assert made(NOW + timedelta(days=1))[:2] == (True, ("week",))
-        assert made(datetime(2026, 3, 9, 0, 5))[:2] == (True, ("week", "month"))
-        assert made(NOW)[0] is False
+    first = made(NOW)
+    assert first[:2] == (True, ("week", "month"))
+    assert made(NOW) == (False, (), first[2])
+    assert made(NOW + timedelta(hours=1))[:2] == (True, ())
+    assert made(NOW + timedelta(days=1))[:2] == (True, ("week",))
+    assert made(datetime(2026, 3, 9, 0, 5))[:2] == (True, ("week", "month"))
+    assert made(NOW)[0] is False
 
 
-def test_a_log_without_sessions_has_an_empty_snapshot(engine: Engine, tmp_path: Path) -> None:
-    made = windows(make_log(tmp_path / "log", []), engine, NOW, examiner=Thirds())
+def test_a_log_without_sessions_has_an_empty_snapshot(duck: Engine, tmp_path: Path) -> None:
+    made = windows(make_log(tmp_path / "log", []), duck, NOW, examiner=Thirds())
     assert made.snapshot.read().num_rows == 0
     assert made.snapshot.pairs == {"day": 0, "week": 0, "month": 0}
 

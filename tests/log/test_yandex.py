@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from clickprism.data.sessions import read_sessions
 from clickprism.log.engine import connect
@@ -14,14 +13,13 @@ from clickprism.log.lists import session_log
 from clickprism.log.readers import SourceSettings
 from clickprism.log.sessions import session_report, update_sessions
 from clickprism.log.store import LogStore
+from tests.shared_data import shared_data
 
-REAL = Path(__file__).parents[3] / "shared/data/yandex-clicks/sessions.tsv.gz"
 
-
-@pytest.mark.skipif(not REAL.exists(), reason="needs ../shared/data/yandex-clicks")
 def test_real_sessions_are_the_same_as_by_the_other_reader(tmp_path: Path) -> None:
-    known = read_sessions(REAL)
-    account = ingest([REAL], tmp_path / "log", source=SourceSettings(schema="yandex"))
+    file = shared_data("yandex-clicks/sessions.tsv.gz")
+    known = read_sessions(file)
+    account = ingest([file], tmp_path / "log", source=SourceSettings(schema="yandex"))
     assert (account.rows_in, account.accepted, account.duplicate) == (len(known), len(known), 0)
     store = LogStore.open(tmp_path / "log")
     with connect() as engine:
