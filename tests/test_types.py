@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -220,23 +217,3 @@ def test_slices_of_nothing() -> None:
     entries, ends = types.slices(indices([0, 2]), indices([]))
     assert entries.tolist() == []
     assert ends.tolist() == [0]
-
-
-ROOT = Path(__file__).parents[1]
-LEAK = """
-from clickprism import Click, JudgedLists, Linear, fit
-def leak(judged: JudgedLists) -> None:
-    fit(judged, method=Click(), ranker=Linear())
-def leak_features(judged: JudgedLists) -> None:
-    from clickprism import Model
-    Model.score(Model.__new__(Model), judged)
-"""
-
-
-def test_handing_labels_to_a_learner_is_a_type_error(tmp_path: Path) -> None:
-    config = tmp_path / "mypy.ini"
-    config.write_text("[mypy]\nstrict = true\nignore_missing_imports = true\n[mypy-torch.*]\nfollow_imports = skip\n")
-    command = ["-m", "mypy", "--config-file", str(config), "--cache-dir", str(tmp_path / "cache"), "-c", LEAK]
-    checked = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert 'Argument 1 to "fit" has incompatible type "JudgedLists"' in checked.stdout, checked.stderr
-    assert 'Argument 2 to "score" of "Model" has incompatible type "JudgedLists"' in checked.stdout

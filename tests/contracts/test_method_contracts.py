@@ -281,9 +281,3 @@ def test_a_memory_mapped_or_read_only_log_will_do(name: str, clicks: Clicks) -> 
     features.setflags(write=False)
     frozen = replace(clicks, lists=clicks.lists.with_features(features))
     assert fit(frozen, method=method_of(name), ranker=Linear(), settings=FIT).model.features == 5
-
-
-@every_method
-def test_every_method_is_documented(name: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
-    assert f"`{name}`" in page
