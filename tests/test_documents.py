@@ -70,7 +70,7 @@ def run_lines(text: str) -> Iterator[str]:
         yield done.output
 
 
-def test_the_two_commands_stand_at_the_top() -> None:
+def test_the_readme_starts_with_the_two_commands() -> None:
     assert README.split("\n\n")[1].split("#")[0].split() == ["make", "demo"]
     assert re.search(r"^    make test", README, flags=re.MULTILINE)
 
@@ -113,7 +113,7 @@ def test_the_python_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 @pytest.mark.usefixtures("folder")
-def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_prints_its_result(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(example))
     assert "nDCG(exp)@10" in capsys.readouterr().out
 

@@ -76,7 +76,7 @@ def test_what_cannot_be_written_says_so(saved: Path, clicks: Clicks) -> None:
         model.save(saved / "model.json" / "below")
 
 
-def test_wrong_number_of_features(saved: Path) -> None:
+def test_a_wrong_number_of_features_is_refused(saved: Path) -> None:
     lists = Lists(np.zeros((2, 3), dtype=np.float32), np.array([0, 2]), np.array(["q"]))
     with pytest.raises(DataError, match="takes 5 features, the data has 3"):
         Model.load(saved).score(lists)

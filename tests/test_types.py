@@ -213,7 +213,7 @@ def indices(values: list[int]) -> Int64:
     return np.array(values, dtype=np.int64)
 
 
-def test_slices_of_nothing() -> None:
+def test_no_lists_have_no_slices() -> None:
     entries, ends = types.slices(indices([0, 2]), indices([]))
     assert entries.tolist() == []
     assert ends.tolist() == [0]

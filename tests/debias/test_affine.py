@@ -36,7 +36,7 @@ def loss(method: AffineCorrection, log: Clicks, weight: float = 1.0) -> float:
     return learner.loss(pad(log, np.arange(1)))["ranking"].item()
 
 
-def test_the_loss_by_hand() -> None:
+def test_the_loss_agrees_with_a_calculation_by_hand() -> None:
     """w = (5 - 3) / 1, (0 - 1) / .5 and (2 - 0) / .25; softmax 2/7, 1/7, 4/7."""
     shares, weights = (2 / 7, 1 / 7, 4 / 7), (2, -2, 8)
     for bound in (0.0, 0.1):
@@ -84,7 +84,7 @@ def test_background_and_click_probabilities() -> None:
     assert chance.tolist() == pytest.approx([mean + 0.3, 0.5 * mean + 0.1, 0.25 * mean], rel=1e-4)
 
 
-def test_errors() -> None:
+def test_wrong_settings_are_refused() -> None:
     for field, settings in (
         ("alpha", {"alpha": (0.0,), "beta": (0.1,)}),
         ("beta", {"alpha": (0.5,), "beta": (1.0,)}),

@@ -72,20 +72,20 @@ TRUTH = [*WEIGHTS, INTERCEPT]
 CURVE = (1.0, 0.61, 0.48, 0.34, 0.28, 0.20)
 
 
-def test_positions() -> None:
+def test_position_based_users_are_recovered() -> None:
     learner = fitted(clicks_of(PositionUser(curve=CURVE), sessions=40_000, seed=1), "pbm")
     assert linear(learner.ranker, odds=learner.odds) == pytest.approx(TRUTH, abs=0.08)
     assert learner.observation() == pytest.approx(CURVE, abs=0.02)
 
 
-def test_click_chain() -> None:
+def test_click_chain_users_are_recovered() -> None:
     user = ClickChainUser.informational(after_skip=0.8)
     learner = fitted(clicks_of(user, sessions=40_000, seed=1), "ccm")
     assert linear(learner.ranker, odds=learner.odds) == pytest.approx(TRUTH, abs=0.08)
     assert parameters(learner) == pytest.approx([0.8, 0.40, 0.27], abs=0.04)
 
 
-def test_bayesian_users_whose_satisfaction_depends_on_features() -> None:
+def test_bayesian_users_whose_satisfaction_depends_on_features_are_recovered() -> None:
     user = BayesianUser(perseverance=0.8, satisfaction=1.0)
     log = clicks_of(user, sessions=40_000, seed=1)
     learner = fitted(log, "dbn")
@@ -143,7 +143,7 @@ def test_clicks_per_exposure_are_the_attraction(user: User, model: str) -> None:
         assert abs(clicks - total) < 4 * np.sqrt(total)
 
 
-def test_features_in_the_observation() -> None:
+def test_an_observation_that_depends_on_features_is_recovered() -> None:
     """Seen with the log odds of the position plus .8 x_3, save in the first slot: both sides are found again."""
     lists, rng = lists_of(3), np.random.default_rng(4)
     rows = np.repeat(np.argsort(rng.random((8, QUERIES, LENGTH)), axis=-1).reshape(-1, LENGTH), 12, axis=0)

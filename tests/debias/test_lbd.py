@@ -188,7 +188,7 @@ def test_only_the_ranker_of_a_learner_is_trained(clicks: Clicks) -> None:
 
 
 @pytest.mark.parametrize("shape", ["steepness", "positions"])
-def test_one_position_only(shape: Any) -> None:
+def test_a_log_with_one_position_leaves_clicks_as_they_are(shape: Any) -> None:
     """Eighty lists of one document each: there is nothing to learn of positions, and clicks are what they are."""
     lists = Lists(
         np.random.default_rng(0).normal(size=(80, 2)).astype(np.float32), np.arange(81), np.arange(80).astype(np.str_)

@@ -81,14 +81,6 @@ def test_the_curve_alone_must_be_better_by_a_standard_error(bent: list[tuple[flo
     assert steepness._chosen(tried).choice.penalty < math.inf
 
 
-def test_candidates() -> None:
-    settings = ObservationSettings(hidden=(0, 4), penalties=(0.0, 1.0))
-    bends = [(0, 0.0), (0, 1.0), (4, 0.0), (4, 1.0)]
-    assert steepness._candidates(settings, bent=True) == [*bends, (0, math.inf)]
-    assert steepness._candidates(replace(settings, curve=False), bent=True) == bends
-    assert steepness._candidates(replace(settings, curve=False), bent=False) == [(0, math.inf)]
-
-
 def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
     """Sessions with the same ranked list are one; another list of the query, the last place cut, is on its side."""
     entries = np.arange(len(clicks.rows))

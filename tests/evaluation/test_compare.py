@@ -46,7 +46,7 @@ def sample(**settings: object) -> Comparison:
     return compare(given, **settings)  # type: ignore[arg-type]
 
 
-def test_rows_by_hand() -> None:
+def test_rows_agree_with_a_calculation_by_hand() -> None:
     base = evaluation([0.1, 0.2, np.nan, 0.6])
     better = evaluation([0.3, 0.4, np.nan, 0.5])
     result = compare({"base": base, "better": better}, baseline="base")

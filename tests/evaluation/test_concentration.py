@@ -34,7 +34,7 @@ def test_exposure_is_that_of_the_position_and_none_below_what_is_shown() -> None
     assert sorted(tied[:3]) == sorted(tied[3:]) == [0.0, 0.4, 0.7]
 
 
-def test_shares_by_hand() -> None:
+def test_shares_agree_with_a_calculation_by_hand() -> None:
     items, exposure = np.array([0, 1, 2, 0, 3, 4]), np.array([0.5, 0.2, 0.0, 0.5, 0.2, 0.6])
     found = concentration(JUDGED, exposure, items=items, popularity=np.array([0.0, 1.0, 0.5, 0.0, 0.25, 0.9]))
     assert found.top == pytest.approx(1.0 / 2.0)  # one item of five: item 0 has 1 of 2

@@ -81,7 +81,7 @@ def test_reward_interaction_takes_the_others_for_what_was_not_shown() -> None:
     assert estimate("reward-interaction").value.value == pytest.approx(1.0)
 
 
-def test_sessions_in_effect() -> None:
+def test_the_effective_number_of_sessions_follows_their_weights() -> None:
     """Query a: 100 of 200 sessions match and count twice; query b: all 200 count once. 400^2 / (100 * 4 + 200)."""
     assert estimate("ips", scores=(1.0, 0, 1, 0)).effective == pytest.approx(400**2 / 600)
 

@@ -16,7 +16,7 @@ from clickprism.rankers.mlp import MLP
 from clickprism.types import Clicks
 
 
-def test_figures_by_hand() -> None:
+def test_the_measures_agree_with_a_calculation_by_hand() -> None:
     found = independence(
         [0.9, 0.5, 0.2], [0.5, 0.5, 0.4], [0.5, 0.5, 0.5], positions=np.array([1, 3, 1]), weights=np.array([1, 2, 1])
     )

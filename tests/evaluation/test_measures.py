@@ -99,7 +99,7 @@ def test_only_a_position_is_better_when_lower() -> None:
     assert Measure.parse("nDCG@10").higher_is_better
 
 
-def test_by_hand() -> None:
+def test_measures_agree_with_a_calculation_by_hand() -> None:
     data = judged([1, 0, 3, 2])
     dcg_exp = 1 + 7 / log2(4) + 3 / log2(5)
     ideal_exp = 7 + 3 / log2(3) + 1 / log2(4)

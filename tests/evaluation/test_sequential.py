@@ -44,7 +44,7 @@ def test_differences_of_arms_have_the_difference_as_their_mean() -> None:
     assert found[1000:].std() == pytest.approx(2.0, rel=0.02)  # that of 2 (y - m): the level of 5 costs nothing
 
 
-def test_errors() -> None:
+def test_wrong_settings_and_data_are_refused() -> None:
     with pytest.raises(SettingError, match="confidence must be between 0 and 1"):
         confidence_sequence(np.zeros(3), confidence=1)
     with pytest.raises(SettingError, match="first_look must be at least 2"):

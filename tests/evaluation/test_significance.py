@@ -49,7 +49,7 @@ def test_exact_randomisation_agrees_with_scipy(queries: int) -> None:
     assert paired_randomisation(first, second).p_value == pytest.approx(theirs.pvalue, rel=1e-12)
 
 
-def test_randomisation_by_hand() -> None:
+def test_randomisation_agrees_with_a_calculation_by_hand() -> None:
     # |+-1 +-2 +-3| >= 4: the sums 6, 4, -4, -6 of eight patterns.
     p_value = paired_randomisation(np.array([-1.0, 2.0, 3.0]), np.zeros(3)).p_value
     assert p_value == 4 / 8
@@ -70,7 +70,9 @@ def test_random_signs_never_give_a_p_of_zero() -> None:
 
 
 @pytest.mark.parametrize("test", [paired_t, paired_randomisation])
-def test_edges(test: Callable[[Float64, Float64], PairedTest]) -> None:
+def test_paired_tests_of_few_equal_or_missing_values_are_defined(
+    test: Callable[[Float64, Float64], PairedTest],
+) -> None:
     same = np.array([0.1, 0.5, 0.9])
     assert test(same, same).p_value == 1.0
     one = test(np.array([0.5]), np.array([0.25]))
@@ -106,7 +108,7 @@ def test_runs_are_averaged_and_never_pass_for_queries() -> None:
         by_query(np.zeros((2, 2, 2)))
 
 
-def test_holm_by_hand() -> None:
+def test_holm_agrees_with_a_calculation_by_hand() -> None:
     corrected = holm(np.array([0.04, 0.01, np.nan, 0.03, 0.6]))
     np.testing.assert_allclose(corrected, [0.09, 0.04, np.nan, 0.09, 0.6])
     assert holm(np.array([0.6, 0.7])).tolist() == [1.0, 1.0]
@@ -152,7 +154,7 @@ def test_intervals_cover_the_true_mean() -> None:
     assert covered / draws == pytest.approx(0.935, abs=0.033)
 
 
-def test_interval_edges() -> None:
+def test_intervals_of_few_equal_or_missing_values_are_defined() -> None:
     one = interval(np.array([0.5]))
     assert (one.mean, one.queries) == (0.5, 1)
     assert np.isnan([one.low, one.high]).all()

@@ -98,7 +98,7 @@ def test_probabilities_agree_with_each_other(fitted: dict[str, FittedModel], nam
 @pytest.mark.parametrize(
     ("name", "skip"), [("dbn", None), ("ccm", None), ("sdbn", 1.0), ("dcm", 1.0), ("cascade", 1.0)]
 )
-def test_chains_against_enumeration(fitted: dict[str, FittedModel], name: str, skip: float | None) -> None:
+def test_chains_agree_with_enumeration(fitted: dict[str, FittedModel], name: str, skip: float | None) -> None:
     model, rows = fitted[name], [3, 0, 4, 1]
     values = model.parameters
     a = values["attraction"][rows]
@@ -114,7 +114,7 @@ def test_chains_against_enumeration(fitted: dict[str, FittedModel], name: str, s
     assert np.exp(model.log_likelihood(log)) == pytest.approx(np.array(exact), abs=1e-5)
 
 
-def test_browsing_against_its_definition(fitted: dict[str, FittedModel]) -> None:
+def test_browsing_agrees_with_its_definition(fitted: dict[str, FittedModel]) -> None:
     model = fitted["ubm"]
     table, a = model.parameters["table"], model.attraction
     log = log_of([([2, 1, 4, 0], [0, 1, 0, 1], 1)], documents=5)
@@ -254,7 +254,7 @@ def test_closed_forms_by_hand() -> None:
     )
 
 
-def test_expectations_against_enumeration() -> None:
+def test_expectations_agree_with_enumeration() -> None:
     rng = np.random.default_rng(4)
     log = random_log(seed=5, sessions=60)
     attraction, after_click, skip = rng.uniform(0.2, 0.8, 5), rng.uniform(0.1, 0.9, 5), 0.7
@@ -335,7 +335,7 @@ def test_observation_is_relative_to_the_first_position(fitted: dict[str, FittedM
 
 
 @pytest.mark.parametrize("name", CLICK_MODELS)
-def test_save_and_load(fitted: dict[str, FittedModel], name: str, tmp_path: Path) -> None:
+def test_a_saved_model_is_the_same_when_loaded(fitted: dict[str, FittedModel], name: str, tmp_path: Path) -> None:
     log = random_log(seed=1, sessions=20)
     save_model(fitted[name], tmp_path / "model.npz", lists=log.lists)
     again = load_model(tmp_path / "model.npz", lists=log.lists)

@@ -44,14 +44,14 @@ def as_shown(clicks: Clicks, values: np.ndarray) -> Shown:
     return Shown(clicks.lists, clicks.offsets, clicks.rows, values[clicks.rows].astype(np.float32))
 
 
-def test_position_curve() -> None:
+def test_the_position_curve_is_recovered() -> None:
     found = fit_position(count(log_by(PositionUser()).clicks))
     true = PositionUser().observation(np.arange(1, 11))
     assert np.abs(found.curve / (true / true[0]) - 1).mean() < 0.03
     assert found.converged
 
 
-def test_browsing_table_and_curve() -> None:
+def test_the_browsing_table_and_its_curve_are_recovered() -> None:
     log = log_by(BrowsingUser())
     found = BrowsingModel(prior=NONE).fit(log.clicks)
     table, user = found.parameters["table"], BrowsingUser()
@@ -69,7 +69,9 @@ def test_browsing_table_and_curve() -> None:
         (CascadeUser(), CascadeModel(prior=NONE)),
     ],
 )
-def test_reading_users(user: User, model: BayesianModel | ClickChainModel | CascadeModel) -> None:
+def test_users_who_read_from_the_top_are_recovered(
+    user: User, model: BayesianModel | ClickChainModel | CascadeModel
+) -> None:
     log, true = log_by(user), attraction(JUDGED)
     found = model.fit(log.clicks)
     looks = np.bincount(log.clicks.rows, weights=log.truth.observed, minlength=len(true))
@@ -97,7 +99,7 @@ def test_likelihood_is_that_of_the_users() -> None:
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="needs ../shared/data/yandex-clicks")
-def test_real_clicks_held_out() -> None:
+def test_on_real_clicks_richer_models_predict_held_out_sessions_better() -> None:
     clicks = read_sessions(REAL).clicks
     for seed in (0, 1):
         held_out = np.random.default_rng(seed).random(len(clicks)) < 0.25

@@ -50,7 +50,7 @@ def test_each_device_has_its_curve(log: SessionLog) -> None:
         observe(log, [AllPairs()], bootstrap=ONCE, by="device", least_sessions=0)
 
 
-def test_sessions_by_condition(log: SessionLog) -> None:
+def test_a_condition_selects_sessions_and_a_wrong_one_is_refused(log: SessionLog) -> None:
     assert len(where(log, ["device=watch"])) == 100
     with pytest.raises(DataError, match=r"no session has device=tv\. The column has desk, phone, watch"):
         where(log, ["device=tv"])

@@ -74,7 +74,7 @@ SWAPPED = make(
 )
 
 
-def test_swaps_by_hand() -> None:
+def test_swaps_agree_with_a_calculation_by_hand() -> None:
     log = cut(SWAPPED, 2)
     # a: 50 of 100 at 1, 60 of 300 at 2; b: 60 of 300 at 1, 20 of 100 at 2; weights 75 each
     expected = (60 / 300 + 20 / 100) / (50 / 100 + 60 / 300)

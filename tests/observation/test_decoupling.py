@@ -290,7 +290,7 @@ def test_without_coupling_every_pair_decouples() -> None:
     assert found.shares["t printed"] == 0
 
 
-def test_what_is_refused() -> None:
+def test_pairs_that_cannot_be_are_refused() -> None:
     with pytest.raises(DataError, match="first document of a pair must be the more relevant"):
         pair((0.2, 0.4), [0.5], [0.5])
     with pytest.raises(DataError, match="Leave out positions never seen"):

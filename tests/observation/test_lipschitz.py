@@ -75,7 +75,7 @@ def test_the_relative_gradient_does_not_depend_on_the_gauge() -> None:
     assert moved[1] == pytest.approx(free[1], rel=1e-5)
 
 
-def test_what_is_refused() -> None:
+def test_wrong_kinds_and_empty_data_are_refused() -> None:
     features = np.zeros((1, 1), np.float32)
     with pytest.raises(SettingError, match="be one of observation, log, relative"):
         true_gradients(CoupledUser(eta=0), features, positions=1, of="x")  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ def make_log(patterns: list[list[int]], impressions: list[int], *, positions: li
     )
 
 
-def test_perplexity_by_hand() -> None:
+def test_perplexity_agrees_with_a_calculation_by_hand() -> None:
     log = make_log([[1, 0], [0, 0]], [3, 1])
     found = perplexity(np.array([0.75, 0.5, 0.75, 0.5]), log)
     assert found == pytest.approx([(0.75**3 * 0.25) ** (-1 / 4), 2.0])

@@ -145,7 +145,7 @@ def test_codes_that_are_none_share_one_row(form: str) -> None:
         assert parameter.grad is None or torch.isfinite(parameter.grad).all()
 
 
-def test_codes_only() -> None:
+def test_documents_of_codes_alone_can_be_scored() -> None:
     network = network_of(2, **{**TINY, "categorical": (0, 1), "categories": (2, 2)})
     scores = network(torch.tensor([[0.0, 1.0], [1.0, 0.0], [5.0, 5.0]], dtype=torch.float64))
     assert len(set(scores.tolist())) == 3
@@ -200,7 +200,7 @@ def test_a_saved_model_scores_the_same(settings: Attention, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("ranker", [Linear(), MLP(hidden=(6, 4)), Attention(**TINY)], ids=lambda each: each.name)
-def test_towers(ranker: Any) -> None:
+def test_a_network_is_a_trunk_and_a_head_and_a_fresh_copy_shares_nothing(ranker: Any) -> None:
     torch.manual_seed(0)
     network = ranker.build(5)
     assert isinstance(network, Towered)

@@ -40,7 +40,7 @@ def kinds(network: nn.Module) -> list[str]:
     return [type(module).__name__ for module in network.modules()][2:]
 
 
-def test_the_standard_network() -> None:
+def test_the_default_mlp_has_three_hidden_layers() -> None:
     network = MLP().build(46)
     assert kinds(network) == ["Linear", "ELU", *["LayerNorm", "Linear", "ELU"] * 2, "LayerNorm", "Linear"]
     shapes = [tuple(p.shape) for p in network.parameters() if p.ndim == 2]

@@ -58,7 +58,7 @@ def test_the_gradient_of_cross_entropy_is_that_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda each: cross_entropy(each, *counts), (odds,))
 
 
-def test_blends_by_hand() -> None:
+def test_blends_agree_with_a_calculation_by_hand() -> None:
     zeta, imputed, affine = (torch.tensor([value], dtype=torch.float64) for value in (-0.5, 0.2, 0.4))
     each = {form: blend(zeta, imputed, affine, form=form, mean=0.1).item() for form in FORMS}
     assert each["likelihood"] == pytest.approx(0.4 - 0.5 * (0.2 - 0.1))

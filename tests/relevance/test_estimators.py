@@ -19,7 +19,7 @@ COUNTS = PairCounts(np.array([[10, 20], [0, 0]]), np.array([[4, 5], [0, 0]]), np
 IMPUTED = np.array([0.2, 0.7])
 
 
-def test_affine_by_hand() -> None:
+def test_the_affine_estimate_agrees_with_a_calculation_by_hand() -> None:
     rates = (0.4, 0.3)  # weights are 1 and .5 * .24 / .21
     weight = 0.5 * 0.24 / 0.21
     by_hand = {

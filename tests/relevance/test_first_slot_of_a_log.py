@@ -21,7 +21,7 @@ NOON = datetime(2026, 3, 4, 12)
 HOUR = timedelta(hours=1)
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_counts_of_the_first_slot_agree_with_a_calculation_by_hand(tmp_path: Path) -> None:
     rows = [
         session(NOON - HOUR, search_id="a", randomised=True, clicks=1),
         session(NOON, search_id="b", randomised=True, clicks=2),

@@ -78,7 +78,7 @@ def test_what_is_left_out_is_counted_once_and_by_reason() -> None:
     assert with_imputed.left_out["too few judged documents of the query"] == 3
 
 
-def test_nothing_to_judge() -> None:
+def test_no_estimates_give_no_judgments() -> None:
     judged = judge(estimates([]), QUERIES[:0])
     assert judged.plain()["grades"] == {"0": 0, "1": 0, "2": 0, "3": 0, "4": 0}
 

@@ -19,7 +19,7 @@ from clickprism.types import Float64, Int64
 from tests.relevance.pair_worlds import Users
 
 
-def test_shrunk_by_hand() -> None:
+def test_the_shrunk_estimate_agrees_with_a_calculation_by_hand() -> None:
     parameters = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.1]))
     counts = PairCounts(np.array([[10, 20]]), np.array([[4, 5]]))
     made = Shrunk(Sums("ratio"), k=8.0, shift=1.0, slope=0.5).estimate(counts, parameters, np.array([0.2]))

@@ -40,7 +40,7 @@ def shown(seed: int) -> PairCounts:
 
 @pytest.mark.parametrize("used", [TRUE, WRONG], ids=["true", "wrong"])
 @pytest.mark.parametrize("weighting", ["mean", "ratio", "precision"])
-def test_theorem_1(weighting: Weighting, used: ClickParameters) -> None:
+def test_theorem_1_gives_bias_and_variance_of_the_affine_estimate(weighting: Weighting, used: ClickParameters) -> None:
     counts, sums = shown(1), Sums(weighting, rates=(0.5, 0.3, 0.2, 0.1))
     values = Affine(sums).estimate(counts, used).values
     bias = affine_bias(counts, used, TRUE, RELEVANCE, sums=sums)[0]
@@ -60,7 +60,9 @@ def test_theorem_1(weighting: Weighting, used: ClickParameters) -> None:
 @pytest.mark.parametrize("used", [TRUE, WRONG], ids=["true", "wrong"])
 @pytest.mark.parametrize("correction", ["click", "relevance"])
 @pytest.mark.parametrize("weighting", ["mean", "precision"])
-def test_theorem_2(weighting: Weighting, correction: Correction, used: ClickParameters) -> None:
+def test_theorem_2_gives_bias_and_variance_of_the_doubly_robust_estimate(
+    weighting: Weighting, correction: Correction, used: ClickParameters
+) -> None:
     counts, imputed = shown(2), np.full(TIMES, 0.5)
     sums = Sums(weighting, rates=(0.5, 0.3, 0.2, 0.1))
     estimator = DoublyRobust(sums, correction=correction, theta=tuple(USERS.theta)).learn(counts, used)

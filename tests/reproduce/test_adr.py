@@ -220,7 +220,7 @@ def test_expected_has_the_figures_of_the_paper() -> None:
     assert named == {name for name, one in CANDIDATES.items() if one.paper and name != BASE}
 
 
-def test_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_options_select_parts_and_wrong_ones_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     given = ["--quick", "--tables", "2,4", "--costs", "--seeds", "3,4", "--methods", "affine,shrunk"]
     made = plan_of(parser().parse_args(given))
     assert made.parts == ("table 2", "table 4", "costs")
@@ -262,7 +262,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, list[Row]]:
     return plan, reproduce(plan, How(out, jobs=1))
 
 
-def test_the_whole(whole: tuple[Plan, list[Row]]) -> None:
+def test_every_table_and_figure_is_made(whole: tuple[Plan, list[Row]]) -> None:
     plan, rows = whole
     summary = json.loads((plan.out / "summary.json").read_text())
     assert len(summary) == len(rows)

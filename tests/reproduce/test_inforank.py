@@ -121,7 +121,7 @@ def test_which_ranker_trains_by_what_is_as_in_the_paper() -> None:
     assert CANDIDATES["inforank"].settings == {}  # the default, whatever it is
 
 
-def test_maps_of_equation_28() -> None:
+def test_the_map_of_equation_28_is_measured_at_each_grade() -> None:
     assert measures("embedded")[3:] == ("MAP(rel=3)@10", "MAP(rel=1)@10")
     assert measures("mq2007")[3:] == ("MAP(rel=2)@10", "MAP(rel=1)@10")
     assert measures("adressa")[3:] == ("MAP(rel=1)@10",)
@@ -150,7 +150,7 @@ def test_shuffled_lists_tell_the_observation() -> None:
     ],
     ids=["lambdamart", "attention"],
 )
-def test_other_rankers(ranker: dict[str, Any], method: str) -> None:
+def test_every_ranker_can_be_run(ranker: dict[str, Any], method: str) -> None:
     result = runs.make(Run(WORLD, ranker, method, epochs=1, batch_size=64), None)
     assert 0 < result["clicks"][LEADING] < 1
     assert set(result["moved"]) == {"position", "frequency", "popularity"}
@@ -158,7 +158,7 @@ def test_other_rankers(ranker: dict[str, Any], method: str) -> None:
     json.dumps(result, allow_nan=False)
 
 
-def test_rows_by_hand(tmp_path: Path) -> None:
+def test_rows_agree_with_a_calculation_by_hand(tmp_path: Path) -> None:
     made = Plan("embedded", replace(TINY, users=("ubm",)), parts=("table 2",))
     gains = {"pal": 0.02, "inforank": 0.05, "labels": 0.2}
     for one in made.cases("table 2"):
@@ -235,7 +235,7 @@ def test_expected_round_trip_and_errors(tmp_path: Path) -> None:
         EXPECTED.load(path)
 
 
-def test_the_whole(whole: tuple[Path, list[Row]]) -> None:
+def test_every_table_and_figure_is_made(whole: tuple[Path, list[Row]]) -> None:
     out, rows = whole
     summary = json.loads((out / "summary.json").read_text())
     assert len(summary) == len(rows)
@@ -275,7 +275,7 @@ def test_a_second_time_nothing_is_run(
     assert "about 0 s" in printed.err
 
 
-def test_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_options_select_parts_and_wrong_ones_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     given = ["--quick", "--tables", "2", "--figures", "5,7", "--seeds", "3,4", "--rankers", "mlp", "--users", "ubm"]
     made = plan_of(parser().parse_args(given))
     assert made.parts == ("table 2", "figure 5 left", "figure 5 right", "figure 7")

@@ -155,7 +155,9 @@ def test_an_error_in_a_process_is_raised_here() -> None:
         (0.1, float("nan"), True, ""),
     ],
 )
-def test_marks(difference: float, p_value: float, higher: bool, mark: str) -> None:
+def test_a_mark_says_whether_a_difference_is_significant(
+    difference: float, p_value: float, higher: bool, mark: str
+) -> None:
     assert mark_of(difference, p_value, higher_is_better=higher) == mark
 
 
@@ -183,7 +185,7 @@ def _made_up(gains: dict[str, float], out: Path, made: Plan) -> None:
             )
 
 
-def test_rows_by_hand(tmp_path: Path) -> None:
+def test_rows_agree_with_a_calculation_by_hand(tmp_path: Path) -> None:
     size = replace(TINY, others=2)
     made = Plan("embedded", size, parts=("table 1",), tuned={("linear", 0.1): (1.0, 0.5)})
     _made_up({"dla": 0.02, "lbd_paper": 0.05, "labels": 0.2}, tmp_path, made)
@@ -269,7 +271,7 @@ def test_expected_round_trip_and_errors(tmp_path: Path) -> None:
         EXPECTED.load(path)
 
 
-def test_the_whole(whole: tuple[Path, list[Row]]) -> None:
+def test_every_table_and_figure_is_made(whole: tuple[Path, list[Row]]) -> None:
     out, rows = whole
     summary = json.loads((out / "summary.json").read_text())
     assert len(summary) == len(rows)
@@ -307,7 +309,7 @@ def test_without_labels_there_is_a_likelihood(whole: tuple[Path, list[Row]]) -> 
     assert all(one["deviation"] > 0 for one in coupled)
 
 
-def test_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_options_select_parts_and_wrong_ones_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     made = plan_of(
         parser().parse_args(["--quick", "--tables", "1", "--figures", "3", "--seeds", "3,4", "--rankers", "mlp"])
     )

@@ -84,7 +84,7 @@ def test_pointwise_methods_recover_both_factors(plain: Clicks, method: Method) -
     assert fitted.observation / (CURVE / CURVE[0]) == pytest.approx(np.ones(PLACES), abs=0.03)
 
 
-def test_raw_clicks_do_not(plain: Clicks) -> None:
+def test_raw_clicks_do_not_recover_relevance(plain: Clicks) -> None:
     assert np.abs(weights(trained(plain, Click())) - WEIGHTS).max() > 0.15
 
 

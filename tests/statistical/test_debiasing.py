@@ -57,7 +57,7 @@ def test_true_propensities_recover_the_relevance(log: Clicks) -> None:
     assert weights(trained(log, InversePropensity(tuple(CURVE)))) == pytest.approx(WEIGHTS, abs=0.03)
 
 
-def test_raw_clicks_do_not(log: Clicks) -> None:
+def test_raw_clicks_do_not_recover_relevance(log: Clicks) -> None:
     assert np.abs(weights(trained(log, Click())) - WEIGHTS).max() > 0.15
 
 
