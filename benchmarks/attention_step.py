@@ -15,13 +15,13 @@ from typing import Final
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.batches import shares
+from clickprism.debias.batches import shares
 from clickprism.debias.click import Click
 from clickprism.rankers.attention import Attention
 from clickprism.rankers.base import NetworkRanker
 from clickprism.rankers.mlp import MLP
+from clickprism.training.distributed import Group
 from clickprism.training.network import _Loop, _optimiser, torch_set_for
-from clickprism.training.processes import Group
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Lists
 

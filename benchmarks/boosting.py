@@ -28,8 +28,7 @@ from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.simulation.clicks import SimulationSettings, ideal_clicks, simulate
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
-from clickprism.truth import Simulation
-from clickprism.types import Clicks, Dataset, Float64, Lists
+from clickprism.types import Clicks, Dataset, Float64, Lists, Simulation
 from clickprism.users.pbm import PositionUser
 
 SEEDS: Final = (0, 1, 2)

@@ -32,8 +32,7 @@ from clickprism.observation.click_models.ubm import BrowsingFit, count_browsing,
 from clickprism.observation.counts import count
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.rankings import Intervention
-from clickprism.truth import Simulation
-from clickprism.types import Clicks, Float64, JudgedLists
+from clickprism.types import Clicks, Float64, JudgedLists, Simulation
 from clickprism.users.base import User, attraction
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.dbn import BayesianUser

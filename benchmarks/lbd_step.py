@@ -18,10 +18,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.batches import shares
 from clickprism.data.normalise import normalised
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Learner, NetworkMethod
+from clickprism.debias.batches import shares
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.lbd import Decoupling
 from clickprism.debias.lbd_paper import LipschitzBernoulli
@@ -29,9 +29,9 @@ from clickprism.debias.steepness import ObservationSettings
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.rankers.mlp import MLP
 from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.training.distributed import Group
 from clickprism.training.fit import fit
 from clickprism.training.network import _Loop, _optimiser, torch_set_for
-from clickprism.training.processes import Group
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset
 from clickprism.users.coupled import CoupledUser

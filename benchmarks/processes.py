@@ -26,8 +26,8 @@ from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.dla import DualLearning
 from clickprism.rankers.mlp import MLP
 from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.training.distributed import joined
 from clickprism.training.fit import fit
-from clickprism.training.processes import joined
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks
 from clickprism.users.pbm import PositionUser

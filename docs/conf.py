@@ -44,7 +44,7 @@ ROOMS = {  # of the front door, in the order of the page
     "data": "What comes in",
     "log": "What comes in",
     "users": "Who clicks",
-    "truth": "Who clicks",
+    "simulation": "Who clicks",
     "observation": "What is seen",
     "diagnosis": "What a log can tell",
     "choice": "Which method",
@@ -53,7 +53,7 @@ ROOMS = {  # of the front door, in the order of the page
     "training": "Training",
     "model": "Training",
     "evaluation": "Measures and tests",
-    "experiment": "Whole experiments",
+    "experiments": "Whole experiments",
     "errors": "Errors",
 }
 REGISTRIES = {"method": METHODS, "ranker": RANKERS, "user": USERS, "click model": CLICK_MODELS}
@@ -62,8 +62,9 @@ REGISTRIES = {"method": METHODS, "ranker": RANKERS, "user": USERS, "click model"
 def reference() -> Iterator[str]:
     """The page of the library: every name of the front door by its room, then what goes by a short name."""
     rooms: dict[str, list[str]] = {title: [] for title in ROOMS.values()}
-    for name, home in clickprism._HOMES.items():
-        rooms.setdefault(ROOMS.get(home.partition(".")[0], "Others"), []).append(name)
+    for name in clickprism.__all__:
+        package = getattr(clickprism, name).__module__.split(".")[1]
+        rooms.setdefault(ROOMS.get(package, "Others"), []).append(name)
     for title, names in rooms.items():
         if names:
             yield f"## {title}\n"

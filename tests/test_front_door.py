@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import clickprism
+from clickprism.errors import MissingExtraError
 
 HEAVY = ("torch", "numba", "sklearn", "scipy", "lightgbm", "matplotlib", "rich", "numpy", "pandas")
 
@@ -19,11 +20,20 @@ def test_every_name_opens(name: str) -> None:
 
 
 def test_unknown_names_are_attribute_errors() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'lbd'"):
-        clickprism.lbd  # noqa: B018
+    name = "lbd"
+    with pytest.raises(AttributeError, match="No clickprism attribute lbd"):
+        getattr(clickprism, name)
 
 
 def test_import_loads_nothing_heavy() -> None:
     code = f"import sys, clickprism; print([m for m in {HEAVY!r} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "[]"
+
+
+def test_a_name_that_needs_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(vars(clickprism), "Click", raising=False)
+    monkeypatch.delitem(sys.modules, "clickprism.debias.click", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'clickprism\[neural\]'"):
+        getattr(clickprism, "Click")  # noqa: B009

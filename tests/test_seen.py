@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clickprism.batches import pad
 from clickprism.data.clicks import load_clicks, save_clicks
 from clickprism.data.synthetic import SyntheticSettings, synthetic
+from clickprism.debias.batches import pad
 from clickprism.errors import DataError
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Clicks, Lists, concatenate

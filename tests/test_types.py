@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from clickprism import types
 from clickprism._util import grouping
 from clickprism.errors import DataError
-from clickprism.truth import Simulation, Truth
-from clickprism.types import Clicks, Int64, JudgedLists, Lists, concatenate
+from clickprism.types import Clicks, Int64, JudgedLists, Lists, Simulation, Truth, concatenate
 
 
 def lists_of(lengths: list[int]) -> Lists:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import pad
 from clickprism.data.clicks import load_clicks, save_clicks
 from clickprism.debias import method
+from clickprism.debias.batches import pad
 from clickprism.errors import DataError
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 import numpy as np
 
 from clickprism._util.files import write_file
+from clickprism._util.processes import side_by_side
 from clickprism.choice import words
 from clickprism.choice.candidates import CHOSEN_FROM, RANKERS, Candidate, supported
 from clickprism.choice.criterion import Gain, estimated_ndcg
@@ -36,7 +37,6 @@ from clickprism.errors import DataError, SettingError
 from clickprism.observation.counts import count
 from clickprism.observation.pairs import LEAST_CLICKS, link
 from clickprism.observation.support import linked_depth
-from clickprism.training.pool import side_by_side
 from clickprism.types import Float64
 
 if TYPE_CHECKING:

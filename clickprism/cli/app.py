@@ -384,7 +384,7 @@ def _check_renamed(words: Sequence[str]) -> None:
 def _check_processes(words: Sequence[str]) -> None:
     """Refuse several processes where only one can do the work."""
     if "RANK" in os.environ and words[0] != "train":
-        from clickprism.training.processes import alone
+        from clickprism.training.distributed import alone
 
         alone(f"clickprism {' '.join(addressed(words))}", remedy="run it without torchrun")
 

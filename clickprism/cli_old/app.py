@@ -40,7 +40,7 @@ from clickprism.cli_old import (
 )
 from clickprism.cli_old.output import fail
 from clickprism.errors import ClickprismError, DataError, missing_extra
-from clickprism.training.processes import alone
+from clickprism.training.distributed import alone
 
 INTERRUPTED = 130
 EXIT_CODES = {

@@ -85,7 +85,7 @@ def command(
     from clickprism.experiments import train_ranker
     from clickprism.experiments.train import CHECKPOINT
     from clickprism.experiments.train import SETTINGS as KEPT
-    from clickprism.training.processes import place
+    from clickprism.training.distributed import place
 
     for name, value in (("--user", user), ("--sessions", sessions)):
         if clicks is not None and value is not None:

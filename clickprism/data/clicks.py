@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from clickprism._util.files import atomic_file, write_errors
 from clickprism.errors import DataError
-from clickprism.truth import Simulation, Truth
-from clickprism.types import Clicks, Lists
+from clickprism.types import Clicks, Lists, Simulation, Truth
 
 FORMAT: Final = "clickprism clicks"
 VERSION: Final = 1

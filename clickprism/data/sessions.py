@@ -21,8 +21,7 @@ from clickprism.data.files import PADDING, expand, read_padded
 from clickprism.data.letor import OnError, PathLike, Quarantined
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
-from clickprism.truth import Simulation, Truth
-from clickprism.types import Bool, Clicks, Float64, Int64, Lists, Text, slices
+from clickprism.types import Bool, Clicks, Float64, Int64, Lists, Simulation, Text, Truth, slices
 
 LARGEST = 1 << 31  # bytes that the text of one column may take
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.batches import batches
+from clickprism.debias.batches import batches
 from clickprism.debias.document import at, towered
 from clickprism.debias.listwise import log_softmax, score, softmax_loss
 from clickprism.debias.penalty import penalised

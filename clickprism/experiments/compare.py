@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from clickprism._util.files import make_folder
+from clickprism._util.processes import side_by_side
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.experiments.bend import Bend, bend_of
@@ -34,8 +35,7 @@ from clickprism.experiments.stages import (
 )
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
-from clickprism.training.pool import side_by_side
-from clickprism.training.processes import alone
+from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
 from clickprism.types import Float64
 

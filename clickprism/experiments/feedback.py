@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from clickprism._util.files import make_folder
+from clickprism._util.processes import side_by_side
 from clickprism.data.items import items_across
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.concentration import Concentration, concentration, position_exposure
@@ -48,11 +49,9 @@ from clickprism.rankers import RANKERS
 from clickprism.settings import choose
 from clickprism.simulation.clicks import simulate
 from clickprism.simulation.rankings import Intervention
-from clickprism.training.pool import side_by_side
-from clickprism.training.processes import alone
+from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
-from clickprism.truth import Simulation
-from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, concatenate
+from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, Simulation, concatenate
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
 from clickprism.users.pbm import PositionUser

@@ -24,8 +24,7 @@ from clickprism.rankers import RANKERS
 from clickprism.settings import choose, resolve, suggest
 from clickprism.simulation.clicks import ideal_clicks, simulate
 from clickprism.training.settings import FitSettings, Fitted, Validation
-from clickprism.truth import Simulation
-from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists
+from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists, Simulation
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
 from clickprism.users.trust import TrustUser

@@ -25,10 +25,9 @@ from clickprism.experiments.stages import (
     true_trust,
 )
 from clickprism.settings import to_toml
-from clickprism.training.processes import place
+from clickprism.training.distributed import place
 from clickprism.training.settings import Fitted
-from clickprism.truth import Simulation
-from clickprism.types import Clicks, Float64
+from clickprism.types import Clicks, Float64, Simulation
 from clickprism.users.base import User
 
 SETTINGS = "settings.toml"

@@ -18,8 +18,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickprism._util.crash_points import crash_point
 from clickprism.errors import SettingError
-from clickprism.log.faults import fault
 from clickprism.log.schema import EVENTS
 from clickprism.log.staging import GROUP_ROWS, event_writer
 from clickprism.log.table import SUM, files_id, writing
@@ -75,9 +75,9 @@ def compact(
             with writing(events.folder):
                 path = events.day_folder(day) / f"{SUM}-{files_id(some)}-{uuid4().hex}.parquet"
                 _write(list(some), path)
-            fault("compact-written")
+            crash_point("compact-written")
             events.commit_files({day: [path]}, remove=some)
-            fault("compact-committed")
+            crash_point("compact-committed")
             done[day] = some
         if done or days is None:
             events.vacuum(hours=store.settings.windows.keep_hours)

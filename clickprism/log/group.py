@@ -14,8 +14,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickprism._util.crash_points import crash_point
 from clickprism.errors import ClickprismError, DataError
-from clickprism.log.faults import fault
 from clickprism.log.pieces import Piece
 from clickprism.log.readers import Chunk, Rest, read_rests
 from clickprism.log.readers.chunk import shown
@@ -165,7 +165,7 @@ class Group:
             return
         self.stage.finish()
         with store.lock():
-            fault("lock-held")
+            crash_point("lock-held")
             ledger = set(store.table("files").read(["file_id"])["file_id"].to_pylist())
             for file in self.files:
                 file.dropped |= file.file_id in ledger
@@ -175,7 +175,7 @@ class Group:
             self._stored, self._broken = (store.table(name).committed(ids) for name in ("events", "quarantine"))
             self._refuse_others()
             self._write(store, workers=workers)
-            fault("rows-written")
+            crash_point("rows-written")
             if not dry_run:
                 self._commit_quarantine(store)
                 self._commit_events(store)

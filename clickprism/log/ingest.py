@@ -27,11 +27,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickprism._util.crash_points import crash_point
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log.account import IGNORED, Account
 from clickprism.log.compact import MANY, SMALL, compact
 from clickprism.log.engine import by_rows
-from clickprism.log.faults import fault
 from clickprism.log.filtered import ROWS, filtered_rows
 from clickprism.log.group import Group, InputFile, begun_latest
 from clickprism.log.pieces import read_pieces
@@ -252,7 +252,7 @@ class _Run:
         for number, file in enumerate(group.files):
             if file.dropped:
                 return
-            fault("file-staged")
+            crash_point("file-staged")
             bad, rows = bad + file.bad.total(), rows + file.rows
             if bad > Fraction(str(self.max_bad_ratio)) * rows:
                 problem = f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; "
@@ -270,7 +270,7 @@ class _Run:
         self.settings = settings
         if settings.values != self.store.settings.values:
             self.store.write_settings(settings)
-        fault("settings-written")
+        crash_point("settings-written")
 
     def _say(self, doing: str) -> None:
         if self.progress is not None:

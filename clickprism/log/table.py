@@ -23,9 +23,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from clickprism._util.crash_points import crash_point
 from clickprism._util.files import sync
 from clickprism.errors import DataError
-from clickprism.log.faults import fault
 from clickprism.log.schema import conform
 
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._=-]*")
@@ -182,7 +182,7 @@ class LogTable:
         with writing(self.folder):
             actions = [self._add(day, Path(path)) for day, paths in added.items() for path in paths]
             self._sync_files({self.folder / action.path for action in actions})
-        fault(f"{self.name}-moved")
+        crash_point(f"{self.name}-moved")
         properties = CommitProperties(
             custom_metadata=dict(metadata) if metadata else None,
             app_transactions=[Transaction(key, number) for key, number in keys.items()],
@@ -202,7 +202,7 @@ class LogTable:
                         ["day"] if self.by_day else None,
                         commit_properties=properties,
                     )
-                fault(f"{self.name}-committed")
+                crash_point(f"{self.name}-committed")
                 break
             except CommitFailedError as error:
                 self._delta = None

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clickprism.errors import DataError, SettingError
-from clickprism.truth import Simulation
-from clickprism.types import Bool, Float64, Int64
+from clickprism.types import Bool, Float64, Int64, Simulation
 
 By: TypeAlias = Literal["document", "position"]
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
+from clickprism._util.crash_points import crash_point
 from clickprism.errors import ClickprismError, DataError, SettingError
-from clickprism.log.faults import fault
 from clickprism.log.ingest import ingest
 from clickprism.log.outcomes import Outcome, known_files, outcomes
 from clickprism.log.readers import detect
@@ -168,7 +168,7 @@ class EventSink:
             mine = self._waiting[name] = _Waiting(digest, Future())
         try:
             batch = self._inbox.put(name, lines)
-            fault("batch-written")
+            crash_point("batch-written")
             self._check(batch)
             answer = self._answered(batch, digest)
         except BaseException as error:
@@ -271,12 +271,12 @@ class EventSink:
             memory="500MB",
             robots=False,
         )
-        fault("batch-ingested")
+        crash_point("batch-ingested")
         found = outcomes(self._store, {batch.file_id: batch.path for batch in batches}, before=before)
         answers = {batch.name: _answer(batch, found[batch.file_id]) for batch in batches}
         for batch in batches:
             self._inbox.keep(batch, answers[batch.name])
-            fault("batch-answered")
+            crash_point("batch-answered")
         return answers
 
 

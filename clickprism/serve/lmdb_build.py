@@ -18,9 +18,9 @@ from uuid import uuid4
 
 import lmdb
 
+from clickprism._util.crash_points import crash_point
 from clickprism._util.files import DRAFT, lock, sync, write_file
 from clickprism.errors import DataError
-from clickprism.log.faults import fault
 from clickprism.log.table import writing
 from clickprism.serve.block import pack, query_key
 from clickprism.serve.lmdb_store import DATA, INFO, POINTER, SNAPSHOTS, LmdbSnapshot, in_force, open_snapshot
@@ -91,7 +91,7 @@ class LmdbBuilder:
             if self._env is None:
                 self._draft.mkdir()
                 self._env = lmdb.open(str(self._draft), map_size=_MAP_BYTES, sync=False, metasync=False, lock=False)
-                fault("store-begun")
+                crash_point("store-begun")
             while True:
                 try:
                     self._write(self._env)
@@ -123,12 +123,12 @@ class LmdbBuilder:
             self._env = None
             size = (self._draft / DATA).stat().st_size
             write_file(self._draft / INFO, json.dumps(info.plain() | {"bytes": size}))
-            fault("store-filled")
+            crash_point("store-filled")
             self._sealed = self.folder / SNAPSHOTS / f"{info.version}-{uuid4().hex[:8]}"
             sync(self._draft)
             self._draft.rename(self._sealed)
             sync(self._sealed.parent)
-        fault("store-moved")
+        crash_point("store-moved")
         return open_snapshot(self._sealed)
 
     def switch(self) -> None:
@@ -138,7 +138,7 @@ class LmdbBuilder:
         with writing(self.folder):
             before = self.present() and in_force(self.folder)
             write_file(self.folder / POINTER, self._sealed.name)
-            fault("store-switched")
+            crash_point("store-switched")
             if before:
                 os.utime(before)
             for old in (self.folder / SNAPSHOTS).iterdir():

@@ -17,8 +17,8 @@ from uuid import uuid4
 import numpy as np
 import redis
 
+from clickprism._util.crash_points import crash_point
 from clickprism.errors import DataError
-from clickprism.log.faults import fault
 from clickprism.serve.block import LARGE, pack, query_key
 from clickprism.serve.redis_store import MARK, RedisAddress, RedisSnapshot
 from clickprism.serve.store import Found, StoreInfo, StoreUnavailableError
@@ -128,13 +128,13 @@ class RedisBuilder:
                 raise StoreUnavailableError(f"{self._address}: another one publishes there. Run the command again")
             self._pipe.execute()
         self._bytes = 0
-        fault("store-begun")
+        crash_point("store-begun")
 
     def seal(self, info: StoreInfo) -> _Sealed:
         """Nothing more comes; it can be looked at, but is not in force yet."""
         self._pipe.set(self._address.key(self._draft, "info"), json.dumps(info.plain()))
         self._flush()
-        fault("store-filled")
+        crash_point("store-filled")
         with self._address.reaching():
             return _Sealed(RedisSnapshot(self._client, self._address, self._draft), self._address)
 
@@ -150,7 +150,7 @@ class RedisBuilder:
             pipe.set(self._address.key("current"), self._draft)
             pipe.expire(lock, 10 * _LOCK_SECONDS)
             pipe.execute()
-            fault("store-switched")
+            crash_point("store-switched")
             self._expire(seconds=self._grace)
 
     def _expire(self, *, seconds: int) -> None:

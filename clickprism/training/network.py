@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from clickprism.batches import Share, batches, shares
 from clickprism.data.clicks import fingerprint
 from clickprism.debias.base import Learner, NetworkMethod, RestoringMethod
+from clickprism.debias.batches import Share, batches, shares
 from clickprism.debias.listwise import softmax_loss
 from clickprism.errors import DataError, TrainingError
 from clickprism.model import network_scores
@@ -25,7 +25,7 @@ from clickprism.rankers.base import NetworkRanker
 from clickprism.settings import plain
 from clickprism.training import checkpoint, journal
 from clickprism.training.display import bar
-from clickprism.training.processes import Group, joined, share_of_threads
+from clickprism.training.distributed import Group, joined, share_of_threads
 from clickprism.training.settings import FitSettings, Plain, Progress, Record, Stopped, Validation
 from clickprism.types import Clicks
 

@@ -16,7 +16,7 @@ from clickprism.rankers.machines import Machines
 from clickprism.settings import plain
 from clickprism.training import journal
 from clickprism.training.display import bar
-from clickprism.training.processes import TIMEOUT, Group, addresses, joined, share_of_threads
+from clickprism.training.distributed import TIMEOUT, Group, addresses, joined, share_of_threads
 from clickprism.training.settings import FitSettings, Progress, Record, Stopped, Validation
 from clickprism.types import Clicks, Float64, Int64
 

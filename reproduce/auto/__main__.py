@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from clickprism.training.pool import side_by_side
+from clickprism._util.processes import side_by_side
 from reproduce.auto.table import flat, library_table, markdown, summary, write_expected
 from reproduce.auto.worlds import library_row, row_of
 from reproduce.common.cli import guarded, world_options, world_seeds

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from clickprism._util.processes import side_by_side
 from clickprism.simulation.worlds import draw_settings
-from clickprism.training.pool import side_by_side
 from reproduce.choice.table import by_world, lines, markdown, write_expected
 from reproduce.choice.worlds import row_of
 from reproduce.common.cli import guarded, world_options, world_seeds

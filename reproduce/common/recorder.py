@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import clickprism as cp
-from clickprism.batches import batches
+from clickprism.debias.batches import batches
 from clickprism.debias.listwise import softmax_loss
 from clickprism.evaluation.measures import Evaluation
 from clickprism.model import network_scores

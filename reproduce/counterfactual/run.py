@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from clickprism._util.files import write_file
+from clickprism._util.processes import side_by_side
 from clickprism.evaluation.counterfactual import counterfactual
 from clickprism.evaluation.counterfactual_result import Estimate
 from clickprism.evaluation.counterfactual_settings import CounterfactualSettings, Unit
 from clickprism.simulation.worlds import WorldSettings, draw_settings, make_world
-from clickprism.training.pool import side_by_side
 from reproduce.counterfactual.rankers import rankers
 from reproduce.counterfactual.truth import Truth, truth_of
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from clickprism._util.processes import side_by_side
 from clickprism.diagnosis.diagnose import diagnose
 from clickprism.simulation.worlds import WorldSettings, draw_settings, make_world
-from clickprism.training.pool import side_by_side
 
 BIASES: Final = ("position", "trust", "coupling", "interaction", "popularity", "identifiability")
 RIGHT_BAR, ALARM_BAR = 0.9, 0.1

@@ -16,8 +16,7 @@ from clickprism.data.clicks import load_bare, save_clicks
 from clickprism.data.sessions import read_log
 from clickprism.errors import DataError
 from clickprism.simulation.clicks import SimulationSettings, simulate
-from clickprism.truth import Simulation
-from clickprism.types import JudgedLists, Lists
+from clickprism.types import JudgedLists, Lists, Simulation
 from clickprism.users.pbm import PositionUser
 
 

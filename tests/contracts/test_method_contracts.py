@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import batches, pad
 from clickprism.debias import METHODS
 from clickprism.debias.base import Learner, NetworkMethod, TreeMethod
+from clickprism.debias.batches import batches, pad
 from clickprism.errors import SettingError
 from clickprism.model import Model
 from clickprism.rankers import RANKERS

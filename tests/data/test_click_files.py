@@ -13,8 +13,7 @@ import pytest
 
 from clickprism.data.clicks import fingerprint, load_clicks, load_simulation, save_clicks
 from clickprism.errors import DataError
-from clickprism.truth import Simulation, Truth
-from clickprism.types import Clicks, Lists
+from clickprism.types import Clicks, Lists, Simulation, Truth
 
 NAMES = ("offsets", "rows", "positions", "clicks", "impressions")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import pad
 from clickprism.debias.affine import AffineCorrection
+from clickprism.debias.batches import pad
 from clickprism.debias.ipw import InversePropensity
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments.settings import read_settings

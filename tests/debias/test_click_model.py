@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import pad
+from clickprism.debias.batches import pad
 from clickprism.debias.browsing import CERTAIN, Browsing, ByLastClick, ByPosition, Chain, Page
 from clickprism.debias.click_model import ModelName, NeuralClickModel, fresh_copy
 from clickprism.debias.pointwise import log_both, log_click

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import pad
+from clickprism.debias.batches import pad
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
 from clickprism.errors import SettingError

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import batches
 from clickprism.data.synthetic import SyntheticSettings, synthetic
+from clickprism.debias.batches import batches
 from clickprism.debias.independence import Independence
 from clickprism.debias.inforank import InfoRank, InfoRankLearner
 from clickprism.debias.pal import PositionAware

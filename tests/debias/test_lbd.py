@@ -13,8 +13,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from clickprism.batches import pad
 from clickprism.debias import lbd, steepness
+from clickprism.debias.batches import pad
 from clickprism.debias.click import Click
 from clickprism.debias.lbd import DecoupledLearner, Decoupling
 from clickprism.debias.listwise import softmax_loss

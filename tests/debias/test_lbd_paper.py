@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from clickprism.batches import pad
+from clickprism.debias.batches import pad
 from clickprism.debias.click import Click
 from clickprism.debias.lbd_paper import LipschitzBernoulli, LipschitzBernoulliLearner
 from clickprism.debias.listwise import softmax_loss

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import pad
+from clickprism.debias.batches import pad
 from clickprism.debias.pair_debias import PairDebias, PairLearner
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear

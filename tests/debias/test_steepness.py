@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import batches
 from clickprism.debias import steepness
+from clickprism.debias.batches import batches
 from clickprism.debias.steepness import DocumentObservation, ObservationSettings, learn_observation
 from clickprism.errors import SettingError, TrainingError
 from clickprism.types import Batch, Clicks, concatenate

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from clickprism.batches import pad
+from clickprism.debias.batches import pad
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.vectorization import Vectorization, VectorLearner
 from clickprism.errors import SettingError

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import ibis.backends.duckdb  # noqa: F401 - so that it is imported once, before the forks
 
+from clickprism._util.crash_points import VARIABLE
 from clickprism.log.compact import MANY, compact
 from clickprism.log.engine import connect
-from clickprism.log.faults import VARIABLE
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.partials import WindowSettings

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from clickprism._util.crash_points import POINTS
 from clickprism.errors import DataError
-from clickprism.log.faults import POINTS
 from clickprism.log.ingest import ingest
 from clickprism.log.readers import SourceSettings
 from tests.faults.children import run

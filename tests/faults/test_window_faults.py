@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from clickprism.log.faults import WINDOW_POINTS
+from clickprism._util.crash_points import WINDOW_POINTS
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
 from tests.faults.children import aggregates, run_windows

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from clickprism._util.crash_points import COMPACT_POINTS
 from clickprism.errors import SettingError
 from clickprism.log.compact import compact
 from clickprism.log.engine import Engine
-from clickprism.log.faults import COMPACT_POINTS
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.partials import WindowSettings

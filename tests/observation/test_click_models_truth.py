@@ -21,8 +21,7 @@ from clickprism.observation.counts import count
 from clickprism.settings import resolve
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.rankings import Intervention
-from clickprism.truth import Simulation
-from clickprism.types import Clicks
+from clickprism.types import Clicks, Simulation
 from clickprism.users.base import Shown, User, attraction
 from clickprism.users.cascade import CascadeUser
 from clickprism.users.ccm import ClickChainUser

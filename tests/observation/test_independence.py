@@ -25,8 +25,7 @@ from clickprism.observation.independence import (
     statements,
 )
 from clickprism.simulation.clicks import SimulationSettings, simulate
-from clickprism.truth import Simulation, Truth
-from clickprism.types import Clicks, Float64, JudgedLists, Lists
+from clickprism.types import Clicks, Float64, JudgedLists, Lists, Simulation, Truth
 from clickprism.users.base import User
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.pbm import PositionUser

@@ -7,7 +7,7 @@ from typing import Any
 
 import clickprism.log.firsts
 import clickprism.log.murmur  # noqa: F401 - so that compiled code is loaded once, before the forks
-from clickprism.log.faults import VARIABLE
+from clickprism._util.crash_points import VARIABLE
 from clickprism.serve.events import EventSettings, EventSink
 
 QUICK = EventSettings(group_seconds=0)

@@ -10,7 +10,7 @@ import numpy as np
 
 import clickprism.serve.lmdb_build
 import clickprism.serve.redis_build  # noqa: F401 - so that both are imported once, before the forks
-from clickprism.log.faults import VARIABLE
+from clickprism._util.crash_points import VARIABLE
 from clickprism.serve.publish import builder
 from clickprism.serve.store import StoreInfo, open_store
 

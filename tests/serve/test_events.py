@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from clickprism._util.crash_points import POINTS as INGEST_POINTS
 from clickprism.errors import SettingError
-from clickprism.log.faults import POINTS as INGEST_POINTS
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
 from clickprism.serve.events import (

@@ -13,8 +13,7 @@ from clickprism.settings import build
 from clickprism.simulation import clicks as simulated_clicks
 from clickprism.simulation.clicks import SimulationSettings, frequencies, ideal_clicks, simulate
 from clickprism.simulation.rankings import InitialRanker, Intervention, Kind
-from clickprism.truth import Simulation
-from clickprism.types import Clicks, Int64, JudgedLists, Lists
+from clickprism.types import Clicks, Int64, JudgedLists, Lists, Simulation
 from clickprism.users.ccm import ClickChainUser
 from clickprism.users.coupled import CoupledUser, coupled
 from clickprism.users.pbm import PositionUser

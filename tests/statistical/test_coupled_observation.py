@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.batches import pad
 from clickprism.debias.base import Method
+from clickprism.debias.batches import pad
 from clickprism.debias.click import Click
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.lbd import DecoupledLearner, Decoupling

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from clickprism.batches import batches, pad
+from clickprism.debias.batches import batches, pad
 from clickprism.debias.click import Click, ClickLearner
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity

@@ -17,8 +17,8 @@ import pytest
 import torch
 from torch import nn
 
-from clickprism.batches import pad, shares
 from clickprism.debias.base import Learner
+from clickprism.debias.batches import pad, shares
 from clickprism.debias.click import Click
 from clickprism.debias.click_groups import ClickGroups
 from clickprism.debias.dla import DualLearning
@@ -29,8 +29,8 @@ from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
+from clickprism.training.distributed import alone, joined, place, share_of_threads
 from clickprism.training.fit import fit
-from clickprism.training.processes import alone, joined, place, share_of_threads
 from clickprism.training.settings import FitSettings, Fitted, Scorer, Validation
 from clickprism.types import Batch, Clicks, Float64, JudgedLists
 from tests.conftest import make_clicks, make_judged
@@ -330,7 +330,7 @@ def test_lost_processes_are_noticed_where_no_message_is_due() -> None:
     """Process 1 is gone while process 0 waits for something else, as LightGBM may."""
     code = (
         "import os, signal\n"
-        "from clickprism.training.processes import joined\n"
+        "from clickprism.training.distributed import joined\n"
         "with joined() as group, group.watched():\n"
         "    group.wait()\n"
         "    os._exit(7) if group.rank else signal.pause()\n"
@@ -344,7 +344,7 @@ def test_an_error_of_all_leaves_no_thread_behind() -> None:
     """A thread that still waits for the others when Python exits would abort the process."""
     code = (
         "import sys, threading\n"
-        "from clickprism.training.processes import joined\n"
+        "from clickprism.training.distributed import joined\n"
         "try:\n"
         "    with joined() as group, group.watched():\n"
         "        group.wait()\n"

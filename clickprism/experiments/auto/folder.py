@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
 
+from clickprism._util.crash_points import crash_point
 from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import to_json
 from clickprism.choice.folder import START, only_one, refuse_strange
@@ -20,7 +21,6 @@ from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import plain
 from clickprism.errors import DataError
 from clickprism.experiments.run_record import fingerprint
-from clickprism.log.faults import fault
 
 STAGES: Final = ("read", "diagnosis", "choice", "value", "bundle", "report")
 POINTS: Final = tuple(f"{stage}-{what}" for stage in STAGES for what in ("made", "kept"))
@@ -89,10 +89,10 @@ class AutoFolder:
         begun = time.perf_counter()
         made = plain(make())
         seconds = round(spent + time.perf_counter() - begun, 3)
-        fault(f"{name}-made")
+        crash_point(f"{name}-made")
         text = to_json({"stage": name, "seconds": seconds, "result": made}) + "\n"
         write_file(file, text)
-        fault(f"{name}-kept")
+        crash_point(f"{name}-kept")
         return Stage(json.loads(text)["result"], seconds)
 
 

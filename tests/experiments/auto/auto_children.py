@@ -9,10 +9,10 @@ import clickprism.choice.tune
 import clickprism.diagnosis.diagnose
 import clickprism.serve.bundle
 import clickprism.training.fit  # noqa: F401 - all so that they are imported once, before the forks
+from clickprism._util.crash_points import VARIABLE
 from clickprism.experiments.auto.folder import EPOCH
 from clickprism.experiments.auto.run import auto
 from clickprism.experiments.auto.settings import AutoSettings
-from clickprism.log.faults import VARIABLE
 from clickprism.simulation.worlds import World, WorldSettings, make_world
 
 NOON = "1790000000"

@@ -30,7 +30,7 @@ WINDOW_POINTS: Final = tuple(
 """The commit points of `windows`, in their order."""
 
 
-def fault(point: str) -> None:
+def crash_point(point: str) -> None:
     """Kill this process if the environment variable CLICKPRISM_FAULT names the point; else do nothing."""
     if os.environ.get(VARIABLE) == point:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from multiprocessing import active_children
 
-from clickprism.training.pool import side_by_side
+from clickprism._util.processes import side_by_side
 from tests.waiting import until
 
 

@@ -1,0 +1,45 @@
+"""The public names of clickprism, the only list of them; `__init__.py` imports each one on first use."""
+
+from .choice.tune import tune as tune
+from .data.items import items_of as items_of
+from .data.letor import read_letor as read_letor
+from .data.recipes import load as load
+from .data.sessions import read_sessions as read_sessions
+from .data.synthetic import SyntheticSettings as SyntheticSettings
+from .data.synthetic import synthetic as synthetic
+from .debias import method as method
+from .debias.click import Click as Click
+from .debias.dla import DualLearning as DualLearning
+from .debias.ipw import InversePropensity as InversePropensity
+from .debias.labels import Labels as Labels
+from .diagnosis.of_log import diagnose as diagnose
+from .errors import ClickprismError as ClickprismError
+from .evaluation.compare import compare as compare
+from .evaluation.counterfactual import counterfactual as counterfactual
+from .evaluation.curves import by_position as by_position
+from .evaluation.curves import exposure_shares as exposure_shares
+from .evaluation.measures import evaluate as evaluate
+from .experiments import ExperimentSettings as ExperimentSettings
+from .experiments import compare_methods as compare_methods
+from .experiments import judged_validation as judged_validation
+from .experiments.auto.run import auto as auto
+from .log.logged import read_logged as read_logged
+from .model import Model as Model
+from .observation.estimate import estimate_curves as estimate_curves
+from .rankers.lambdamart import LambdaMART as LambdaMART
+from .rankers.linear import Linear as Linear
+from .rankers.mlp import MLP as MLP
+from .simulation.clicks import SimulationSettings as SimulationSettings
+from .simulation.clicks import ideal_clicks as ideal_clicks
+from .simulation.clicks import simulate as simulate
+from .training.fit import fit as fit
+from .training.settings import FitSettings as FitSettings
+from .types import Clicks as Clicks
+from .types import Dataset as Dataset
+from .types import JudgedLists as JudgedLists
+from .types import Lists as Lists
+from .types import Simulation as Simulation
+from .users.pbm import PositionUser as PositionUser
+
+__all__: list[str]
+__version__: str
