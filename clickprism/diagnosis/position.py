@@ -187,7 +187,7 @@ def curves_of(logged: Logged, settings: PositionSettings) -> tuple[dict[str, Cur
         found.append(made(logged.clicks.take(whole), [Randomised(least_p=0.0)], settings.resamples))
         refused = {}
     curves = {name: each.curves[name] for name in NAMES for each in found if name in each.curves}
-    return curves, {**refused, **{name: why for each in found for name, why in each.refused.items()}}
+    return curves, {**refused, **{name: why for each in found for name, why in each.unsupported.items()}}
 
 
 def _shuffled(logged: Logged) -> Bool:

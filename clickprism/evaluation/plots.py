@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -24,6 +25,8 @@ from clickprism.types import Float64
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from clickprism.observation.contexts import Observed
 
 MOST_INSIDE = 7  # names of a legend
 INK = "#24292f"
@@ -166,6 +169,24 @@ def observation_intervals(
     axes.set_ylim(bottom=0)
     add_legend(axes)
     return figure
+
+
+def write_curves(observed: Observed, folder: Path) -> list[str]:
+    """Plot all estimators, and the best one of each part, as SVG and PNG; return the names of the files."""
+    whole = observed.whole
+    parts = {value: part.curves[part.best] for value, part in observed.parts.items() if part.best is not None}
+    names = []
+    for name, truth, curves in (("curves", whole.truth, whole.curves), ("parts", None, parts)):
+        if not curves:
+            continue
+        estimates = {key: curve.values for key, curve in curves.items()}
+        intervals = {key: (curve.lower, curve.upper) for key, curve in curves.items() if curve.unit}
+        figure = observation_intervals(truth, estimates, intervals=intervals)
+        title = f"Observation by position, by {', '.join(curves)}"
+        (folder / f"{name}.svg").write_text(svg(figure, title=title), encoding="utf-8")
+        figure.savefig(folder / f"{name}.png", dpi=150)
+        names += [f"{name}.svg", f"{name}.png"]
+    return names
 
 
 @styled

@@ -16,7 +16,7 @@ from typing import Literal, final, get_args
 import numpy as np
 
 from clickprism._util.grouping import same_lists
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import SettingError, UnsupportedError
 from clickprism.observation.counts import BY_PATTERN, Counts
 from clickprism.observation.curve import cut, sums
 from clickprism.types import Clicks, Float64, Int64
@@ -28,18 +28,17 @@ FEW = 10  # queries, in effect, below which sessions are drawn
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bootstrap:
     """How intervals are made.
 
     Attributes:
-        resamples: how many weighted logs; 0 makes no intervals.
-        confidence: the share of intervals that should hold the truth.
-        unit: what is drawn together: "query" asks how the curve would be for other queries like these, "session" for
-            other sessions of the same queries, "list" for other ranked lists of them, which needs many a query: the
-            click rate of one list does not change with its weight. "auto" is by query; where there are fewer than ten
-            in effect, (sum of sessions)^2 / sum of squares, by session, or by list if sessions were merged by list.
-        seed: of the draws.
+        resamples: Number of resampled logs for the intervals; 0 for no intervals.
+        confidence: Confidence level of the intervals.
+        unit: What is resampled: query (other queries like these), session (other sessions of the same queries) or list
+            (other ranked lists of them). auto is query, or session or list if there are fewer than ten queries in
+            effect, (sum of sessions)^2 / sum of squares.
+        seed: Random seed.
     """
 
     resamples: int = 200
@@ -86,11 +85,11 @@ class Sample:
         self, clicks: Clicks, bootstrap: Bootstrap, *, progress: Callable[[int, int], None] | None = None
     ) -> None:
         if clicks.sessions == 0:
-            raise DataError("there are no sessions to estimate from")
+            raise UnsupportedError("there are no sessions to estimate from")
         if clicks.max_position > DEEPEST:
-            raise DataError(
-                f"the log goes down to position {clicks.max_position:,}; curves are estimated for {DEEPEST} at most",
-                remedy=f"Look at the top of the lists: --depth {DEEPEST}, or less",
+            raise UnsupportedError(
+                f"the log has positions down to {clicks.max_position:,}; curves are estimated for at most {DEEPEST}",
+                remedy=f"Use the top of the lists only: --depth {DEEPEST} or less",
             )
         if (np.diff(clicks.offsets) == 0).any():
             clicks = cut(clicks, clicks.max_position)
@@ -199,9 +198,9 @@ def _queries(clicks: Clicks) -> Int64:
 
 def _unit(clicks: Clicks, unit: Unit) -> str:
     if unit == "session" and not clicks.are_patterns:
-        raise DataError(
-            "sessions cannot be drawn from a log in which they are merged by list",
-            remedy=f"Draw by --unit query or list. {BY_PATTERN}",
+        raise UnsupportedError(
+            "sessions cannot be resampled: the log has only the clicks of each list, added up over its sessions",
+            remedy=f"Resample by --unit query or list. {BY_PATTERN}",
         )
     if unit != "auto":
         return unit

@@ -10,7 +10,7 @@ import numpy as np
 from clickprism.errors import DataError
 from clickprism.types import Clicks, Float64, Int64
 
-BY_PATTERN: Final = 'Simulate with --set simulation.merge=pattern, or merge by clicks.merge(by="pattern")'
+BY_PATTERN: Final = 'Simulate with --simulation.merge pattern, or merge with clicks.merge(by="pattern")'
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,7 @@ class Curve:
         upper: of the intervals, [positions].
         support: what the estimate rests on.
         unit: what the bootstrap drew: queries, ranked lists or sessions; "" if it drew nothing.
+        error: mean relative error against the truth, if a simulation recorded it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Curve:
     upper: Float64
     support: Support = field(repr=False)
     unit: str = ""
+    error: float | None = None
 
     def __len__(self) -> int:
         return len(self.values)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import ClassVar, Final, Protocol, TypeAlias, final
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, Protocol, final
 
+from clickprism._util.progress import Progress
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.observation.bootstrap import Bootstrap, Sample
 from clickprism.observation.counts import require_clicks
-from clickprism.observation.curve import Curve, Support, cut
+from clickprism.observation.curve import Curve, Support, cut, relative_error
 from clickprism.settings import choose
 from clickprism.types import Clicks, Float64
-
-Progress: TypeAlias = Callable[[str, int, int], None]
 
 
 class Estimator(Protocol):
@@ -39,24 +38,25 @@ ESTIMATORS: Final = {
 @final
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """All curves of a log.
+    """The position curves of a log.
 
     Attributes:
-        curves: by name of the estimator.
-        refused: why the log cannot support the others, by name.
-        sessions: of the log.
-        truth: relative to position 1, where a simulation knows it.
+        curves: Curves by name of the estimator.
+        unsupported: Why the log does not support the other estimators, by name.
+        sessions: Number of sessions.
+        truth: True observation relative to position 1, if a simulation recorded it.
+        best: Name of the curve to prefer: randomised, otherwise that of the most pairs; never click-through.
     """
 
     curves: dict[str, Curve]
-    refused: dict[str, str]
+    unsupported: dict[str, str]
     sessions: int
     truth: Float64 | None = field(default=None)
+    best: str | None = field(init=False)
 
-    @property
-    def best(self) -> Curve | None:
-        """The curve to trust first: that of random order, else that of the most pairs; never click-through."""
-        return next((self.curves[name] for name in ESTIMATORS if name in self.curves and name != "click-through"), None)
+    def __post_init__(self) -> None:
+        best = next((name for name in ESTIMATORS if name in self.curves and name != "click-through"), None)
+        object.__setattr__(self, "best", best)
 
 
 def estimate_curve(clicks: Clicks, estimator: Estimator, *, bootstrap: Bootstrap | None = None) -> Curve:
@@ -93,7 +93,7 @@ def estimate_curves(
         bootstrap: how intervals are made.
         depth: look at positions 1 to this only.
         truth: the true observation by position, to stand beside them.
-        progress: is told an estimator that takes long, how many draws are done, and of how many.
+        progress: receives the number of resamples done, of how many, and the name of the estimator.
     """
     require_clicks(clicks)
     bootstrap = bootstrap or Bootstrap()
@@ -103,18 +103,21 @@ def estimate_curves(
 
     def tell(done: int, draws: int) -> None:
         if progress is not None:
-            progress(running, done, draws)
+            progress(done, draws, f"resamples of {running}")
 
     sample = Sample(clicks if depth is None else cut(clicks, depth), bootstrap, progress=tell)
-    curves, refused = {}, {}
+    relative = None if truth is None or truth[0] == 0 else truth[:depth] / truth[0]
+    curves, unsupported = {}, {}
     for estimator in _all() if estimators is None else estimators:
         running = estimator.name
         try:
-            curves[estimator.name] = _curve(sample, estimator, bootstrap)
-        except (DataError, TrainingError) as error:
-            refused[estimator.name] = str(error)
-    relative = None if truth is None or truth[0] == 0 else truth[:depth] / truth[0]
-    return Curves(curves, refused, sample.clicks.sessions, relative)
+            curve = _curve(sample, estimator, bootstrap)
+        except (DataError, TrainingError) as reason:
+            unsupported[estimator.name] = str(reason)
+            continue
+        error = None if relative is None else relative_error(curve.values, relative)
+        curves[estimator.name] = replace(curve, error=error)
+    return Curves(curves, unsupported, sample.clicks.sessions, relative)
 
 
 def _all() -> list[Estimator]:

@@ -139,7 +139,7 @@ def _check_log(clicks: Clicks, method: Method) -> None:
     if not clicks.clicks.any():
         raise DataError("there is nothing to learn from: the log has no click")
     if method.needs_patterns and not clicks.are_patterns:
-        remedy = 'Simulate with --set simulation.merge=pattern, or merge by clicks.merge(by="pattern")'
+        remedy = 'Simulate with --simulation.merge pattern, or merge with clicks.merge(by="pattern")'
         raise DataError(f"{method.name} must know what was clicked together, which a merged log forgets", remedy=remedy)
     if clicks.weights is not None and not getattr(method, "takes_weights", False):
         able = [name for name in METHODS if getattr(resolve(METHODS, name, path="method"), "takes_weights", False)]

@@ -230,7 +230,7 @@ def test_merged_logs_give_the_same_models() -> None:
         assert two.log_likelihood(log.merge(by="pattern")).sum() == pytest.approx(one.log_likelihood(log).sum())
     merged = log.merge()
     assert PositionModel().fit(merged).attraction == pytest.approx(PositionModel().fit(log).attraction)
-    with pytest.raises(DataError, match=r"merged by list.*--set simulation.merge=pattern"):
+    with pytest.raises(DataError, match=r"merged by list.*--simulation.merge pattern"):
         BrowsingModel().fit(merged)
     with pytest.raises(DataError, match="merged by list"):
         BayesianModel().fit(log).log_likelihood(merged)

@@ -10,15 +10,16 @@ import pytest
 from clickprism.data.sessions import SessionLog
 from clickprism.errors import DataError, SettingError
 from clickprism.observation.bootstrap import Bootstrap
-from clickprism.observation.contexts import observe, query_frequency, where
+from clickprism.observation.contexts import CurveSettings, observe, query_frequency, where
 from clickprism.observation.curve import relative_error
-from clickprism.observation.harvest import AllPairs
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Clicks, JudgedLists, Lists, concatenate
 from clickprism.users.pbm import PositionUser
 
 CURVES = {"desk": (0.9, 0.8, 0.7), "phone": (0.9, 0.5, 0.2)}
 ONCE = Bootstrap(resamples=0)
+ALL_PAIRS = CurveSettings(method=("allpairs",))
+BY_DEVICE = CurveSettings(method=("allpairs",), by="device")
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +39,16 @@ def log() -> SessionLog:
 
 
 def test_each_device_has_its_curve(log: SessionLog) -> None:
-    found = observe(log, [AllPairs()], bootstrap=ONCE, by="device")
+    found = observe(log, BY_DEVICE, bootstrap=ONCE)
     assert list(found.parts) == ["desk", "phone"]
-    assert found.left_out == {"watch": 100}
+    assert found.excluded == {"watch": 100}
     for device, curves in found.parts.items():
         assert curves.sessions == 20_000
         assert relative_error(curves.curves["allpairs"].values, np.array(CURVES[device])) < 0.05
     whole = found.whole.curves["allpairs"].values
     assert CURVES["phone"][2] < whole[2] * 0.9 < CURVES["desk"][2]
-    with pytest.raises(SettingError, match="least_sessions must be at least 1"):
-        observe(log, [AllPairs()], bootstrap=ONCE, by="device", least_sessions=0)
+    with pytest.raises(SettingError, match="min_sessions must be at least 1"):
+        CurveSettings(by="device", min_sessions=0)
 
 
 def test_a_condition_selects_sessions_and_a_wrong_one_is_refused(log: SessionLog) -> None:
@@ -57,7 +58,7 @@ def test_a_condition_selects_sessions_and_a_wrong_one_is_refused(log: SessionLog
     with pytest.raises(DataError, match="no column 'browser'"):
         where(log, ["browser=x"])
     with pytest.raises(SettingError, match="where must be written as column=value"):
-        where(log, ["device"])
+        CurveSettings(where=("device",))
 
 
 def test_queries_are_parted_by_frequency() -> None:
@@ -72,12 +73,12 @@ def test_queries_are_parted_by_frequency() -> None:
 
 
 def test_frequency_buckets_have_curves(log: SessionLog) -> None:
-    found = observe(log, [AllPairs()], bootstrap=ONCE, by="query-frequency")
+    found = observe(log, CurveSettings(method=("allpairs",), by="query-frequency"), bootstrap=ONCE)
     assert list(found.parts) == ["head", "middle", "tail"]
     assert sum(curves.sessions for curves in found.parts.values()) == 40_100
 
 
 def test_parts_differ_beyond_their_intervals(log: SessionLog) -> None:
-    assert observe(log, [AllPairs()], bootstrap=Bootstrap(resamples=20), by="device").differ == ("desk", "phone", 3)
-    assert observe(log, [AllPairs()], bootstrap=ONCE, by="device").differ is None
-    assert observe(log, [AllPairs()], bootstrap=Bootstrap(resamples=20)).differ is None
+    assert observe(log, BY_DEVICE, bootstrap=Bootstrap(resamples=20)).differ == ("desk", "phone", 3)
+    assert observe(log, BY_DEVICE, bootstrap=ONCE).differ is None
+    assert observe(log, ALL_PAIRS, bootstrap=Bootstrap(resamples=20)).differ is None
