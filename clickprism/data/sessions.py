@@ -71,7 +71,7 @@ class SessionLog:
 
 
 def read_log(path: PathLike, *, on_error: OnError = "raise") -> SessionLog:
-    """Read a log for what asks only what stood where: a session file, or a file of `clickprism simulate`.
+    """Read a log for what asks only what stood where: a session file, or simulated clicks.
 
     The latter holds ranked lists with counts, and may hold the truth; the data set it was made on is not needed.
     """
@@ -82,7 +82,7 @@ def read_log(path: PathLike, *, on_error: OnError = "raise") -> SessionLog:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=file) from None
     if not zipped and file.suffix == ".npz":
-        raise DataError("is not a sound .npz file", file=file, remedy="Make it again by clickprism simulate")
+        raise DataError("is not a sound .npz file", file=file, remedy="Write it again with save_clicks")
     if not zipped:
         return read_sessions(file, on_error=on_error)
     clicks, truth = load_bare(file)

@@ -1,4 +1,4 @@
-"""Lists with clicks of an ingested log: what `clickprism observe` and every estimator of positions read."""
+"""Lists with clicks of an ingested log: what every estimator of position bias reads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def session_log(store: LogStore, days: Iterable[date] | None = None) -> SessionL
             parts.append(rows.append_column("day", pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows)))
     table = pa.concat_tables(parts) if parts else None
     if table is None or not table.num_rows:
-        raise DataError("has no sessions", file=store.folder, remedy="Make them by: clickprism sessions DIR")
+        raise DataError("has no sessions", file=store.folder, remedy="Run: clickprism log sessions LOG")
     return _lists(table)
 
 

@@ -199,7 +199,7 @@ def _queries(clicks: Clicks) -> Int64:
 def _unit(clicks: Clicks, unit: Unit) -> str:
     if unit == "session" and not clicks.are_patterns:
         raise UnsupportedError(
-            "sessions cannot be resampled: the log has only the clicks of each list, added up over its sessions",
+            "sessions cannot be resampled: they were merged by list",
             remedy=f"Resample by --unit query or list. {BY_PATTERN}",
         )
     if unit != "auto":

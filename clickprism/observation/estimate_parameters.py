@@ -7,12 +7,14 @@ matrix product, not a fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, NamedTuple, Protocol, final
+from itertools import combinations
+from typing import ClassVar, Final, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.observation.affine_map import MovedRates, first_slot_tells, fit_affine, scores
 from clickprism.observation.bootstrap import BLOCKS, FEW, Bootstrap
@@ -23,7 +25,7 @@ from clickprism.observation.parameters import NOT_LEVEL, ClickParameters
 from clickprism.observation.placed import PlacedCounts
 from clickprism.observation.support import linked_depth, require_linked
 from clickprism.observation.trust import fit_trust
-from clickprism.settings import choose
+from clickprism.settings import choose, suggest
 from clickprism.types import Float64, Int64
 
 SURE: Final = 2.0  # standard errors by which a slope must be above 0
@@ -182,37 +184,89 @@ class TrustMap:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class EstimatedParameters:
-    """The parameters of a log by several estimators.
+@dataclass(frozen=True, kw_only=True)
+class TrustSettings:
+    """How to estimate the click parameters of each position.
 
     Attributes:
-        found: by name of the estimator.
-        refused: why the log cannot support the others, by name.
+        method: Estimator: randomised (first results placed at random), harvest (documents shown at several positions)
+            or em (maximum likelihood); repeat the option for several.
+        only_random: Let the estimator randomised use only impressions at random positions, also below the first; for
+            rankings that depend on clicks. Needs whole lists in random order.
+        depth: Use only positions 1 to this one; by default as many as the log supports.
+        theta: Observation probability of each position: the mean of the log's examination estimates, if it has any
+            (auto), the curve of the position-based model (curve), or none.
     """
 
-    found: dict[str, ClickParameters]
-    refused: dict[str, str] = field(default_factory=dict)
+    method: tuple[str, ...] = tuple(PARAMETER_ESTIMATORS)
+    only_random: bool = False
+    depth: int | None = None
+    theta: Literal["auto", "curve", "none"] = "auto"
 
-    @property
-    def best(self) -> ClickParameters | None:
-        """Those to use: by harvest, which rest on the most; by chance where the two disagree, or there is no other."""
-        both = self.apart.get(("randomised", "harvest"), self.apart.get(("harvest", "randomised"), ()))
-        order = ("randomised", "harvest", "em") if len(both) else ("harvest", "randomised", "em")
-        return next((self.found[name] for name in order if name in self.found), None)
+    def __post_init__(self) -> None:
+        for name in self.method:
+            if name not in PARAMETER_ESTIMATORS:
+                raise SettingError("method", name, f"be a known estimator ({suggest(name, PARAMETER_ESTIMATORS)})")
+        if self.depth is not None and self.depth < 2:
+            raise SettingError("depth", self.depth, "be at least 2")
 
-    @property
-    def apart(self) -> dict[tuple[str, str], Int64]:
-        """The positions at which two estimators disagree: their intervals of alpha do not meet."""
-        names, made = list(self.found), {}
-        for place, one in enumerate(names):
-            for other in names[place + 1 :]:
-                first, second = self.found[one], self.found[other]
-                both = slice(1, min(len(first), len(second)))
-                above = first.alpha_lower[both] > second.alpha_upper[both]
-                below = first.alpha_upper[both] < second.alpha_lower[both]
-                made[one, other] = np.flatnonzero(above | below) + 2
-        return made
+
+@final
+@dataclass(frozen=True, eq=False)
+class EstimatedParameters:
+    """The click parameters of a log by several estimators.
+
+    Attributes:
+        parameters: Parameters by name of the estimator.
+        unsupported: Why the log does not support the other estimators, by name.
+        disagreements: Positions at which the intervals of alpha of two estimators do not overlap, by their names.
+        best: Name of the estimator to prefer: harvest, which uses the most data, or randomised where the two disagree.
+    """
+
+    parameters: dict[str, ClickParameters]
+    unsupported: dict[str, str] = field(default_factory=dict)
+    disagreements: dict[str, list[int]] = field(init=False)
+    best: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        apart = {}
+        for one, other in combinations(self.parameters, 2):
+            first, second = self.parameters[one], self.parameters[other]
+            both = slice(1, min(len(first), len(second)))
+            above = first.alpha_lower[both] > second.alpha_upper[both]
+            below = first.alpha_upper[both] < second.alpha_lower[both]
+            apart[f"{one}, {other}"] = (np.flatnonzero(above | below) + 2).tolist()
+        disagree = apart.get("randomised, harvest") or apart.get("harvest, randomised")
+        order = ("randomised", "harvest", "em") if disagree else ("harvest", "randomised", "em")
+        object.__setattr__(self, "disagreements", apart)
+        object.__setattr__(self, "best", next((name for name in order if name in self.parameters), None))
+
+    def tables(self) -> list[Table]:
+        """Return the parameters, one row per position, and what each estimator is based on."""
+        found = list(self.parameters.values())
+        tables = []
+        if found:
+            intervals = f"; {found[0].confidence:.0%} intervals" if np.isfinite(found[0].alpha_lower[-1]) else ""
+            longest = max(found, key=len)
+            theta = longest.theta
+            names = [(each, name) for each in found for name in ("alpha", "beta")]
+            header = ["position", *(f"{name} {each.source}" for each, name in names)]
+            rows = [
+                [str(index + 1), *(_cell(each, name, index) for each, name in names)] for index in range(len(longest))
+            ]
+            if theta is not None:
+                header.append("theta")
+                rows = [[*row, f"{value:.3f}"] for row, value in zip(rows, theta, strict=True)]
+            caption = f"P(click at position k) = alpha P(click at position 1) + beta{intervals}"
+            tables.append(Table(caption, header, rows))
+        facts = [[each.source, each.notes[1]] for each in found]
+        facts += [[name, f"not supported: {reason}"] for name, reason in self.unsupported.items()]
+        facts += [
+            [names, f"disagree by more than their intervals at position {', '.join(map(str, positions))}"]
+            for names, positions in self.disagreements.items()
+            if positions
+        ]
+        return [*tables, Table("", ["estimator", "based on"], facts)]
 
 
 def estimate_parameters(
@@ -258,7 +312,9 @@ def estimate_parameters(
         if ((made.beta_lower <= 0) & (made.beta_upper >= 0)).all():
             notes.append("no sign of trust bias: every interval of beta holds 0, the position-based model fits")
     if placed.theta is None:
-        notes.append("theta is unknown: the log has no examination estimates (clickprism examine, windows)")
+        notes.append(
+            "theta is unknown: the log has no examination estimates (clickprism bias examination, then log features)"
+        )
     else:
         notes.append(f"theta is {placed.theta_source}")
     return replace(made, notes=tuple(notes))
@@ -297,25 +353,29 @@ def deepest_parameters(
 
 
 def estimate_all(
-    placed: PlacedCounts,
-    estimators: Iterable[ParameterEstimator] | None = None,
-    *,
-    bootstrap: Bootstrap | None = None,
-    shallower: bool = False,
+    placed: PlacedCounts, settings: TrustSettings | None = None, *, bootstrap: Bootstrap | None = None
 ) -> EstimatedParameters:
-    """The parameters by several estimators, by default all; those that the log cannot support are named with why.
+    """Estimate the parameters by several estimators; those that the log does not support are named with the reason.
 
-    `shallower` leaves out the deep positions that the log says too little about, instead of refusing it.
+    Without a depth, deep positions that the log says too little about are excluded; with a depth, the log must support
+    all positions up to it.
     """
-    found, refused = {}, {}
-    chosen = [choose(PARAMETER_ESTIMATORS, name, path="by") for name in PARAMETER_ESTIMATORS]
-    estimate = deepest_parameters if shallower else estimate_parameters
-    for estimator in chosen if estimators is None else estimators:
+    settings = settings or TrustSettings()
+    if settings.depth is not None:
+        placed = placed.cut(settings.depth)
+    if settings.theta != "auto":
+        placed = with_curve(placed) if settings.theta == "curve" else replace(placed, theta=None)
+    estimate = deepest_parameters if settings.depth is None else estimate_parameters
+    found, unsupported = {}, {}
+    for name in dict.fromkeys(settings.method):
+        own = {"only": settings.only_random} if name == RandomisedMap.name else {}
         try:
-            found[estimator.name] = estimate(placed, estimator, bootstrap=bootstrap)
+            found[name] = estimate(
+                placed, choose(PARAMETER_ESTIMATORS, {"name": name, **own}, path="method"), bootstrap=bootstrap
+            )
         except (DataError, TrainingError) as error:
-            refused[estimator.name] = str(error)
-    return EstimatedParameters(found, refused)
+            unsupported[name] = str(error)
+    return EstimatedParameters(found, unsupported)
 
 
 def rate_error(estimated: ClickParameters, truth: ClickParameters, first: Float64) -> Float64:
@@ -393,6 +453,13 @@ def _require_spread(alpha: Float64, error: Float64, tells: float) -> None:
             f"slopes relative to it, here up to {alpha.max():.3g}, mean nothing",
             remedy="More searches, or more of them with a first slot filled at random",
         )
+
+
+def _cell(parameters: ClickParameters, name: str, index: int) -> str:
+    if index >= len(parameters):
+        return "-"
+    value, low, high = (getattr(parameters, each)[index] for each in (name, f"{name}_lower", f"{name}_upper"))
+    return f"{value:.3f}" if index == 0 or np.isnan(low) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def _check(least_clicks: float) -> None:

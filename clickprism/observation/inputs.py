@@ -56,7 +56,7 @@ def place_input(path: Path, *, on_error: OnError = "raise", note: Note = print) 
             update_sessions(store, writer.engine)
             placed = place(store)
     else:
-        placed = PlacedCounts.of_sessions(read_input(path, on_error=on_error, note=lambda _: None))
+        placed = PlacedCounts.of_sessions(read_input(path, on_error=on_error, note=note))
     counts, randomised = placed.counts, placed.randomised
     random = "" if randomised is None else f", {randomised.impressions.sum():,.0f} of them at random positions"
     note(f"{counts.impressions.sum():,.0f} impressions{random}; {counts.clicks.sum():,.0f} clicks")

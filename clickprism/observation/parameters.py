@@ -29,7 +29,7 @@ NOT_LEVEL: Final = (
     "clicks do not tell the level of relevance: c_1, the click probability in the first slot, stands for it "
     "(alpha_1 = 1, beta_1 = 0); theta, eps+ and eps- need a level that you assume"
 )
-REMEDY: Final = "Make the file again by: clickprism parameters LOG --out FILE"
+REMEDY: Final = "Create the file again with: clickprism bias trust LOG --out FILE"
 
 
 def _unknown() -> Float64:

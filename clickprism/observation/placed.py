@@ -112,7 +112,7 @@ def place(store: LogStore, days: Iterable[date] | None = None) -> PlacedCounts:
         rows = rows.set_column(rows.column_names.index("clicked"), "clicked", rows["clicked"].cast(pa.int64()))
         parts.append(rows.group_by(keys).aggregate([("clicked", "sum"), ("clicked", "count")]))
     if not sum(part.num_rows for part in parts):
-        raise DataError("has no sessions", file=store.folder, remedy="Make them by: clickprism sessions DIR")
+        raise DataError("has no sessions", file=store.folder, remedy="Run: clickprism log sessions LOG")
     table = pa.concat_tables(parts).group_by(keys).aggregate([("clicked_sum", "sum"), ("clicked_count", "sum")])
     query, document = _numbered(table["query_id"]), _numbered(table["document_id"])
     pairs, row = np.unique(query * (int(document.max()) + 1) + document, return_inverse=True)

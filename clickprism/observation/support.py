@@ -16,7 +16,7 @@ from clickprism.types import Bool, Clicks, Float64, Int64
 EXPECTED = 5.0  # impressions in a cell of a chi-square test
 
 SEVERAL: Final = (
-    "Log several rankings of the same query (simulated: --set simulation.rankers=3), or swap documents in some sessions"
+    "Log several rankings of the same query (simulated: --simulation.rankers 3), or swap documents in some sessions"
 )
 
 

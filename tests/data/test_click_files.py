@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clickprism.data.clicks import fingerprint, load_clicks, load_simulation, save_clicks
+from clickprism.data.clicks import fingerprint, load_bare, load_clicks, load_simulation, save_clicks
+from clickprism.data.sessions import read_log
 from clickprism.errors import DataError
 from clickprism.types import Clicks, Lists, Simulation, Truth
 
@@ -173,3 +174,34 @@ def test_files_that_are_not_npz_are_rejected(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be written"):
         save_clicks(example().clicks, tmp_path / "missing" / "log.npz")
+
+
+def test_clicks_are_read_without_their_documents(tmp_path: Path) -> None:
+    """Rows are renumbered without gaps, and the lists keep the documents of a query together."""
+    made = example()
+    save_clicks(made.clicks, tmp_path / "clicks.npz", truth=made.truth)
+    clicks, truth = load_bare(tmp_path / "clicks.npz")
+    assert truth is not None
+    assert np.array_equal(truth.observed, made.truth.observed)
+    for name in NAMES:
+        assert np.array_equal(getattr(clicks, name), getattr(made.clicks, name))
+    assert clicks.lists.offsets.tolist() == [0, 2, 3]
+    found = read_log(tmp_path / "clicks.npz").observation
+    assert found is not None
+    np.testing.assert_allclose(found, made.observation)
+
+
+def test_unsound_offsets_are_refused_without_documents(tmp_path: Path) -> None:
+    file = changed(tmp_path / "bad.npz", offsets=np.array([1, 3, 4]))
+    with pytest.raises(DataError, match="offsets of clicks must run from 0"):
+        load_bare(file)
+
+
+def test_rows_far_apart_and_empty_lists_are_read(tmp_path: Path) -> None:
+    columns = {"offsets": [0, 2, 2, 4, 4], "rows": [0, 1, 2**62, 2**62 + 1], "clicks": [5, 2, 4, 1]}
+    made = {name: np.array(values, dtype=np.int64) for name, values in columns.items()}
+    made |= {"impressions": np.array([100, 5, 100, 5]), "positions": np.array([1, 2, 1, 2], dtype=np.int32)}
+    np.savez(tmp_path / "far.npz", format="clickprism clicks", version=1, fingerprint="", **made)
+    clicks, _ = load_bare(tmp_path / "far.npz")
+    assert clicks.lists.offsets.tolist() == [0, 2, 4]
+    assert clicks.rows.tolist() == [0, 1, 2, 3]

@@ -11,6 +11,7 @@ from clickprism.observation.affine_map import MovedRates, _Distance, first_slot_
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.counts import Counts
 from clickprism.observation.estimate_parameters import (
+    EstimatedParameters,
     HarvestedMap,
     RandomisedMap,
     TrustMap,
@@ -114,14 +115,14 @@ def test_estimators_agree_and_say_what_they_rest_on() -> None:
     ]
     placed = PlacedCounts(Counts(keys // 9, keys % 9, *both), np.arange(1000) // 5, slots)
     made = estimate_all(placed)
-    assert list(made.found) == ["randomised", "harvest", "em"]
-    for found in made.found.values():
+    assert list(made.parameters) == ["randomised", "harvest", "em"]
+    for found in made.parameters.values():
         assert rate_error(found, TRUE, first)[1:].mean() < 0.05
         assert "level" in found.notes[0]
-    assert made.best is made.found["harvest"]
-    wide = [np.mean((found.alpha_upper - found.alpha_lower)[1:]) for found in made.found.values()]
+    assert made.best == "harvest"
+    wide = [np.mean((found.alpha_upper - found.alpha_lower)[1:]) for found in made.parameters.values()]
     assert wide[0] > wide[1]
-    assert f"{chance.sum():,} first slots by chance" in made.found["randomised"].notes[1]
+    assert f"{chance.sum():,} first slots by chance" in made.parameters["randomised"].notes[1]
 
 
 def test_only_what_chance_placed_does_not_mind_rankings_that_follow_clicks() -> None:
@@ -160,11 +161,13 @@ def test_chance_wins_where_the_two_disagree() -> None:
         )
         for slope, source in ((0.45, "randomised"), (0.65, "harvest"))
     )
-    made = estimate_all(PlacedCounts(counts_of(documents(9, 0), np.full((9, 5), 9), seed=0), np.arange(9)), [])
-    assert made.best is None
-    made.found.update(randomised=one, harvest=other)
-    assert made.best is one
-    assert made.apart["randomised", "harvest"].tolist() == [2]
+    assert EstimatedParameters({}).best is None
+    for made in (
+        EstimatedParameters({"randomised": one, "harvest": other}),
+        EstimatedParameters({"harvest": other, "randomised": one}),
+    ):
+        assert made.best == "randomised"
+        assert list(made.disagreements.values()) == [[2]]
 
 
 def test_logs_that_cannot_tell_are_refused_by_position() -> None:
@@ -235,8 +238,8 @@ def test_any_small_log_gives_finite_parameters_or_a_reason(seed: int) -> None:
     rows, places = np.nonzero(shown)
     counts = Counts(rows, places + 1, clicks[rows, places], shown[rows, places].astype(np.float64))
     made = estimate_all(PlacedCounts(counts, np.arange(size) // 3, counts), bootstrap=Bootstrap(resamples=9))
-    assert len(made.found) + len(made.refused) == 3
-    for found in made.found.values():
+    assert len(made.parameters) + len(made.unsupported) == 3
+    for found in made.parameters.values():
         assert np.isfinite(found.alpha_upper).all()
 
 

@@ -1,0 +1,278 @@
+"""`clickprism bias` on a session file, on simulated clicks and on an ingested log."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clickprism.cli.reference import examples
+
+from clickprism.data.clicks import save_clicks
+from clickprism.log.ingest import ingest
+from clickprism.observation.parameters import ClickParameters
+from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.raw_log import write_raw_log
+from clickprism.simulation.raw_settings import RawLogSettings
+from clickprism.truth import Simulation
+from clickprism.types import JudgedLists, Lists
+from clickprism.users.pbm import PositionUser
+from clickprism.users.trust import TrustUser
+
+Run = Callable[..., Any]
+
+
+def judged_lists(queries: int, seed: int) -> JudgedLists:
+    """Lists of six documents with random grades, without features."""
+    rng, size = np.random.default_rng(seed), 6 * queries
+    names = np.array([f"q{query}" for query in range(queries)])
+    lists = Lists(np.zeros((size, 0), np.float32), np.arange(0, size + 1, 6), names)
+    return JudgedLists(lists, rng.integers(0, 5, size).astype(np.int32))
+
+
+@pytest.fixture(scope="module")
+def simulation() -> Simulation:
+    judged = judged_lists(40, seed=0)
+    scores = judged.grades + 2 * np.random.default_rng(1).normal(size=(3, 240))
+    settings = SimulationSettings(length=4, merge="none")
+    return simulate(judged, PositionUser(), sessions=8000, seed=0, settings=settings, scores=scores)
+
+
+@pytest.fixture(scope="module")
+def folder(simulation: Simulation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with clicks.npz, sessions.tsv and the ingested log mylog."""
+    folder = tmp_path_factory.mktemp("bias")
+    merged, clicks = simulation.merge(), simulation.clicks
+    save_clicks(merged.clicks, folder / "clicks.npz", truth=merged.truth)
+    lines = ["query\tdocuments\tclicks\tdevice"]
+    for number, (start, end) in enumerate(zip(clicks.offsets[:-1], clicks.offsets[1:], strict=True)):
+        rows, clicked = clicks.rows[start:end], clicks.clicks[start:end] > 0
+        words = [f"q{clicks.lists.list_of[rows[0]]}", ",".join(map(str, rows)), ",".join(map(str, rows[clicked]))]
+        lines.append("\t".join([*words, "phone" if number % 4 else "tv"]))
+    (folder / "sessions.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    raw = RawLogSettings(
+        searches=6000, days=2, seed=5, queries=60, randomised=0.3, robots=0.0, max_documents=6, broken=0.0, length=6
+    )
+    write_raw_log(folder / "raw", settings=raw)
+    ingest([folder / "raw" / "events"], folder / "mylog")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def npz(folder: Path) -> Path:
+    return folder / "clicks.npz"
+
+
+@pytest.fixture(scope="module")
+def tsv(folder: Path) -> Path:
+    return folder / "sessions.tsv"
+
+
+@pytest.mark.parametrize("line", [line for name in ("position", "trust") for line in examples(["bias", name])])
+def test_examples_of_the_help_run(line: str, folder: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    cli(*shlex.split(line)[1:])
+
+
+def test_position_of_simulated_clicks_shows_the_truth(npz: Path, cli: Run) -> None:
+    methods = [word for name in ("allpairs", "randomised", "allpairs") for word in ("--method", name)]
+    shown = cli("bias", "position", npz, "--resamples", 20, *methods)
+    lines = shown.stdout.splitlines()
+    assert lines[0] == "All: 8,000 sessions; 95% intervals, resampled by query"
+    assert lines[1].split() == ["position", "truth", "allpairs"]
+    assert lines[2].split() == ["1", "1.000", "1.000"]
+    assert len(lines[3].split("[")) == 2
+    assert "relative error" in shown.stdout
+    assert "randomised  not supported: documents are not spread" in shown.stdout
+    assert "--methods.ipw.propensities '[1, " in shown.stderr
+
+
+def test_position_is_the_same_for_sessions_and_for_merged_clicks(npz: Path, tsv: Path, cli: Run) -> None:
+    words = ["--resamples", 0, "--method", "allpairs", "--method", "pbm", "--json"]
+    one, other = (cli("bias", "position", file, *words).json["whole"] for file in (npz, tsv))
+    assert one["sessions"] == other["sessions"] == 8000
+    for name in ("allpairs", "pbm"):
+        np.testing.assert_allclose(one["curves"][name]["values"], other["curves"][name]["values"], rtol=1e-5)
+    assert one["best"] == "allpairs"
+    assert other["truth"] is None
+    assert one["curves"]["pbm"]["error"] < 0.2
+    assert other["curves"]["pbm"]["lower"] == [None] * 4
+
+
+def test_position_by_device_writes_curves_and_plots(tsv: Path, tmp_path: Path, cli: Run) -> None:
+    out = tmp_path / "made" / "curves"
+    words = ["--by", "device", "--min-sessions", 3000, "--depth", 3, "--resamples", 5, "--out", out]
+    shown = cli("bias", "position", tsv, *words).stdout
+    assert "device = phone: 6,000 sessions" in shown
+    assert "Excluded: values of device with fewer than 3,000 sessions" in shown
+    written = json.loads((out / "curves.json").read_text(encoding="utf-8"))
+    assert len(written["whole"]["curves"]["allpairs"]["values"]) == 3
+    assert written["excluded"] == {"tv": 2000}
+    plots = {f"{name}.{kind}" for name in ("curves", "parts") for kind in ("svg", "png")}
+    assert {file.name for file in out.iterdir()} == plots | {"curves.json"}
+    words = ["--where", "device=tv", "--method", "click-through", "--resamples", 0, "--json"]
+    assert cli("bias", "position", tsv, *words).json["whole"]["sessions"] == 2000
+
+
+def test_broken_lines_stop_position_or_are_skipped(tmp_path: Path, cli: Run) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text('query,documents,clicks\ncat,"a,b",a\ncat,"a,b,a",a\n', encoding="utf-8")
+    assert f"{file}:3: document 'a' stands twice in the list" in cli("bias", "position", file, code=1).stderr
+    shown = cli("bias", "position", file, "--on-error", "quarantine", "--resamples", 0)
+    assert "skipped 1 broken lines" in shown.stderr
+    assert "allpairs       not supported: positions 1 and 2 are not linked" in shown.stdout
+    assert "Only the click rate is available" in shown.stderr
+
+
+def test_parts_that_differ_are_reported_and_reasons_are_not_repeated(tmp_path: Path, cli: Run) -> None:
+    lines = ["query\tdocuments\tclicks\tdevice"]
+    for device, second in (("desk", 40), ("phone", 10)):
+        for number in range(100):
+            low = int(number < second)
+            lines += [f"q\ta,b\t{'a,b' if low else 'a'}\t{device}", f"q\tb,a\t{'a,b' if low else 'b'}\t{device}"]
+    file = tmp_path / "log.tsv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    words = ["--by", "device", "--min-sessions", 1, "--resamples", 50, "--method", "allpairs", "--pivot", 9]
+    shown = cli("bias", "position", file, *words, "--method", "pivot")
+    assert "device = desk and device = phone differ by more than their intervals, most at position 2" in shown.stderr
+    assert shown.stdout.count("there is no position 9") == 1
+    assert shown.stdout.count("not supported: same reason as for all sessions") == 2
+    assert "differ" not in cli("bias", "position", file, *words, "--where", "device=desk").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--method", "allpair"], 2, "--method must be a known estimator (did you mean 'allpairs'?)"),
+        (["--by", "device"], 1, "the log has no column 'device'"),
+        (["--where", "device"], 2, "--where must be written as column=value"),
+        (["--confidence", "2"], 2, "--confidence must be between 0 and 1"),
+        (["--resamples", "-1"], 2, "--resamples must be 0, or at least 2"),
+        (["--depth", "1"], 2, "--depth must be at least 2"),
+        (["--pivot", "0"], 2, "--pivot must be at least 1"),
+        (["--unit", "session"], 3, "merged by list"),
+        (["--unit", "session"], 3, "--unit query or list. Simulate with --simulation.merge pattern"),
+        (["--by", "query-frequency", "--min-sessions", "0"], 2, "--min-sessions must be at least 1, got 0"),
+    ],
+)
+def test_errors_of_position_name_the_option(npz: Path, words: list[str], code: int, message: str, cli: Run) -> None:
+    assert message in cli("bias", "position", npz, *words, code=code).stderr
+
+
+def test_position_of_files_that_are_no_log(tmp_path: Path, cli: Run) -> None:
+    assert "cannot be read" in cli("bias", "position", tmp_path / "nothing.tsv", code=1).stderr
+    file = tmp_path / "log.npz"
+    for content in (b"PK\x03\x04 and no more", b"no archive"):
+        file.write_bytes(content)
+        assert "is not a sound .npz file" in cli("bias", "position", file, code=1).stderr
+
+
+def hostile(file: Path, **columns: list[int]) -> Path:
+    """Write two ranked lists of two documents in both orders, with some of the columns replaced."""
+    usual = {"offsets": [0, 2, 4], "rows": [0, 1, 1, 0], "clicks": [50, 20, 40, 10], "impressions": [100, 100]}
+    made = {name: np.array(values, dtype=np.int64) for name, values in (usual | columns).items()}
+    made["positions"] = np.array(columns.get("positions", [1, 2, 1, 2]), dtype=np.int32)
+    np.savez(file, format="clickprism clicks", version=1, fingerprint="", **made)  # type: ignore[arg-type]
+    return file
+
+
+@pytest.mark.parametrize(
+    ("columns", "code", "message"),
+    [
+        ({"rows": [0, 1, -1, 0]}, 1, "rows must not be negative"),
+        ({"positions": [1, 2, 1, 2**31 - 1]}, 1, "has a position 2,147,483,647"),
+        ({"impressions": [2**62, 2**62]}, 1, "more sessions than can be counted"),
+        ({"offsets": [0, 5, 4]}, 1, "offsets of clicks must not decrease"),
+        ({"positions": [1, 2, 1, 100_000]}, 3, r"positions down to 100,000.*--depth"),
+    ],
+)
+def test_hostile_numbers_are_refused(
+    columns: dict[str, list[int]], code: int, message: str, tmp_path: Path, cli: Run
+) -> None:
+    assert re.search(message, cli("bias", "position", hostile(tmp_path / "log.npz", **columns), code=code).stderr)
+
+
+def test_parts_of_a_column_of_ids_are_summarised(tmp_path: Path, cli: Run) -> None:
+    lines = "\n".join(f"cat\ta,b\ta\ts{i}" for i in range(20_000))
+    file = tmp_path / "log.tsv"
+    file.write_text(f"query\tdocuments\tclicks\tid\n{lines}\n", encoding="utf-8")
+    shown = cli("bias", "position", file, "--by", "id", "--method", "click-through", "--resamples", 0).stdout
+    assert "Excluded: values of id with fewer than 1,000 sessions" in shown
+    assert "and 19,990 more" in shown
+    assert len(shown.splitlines()) < 25
+
+
+def test_a_log_that_supports_no_estimator_is_refused(npz: Path, cli: Run) -> None:
+    shown = cli("bias", "position", npz, "--method", "randomised", "--resamples", 0, "--json", code=3)
+    assert "random" in shown.json["whole"]["unsupported"]["randomised"]
+    assert "the log supports none of these estimators" in shown.stderr
+    words = ["--method", "pivot", "--method", "allpairs", "--pivot", 9, "--resamples", 0]
+    assert "pivot      not supported: there is no position 9" in cli("bias", "position", npz, *words).stdout
+
+
+@pytest.fixture(scope="module")
+def trusting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Simulated clicks of users with trust bias."""
+    judged = judged_lists(60, seed=0)
+    scores = judged.grades + 2 * np.random.default_rng(1).normal(size=(4, 360))
+    settings = SimulationSettings(length=4, gain="linear", noise=0)
+    made = simulate(judged, TrustUser("hyperbolic"), sessions=40_000, seed=0, settings=settings, scores=scores)
+    file = tmp_path_factory.mktemp("trust") / "clicks.npz"
+    save_clicks(made.clicks, file, truth=made.truth)
+    return file
+
+
+def test_trust_recovers_the_parameters_of_simulated_users(trusting: Path, tmp_path: Path, cli: Run) -> None:
+    out = tmp_path / "runs" / "trust.json"
+    shown = cli("bias", "trust", trusting, "--out", out)
+    assert "P(click at position k) = alpha P(click at position 1) + beta; 95% intervals" in shown.stdout
+    assert "randomised  not supported: the log does not say" in shown.stdout
+    assert "clicks do not tell the level" in shown.stderr
+    found, k = ClickParameters.read(out), np.arange(1, 5)
+    true = ClickParameters.of_trust(TrustUser("hyperbolic").observation(k), *TrustUser("hyperbolic").trust(k))
+    assert found.source == "harvest"
+    assert found.alpha == pytest.approx(true.alpha, rel=0.1)
+    assert found.beta == pytest.approx(true.beta, abs=0.08)
+
+
+def test_seed_depth_and_theta_of_trust(trusting: Path, cli: Run) -> None:
+    def read(*words: object) -> Any:
+        return cli("bias", "trust", trusting, "--method", "harvest", *words, "--json").json
+
+    one, other = read(), read("--seed", 1)
+    assert one["parameters"]["harvest"]["alpha"] == other["parameters"]["harvest"]["alpha"]
+    assert one["parameters"]["harvest"]["alpha_lower"] != other["parameters"]["harvest"]["alpha_lower"]
+    assert one == read()
+    short = read("--method", "em", "--depth", 3, "--theta", "curve", "--resamples", 0)
+    assert list(short["parameters"]) == ["harvest", "em"]
+    made = short["parameters"]["harvest"]
+    assert len(made["alpha"]) == 3
+    assert made["theta"][0] == 1
+    assert made["alpha_lower"] == [None] * 3
+    assert short["best"] == "harvest"
+
+
+def test_errors_of_trust_name_the_option(trusting: Path, tmp_path: Path, cli: Run) -> None:
+    def refused(*words: object, code: int = 2) -> Any:
+        return cli("bias", "trust", trusting, *words, code=code)
+
+    assert "--out must end in .json" in refused("--out", tmp_path / "x").stderr
+    assert "did you mean 'harvest'" in refused("--method", "harvets").stderr
+    assert "--depth must be at least 2" in refused("--depth", 1).stderr
+    assert "--resamples must be 0" in refused("--resamples", 1).stderr
+    unsupported = refused("--method", "randomised", code=3)
+    assert "the log supports none of these estimators" in unsupported.stderr
+    assert "Put a random result first" in unsupported.stdout
+
+
+def test_trust_of_an_ingested_log_uses_its_random_first_results(folder: Path, cli: Run) -> None:
+    found = cli("bias", "trust", folder / "mylog", "--depth", 3, "--json").json
+    assert {"randomised", "harvest"} <= set(found["parameters"])
+    for each in found["parameters"].values():
+        assert max(each["alpha"][1:]) < 1.5
+        assert each["theta"] is None
