@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from clickprism.cli.output import FLAT, Output
+from clickprism.cli.output import FLAT, Output, command_line
+from clickprism.log.settings import EngineSettings
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.contexts import CurveSettings
 from clickprism.observation.estimate_parameters import TrustSettings
+from clickprism.observation.examination_settings import ExaminationSettings
 
 
 def position(
@@ -116,3 +118,54 @@ def trust(
     output.note(f"Written: {out}, the parameters of {best.source}")
     if log.is_dir():
         output.next("relevance", "estimate", log, "--parameters", out, "--out", "estimates.parquet")
+
+
+def examination(
+    log: Path,
+    *,
+    days: str | None = None,
+    truth: Path | None = None,
+    out: Path | None = None,
+    settings: Annotated[ExaminationSettings, FLAT],
+    engine: Annotated[EngineSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Fit a model of which documents were examined, from display times.
+
+    The model becomes the current one of the log: click features and estimates use it. The result is how good its
+    estimates are on held-out searches. Settings that are not given are those of the log.
+
+    ```bash
+    clickprism bias examination mylog
+    clickprism bias examination mylog --days 2024-01-01..2024-01-02 --positive-ms 3000 --out runs/examination.html
+    clickprism bias examination mylog --clicks others
+    ```
+
+    Args:
+        log: Ingested log.
+        days: First and last day to learn from, such as 2026-01-01..2026-01-28, or one day; by default all (UTC).
+        truth: Folder with the true observations of a simulated log, to compare with.
+        out: HTML file for a report; the plots are written beside it as PNG.
+    """
+    from clickprism._util.files import check_output
+    from clickprism.log.schedule import day_span
+    from clickprism.log.store import LogStore
+    from clickprism.observation.examination import fit_current
+
+    span = day_span(days)
+    if out is not None:
+        check_output(out, suffix=".html")
+    store = LogStore.open(log, note=output.note)
+    settings = store.settings.beneath("examination", settings)
+    with store.write(engine=engine.engine, memory=engine.memory, exclusive=False) as writer:
+        found = fit_current(store, writer.engine, settings=settings, days=span, truth=truth)
+    output.result(found)
+    output.note(f"Current model: {found.file}")
+    if found.warning is not None:
+        output.note(found.warning)
+    if out is not None:
+        from clickprism.evaluation.examination_plots import write_examination_report
+
+        files = write_examination_report(found, log, out, next_command=command_line("log", "features", log))
+        output.note(f"Written: {', '.join(map(str, files))}")
+    output.next("log", "features", log)

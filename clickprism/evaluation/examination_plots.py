@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clickprism.evaluation.plots import COLOURS, GRID, INK, MARKERS, add_legend, new_figure, position_axis, styled
+from clickprism._util.files import make_folder
+from clickprism.evaluation.plots import COLOURS, GRID, INK, MARKERS, add_legend, new_figure, position_axis, styled, svg
+from clickprism.evaluation.report import write_report
 from clickprism.observation.examination.curves import Point
-from clickprism.observation.examination.examine import Examination
+from clickprism.observation.examination.examine import Examination, ExaminationSummary
+from clickprism.settings import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,8 +21,45 @@ if TYPE_CHECKING:
 LEAST_ROWS = 20  # of a point below an anchor: means of fewer say little
 
 
+def write_examination_report(found: ExaminationSummary, log: Path, out: Path, *, next_command: str) -> list[Path]:
+    """Write an HTML report with the plots beside it as PNG, and return the paths of all files."""
+    make_folder(out.parent)
+    plots = {
+        "position": ("Examination by position", examination_curve(found)),
+        "anchor": ("Examination below a click", anchor_curves(found)),
+        "calibration": ("Calibration on the held-out searches", calibration_curve(found)),
+    }
+    written = [out]
+    for name, (_, figure) in plots.items():
+        path = out.with_name(f"{out.stem}-{name}.png")
+        figure.savefig(path, dpi=150)
+        written.append(path)
+    days, tables = found.days, found.tables()
+    span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    truth = "" if found.truth is None else f" Against true observation: AUC {found.truth.quality.auc:.4f}."
+    write_report(
+        out,
+        title="The examination model",
+        summary=(
+            f"Trained on {found.learned:,} rows of the searches of {span}, merged into {found.cells:,} cells. "
+            f"AUC {found.quality.auc:.4f} on the labels of held-out searches.{truth}"
+        ),
+        comparison=tables[:2],
+        figures={caption: svg(figure, title=caption) for caption, figure in plots.values()},
+        settings={"log": str(log), "fingerprint": found.fingerprint, "examination": plain(found.settings)},
+        more={"In detail": tables[2:]},
+        notes=[
+            "Estimates are calibrated to the labels, which exclude display times between the thresholds.",
+            "Below a click: rows whose nearest click above is at that position; the first point is the click itself.",
+            *([] if found.warning is None else [f"{found.warning}."]),
+        ],
+        next_commands=[next_command],
+    )
+    return written
+
+
 @styled
-def examination_curve(examination: Examination) -> Figure:
+def examination_curve(examination: Examination | ExaminationSummary) -> Figure:
     """The mean estimate at each position, Figure 4 (a), beside the share of positive labels and the truth if known.
 
     Labels are of the rows with a long or a short display time only, so their share may lie elsewhere. Each page has a
@@ -40,7 +81,7 @@ def examination_curve(examination: Examination) -> Figure:
 
 
 @styled
-def anchor_curves(examination: Examination) -> Figure:
+def anchor_curves(examination: Examination | ExaminationSummary) -> Figure:
     """The mean estimate at the click and below it on its page, Figure 4 (b), a line a position of the click.
 
     The truth, where it is known, is a thin line in ink. Points of fewer than 20 rows are left out.
@@ -72,7 +113,7 @@ def anchor_curves(examination: Examination) -> Figure:
 
 
 @styled
-def calibration_curve(examination: Examination) -> Figure:
+def calibration_curve(examination: Examination | ExaminationSummary) -> Figure:
     """The share of positives among rows with about the same estimate, on searches held out; the truth if known.
 
     The area of a marker grows with the share of the rows that it stands for.

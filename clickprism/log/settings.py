@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from clickprism._util.files import write_file
 from clickprism.errors import SettingError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clickprism.log.sessions import SessionSettings
     from clickprism.log.windows import WindowSettings
 
+T = TypeVar("T")
 PARTS: Final = {
     "source": "clickprism.log.readers:SourceSettings",
     "robots": "clickprism.log.robots:RobotSettings",
@@ -67,6 +68,22 @@ class LogSettings:
     def part(self, name: str) -> Any:
         """The settings object of a part; what is not said has its default."""
         return build(resolve(PARTS, name, path="log.toml"), self.values.get(name, {}), path=name)
+
+    def beneath(self, name: str, given: T) -> T:
+        """Return the settings of a part with every field of `given` that is not at its default.
+
+        >>> from clickprism.log.windows import WindowSettings
+        >>> LogSettings({"windows": {"k": 3}}).beneath("windows", WindowSettings()).k
+        3
+        """
+        usual = type(given)()
+        changed = {
+            each.name: getattr(given, each.name)
+            for each in fields(given)  # type: ignore[arg-type]
+            if getattr(given, each.name) != getattr(usual, each.name)
+        }
+        merged: T = replace(self.part(name), **changed)
+        return merged
 
     def with_part(self, name: str, settings: Any) -> LogSettings:
         """The same with another settings object for one part."""

@@ -44,6 +44,7 @@ class ExaminationRun:
 
     def make(self, _: Path | None) -> dict[str, Any]:
         """Write the raw log, ingest it, and train and measure the model."""
+        from clickprism._util.tables import to_plain
         from clickprism.log.engine import connect
         from clickprism.log.ingest import ingest
         from clickprism.log.sessions import update_sessions
@@ -62,10 +63,13 @@ class ExaminationRun:
             store = LogStore.open(log)
             with connect("duckdb", threads=1) as engine:
                 update_sessions(store, engine)
-                found = examine(store, engine, truth=raw.folder / "truth").plain()
+                found = to_plain(examine(store, engine, truth=raw.folder / "truth").summary())
         return {
             "run": {"searches": self.searches, "seed": self.seed},
-            **{name: found[name] for name in ("held_out", "by_position", "below_anchor", "truth", "rows")},
+            **{name: found[name] for name in ("by_position", "below_anchor")},
+            "held_out": found["quality"],
+            "rows": found["counts"],
+            "truth": {**found["truth"], **found["truth"].pop("quality")},
             "seconds": time.perf_counter() - start,
             "cpu_seconds": time.process_time() - at_work,
         }

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from clickprism.cli.reference import examples
 
+from clickprism.cli.reference import examples
 from clickprism.data.clicks import save_clicks
+from clickprism.log.engine import Engine
+from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
+from clickprism.log.store import LogStore
+from clickprism.observation.examination import Examination, ExaminationModel, ExaminationSettings, newest_model
 from clickprism.observation.parameters import ClickParameters
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.raw_log import write_raw_log
@@ -73,7 +79,9 @@ def tsv(folder: Path) -> Path:
     return folder / "sessions.tsv"
 
 
-@pytest.mark.parametrize("line", [line for name in ("position", "trust") for line in examples(["bias", name])])
+@pytest.mark.parametrize(
+    "line", [line for name in ("position", "trust", "examination") for line in examples(["bias", name])]
+)
 def test_examples_of_the_help_run(line: str, folder: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     cli(*shlex.split(line)[1:])
@@ -276,3 +284,126 @@ def test_trust_of_an_ingested_log_uses_its_random_first_results(folder: Path, cl
     for each in found["parameters"].values():
         assert max(each["alpha"][1:]) < 1.5
         assert each["theta"] is None
+
+
+@pytest.fixture(scope="module")
+def displayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the ingested log of users whose display times were recorded, and its raw files."""
+    folder = tmp_path_factory.mktemp("displayed")
+    write_raw_log(folder / "raw", RawLogSettings(searches=3000, days=2, seed=5))
+    ingest([folder / "raw" / "events"], folder / "log")
+    return folder
+
+
+def test_examination_fits_the_current_model_of_a_log(displayed: Path, cli: Run) -> None:
+    """The bar: AUC 0.90 against what the simulated users truly observed, on held-out searches."""
+    truth, report = displayed / "raw" / "truth", displayed / "report" / "page.html"
+    found = cli("bias", "examination", displayed / "log", "--truth", truth, "--out", report, "--json").json
+    assert found["truth"]["quality"]["auc"] >= 0.9
+    assert found["quality"]["auc"] >= 0.9
+    kinds = ("positive", "negative", "between", "missing")
+    assert found["counts"]["rows"] == sum(found["counts"][kind] for kind in kinds)
+    first = [point["value"] for point in found["by_position"] if point["page"] == 1]
+    assert first == sorted(first, reverse=True)
+    assert found["warning"] is None
+    model = newest_model(displayed / "log" / "models")
+    assert model is not None
+    assert model.fingerprint == found["fingerprint"]
+    assert list(model.sessions) == found["days"]
+    names = {path.name for path in report.parent.iterdir()}
+    assert names == {"page.html", "page-position.png", "page-anchor.png", "page-calibration.png"}
+    page = report.read_text(encoding="utf-8")
+    assert page.count("<svg") == 3
+    assert "Against true observation: AUC 0.9" in page
+    before = len(list((displayed / "log" / "models").iterdir()))
+    assert "true observation" not in cli("bias", "examination", displayed / "log").stdout
+    assert len(list((displayed / "log" / "models").iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["--days", "2024-01-02..2024-01-01"], 2, "--days must have the earlier day first"),
+        (["--days", "january"], 2, "--days must be two days such as"),
+        (["--days", "2020-01-01"], 3, "has no sessions from 2020-01-01 to 2020-01-01"),
+        (["--out", "report.pdf"], 2, "--out must end in .html"),
+        (["--negative-ms", "6000"], 2, "--negative-ms must be from 1 to positive_ms (5000), got 6000"),
+        (["--positive-ms", "90000000"], 3, "lower --positive-ms, or compute click features without estimates"),
+        (["--engine", "oracle"], 2, "--engine must be duckdb"),
+        (["--truth", "nowhere"], 1, "nowhere: has no Parquet files"),
+    ],
+)
+def test_errors_of_examination_say_what_to_do(
+    displayed: Path, words: list[str], code: int, text: str, cli: Run
+) -> None:
+    assert text in cli("bias", "examination", displayed / "log", *words, code=code).stderr
+
+
+def test_examination_of_no_log(tmp_path: Path, cli: Run) -> None:
+    assert "is not a click log" in cli("bias", "examination", tmp_path, code=1).stderr
+
+
+def test_examination_uses_the_settings_of_the_log(displayed: Path, tmp_path: Path, cli: Run) -> None:
+    log = shutil.copytree(displayed / "log", tmp_path / "log")
+    with (log / "log.toml").open("a", encoding="utf-8") as file:
+        file.write("\n[examination]\npositive_ms = 4000\n")
+    settings = cli("bias", "examination", log, "--trees", 3, "--json").json["settings"]
+    assert (settings["positive_ms"], settings["trees"]) == (4000, 3)
+
+
+def forget_one(store: LogStore, engine: Engine) -> None:
+    users = [user for user in store.table("sessions").read(["user_id"])["user_id"].to_pylist() if user is not None]
+    forget(store, engine, [users[0]])
+
+
+def test_a_user_forgotten_while_a_model_is_trained_is_not_in_it(
+    displayed: Path, tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(displayed / "log", tmp_path / "log", ignore=shutil.ignore_patterns("models"))
+    module = sys.modules["clickprism.observation.examination.examine"]
+    store, train, trained = LogStore.open(tmp_path / "log"), module.examine, []
+
+    def slow(store: LogStore, engine: Engine, **asked: Any) -> Examination:
+        found: Examination = train(store, engine, **asked)
+        trained.append(found.model)
+        if len(trained) < 2:
+            forget_one(store, engine)
+        return found
+
+    monkeypatch.setattr(module, "examine", slow)
+    shown = cli("bias", "examination", tmp_path / "log")
+    assert "The sessions changed while the model was trained: training again" in shown.stderr
+    model = newest_model(store.folder / "models")
+    assert model is not None
+    assert [dict(each.sessions) == dict(model.sessions) for each in trained] == [False, True]
+    assert len(list((store.folder / "models").glob("*.json"))) == 1
+
+    monkeypatch.setattr(module, "examine", lambda store, *_, **__: Trained(store))
+    refused = cli("bias", "examination", tmp_path / "log", code=1)
+    assert "changed during each of 3 attempts to train a model; no model was saved" in refused.stderr
+    assert newest_model(store.folder / "models") == model
+
+
+class Trained:
+    """A model of days that have changed since."""
+
+    def __init__(self, store: LogStore) -> None:
+        days = store.table("sessions").days()
+        self.model = ExaminationModel("", ExaminationSettings(), {day.isoformat(): "other" for day in days})
+
+
+def test_a_log_without_display_times_is_refused_before_any_work(tmp_path: Path, cli: Run) -> None:
+    row = {"search_id": "s", "query": "cat", "document_id": "a", "position": 1, "time": "2026-01-01T00:00:00Z"}
+    (tmp_path / "events.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    ingest([tmp_path / "events.jsonl"], tmp_path / "log")
+    refused = cli("bias", "examination", tmp_path / "log", code=3).stderr
+    assert "no row of the sessions of this log has a display time" in refused
+    assert LogStore.open(tmp_path / "log").table("sessions").days() == []
+
+
+def test_a_small_log_gets_a_warning(tmp_path: Path, cli: Run) -> None:
+    write_raw_log(tmp_path / "raw", RawLogSettings(searches=150, days=1, robots=0, seed=5))
+    ingest([tmp_path / "raw" / "events"], tmp_path / "log")
+    shown = cli("bias", "examination", tmp_path / "log", "--json")
+    assert "Uncertain: only " in shown.stderr
+    assert shown.json["warning"] in shown.stderr

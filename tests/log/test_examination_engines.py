@@ -19,7 +19,7 @@ from clickprism.observation.examination.cells import CELLS, MOST_CLICKS, TRUTH_C
 from clickprism.observation.examination.examine import TRUTH
 from clickprism.observation.examination.train import grow
 
-SETTINGS = ExaminationSettings(deepest=7, held_out=0.4, seed=2, least_hessian=0.0, trees=5)
+SETTINGS = ExaminationSettings(max_position=7, held_out=0.4, seed=2, min_hessian=0.0, trees=5)
 LIMITS = {"position": 7, "click_distance": 7, "page": 7, "clicks_before": MOST_CLICKS}
 
 

@@ -182,7 +182,7 @@ def test_rows_count_by_hand(duckdb: Engine) -> None:
         (5, MISSING, 1),
     ]
     assert labels(ExaminationSettings(missing="negative"))[-1] == (5, 0, 1)
-    assert labels(ExaminationSettings(deepest=2))[1:] == [(2, MISSING, 1), (2, BETWEEN, 2), (2, 0, 1)]
+    assert labels(ExaminationSettings(max_position=2))[1:] == [(2, MISSING, 1), (2, BETWEEN, 2), (2, 0, 1)]
 
 
 def test_searches_are_held_out_whole(cascade: tuple[LogStore, Path], duckdb: Engine) -> None:
@@ -316,7 +316,7 @@ def test_tampered_json_is_refused(tmp_path: Path, found: Examination, change: di
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(DataError, match=text) as error:
         load_model(path)
-    assert "clickprism examine" in str(error.value)
+    assert "clickprism bias examination" in str(error.value)
 
 
 def test_tampered_trees_are_refused(tmp_path: Path, found: Examination) -> None:
@@ -375,8 +375,8 @@ def test_truth_of_another_log_is_refused(tmp_path: Path, cascade: tuple[LogStore
         ("clicks", "own"),
         ("held_out", 1.0),
         ("trees", 0),
-        ("deepest", 300),
-        ("least_hessian", -1.0),
+        ("max_position", 300),
+        ("min_hessian", -1.0),
     ],
 )
 def test_settings_are_checked(setting: str, value: object) -> None:

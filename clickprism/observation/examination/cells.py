@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from clickprism.log.schema import BEHAVIOUR, SESSIONS, conform
-from clickprism.observation.examination.settings import ExaminationSettings
+from clickprism.observation.examination_settings import ExaminationSettings
 from clickprism.types import Float64, Int64
 
 POSITIVE: Final = 1
@@ -94,7 +94,7 @@ def column(table: pa.Table | pa.RecordBatch, name: str) -> Int64:
 def _count(rows: Any, schema: pa.Schema, settings: ExaminationSettings) -> Any:
     import ibis
 
-    deepest = {"position": settings.deepest, "click_distance": settings.deepest, "page": settings.deepest}
+    deepest = dict.fromkeys(("position", "click_distance", "page"), settings.max_position)
     most = deepest | {"clicks_before": MOST_CLICKS}
     last = format(int(settings.held_out * 2**32), "08x")
     held_out = (ibis.literal(f"{settings.seed}:") + rows.search_id).hexdigest("sha256") < last

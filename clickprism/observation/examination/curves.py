@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,8 @@ from clickprism.observation.examination.cells import column
 from clickprism.types import Bool, Int64
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True)
+class Point:
     """The mean of something over the rows at a position, which is on a page of the results."""
 
     position: int

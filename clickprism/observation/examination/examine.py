@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from clickprism.errors import DataError
+from clickprism._util.tables import Table
+from clickprism.errors import DataError, UnsupportedError
 from clickprism.log.schema import EXAMINATION_UNIT, SESSIONS
-from clickprism.log.sessions import by_day, has_display_times
+from clickprism.log.sessions import by_day, has_display_times, update_sessions
 from clickprism.observation.examination import curves
 from clickprism.observation.examination.cells import (
     CELLS,
@@ -30,15 +31,15 @@ from clickprism.observation.examination.curves import Point
 from clickprism.observation.examination.files import save_model
 from clickprism.observation.examination.measures import Quality, quality
 from clickprism.observation.examination.model import ExaminationModel
-from clickprism.observation.examination.settings import ExaminationSettings
 from clickprism.observation.examination.train import check_enough, counts, grow, no_display_times
-from clickprism.settings import plain
+from clickprism.observation.examination_settings import ExaminationSettings
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
     from clickprism.log.store import LogStore
 
 ANCHORS: Final = 5
+ATTEMPTS: Final = 3
 FEW: Final = 200  # positives or negatives held out: fewer say little of a model
 SHOWN: Final = 20  # positions of a curve
 TRUTH: Final = pa.schema(
@@ -105,34 +106,106 @@ class Examination:
         if min(positives, negatives) >= FEW:
             return None
         return (
-            f"Little to judge by: {positives:,} positives and {negatives:,} negatives are held out, below {FEW} of "
-            "either the measures are rough. Learn from more days before you trust the estimates"
+            f"Uncertain: only {positives:,} positive and {negatives:,} negative examples are held out. With fewer than "
+            f"{FEW} of either the measures are rough; use more days before you rely on the estimates"
         )
 
-    def plain(self) -> dict[str, Any]:
-        """As values that JSON can hold."""
-        return {
-            "fingerprint": self.model.fingerprint,
-            "days": list(self.model.sessions),
-            "settings": plain(self.model.settings),
-            "rows": dict(self.counts),
-            "cells": self.cells,
-            "learned": self.learned,
-            "held_out": _quality(self.quality),
-            "warning": self.warning,
-            "importance": dict(self.importance),
-            "by_position": _points(self.by_position),
-            "labels": _points(self.labels),
-            "below_anchor": {str(anchor): _points(curve) for anchor, curve in self.below_anchor.items()},
-            "truth": None
-            if self.truth is None
-            else {
-                **_quality(self.truth.quality),
-                "farthest": self.truth.farthest,
-                "by_position": _points(self.truth.by_position),
-                "below_anchor": {str(anchor): _points(curve) for anchor, curve in self.truth.below_anchor.items()},
-            },
-        }
+    def summary(self, file: Path | None = None) -> ExaminationSummary:
+        """Return everything but the trees; `file` is where the model was saved."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "model"}
+        model = self.model
+        return ExaminationSummary(
+            file=file,
+            fingerprint=model.fingerprint,
+            days=list(model.sessions),
+            settings=model.settings,
+            warning=self.warning,
+            **values,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExaminationSummary:
+    """What an examination model learned from, and how good its estimates are.
+
+    Attributes:
+        file: JSON file of the model.
+        fingerprint: Fingerprint of the model.
+        days: Days that it learned from.
+        settings: Settings of the model.
+        warning: Why the measures are uncertain, if there are few held-out rows.
+
+    The other attributes are those of `Examination`.
+    """
+
+    file: Path | None
+    fingerprint: str
+    days: list[str]
+    settings: ExaminationSettings
+    warning: str | None
+    counts: Mapping[str, int]
+    cells: int
+    learned: int
+    quality: Quality
+    importance: Mapping[str, float]
+    by_position: tuple[Point, ...]
+    labels: tuple[Point, ...]
+    below_anchor: Mapping[int, tuple[Point, ...]]
+    truth: AgainstTruth | None
+
+    def tables(self) -> list[Table]:
+        """Return the display times, the quality, the calibration, the features, and the estimates by position."""
+        rows = [
+            [name, f"{self.counts[key]:,}", f"{self.counts[key] / self.counts['rows']:.1%}"]
+            for key, name in (
+                ("rows", "all"),
+                ("positive", f"positive: over {self.settings.positive_ms:,} ms"),
+                ("negative", f"negative: under {self.settings.negative_ms:,} ms"),
+                ("between", "between the two, not used"),
+                ("missing", "without a display time, not used"),
+            )
+        ]
+        measured = [("labels by display time", self.quality)]
+        if self.truth is not None:
+            measured.append(("true observation", self.truth.quality))
+        quality = [
+            [
+                name,
+                f"{found.rows:,}",
+                f"{found.positive:.3f}",
+                f"{found.auc:.4f}",
+                f"{found.log_loss:.4f}",
+                f"{found.entropy:.4f}",
+                f"{found.calibration_error:.4f}",
+            ]
+            for name, found in measured
+        ]
+        bins = [
+            [f"{one.low:.1f} to {one.high:.1f}", f"{one.rows:,}", f"{one.estimate:.3f}", f"{one.share:.3f}"]
+            for one in self.quality.bins
+        ]
+        importance = [[name.replace("_", " "), f"{share:.1%}"] for name, share in self.importance.items()]
+        labels = {point.position: f"{point.value:.3f}" for point in self.labels}
+        true = {} if self.truth is None else {it.position: f"{it.value:.3f}" for it in self.truth.by_position}
+        positions = [
+            [
+                str(point.position),
+                f"{point.rows:,}",
+                f"{point.value:.3f}",
+                labels.get(point.position, "-"),
+                *([] if self.truth is None else [true.get(point.position, "-")]),
+            ]
+            for point in self.by_position
+        ]
+        header = ["position", "rows", "mean estimate", "share positive"]
+        figures = ["held-out searches", "rows", "positive", "AUC", "log loss", "of a constant", "calibration error"]
+        return [
+            Table("Display times", ["rows", "count", "share"], rows),
+            Table("Quality of the estimates", figures, quality),
+            Table("Calibration on the labels", ["estimate", "rows", "mean estimate", "share positive"], bins),
+            Table("Importance of the features", ["feature", "share"], importance),
+            Table("By position", [*header, *([] if self.truth is None else ["observed"])], positions),
+        ]
 
 
 def examine(
@@ -160,7 +233,7 @@ def examine(
     found = [day for day in table.days() if days is None or days[0] <= day <= days[1]]
     if not found:
         within = "" if days is None else f" from {days[0]} to {days[1]}"
-        raise DataError(f"has no sessions{within}", file=store.folder, remedy="Run clickprism sessions first")
+        raise UnsupportedError(f"has no sessions{within}", file=store.folder, remedy="Choose other days")
     names = f"{found[0]} to {found[-1]}" if len(found) > 1 else str(found[0])
     files = table.files(found)
     read = sessions_read(files)
@@ -221,8 +294,8 @@ def sessions_read(files: Sequence[str]) -> dict[str, str]:
     }
 
 
-def put_in_force(store: LogStore, model: ExaminationModel) -> Path | None:
-    """Save a model under the log's lock; None, and nothing saved, if a day it learned from is not what it was.
+def make_current(store: LogStore, model: ExaminationModel) -> Path | None:
+    """Save a model under the log's lock; None, and nothing saved, if a day it learned from has changed meanwhile.
 
     A user may have been forgotten while the model was trained: it must then be trained again, without that user.
     """
@@ -231,6 +304,33 @@ def put_in_force(store: LogStore, model: ExaminationModel) -> Path | None:
         if sessions_read(store.table("sessions").files(days)) != dict(model.sessions):
             return None
         return save_model(model, store.folder / "models")
+
+
+def fit_current(
+    store: LogStore,
+    engine: Engine,
+    *,
+    settings: ExaminationSettings | None = None,
+    days: tuple[date, date] | None = None,
+    truth: Path | None = None,
+) -> ExaminationSummary:
+    """Update the sessions, train a model of them and make it the current one; again if the log changed meanwhile.
+
+    The arguments are those of `examine`.
+    """
+    check_display_times(store)
+    for _ in range(ATTEMPTS):
+        update_sessions(store, engine)
+        found = examine(store, engine, settings=settings, days=days, truth=truth)
+        file = make_current(store, found.model)
+        if file is not None:
+            return found.summary(file)
+        store.note("The sessions changed while the model was trained: training again")
+    raise DataError(
+        f"changed during each of {ATTEMPTS} attempts to train a model; no model was saved",
+        file=store.folder,
+        remedy="Run the command again when nothing else writes to the log",
+    )
 
 
 def truth_files(folder: Path) -> list[str]:
@@ -257,11 +357,3 @@ def _against_truth(model: ExaminationModel, counted: pa.Table) -> AgainstTruth:
         ),
         farthest=max(away, default=0.0),
     )
-
-
-def _quality(found: Quality) -> dict[str, Any]:
-    return {**asdict(found), "bins": [one._asdict() for one in found.bins]}
-
-
-def _points(points: Sequence[Point]) -> list[dict[str, Any]]:
-    return [point._asdict() for point in points]

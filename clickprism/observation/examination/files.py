@@ -1,4 +1,4 @@
-"""Examination models as files: LightGBM's text and a JSON that says what it is; the newest of a folder is in force.
+"""Examination models as files: LightGBM's text and a JSON about it; the newest of a folder is the current one.
 
 Reading runs no code: the text is checked against its SHA-256 and read by LightGBM as data.
 """
@@ -14,7 +14,7 @@ from clickprism._util.files import read_json, write_file
 from clickprism.errors import DataError, SettingError
 from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT
 from clickprism.observation.examination.model import AGAIN, FORMAT, VERSION, ExaminationModel
-from clickprism.observation.examination.settings import ExaminationSettings
+from clickprism.observation.examination_settings import ExaminationSettings
 from clickprism.settings import build, plain
 
 KEPT: Final = 10
@@ -22,7 +22,7 @@ NAME: Final = "examination-"
 
 
 def save_model(model: ExaminationModel, folder: Path) -> Path:
-    """Put a model in force: as the newest of a folder, unless it is that already; the last ten are kept.
+    """Save a model as the newest of a folder, unless it is that already; the last ten are kept.
 
     The JSON appears last and whole, so a model is there whole or not at all. Two at once must hold the log's lock.
 
@@ -45,7 +45,7 @@ def save_model(model: ExaminationModel, folder: Path) -> Path:
 
 
 def newest_model(folder: Path) -> ExaminationModel | None:
-    """The model in force of a folder; None if there is none."""
+    """Return the current model of a folder; None if there is none."""
     files = model_files(folder)
     return load_model(files[-1]) if files else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from clickprism.log.schema import EXAMINATION_UNIT
 from clickprism.types import Bool, Int64
 
 
-class Bin(NamedTuple):
+@dataclass(frozen=True)
+class Bin:
     """The rows whose estimates lie in [low, high): their mean estimate, and the share of them that is positive."""
 
     low: float

@@ -16,7 +16,7 @@ import pyarrow as pa
 from clickprism.errors import DataError, MissingExtraError
 from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT
 from clickprism.observation.examination.cells import matrix
-from clickprism.observation.examination.settings import ExaminationSettings
+from clickprism.observation.examination_settings import ExaminationSettings
 from clickprism.settings import plain
 from clickprism.types import Int64
 
@@ -102,7 +102,7 @@ class ExaminationModel:
         return ExaminationModel, (self.text, self.settings, dict(self.sessions), dict(self.quality))
 
 
-AGAIN: Final = "Train it again: clickprism examine DIR"
+AGAIN: Final = "Train it again: clickprism bias examination LOG"
 
 
 def lightgbm() -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clickprism.errors import DataError
+from clickprism.errors import UnsupportedError
 from clickprism.log.schema import BEHAVIOUR
 from clickprism.observation.examination.cells import BETWEEN, MISSING, NEGATIVE, POSITIVE, column, matrix
 from clickprism.observation.examination.model import lightgbm
-from clickprism.observation.examination.settings import MOST_VALUES, ExaminationSettings
+from clickprism.observation.examination_settings import MOST_VALUES, ExaminationSettings
 from clickprism.types import Bool, Float64, Int64
 
 UNSEEN: dict[str, tuple[str, ...]] = {
@@ -20,7 +20,7 @@ UNSEEN: dict[str, tuple[str, ...]] = {
     "none": ("clicked", "clicks_before", "click_distance", "click_below"),
 }
 """The features that the trees do not see, by `ExaminationSettings.clicks`."""
-WITHOUT = "or make windows without estimates: clickprism windows DIR --examination none"
+WITHOUT = "or compute click features without estimates: clickprism log features LOG --examination none"
 
 
 def grow(cells: pa.Table, settings: ExaminationSettings) -> str:
@@ -58,7 +58,7 @@ def grow_on(features: Float64, positive: Bool, rows: Int64, settings: Examinatio
         "learning_rate": settings.learning_rate,
         "num_leaves": settings.leaves,
         "min_data_in_leaf": 1,
-        "min_sum_hessian_in_leaf": settings.least_hessian,
+        "min_sum_hessian_in_leaf": settings.min_hessian,
         "max_bin": MOST_VALUES + 5,
         "min_data_in_bin": 1,
         "bin_construct_sample_cnt": max(len(rows), 1),
@@ -81,7 +81,7 @@ def grow_on(features: Float64, positive: Bool, rows: Int64, settings: Examinatio
 
 
 def check_enough(cells: pa.Table, settings: ExaminationSettings, *, days: str) -> None:
-    """Raise a `DataError` that says what to do, if there is too little to learn from or to measure on.
+    """Raise a `UnsupportedError` that says what to do, if there is too little to learn from or to measure on.
 
     Args:
         cells: with the columns of `CELLS`.
@@ -90,7 +90,9 @@ def check_enough(cells: pa.Table, settings: ExaminationSettings, *, days: str) -
     """
     label, rows, held_out = column(cells, "label"), column(cells, "rows"), column(cells, "held_out") == 1
     if not rows.any():
-        raise DataError(f"no row of the sessions of {days} counts", remedy="Choose other days, or ease the robot rules")
+        raise UnsupportedError(
+            f"no row of the sessions of {days} counts", remedy="Choose other days, or relax the robot rules"
+        )
     if (label == MISSING).all():
         raise no_display_times(days)
     kinds = (
@@ -103,21 +105,21 @@ def check_enough(cells: pa.Table, settings: ExaminationSettings, *, days: str) -
     )
     for kind, what, change in kinds:
         for part, where, least in (
-            (~held_out, "to learn from", settings.least),
-            (held_out, "held out to measure on", -(-settings.least // 10)),
+            (~held_out, "to learn from", settings.min_rows),
+            (held_out, "held out to measure on", -(-settings.min_rows // 10)),
         ):
             found = int(rows[(label == kind) & part].sum())
             if found < least:
-                raise DataError(
+                raise UnsupportedError(
                     f"the sessions of {days} have {found:,} rows {what} {where}, at least {least:,} are needed",
-                    remedy=f"Take more days, {change}, {WITHOUT}",
+                    remedy=f"Use more days, {change}, {WITHOUT}",
                 )
 
 
-def no_display_times(days: str) -> DataError:
+def no_display_times(days: str) -> UnsupportedError:
     """The error of sessions that there is nothing to learn from."""
     remedy = f"Log for how long each document was on the screen, in milliseconds, as display_ms; {WITHOUT}"
-    return DataError(
+    return UnsupportedError(
         f"no row of the sessions of {days} has a display time, from which examination is learned", remedy=remedy
     )
 
