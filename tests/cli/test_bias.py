@@ -25,8 +25,7 @@ from clickprism.observation.parameters import ClickParameters
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings
-from clickprism.truth import Simulation
-from clickprism.types import JudgedLists, Lists
+from clickprism.types import JudgedLists, Lists, Simulation
 from clickprism.users.pbm import PositionUser
 from clickprism.users.trust import TrustUser
 

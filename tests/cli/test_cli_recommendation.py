@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from clickprism.cli_old.app import app
 from clickprism.data.vocabulary import Vocabulary
 from clickprism.model import Model
+from tests.conftest import run_command
 
 QUICK = ["--epochs", "2", "--set", "fit.threads=1"]
 
@@ -62,7 +63,8 @@ def test_from_a_log_to_a_ranker(log: Path, tmp_path: Path) -> None:
     assert (normaliser.kind, normaliser.keep) == ("standard", (0,))
     value = [read("evaluate", tmp_path / name)["methods"][name]["mean"] for name in ("run", "same")]
     assert value[0] == value[1] > 0.5
-    curve = read("observe", out / "clicks.npz", "--method", "click-through", "--bootstrap", "0")["curves"]
+    words = ["--method", "click-through", "--resamples", "0", "--json"]
+    curve = run_command("bias", "position", out / "clicks.npz", *words).json["whole"]["curves"]
     assert len(curve["click-through"]["values"]) == 5
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from clickprism.errors import DataError
 from clickprism.log.engine import Engine
 from clickprism.log.lists import session_log
 from clickprism.log.sessions import update_sessions
+from tests.conftest import Done
 from tests.log.event_logs import NOON, event
 from tests.log.test_sessions import log
 
@@ -49,9 +48,7 @@ def test_lists_by_hand(duck: Engine, tmp_path: Path) -> None:
     assert len(session_log(store, [NOON.date()])) == 2
 
 
-def test_observe_reads_a_log(duck: Engine, tmp_path: Path) -> None:
+def test_bias_position_reads_a_log(tmp_path: Path, cli: Callable[..., Done]) -> None:
     store = log(tmp_path, [*ROWS, event("ranking", "v", documents=["a", "b"], clicked=["a"])])
-    update_sessions(store, duck)
-    words = ["observe", str(store.folder), "--method", "click-through", "--bootstrap", "0", "--json"]
-    done = subprocess.run([sys.executable, "-m", "clickprism", *words], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)
+    words = ["--method", "click-through", "--resamples", "0", "--json"]
+    assert cli("bias", "position", store.folder, *words).json

@@ -329,7 +329,7 @@ def test_tampered_trees_are_refused(tmp_path: Path, found: Examination) -> None:
     with pytest.raises(DataError, match=r"examination-000001\.txt: is not there"):
         load_model(path)
     path.write_bytes(b"\xff{")
-    with pytest.raises(DataError, match=r"is not valid JSON.*clickprism examine"):
+    with pytest.raises(DataError, match=r"is not valid JSON.*clickprism bias examination"):
         load_model(path)
     other = save_model(ExaminationModel("tree\nversion=v4\n", ExaminationSettings()), tmp_path / "other")
     with pytest.raises(DataError, match="not a LightGBM model"):
@@ -338,7 +338,7 @@ def test_tampered_trees_are_refused(tmp_path: Path, found: Examination) -> None:
 
 def test_too_little_to_learn_from(tmp_path: Path, duckdb: Engine) -> None:
     store = LogStore.open(tmp_path / "log", create=True)
-    with pytest.raises(DataError, match=r"has no sessions\. Run clickprism sessions"):
+    with pytest.raises(DataError, match=r"has no sessions\. Choose other days"):
         examine(store, duckdb)
     table = session_rows(*observed_and_clicked("cascade", searches=8, seed=0), seed=0)
     put(store, table)
