@@ -8,12 +8,13 @@ from typing import Final, Literal, final
 
 import numpy as np
 
+from clickprism._util.progress import Progress
 from clickprism._util.tables import Table
 from clickprism.data.sessions import SessionLog
 from clickprism.errors import DataError, SettingError
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.curve import Curve
-from clickprism.observation.estimate import ESTIMATORS, Curves, Estimator, Progress, estimate_curves
+from clickprism.observation.estimate import ESTIMATORS, Curves, Estimator, estimate_curves
 from clickprism.settings import resolve, suggest
 from clickprism.types import Text
 

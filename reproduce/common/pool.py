@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from clickprism.training import pool
+from clickprism._util import processes as pool
 from reproduce.common.files import Run, done, finished, path_of, perform, read
 
 Task: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]

@@ -201,7 +201,7 @@ def test_rows_far_apart_and_empty_lists_are_read(tmp_path: Path) -> None:
     columns = {"offsets": [0, 2, 2, 4, 4], "rows": [0, 1, 2**62, 2**62 + 1], "clicks": [5, 2, 4, 1]}
     made = {name: np.array(values, dtype=np.int64) for name, values in columns.items()}
     made |= {"impressions": np.array([100, 5, 100, 5]), "positions": np.array([1, 2, 1, 2], dtype=np.int32)}
-    np.savez(tmp_path / "far.npz", format="clickprism clicks", version=1, fingerprint="", **made)
+    np.savez(tmp_path / "far.npz", format="clickprism clicks", version=1, fingerprint="", **made)  # type: ignore[arg-type]
     clicks, _ = load_bare(tmp_path / "far.npz")
     assert clicks.lists.offsets.tolist() == [0, 2, 4]
     assert clicks.rows.tolist() == [0, 1, 2, 3]

@@ -12,7 +12,7 @@ from clickprism.log.partials import WindowSettings
 from clickprism.log.sessions import update_sessions
 from clickprism.log.store import LogStore
 from clickprism.log.windows import windows
-from clickprism.observation.examination import examine, put_in_force
+from clickprism.observation.examination import examine, make_current
 
 
 def main(log: Path, as_of: datetime) -> None:
@@ -21,7 +21,7 @@ def main(log: Path, as_of: datetime) -> None:
     with connect(os.environ["MASTER"]) as engine:
         update_sessions(store, engine)
         model = examine(store, engine).model
-        put_in_force(store, model)
+        make_current(store, model)
         windows(store, engine, as_of, examiner=model, settings=WindowSettings(k=1))
 
 
