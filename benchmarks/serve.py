@@ -75,13 +75,13 @@ def _measured(name: str) -> list[Result]:
     ]
 
 
-def with_peer(settings: ServeSettings) -> Service:
+def with_peer(source: Path, settings: ServeSettings, *, token: str | None, request_lines: bool) -> Service:
     """The service with a second handler, which does nothing but parse and answer."""
-    service = create_app(settings)
+    service = create_app(source, settings, token=token, request_lines=request_lines)
 
     async def nothing(call: Call) -> Answer:
         call.check_type(JSON)
-        body = await call.body(limit=settings.max_body, timeout=settings.body_timeout)
+        body = await call.body(limit=settings.max_body, timeout=settings.timeout)
         request = read_rank_request(body, max_documents=settings.max_documents)
         items = [Item(name, 0.0) for name in request.ids()[0]]
         return Answer(ENCODE(RankAnswer(call.request_id, "0" * 16, 0.0, items)))
@@ -172,9 +172,15 @@ def main() -> None:
     from clickprism.serve.server import run as serve
 
     folder = Path(sys.argv[1])
-    settings = ServeSettings(folder / "bundle", store=str(folder / "store"), port=0, token=TOKEN)
+    settings = ServeSettings(store=str(folder / "store"), port=0)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    serve(settings, listening=lambda address: print(address, flush=True), make=with_peer)
+    serve(
+        folder / "bundle",
+        settings,
+        token=TOKEN,
+        listening=lambda told: print(told.address, flush=True),
+        make=with_peer,
+    )
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Output:
 
     def show(self, text: str, result: Any) -> None:
         """Print a result that has a text of its own, or its fields as JSON."""
-        print(to_json(result) if self.json else text)
+        print(to_json(result) if self.json else text, flush=True)
 
     @contextmanager
     def status(self) -> Iterator[Callable[[str], None]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from clickprism.errors import DataError
 from clickprism.experiments.run_record import RunRecord
 from clickprism.experiments.settings import read_settings
 from clickprism.model import Model
+from clickprism.serve.settings import BundleSettings
 from clickprism.types import Lists
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MODEL, APPROXIMATION, IMPUTATION = "model.json", "approximation.json", "imputation.json"
 STORED: Final = "stored"
+DEFAULT: Final = BundleSettings()
 
 
 def model_folder(path: Path) -> Path:
@@ -36,70 +37,61 @@ def model_folder(path: Path) -> Path:
     raise DataError("holds no model", file=path, remedy="Name a folder that `clickprism train --out` wrote")
 
 
-def bundle_run(
-    source: Path,
-    out: Path,
-    *,
-    name: str = "",
-    naive: Path | None = None,
-    imputation: Path | str | None = None,
-    feature_names: Sequence[str] = (),
-    metrics: Mapping[str, float] | None = None,
-    notes: Sequence[str] = (),
-    examples: bytes | None = None,
-    judged: JudgedTexts | None = None,
-    int8: bool = True,
-    replace: bool = False,
-) -> Bundle:
-    """Make a bundle of what is in a folder.
+def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT, *, examples: bytes | None = None) -> Bundle:
+    """Create a bundle from the folder of a run.
 
     Args:
-        source: a run or a model of `train`, `compare` or `demo`, an approximation, or an imputation by text.
+        source: a run or a model of `train`, `experiment compare` or `demo`, an approximation, or an imputation by text.
         out: the folder of the bundle.
-        name: for people; by default that of the run.
-        naive: a run or model that took clicks for relevance.
-        imputation: of an approximation: the folder of an imputation, by text or by features; or "stored", where the
-            online store has one for each pair (`clickprism publish --imputed`).
-        feature_names: in order; by default those of the run.
-        metrics: more of them, or other values.
-        notes: for the model card.
-        examples: of the page.
-        judged: pairs of texts with grades, by which a language model in int8 is judged.
-        int8: whether a language model may be served in int8.
-        replace: an older bundle.
+        settings: what the bundle contains besides the ranker.
+        examples: example queries for the page; by default `settings.examples` queries of the run.
     """
     from clickprism.serve.bundle import write_bundle
+    from clickprism.serve.export.read import names_from
 
     model: Any = _read(source)
     run = source if (source / "run.json").is_file() or not isinstance(model, Model) else model_folder(source).parent
     known = RunRecord.read(run)
-    imputed: Any = imputation
+    imputed: Any = settings.imputation
     calibration: Calibration | None = None
-    if imputation not in (None, STORED):
-        imputed, calibration = _imputation(Path(str(imputation)))
+    if imputed not in (None, STORED):
+        imputed, calibration = _imputation(Path(imputed))
     kept: dict[str, Any] = {}
     if known is not None:
         kept = {"data": known.data, "observation": np.array(known.observation) if known.observation else None}
         kept["feature_names"] = known.feature_names
         kept["metrics"] = known.metrics
         kept["figures"] = _figures(run, known)
-    kept["metrics"] = {**kept.get("metrics", {}), **(metrics or {})}
-    if feature_names:
-        kept["feature_names"] = feature_names
+    kept["metrics"] = {**kept.get("metrics", {}), **settings.metrics}
+    if settings.feature_names is not None:
+        kept["feature_names"] = names_from(settings.feature_names)
+    if settings.examples and examples is None:
+        from clickprism.experiments.examples import examples_of_run
+
+        examples = examples_of_run(source, naive=settings.naive, most=settings.examples).bytes()
     return write_bundle(
         out,
         model,
-        name=name or run.resolve().name,
-        naive=None if naive is None else Model.load(model_folder(naive)),
+        name=settings.name or run.resolve().name,
+        naive=None if settings.naive is None else Model.load(model_folder(settings.naive)),
         imputation=imputed,
         calibration=calibration,
-        notes=notes,
+        notes=settings.notes,
         examples=examples,
-        judged=judged,
-        int8=int8,
-        replace=replace,
+        judged=_judged(settings),
+        int8=not settings.full_precision,
+        replace=settings.replace,
         **kept,
     )
+
+
+def _judged(settings: BundleSettings) -> JudgedTexts | None:
+    """Return the judged texts by which a language model in int8 is compared with its full precision."""
+    if settings.judged is None or settings.queries is None or settings.documents is None:
+        return None
+    from clickprism.serve.language_bundle import read_judged
+
+    return read_judged(settings.judged, queries=settings.queries, documents=settings.documents)
 
 
 def _read(source: Path) -> Any:

@@ -18,6 +18,7 @@ from clickprism.experiments.settings import DemoSettings, ExperimentSettings
 from clickprism.experiments.stages import load_raw
 from clickprism.experiments.train import MODEL
 from clickprism.model import Model
+from clickprism.serve.settings import BundleSettings, PublishSettings
 from clickprism.types import Lists
 
 if TYPE_CHECKING:
@@ -70,25 +71,19 @@ def write_served(settings: ExperimentSettings, out: Path, run: Run) -> Bundle:
     raw = load_raw(settings.data)
     seen = np.isin(raw.train.lists.query_ids, [query.id for query in examples.queries])
     stored = [raw.train.lists.take(seen), raw.test.lists.take(range(min(STORED, len(raw.test.lists))))]
-    bundle = bundle_run(
-        debiased,
-        out / BUNDLE,
-        name="demo",
-        naive=naive,
-        notes=["Made by clickprism demo, from generated data and simulated users."],
-        examples=examples.bytes(),
-        replace=True,
-    )
+    notes = ("Created by clickprism demo, from generated data and simulated users.",)
+    described = BundleSettings(name="demo", naive=naive, notes=notes, replace=True)
+    bundle = bundle_run(debiased, out / BUNDLE, described, examples=examples.bytes())
     with tempfile.TemporaryDirectory(dir=out) as folder:
         table = Path(folder) / "features.parquet"
         write_features(stored, bundle.manifest.feature_names, table)
         shutil.rmtree(out / STORE, ignore_errors=True)
-        publish(out / STORE, features=table)
+        publish(out / STORE, PublishSettings(features=table))
     return bundle
 
 
 def write_features(parts: Sequence[Lists], names: Sequence[str], file: Path) -> None:
-    """Raw features as `clickprism publish` takes them; documents without ids get their place in the list, from 1."""
+    """Write raw features for `store publish`; documents without ids are numbered within their list, from 1."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar, final
 
 import msgspec
@@ -53,12 +54,13 @@ class Route:
 class Service:
     """The application; `start` and `stop` are its lifespan."""
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, source: Path, settings: ServeSettings, *, token: str | None, request_lines: bool) -> None:
         self.settings = settings
+        self._token = token
         self.metrics = Metrics()
-        self._lines = Lines(requests=settings.request_lines)
-        self.models = Models(settings, self.metrics, tell=self._lines.line)
-        self._authority = Authority(settings.token)
+        self._lines = Lines(requests=request_lines)
+        self.models = Models(source, settings, self.metrics, tell=self._lines.line, tell_swaps=request_lines)
+        self._authority = Authority(token)
         self._ranking = RankRoute(settings, self.models, self.metrics)
         self._intake = None if settings.log is None else Intake(settings.log, settings)
         self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
@@ -76,7 +78,7 @@ class Service:
             "/readyz": Route("readyz", {"GET": self._ready}, open=True),
             "/openapi.json": Route("openapi", {"GET": self._openapi}, open=True),
         }
-        page = Page(self.settings, self.models)
+        page = Page(self.settings, self.models, token=self._token)
         routes["/"] = Route("page", {"GET": page.show}, open=True)
         routes["/session"] = Route("page", {"POST": page.enter}, open=True)
         routes["/session/end"] = Route("page", {"POST": page.leave}, open=True)
@@ -192,16 +194,27 @@ class Service:
         return Answer(ENCODE(HealthAnswer("ready", live.version, problem)))
 
     async def _openapi(self, call: Call) -> Answer:
-        return Answer(ENCODE(await self._asking(lambda: document(self.settings, self.models))))
+        return Answer(
+            ENCODE(await self._asking(lambda: document(self.settings, self.models, token=self._token is not None)))
+        )
 
     async def _asking(self, work: Callable[[], T]) -> T:
         """Do what asks the store: in a thread where that goes over the network, so that no other request waits."""
         return await asyncio.to_thread(work) if self._remote else work()
 
 
-def create_app(settings: ServeSettings) -> Service:
-    """The service as an ASGI application."""
-    return Service(settings)
+def create_app(
+    source: Path, settings: ServeSettings, *, token: str | None = None, request_lines: bool = True
+) -> Service:
+    """Return the service as an ASGI application.
+
+    Args:
+        source: a bundle, or a deployment whose current bundle is followed.
+        settings: of the service.
+        token: what requests must carry as `Authorization: Bearer ...`; None for no authentication.
+        request_lines: whether to write a line of JSON for every request.
+    """
+    return Service(source, settings, token=token, request_lines=request_lines)
 
 
 def _always(answer: Answer) -> Handler:

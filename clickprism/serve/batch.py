@@ -1,7 +1,8 @@
-"""Files in, scores out: LETOR text, Parquet (a part at a time), CSV, TSV or JSON lines, by the scorer of a bundle."""
+"""Score files with a bundle: LETOR text, Parquet (in parts), CSV, TSV or JSON lines."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle
-from clickprism.serve.scorer import Candidates, Scorer
+from clickprism.serve.scorer import Candidates, Scorer, open_scorer
 from clickprism.types import Float32, Int64
 
 IDS: Final = ("query_id", "document_id")
@@ -28,16 +30,43 @@ class Block:
     candidates: Candidates
 
 
-def score_file(bundle: Bundle, scorer: Scorer, file: Path, out: Path) -> int:
-    """Write query_id, document_id and score of every row of a file, in its order; returns how many.
+@final
+@dataclass(frozen=True)
+class ScoredFile:
+    """What `score_file` did.
 
-    LETOR text has the features in the order of the bundle. Tables have columns of their names, and those of click
-    vectors; what the bundle does not name is left alone. Where features are normalised within a list, the rows of a
-    query must stand together.
+    Attributes:
+        bundle: Name of the bundle.
+        version: Version of the bundle.
+        documents: Number of documents that were scored.
+        seconds: Time that it took.
+        out: File with the scores.
+    """
+
+    bundle: str
+    version: str
+    documents: int
+    seconds: float
+    out: Path
+
+    def tables(self) -> list[Table]:
+        """Return one row for each fact."""
+        rows = [["bundle", f"{self.bundle}, version {self.version}"], ["documents", f"{self.documents:,}"]]
+        return [Table("", ["scores", str(self.out)], [*rows, ["seconds", f"{self.seconds:.1f}"]])]
+
+
+def score_file(bundle: Bundle, file: Path, out: Path, *, threads: int = 1) -> ScoredFile:
+    """Score every document of a file and write query_id, document_id and score, in the order of the file.
+
+    LETOR text has the features in the order of the bundle. Tables have columns with the names of the features and of
+    the values of click vectors; other columns are ignored. If features are normalised within a list, the rows of a
+    query must follow one another.
     """
     from clickprism.relevance.files import check_suffix, write_rows
 
+    start = time.perf_counter()
     check_suffix(out)
+    scorer = open_scorer(bundle, threads=threads)
     if "texts" in scorer.needs:
         raise DataError("the ranker reads texts, which files of features do not have", file=file)
     ids: dict[str, list[Any]] = {}
@@ -51,7 +80,8 @@ def score_file(bundle: Bundle, scorer: Scorer, file: Path, out: Path) -> int:
     columns: dict[str, Any] = {name: np.concatenate(parts) for name, parts in ids.items()}
     columns["score"] = np.concatenate(scores)
     write_rows(out, columns)
-    return len(columns["score"])
+    seconds = round(time.perf_counter() - start, 3)
+    return ScoredFile(bundle.manifest.name, bundle.version, len(columns["score"]), seconds, out)
 
 
 def by_list(bundle: Bundle) -> bool:

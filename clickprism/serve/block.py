@@ -146,4 +146,6 @@ _FLOAT: Final = np.dtype("<f4")
 
 
 def _damaged(what: str) -> DataError:
-    return DataError("is damaged, or of another version", file=what, remedy="Publish it again: clickprism publish")
+    return DataError(
+        "is damaged, or of another version", file=what, remedy="Publish it again: clickprism store publish"
+    )

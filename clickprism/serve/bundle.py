@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from clickprism._util.files import atomic_folder, write_errors
+from clickprism._util.tables import Table
 from clickprism.errors import DataError
 from clickprism.serve import bundle_files as files
 from clickprism.serve.bundle_manifest import SCHEMA, BundleManifest, Missing, Part, Role, read_manifest
 
-__all__ = ["Bundle", "BundleManifest", "Missing", "Part", "Role", "file_name", "write_bundle"]
+__all__ = ["Bundle", "BundleFacts", "BundleManifest", "Missing", "Part", "Role", "file_name", "write_bundle"]
 VERSION_DIGITS: Final = 16
 SHARED: Final = ("sample.json", "examples.json", "MODEL_CARD.md")
 ROLES: Final[tuple[Role, ...]] = ("main", "naive", "imputation")
@@ -36,6 +37,51 @@ if TYPE_CHECKING:
     from clickprism.serve.parts import Contents
     from clickprism.training.calibration import Calibration
     from clickprism.types import Float64
+
+
+@final
+@dataclass(frozen=True)
+class BundleFacts:
+    """What a bundle contains.
+
+    Attributes:
+        bundle: Folder of the bundle.
+        version: Version of the bundle.
+        name: Name of the bundle.
+        kind: Kind of the ranker.
+        method: Method that trained the ranker; None if unknown.
+        features: Number of features that the ranker reads.
+        click_fields: Number of values of a click vector that the ranker reads.
+        naive: Whether a ranker trained on raw clicks is included, for comparison.
+        metrics: Value of each measure.
+        notes: Notes of the model card.
+        files: SHA-256 of each file.
+    """
+
+    bundle: Path
+    version: str
+    name: str
+    kind: str
+    method: str | None
+    features: int
+    click_fields: int
+    naive: bool
+    metrics: Mapping[str, float]
+    notes: tuple[str, ...]
+    files: Mapping[str, str]
+
+    def tables(self) -> list[Table]:
+        """Return one row for each fact."""
+        rows = [
+            ["version", self.version],
+            ["ranker", f"{self.kind}, trained by {self.method or 'an unknown method'}"],
+            ["input", f"{self.features} features, {self.click_fields} values of the click vector"],
+            ["ranker on raw clicks", "included for comparison" if self.naive else "not included"],
+            *[[name, f"{value:.4f}"] for name, value in self.metrics.items()],
+            *[["note", note] for note in self.notes],
+            ["files", f"{len(self.files)}, each with its SHA-256"],
+        ]
+        return [Table("", [self.name, str(self.bundle)], rows)]
 
 
 @final
@@ -60,11 +106,11 @@ class Bundle:
         try:
             place = place.resolve(strict=True)
             if files.MANIFEST not in os.listdir(place):
-                remedy = "Make one by: clickprism bundle MODEL --out DIR"
+                remedy = "Create one with: clickprism model bundle RUN --out bundle"
                 raise DataError(f"is no bundle: it has no {files.MANIFEST}", file=folder, remedy=remedy)
             found = files.listed(place) - {files.MANIFEST}
         except OSError as error:
-            remedy = "Name a folder that clickprism bundle wrote"
+            remedy = "Name a folder written by: clickprism model bundle"
             raise DataError(f"is no bundle ({error.strerror})", file=folder, remedy=remedy) from None
         with files.opened(place, files.MANIFEST) as file:
             text = file.read()
@@ -87,6 +133,23 @@ class Bundle:
         start = file_name(role, "")
         mine = [name for name in self.manifest.files if name.startswith(start) and not name.startswith(others)]
         return {name.removeprefix(start): self.read(name) for name in mine if name not in SHARED and ".svg" not in name}
+
+    def facts(self) -> BundleFacts:
+        """Return what the bundle contains."""
+        manifest = self.manifest
+        return BundleFacts(
+            bundle=self.folder,
+            version=self.version,
+            name=manifest.name,
+            kind=manifest.kind,
+            method=manifest.method.get("name"),
+            features=len(manifest.feature_names),
+            click_fields=len(manifest.click_fields),
+            naive=manifest.naive is not None,
+            metrics=manifest.metrics,
+            notes=manifest.notes,
+            files=manifest.files,
+        )
 
     def path(self, name: str) -> Path:
         """Where a file is."""
@@ -145,8 +208,8 @@ def write_bundle(
     place = Path(os.path.abspath(folder))
     known = _is_bundle(place)
     if place.exists() and not (replace and known):
-        remedy = "Choose another place, or replace it: --replace" if known else "Choose another place"
-        raise DataError("is there already", file=folder, remedy=remedy)
+        remedy = "Choose another folder, or replace it with --replace" if known else "Choose another folder"
+        raise DataError("exists already", file=folder, remedy=remedy)
     served, read = _served(model, judged, int8=int8)
     imputing, also = _served(imputation, judged, int8=int8)
     original = Original(served, imputing, calibration, naive)

@@ -28,7 +28,7 @@ LARGEST_MANIFEST: Final = 16 * MB
 LARGEST_HEADER: Final = 16 * MB
 CHUNK: Final = MB
 START: Final = {".txt": (b"tree\n",), ".svg": (b"<?xml", b"<svg"), ".json": (b"{", b"[")}
-ANEW: Final = "Make the bundle anew by clickprism bundle, or copy it again from where it came from"
+ANEW: Final = "Create the bundle again with clickprism model bundle, or copy it again from its source"
 ONLY: Final = "A bundle holds what its manifest names and nothing else: move the file away"
 
 

@@ -1,4 +1,4 @@
-"""A deployment: the folder that `clickprism promote` fills and `clickprism serve` follows.
+"""A deployment: the folder that `clickprism model promote` fills and `clickprism serve` follows.
 
     DEPLOYMENT/bundles/<version>/   verified copies, which never change
     DEPLOYMENT/current.json         which of them answers, and which did before
@@ -20,8 +20,9 @@ from typing import Final, Literal, final
 import msgspec
 
 from clickprism._util.files import DRAFT, atomic_folder, lock, write_file
-from clickprism.errors import DataError
-from clickprism.serve.bundle import Bundle
+from clickprism._util.tables import Table
+from clickprism.errors import DataError, UnsupportedError
+from clickprism.serve.bundle import Bundle, BundleFacts
 from clickprism.serve.scorer import Scorer, open_scorer
 
 POINTER: Final = "current.json"
@@ -55,21 +56,60 @@ class Pointer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @final
 @dataclass(frozen=True)
 class Promotion:
-    """What a promotion or a rollback changed: the version now, and the one before (None if it is the first)."""
+    """What a promotion or a rollback changed.
 
+    Attributes:
+        deployment: Folder of the deployment.
+        version: Version of the bundle that is current now.
+        before: Version that was current before; None if there was none.
+        changed: Whether the current version changed.
+    """
+
+    deployment: Path
     version: str
     before: str | None
+    changed: bool
 
-    @property
-    def changed(self) -> bool:
-        """Whether another version answers now."""
-        return self.version != self.before
+    def tables(self) -> list[Table]:
+        """Return the current version and the one before."""
+        rows = [["current version", self.version], ["version before", self.before or "none"]]
+        return [Table("" if self.changed else "Nothing changed.", ["deployment", str(self.deployment)], rows)]
+
+
+@final
+@dataclass(frozen=True)
+class DeploymentStatus:
+    """Which bundle of a deployment is current.
+
+    Attributes:
+        deployment: Folder of the deployment.
+        version: Version of the current bundle.
+        since: When it became the current one (UTC).
+        bundle: What the current bundle contains.
+        previous: Versions that a rollback can return to, newest first.
+    """
+
+    deployment: Path
+    version: str
+    since: str
+    bundle: BundleFacts
+    previous: tuple[str, ...]
+
+    def tables(self) -> list[Table]:
+        """Return the current bundle and the previous versions."""
+        rows = [
+            ["current version", self.version],
+            ["since", self.since],
+            ["bundle", f"{self.bundle.name} ({self.bundle.kind}, trained by {self.bundle.method})"],
+            ["previous versions", ", ".join(self.previous) or "none"],
+        ]
+        return [Table("", ["deployment", str(self.deployment)], rows)]
 
 
 @final
 @dataclass(frozen=True)
 class Deployment:
-    """A folder with a pointer to the bundle that answers."""
+    """A folder with a pointer to the current bundle."""
 
     folder: Path
 
@@ -87,10 +127,12 @@ class Deployment:
         try:
             return msgspec.json.decode(self.pointer_file.read_bytes(), type=Pointer)
         except FileNotFoundError:
-            remedy = f"Run clickprism promote BUNDLE --to {self.folder}"
-            raise DataError("is no deployment: nothing was promoted", file=self.folder, remedy=remedy) from None
+            remedy = f"Run: clickprism model promote BUNDLE --to {self.folder}"
+            raise DataError(
+                "is not a deployment: no bundle was promoted to it", file=self.folder, remedy=remedy
+            ) from None
         except msgspec.DecodeError as error:
-            remedy = "Remove the file, and promote a bundle anew"
+            remedy = f"Delete the file, then run: clickprism model promote BUNDLE --to {self.folder}"
             raise DataError(
                 f"is not the pointer of a deployment ({error})", file=self.pointer_file, remedy=remedy
             ) from None
@@ -99,12 +141,17 @@ class Deployment:
         """The bundle that answers now, verified."""
         return self.bundle(self.pointer().version)
 
+    def status(self) -> DeploymentStatus:
+        """Return which bundle is current, after a check of its files."""
+        now = self.pointer()
+        return DeploymentStatus(self.folder, now.version, now.since, self.bundle(now.version).facts(), now.previous)
+
     def bundle(self, version: str) -> Bundle:
         """The bundle of a version, verified."""
         found = Bundle.load(self._place(version))
         if found.version != version:
             problem = f"holds version {found.version}, not that of its name"
-            raise DataError(problem, file=found.folder, remedy="Remove the folder and promote the bundle anew")
+            raise DataError(problem, file=found.folder, remedy="Delete the folder and promote the bundle again")
         return found
 
     def promote(self, bundle: Path | str) -> Promotion:
@@ -117,7 +164,8 @@ class Deployment:
             warmed(self.bundle(source.version))
             if before is None or before.version != source.version:
                 self.point(source.version)
-        return Promotion(source.version, before.version if before else None)
+        old = before.version if before else None
+        return Promotion(self.folder, source.version, old, source.version != old)
 
     def rollback(self) -> Promotion:
         """Verify and warm the bundle before the current one, then point to it; again goes further back."""
@@ -125,11 +173,11 @@ class Deployment:
         with lock(self.folder):
             now = self.pointer()
             if not now.previous:
-                remedy = "Promote a bundle instead"
-                raise DataError("has nothing to roll back to", file=self.folder, remedy=remedy)
+                remedy = f"Promote another one: clickprism model promote BUNDLE --to {self.folder}"
+                raise UnsupportedError("has no previous bundle to roll back to", file=self.folder, remedy=remedy)
             warmed(self.bundle(now.previous[0]))
             self._write(Pointer(now.previous[0], _now(), now.previous[1:]))
-        return Promotion(now.previous[0], now.version)
+        return Promotion(self.folder, now.previous[0], now.version, True)
 
     def point(self, version: str) -> None:
         """Point to a bundle that is here, in one step; `promote` is the safe way."""

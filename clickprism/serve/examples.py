@@ -89,7 +89,7 @@ def read_examples(content: bytes, *, file: object = "examples.json") -> Examples
     try:
         examples = msgspec.json.decode(content, type=Examples)
     except msgspec.DecodeError as error:
-        raise DataError(f"is no file of examples ({error})", file=str(file), remedy="Make the bundle anew") from None
+        raise DataError(f"is no file of examples ({error})", file=str(file), remedy="Create the bundle again") from None
     if examples.version != VERSION:
         raise DataError(f"is of version {examples.version}, this clickprism reads {VERSION}", file=str(file))
     for query in examples.queries:

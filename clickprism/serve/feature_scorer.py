@@ -143,10 +143,10 @@ def _trees(bundle: Bundle, role: Role, threads: int) -> Forward:
     try:
         trees = Trees.from_text(bundle.read(name).decode())
     except (DataError, UnicodeDecodeError) as error:
-        raise DataError(str(error), file=bundle.path(name), remedy="Make the bundle anew") from None
+        raise DataError(str(error), file=bundle.path(name), remedy="Create the bundle again") from None
     if trees.features != len(bundle.manifest.feature_names):
         problem = f"takes {trees.features} features, the manifest names {len(bundle.manifest.feature_names)}"
-        raise DataError(problem, file=bundle.path(name), remedy="Make the bundle anew")
+        raise DataError(problem, file=bundle.path(name), remedy="Create the bundle again")
     return lambda features: trees(features, threads=threads)
 
 

@@ -104,4 +104,4 @@ def _by_torch(network: CrossEncoderNetwork) -> Read:
 
 
 def _broken(bundle: Bundle, error: Exception) -> DataError:
-    return DataError(f"is no cross-encoder ({error})", file=bundle.folder, remedy="Make the bundle anew")
+    return DataError(f"is no cross-encoder ({error})", file=bundle.folder, remedy="Create the bundle again")

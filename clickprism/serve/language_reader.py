@@ -154,7 +154,7 @@ def read_reading(content: bytes, *, file: object) -> Reading | None:
         values = json.loads(content)
         return None if set(values) == {"padding"} else build(Reading, values, path=ABOUT)
     except (ValueError, TypeError) as error:
-        raise DataError(f"does not say how to read ({error})", file=file, remedy="Make the bundle anew") from None
+        raise DataError(f"does not say how to read ({error})", file=file, remedy="Create the bundle again") from None
 
 
 def _batched(session: Any, pairs: Pairs) -> Float32:

@@ -68,7 +68,7 @@ def go_live(source: Path, store: FeatureStore | None) -> Live:
         lacking = [name for name in live.scorer.click_fields if name not in store.info.fields]
         if lacking:
             problem = f"needs click fields that the store does not have: {', '.join(lacking[:5])}"
-            raise DataError(problem, file=source, remedy="Publish them: clickprism publish LOG --to STORE")
+            raise DataError(problem, file=source, remedy="Publish them: clickprism store publish LOG --to STORE")
     return live
 
 

@@ -23,7 +23,7 @@ import lmdb
 
 from clickprism.errors import DataError
 from clickprism.serve.block import Block, intact, nothing, query_key, unpack
-from clickprism.serve.store import AGAIN, Found, StoreInfo, StoreUnavailableError
+from clickprism.serve.store import AGAIN, Found, StoredVersion, StoreInfo, StoreUnavailableError
 
 POINTER: Final = "current"
 SNAPSHOTS: Final = "snapshots"
@@ -114,7 +114,7 @@ def in_force(folder: Path) -> Path:
     try:
         name = (folder / POINTER).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        remedy = f"Fill it by: clickprism publish LOG --to {folder}"
+        remedy = f"Fill it with: clickprism store publish LOG --to {folder}"
         raise StoreUnavailableError(f"{folder}: holds no published store. {remedy}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot be read ({error})", file=folder / POINTER, remedy=AGAIN) from None
@@ -128,7 +128,7 @@ class LmdbStore:
     """The store in a folder, open to read. It may be shared by threads, and used on in a forked process.
 
     Args:
-        folder: that `clickprism publish` has filled.
+        folder: that `clickprism store publish` has filled.
         poll_seconds: how often to look for a new snapshot; 0: at every lookup.
     """
 
@@ -153,6 +153,21 @@ class LmdbStore:
         if snapshot is None or time.monotonic() >= self._next:
             snapshot = self._current()
         return snapshot.get(query_id, document_ids)
+
+    def versions(self) -> tuple[StoredVersion, ...]:
+        """Return what is stored: the current version first, then older ones that are kept for a while."""
+        current = self._current()
+        folders = sorted((self.folder / SNAPSHOTS).iterdir(), key=lambda each: -each.stat().st_mtime)
+        older = [each for each in folders if each != current.folder and (each / INFO).is_file()]
+        return tuple(
+            StoredVersion.of(
+                each.info,
+                current=each is current,
+                queries=each.env.stat()["entries"],
+                size=(each.folder / DATA).stat().st_size,
+            )
+            for each in (current, *map(open_snapshot, older))
+        )
 
     def close(self) -> None:
         """Let go of the files; lookups are errors from here on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, final
 
 from clickprism.errors import ClickprismError
@@ -27,11 +28,20 @@ class Models:
         store: None until it is open, or where there is none.
     """
 
-    def __init__(self, settings: ServeSettings, metrics: Metrics, *, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        source: Path,
+        settings: ServeSettings,
+        metrics: Metrics,
+        *,
+        tell: Callable[[dict[str, Any]], None],
+        tell_swaps: bool,
+    ) -> None:
         self._settings = settings
         self._metrics = metrics
         self._tell = tell
-        self.current = Follower(settings.source, self._opened, changed=self._swapped)
+        self._tell_swaps = tell_swaps
+        self.current = Follower(source, self._opened, changed=self._swapped)
         self.challenger = None if settings.interleave is None else Follower(settings.interleave, self._opened)
         self._shadowed = None if settings.shadow is None else Follower(settings.shadow, self._opened)
         self.shadow: Shadow | None = None
@@ -95,7 +105,7 @@ class Models:
         self._metrics.swaps.labels("failed" if follower.problem else "done").inc()
         if follower.live is not None:
             self._metrics.model(follower.live.version)
-        if self._settings.request_lines or follower.problem is not None:
+        if self._tell_swaps or follower.problem is not None:
             version = follower.live.version if follower.live else None
             self._tell({"event": "model", "model_version": version, "problem": follower.problem})
 

@@ -36,7 +36,7 @@ EVENT: Final = {
 BATCH: Final = {"type": "array", "minItems": 1, "description": f"Events, each: {EVENT['description']}"}
 
 
-def document(settings: ServeSettings, models: Models) -> dict[str, Any]:
+def document(settings: ServeSettings, models: Models, *, token: bool) -> dict[str, Any]:
     """The document of this service as it is now."""
     _, schemas = msgspec.json.schema_components(STRUCTURES, ref_template=f"{SCHEMAS}{{name}}")
     _tighten(schemas, settings, models)
@@ -69,7 +69,7 @@ def document(settings: ServeSettings, models: Models) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "security": [{"token": []}] if settings.token is not None else [],
+        "security": [{"token": []}] if token else [],
     }
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Ranker: TypeAlias = "Model | Approximation | CrossEncoderNetwork | ServedLanguage"
 STORED: Final = "stored"
-IMPUTED: Final = ("imputed",)  # the field of the store that clickprism publish --imputed fills
+IMPUTED: Final = ("imputed",)  # the field of the store that clickprism store publish --imputed fills
 
 
 @final

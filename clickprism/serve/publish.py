@@ -25,17 +25,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clickprism._util.progress import Progress, no_progress
+from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
 from clickprism.log.table import first_line
+from clickprism.serve.settings import PublishSettings
 from clickprism.serve.sources import Source, snapshot_source, table_source
 from clickprism.serve.store import IMPUTED, SCHEMES, Found, StoreInfo
 from clickprism.types import Float32
 
 if TYPE_CHECKING:
-    from clickprism.log.snapshots import Snapshot
+    from clickprism.log.store import LogStore
 
-GRACE: Final = 3600.0
-"""Seconds for which a snapshot stays after it was replaced."""
+DEFAULT: Final = PublishSettings()
+POLL_SECONDS: Final = 10.0
+"""Seconds between two looks at the log in `follow`."""
 _BATCH: Final = 8192
 _SAMPLE: Final = 64
 
@@ -73,7 +77,15 @@ class Builder(Protocol):
 @final
 @dataclass(frozen=True)
 class Published:
-    """What was published: `changed` is false if the same was in force before, and nothing had to be done."""
+    """What was published.
+
+    Attributes:
+        info: What the current version of the store contains.
+        changed: False if the store had this version already, so that nothing was written.
+        queries: Number of queries that were written.
+        checked: Number of queries that were read back and compared.
+        seconds: Time that it took.
+    """
 
     info: StoreInfo
     changed: bool
@@ -81,27 +93,23 @@ class Published:
     checked: int
     seconds: float
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {
-            "version": self.info.version,
-            "as_of": self.info.as_of.isoformat(),
-            "age_seconds": round(self.info.age(), 1),
-            "fields": len(self.info.fields),
-            "pairs": self.info.pairs,
-            "queries": self.queries if self.changed else None,
-            "checked_queries": self.checked if self.changed else None,
-            "changed": self.changed,
-            "seconds": round(self.seconds, 3),
-        }
+    def tables(self) -> list[Table]:
+        """Return one row for each fact."""
+        rows = [
+            ["as of", f"{self.info.as_of.isoformat(sep=' ', timespec='seconds')} UTC"],
+            ["query-document pairs", f"{self.info.pairs:,}"],
+            ["queries written", f"{self.queries:,}"],
+            ["fields", f"{len(self.info.fields):,}"],
+            ["seconds", f"{self.seconds:.1f}"],
+        ]
+        caption = "" if self.changed else "The store has this version already; nothing was written."
+        return [Table(caption, ["version", self.info.version], rows)]
 
 
 def builder(
-    to: Path | str, *, grace: float = GRACE, waiting: Callable[[], None] | None = None
+    to: Path | str, *, grace: float = DEFAULT.grace, waiting: Callable[[], None] | None = None
 ) -> AbstractContextManager[Builder]:
-    """Who fills the store at this address: a folder, or `redis://host:port/0?prefix=name`."""
-    if not 1 <= grace < float("inf"):
-        raise SettingError("grace", grace, "be at least 1 second")
+    """Return what fills the store at this address: a folder, or `redis://host:port/0?prefix=name`."""
     if str(to).startswith(SCHEMES):
         from clickprism.serve.redis_build import RedisBuilder
 
@@ -113,48 +121,80 @@ def builder(
 
 def publish(
     to: Path | str,
+    settings: PublishSettings = DEFAULT,
     *,
-    snapshot: Snapshot | None = None,
-    features: Path | None = None,
-    imputed: Path | None = None,
-    as_of: datetime | None = None,
-    grace: float = GRACE,
-    memory: str = "1GB",
-    progress: Callable[[int, str], None] | None = None,
+    log: LogStore | None = None,
+    progress: Progress = no_progress,
+    note: Callable[[str], None] | None = None,
 ) -> Published:
-    """Fill a store and put it in force; readers of it follow.
+    """Fill a store and make the new version current; open readers follow.
 
     Args:
         to: a folder, or `redis://host:port/0?prefix=name`.
-        snapshot: the click vectors of a log.
-        features: a table with query_id, document_id and a number in every other column: Parquet, CSV or JSON lines.
-        imputed: what `clickprism impute --apply` has written: the field `imputed`.
-        as_of: nothing later is in it, UTC without a zone; by default that of the snapshot, else when the files changed.
-        grace: seconds for which what was in force before stays.
-        memory: what DuckDB may hold at a time.
-        progress: called now and then with the pairs so far and what is done.
+        settings: what is published.
+        log: the click log whose click features are published.
+        progress: is called with the number of pairs written.
+        note: receives a message if the command has to wait for another one.
     """
     import duckdb
 
+    from clickprism.log.snapshots import read_snapshot
+
     started = time.monotonic()
-    say = progress or (lambda _pairs, _doing: None)
+    if log is None and settings.snapshot is not None:
+        raise SettingError("snapshot", settings.snapshot, "be given together with a log")
+
+    def waiting() -> None:
+        if note is not None:
+            note("Waiting for another process that publishes to this store.")
+
     with tempfile.TemporaryDirectory(prefix="clickprism-") as spill:
-        config: dict[str, Any] = {"memory_limit": memory, "temp_directory": spill, "preserve_insertion_order": False}
+        config: dict[str, Any] = {"memory_limit": settings.memory, "temp_directory": spill}
+        config["preserve_insertion_order"] = False
         with _failing(), duckdb.connect(config=config) as connection:
-            sources = [] if snapshot is None else [snapshot_source(snapshot)]
-            sources += [] if features is None else [table_source(connection, features)]
-            sources += [] if imputed is None else [table_source(connection, imputed, rename={"imputation": IMPUTED})]
-            draft = _describe(sources, as_of)
-            with builder(to, grace=grace, waiting=lambda: say(0, "waiting for another publish")) as target:
+            sources = [] if log is None else [snapshot_source(read_snapshot(log, version=settings.snapshot))]
+            sources += [] if settings.features is None else [table_source(connection, settings.features)]
+            if settings.imputed is not None:
+                sources.append(table_source(connection, settings.imputed, rename={"imputation": IMPUTED}))
+            draft = _describe(sources, settings.as_of)
+            with builder(to, grace=settings.grace, waiting=waiting) as target:
                 there = target.present()
                 if there is not None and there.version == draft.version:
-                    return Published(there, False, 0, 0, time.monotonic() - started)
-                say(0, "sorting")
-                return _fill(target, connection, sources, draft, started=started, say=say)
+                    return Published(there, False, 0, 0, round(time.monotonic() - started, 3))
+                progress(0, text="sorting")
+                return _fill(target, connection, sources, draft, started=started, progress=progress)
+
+
+def follow(
+    to: Path | str,
+    settings: PublishSettings = DEFAULT,
+    *,
+    log: LogStore,
+    note: Callable[[str], None] | None = None,
+) -> Iterator[Published]:
+    """Publish now, and again whenever the log has a new snapshot or a table changes; this never ends by itself."""
+    for name in ("snapshot", "as_of"):
+        if getattr(settings, name) is not None:
+            raise SettingError(name, getattr(settings, name), "not be given together with --follow")
+
+    def state() -> object:
+        files = [path.stat() for path in (settings.features, settings.imputed) if path is not None]
+        return log.table("snapshots").version, [(file.st_mtime_ns, file.st_size, file.st_ino) for file in files]
+
+    before = None
+    while True:
+        if (now := state()) != before:
+            yield publish(to, settings, log=log, note=note)
+            before = now
+        _pause()
+
+
+def _pause() -> None:
+    time.sleep(POLL_SECONDS)
 
 
 def _fill(
-    target: Builder, connection: Any, sources: list[Source], draft: StoreInfo, *, started: float, say: Any
+    target: Builder, connection: Any, sources: list[Source], draft: StoreInfo, *, started: float, progress: Progress
 ) -> Published:
     sample, queries, pairs = _Sample(), 0, 0
     for query_id, document_ids, rows in by_query(_sorted(connection, sources), sources):
@@ -163,20 +203,22 @@ def _fill(
         queries += 1
         pairs += len(document_ids)
         if queries % 1000 == 0:
-            say(pairs, "writing")
+            progress(pairs, text="writing pairs")
     if not pairs:
-        raise DataError("there is no pair to publish", remedy="Make a snapshot by: clickprism windows DIR")
+        raise DataError(
+            "there is no pair to publish", remedy="Compute click features with: clickprism log features LOG"
+        )
     info = StoreInfo(draft.version, draft.as_of, draft.fields, draft.empty, pairs)
-    say(pairs, "checking")
+    progress(pairs, text="checking")
     sample.check(target.seal(info))
     target.switch()
-    return Published(info, True, queries, len(sample.kept), time.monotonic() - started)
+    return Published(info, True, queries, len(sample.kept), round(time.monotonic() - started, 3))
 
 
 def _describe(sources: Sequence[Source], as_of: datetime | None) -> StoreInfo:
     """What will be in force, but for the number of pairs; the version is a function of all that goes in."""
     if not sources:
-        raise SettingError("LOG", None, "be given, or --features, or --imputed")
+        raise SettingError("log", None, "be given, or --features, or --imputed")
     fields = tuple(name for source in sources for name in source.fields)
     twice = sorted({name for name in fields if fields.count(name) > 1}) if len(set(fields)) < len(fields) else []
     if twice:

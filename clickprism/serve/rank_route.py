@@ -50,7 +50,7 @@ class RankRoute:
     async def take(self, call: Call) -> Answer:
         """Read a request and rank."""
         call.check_type(JSON)
-        body = await call.body(limit=self._settings.max_body, timeout=self._settings.body_timeout)
+        body = await call.body(limit=self._settings.max_body, timeout=self._settings.timeout)
         live = self._models.current.live
         if live is None:
             detail = self._models.current.problem or "the model is not loaded yet"
@@ -102,10 +102,10 @@ class RankRoute:
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(lambda _: setattr(self, "_queued", self._queued - 1))
         try:
-            async with asyncio.timeout(self._settings.answer_timeout):
+            async with asyncio.timeout(self._settings.timeout):
                 return await future
         except TimeoutError:
-            detail = f"no answer within {self._settings.answer_timeout:g} s"
+            detail = f"no answer within {self._settings.timeout:g} s"
             raise Problem(503, detail, kind="timeout", headers=BUSY) from None
 
 

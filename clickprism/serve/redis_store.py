@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final, final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -23,12 +25,13 @@ import redis
 
 from clickprism.errors import DataError, SettingError
 from clickprism.serve.block import nothing, query_key, unpack
-from clickprism.serve.store import AGAIN, PASSWORD_VARIABLE, Found, StoreInfo, StoreUnavailableError
+from clickprism.serve.store import AGAIN, PASSWORD_VARIABLE, Found, StoredVersion, StoreInfo, StoreUnavailableError
 
 PREFIX: Final = "clickprism"
 MARK: Final = b"many"
 """The value of a query whose rows lie in a hash."""
 _TIMEOUT: Final = 5.0
+_KEYS: Final = 1000
 
 
 @final
@@ -159,6 +162,43 @@ class RedisStore:
                 self._snapshot = self._newest()
         raise StoreUnavailableError(f"{self._address}: snapshots come and go faster than they can be read")
 
+    @property
+    def shown(self) -> str:
+        """The address without a password."""
+        return repr(self._address)
+
+    def versions(self) -> tuple[StoredVersion, ...]:
+        """Return what is stored: the current version first, then older ones that expire soon. This reads every key."""
+        queries: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        with self._address.reaching():
+            keys = self._client.scan_iter(match=self._address.key("*"), count=_KEYS)
+            while part := list(islice(keys, _KEYS)):
+                pipe = self._client.pipeline(transaction=False)
+                for key in part:
+                    pipe.type(key)
+                    pipe.memory_usage(key, samples=0)
+                answers = pipe.execute()
+                for key, kind, size in zip(part, answers[::2], answers[1::2], strict=True):
+                    _, name, *rest = key.decode(errors="replace").split(":", 2)
+                    if rest:
+                        queries[name] += kind == b"string" and rest != ["info"]
+                        sizes[name] += size or 0
+            current = self._snapshot.name.decode()
+            infos = {name: self._info(name) for name in sorted(sizes, key=lambda name: name != current)}
+        return tuple(
+            StoredVersion.of(info, current=name == current, queries=queries[name], size=sizes[name])
+            for name, info in infos.items()
+            if info is not None
+        )
+
+    def _info(self, name: str) -> StoreInfo | None:
+        """Return what a snapshot is; None if it is being written or has expired."""
+        try:
+            return RedisSnapshot(self._client, self._address, name).info
+        except DataError:
+            return None
+
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
@@ -166,6 +206,6 @@ class RedisStore:
     def _newest(self) -> RedisSnapshot:
         name: Any = self._client.get(self._address.key("current"))
         if name is None:
-            remedy = f"Fill it by: clickprism publish LOG --to '{self._address}'"
+            remedy = f"Fill it with: clickprism store publish LOG --to '{self._address}'"
             raise StoreUnavailableError(f"{self._address}: holds no published store. {remedy}")
         return RedisSnapshot(self._client, self._address, name.decode())

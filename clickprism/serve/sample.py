@@ -95,7 +95,7 @@ def read_sample(bundle: Bundle, role: Role) -> tuple[Candidates, Float64]:
         candidates = Candidates(held.get("query"), held.get("texts"), features, clicks)
         scores = np.array(held["scores"][role], dtype=np.float64)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"is no sample ({error})", file=bundle.path(NAME), remedy="Make the bundle anew") from None
+        raise DataError(f"is no sample ({error})", file=bundle.path(NAME), remedy="Create the bundle again") from None
     return candidates, scores
 
 
@@ -106,7 +106,7 @@ def check_same(found: Float64, wanted: Float64, *, tolerance: float, file: objec
         return
     worst = float(np.abs(found - wanted).max()) if found.shape == wanted.shape else np.inf
     problem = f"scores its own sample by up to {worst:.3g} otherwise than the ranker that it was made from"
-    raise DataError(problem, file=file, remedy="Make the bundle anew, by this version of clickprism")
+    raise DataError(problem, file=file, remedy="Create the bundle again, with this version of clickprism")
 
 
 def check_sample(scorer: Scorer, bundle: Bundle, role: Role, *, tolerance: float | None = None) -> None:

@@ -7,6 +7,7 @@ Runtime, trees in LightGBM; PyTorch is not needed but for the language model. A 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, final
 
 import msgspec
@@ -107,3 +108,12 @@ def open_scorer(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> Sco
     from clickprism.serve.feature_scorer import FeatureScorer
 
     return FeatureScorer(bundle, threads=threads, role=role)
+
+
+def verify(folder: Path | str) -> Bundle:
+    """Return the bundle in a folder, after a check of every file and of the scores of each of its rankers."""
+    bundle = Bundle.load(folder)
+    open_scorer(bundle).warm()
+    if bundle.manifest.naive is not None:
+        open_scorer(bundle, role="naive").warm()
+    return bundle

@@ -13,6 +13,9 @@ import tempfile
 import threading
 from asyncio import Transport
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, final
 
 from prometheus_client.multiprocess import mark_process_dead
@@ -20,6 +23,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import Server
 
+from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.serve.app import Service, create_app
 from clickprism.serve.bundle import Bundle
@@ -27,7 +31,7 @@ from clickprism.serve.lines import Lines
 from clickprism.serve.live import go_live
 from clickprism.serve.metrics import FOLDER
 from clickprism.serve.problems import CONTENT_TYPE, Problem
-from clickprism.serve.settings import ServeSettings
+from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
 from clickprism.serve.store import open_store
 from clickprism.serve.supervisor import Supervisor
 
@@ -114,11 +118,43 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def check(settings: ServeSettings) -> Bundle:
-    """Verify all that is to be served before a process starts: bundles, the store, that the two fit together."""
+@final
+@dataclass(frozen=True)
+class Listening:
+    """Where a service listens, and what it serves.
+
+    Attributes:
+        address: Address for clients.
+        host: Host that it listens on.
+        port: Port that it listens on.
+        pid: Process id of the supervisor; stop the service with SIGINT or SIGTERM.
+        version: Version of the bundle.
+        kind: Kind of the ranker.
+        token: Token that was generated for this run; None if there is none, or if it was given.
+    """
+
+    address: str
+    host: str
+    port: int
+    pid: int
+    version: str
+    kind: str
+    token: str | None
+
+    def tables(self) -> list[Table]:
+        """Return the address and the bundle."""
+        rows = [["bundle", f"version {self.version} ({self.kind})"], ["process", f"{self.pid}; Ctrl-C stops it"]]
+        if self.token is not None:
+            rows.append(["token of this run", f"{self.token} (set {TOKEN_VARIABLE} to choose it)"])
+        return [Table("", ["serving at", self.address], rows)]
+
+
+def check(source: Path, settings: ServeSettings, *, token: str | None) -> Bundle:
+    """Return the bundle to serve, after a check of all bundles, the store and the token."""
+    check_token(token, host=settings.host)
     store = None if settings.store is None else open_store(settings.store)
     try:
-        models = [go_live(each, store) for each in (settings.source, settings.shadow, settings.interleave) if each]
+        models = [go_live(each, store) for each in (source, settings.shadow, settings.interleave) if each]
     finally:
         if store is not None:
             store.close()
@@ -126,21 +162,30 @@ def check(settings: ServeSettings) -> Bundle:
 
 
 def run(
+    source: Path,
     settings: ServeSettings,
     *,
-    listening: Callable[[str], None],
-    make: Callable[[ServeSettings], Service] = create_app,
+    token: str | None,
+    listening: Callable[[Listening], None],
+    generated: bool = False,
+    request_lines: bool = True,
+    make: Callable[..., Service] = create_app,
 ) -> None:
-    """Serve until asked to stop.
+    """Serve until the process is asked to stop.
 
-    Workers share the socket. One that dies is replaced; those that are asked to stop end what they have begun.
+    Workers share the socket. One that dies is replaced; those that are asked to stop finish their requests.
 
     Args:
+        source: a bundle, or a deployment whose current bundle is followed.
         settings: of the service.
-        listening: is told the address.
-        make: the application of a worker, in a fresh interpreter.
+        token: what requests must carry; None for no authentication.
+        listening: receives the address once the service listens.
+        generated: whether the token was generated for this run, so that `listening` has to tell it.
+        request_lines: whether to write a line of JSON for every request.
+        make: the application of a worker, in a fresh interpreter; takes the arguments of `create_app`.
     """
-    lines = Lines(requests=settings.request_lines)
+    bundle = check(source, settings, token=token)
+    lines = Lines(requests=request_lines)
 
     def died(pid: int, code: int | None) -> None:
         lines.line({"level": "error", "event": "worker-died", "pid": pid, "exit_code": code})
@@ -149,18 +194,21 @@ def run(
     with _bound(settings) as sock, tempfile.TemporaryDirectory(prefix="clickprism-metrics-") as folder:
         os.environ[FOLDER] = folder
         host, port = sock.getsockname()[:2]
-        listening(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        told = token if generated else None
+        listening(Listening(address, host, port, os.getpid(), bundle.version, bundle.manifest.kind, told))
+        application = partial(make, source, settings, token=token, request_lines=request_lines)
         drain = settings.drain + 2
-        Supervisor(worker, settings, sock, make, count=settings.workers, drain=drain, died=died).run()
+        Supervisor(worker, application, sock, settings.drain, count=settings.workers, drain=drain, died=died).run()
 
 
-def worker(settings: ServeSettings, sock: socket.socket, make: Callable[[ServeSettings], Service]) -> None:
+def worker(make: Callable[[], Service], sock: socket.socket, drain: float) -> None:
     """Listen in this process, until it or its supervisor is asked to end."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     config = Config(
-        make(settings),
+        make(),
         loop="uvloop",
         http=Protocol,
         ws="none",
@@ -170,7 +218,7 @@ def worker(settings: ServeSettings, sock: socket.socket, make: Callable[[ServeSe
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=max(1, round(settings.drain)),
+        timeout_graceful_shutdown=max(1, round(drain)),
     )
     gc.collect()
     gc.freeze()
@@ -192,5 +240,7 @@ def _bound(settings: ServeSettings) -> socket.socket:
         sock.set_inheritable(True)
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        raise SettingError("port", where, f"be free to listen on ({error.strerror}); --port 0 takes any") from None
+        raise SettingError(
+            "port", where, f"be free to listen on ({error.strerror}); --port 0 chooses a free port"
+        ) from None
     return sock

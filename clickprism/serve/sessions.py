@@ -31,4 +31,6 @@ def open_session(content: bytes, *, threads: int, file: object, varying: bool = 
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         first = str(error).partition("\n")[0]
-        raise DataError(f"cannot be run by ONNX Runtime ({first})", file=file, remedy="Make the bundle anew") from None
+        raise DataError(
+            f"cannot be run by ONNX Runtime ({first})", file=file, remedy="Create the bundle again"
+        ) from None

@@ -1,52 +1,156 @@
-"""What the service is told when it starts: what it serves, where it listens, its limits."""
+"""Settings of bundles, exports, online stores and the service."""
 
 from __future__ import annotations
 
 import ipaddress
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from clickprism.errors import SettingError
 
-TOKEN_VARIABLE = "CLICKPRISM_TOKEN"  # noqa: S105 - the name of the variable
+TOKEN_VARIABLE: Final = "CLICKPRISM_TOKEN"  # noqa: S105 - the name of the variable
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @final
-@dataclass(frozen=True)
-class ServeSettings:
-    """The settings of the service.
+@dataclass(frozen=True, kw_only=True)
+class BundleSettings:
+    """What a bundle contains besides the ranker.
 
     Attributes:
-        source: a bundle, or a deployment that `clickprism promote` fills; a deployment is followed.
-        store: where click vectors and features are, for requests that give ids only: a folder or redis://host:port.
-        log: the click log that takes events; without one, events are not taken.
-        shadow: a bundle that scores every request after its answer, to count where it would have disagreed.
-        interleave: a bundle whose ranking is interleaved with that of the source, by team draft.
-        host: where to listen; loopback, unless said otherwise.
-        port: 0 takes any that is free.
-        workers: processes that answer.
-        token: what a request must carry as `Authorization: Bearer ...`; None asks for none, on loopback only.
-        max_body: bytes of a request.
-        max_documents: of a request to rank.
-        body_timeout: seconds within which a request's body must arrive.
-        answer_timeout: seconds within which an answer must be there.
-        max_waiting: requests of a worker that may be under way at a time; more are turned away with 503.
-        max_feature_age: seconds after which what the store has is stale; None is never.
-        refuse_stale: answer 503 then, rather than with `"stale": true`.
-        follow_every: seconds between looks at the deployment's pointer.
-        warm_wait: seconds that a worker waits for its model before it listens; then it listens and is not ready.
-        drain: seconds that requests have to end when the service is asked to.
-        request_lines: write a line of JSON for every request.
-        log_queries: say in it the query and its id, which may be personal.
-
-    >>> ServeSettings(Path("bundle"), host="0.0.0.0", token=None)
-    Traceback (most recent call last):
-    clickprism.errors.SettingError: token must be set when the host is not loopback, got None
+        name: Name of the bundle; by default the name of the run.
+        naive: Run or model trained on raw clicks, added to the bundle for comparison.
+        imputation: For an approximation, how to score pairs without clicks: the folder of an imputation model, or
+            `stored` to read imputed values from the online store. By default the mean of the training data.
+        feature_names: File with the feature names, one per line or as a JSON list. By default the names of the run, or
+            feature_1, feature_2, ...
+        metrics: Metrics for the model card, such as `--metrics.nDCG@10 0.51`.
+        notes: Notes for the model card; may be repeated.
+        examples: Number of example queries for the page of the service; the log of the run is read or simulated again.
+        judged: For a language model, a TREC file of grades (query id, 0, document id, grade) to measure the cost of
+            int8. By default it is compared with its full precision on generated texts.
+        queries: File with the texts of the judged queries.
+        documents: File with the texts of the judged documents.
+        full_precision: Never serve a language model in int8.
+        replace: Replace an existing bundle in the same folder.
     """
 
-    source: Path
+    name: str = ""
+    naive: Path | None = None
+    imputation: str | None = None
+    feature_names: Path | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    examples: int = 0
+    judged: Path | None = None
+    queries: Path | None = None
+    documents: Path | None = None
+    full_precision: bool = False
+    replace: bool = False
+
+    def __post_init__(self) -> None:
+        if self.examples < 0:
+            raise SettingError("examples", self.examples, "be 0 or more")
+        texts = (self.judged, self.queries, self.documents)
+        if any(texts) and not all(texts):
+            raise SettingError("judged", self.judged, "be given together with --queries and --documents")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings:
+    """How a ranker is described in another system.
+
+    Attributes:
+        feature_names: File with the feature names, one per line or as a JSON list. By default the names of the bundle,
+            or feature_1, feature_2, ...
+        name: Name of the model in the other system; by default the name of the folder.
+        feature_set: Name of the feature set (Elasticsearch, OpenSearch) or feature store (Solr).
+        complete: Every document has a value for every feature. Needed by formats that cannot express missing values.
+        seed: Random seed of the rows that the export is checked with.
+    """
+
+    feature_names: Path | None = None
+    name: str | None = None
+    feature_set: str = "clickprism"
+    complete: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for option, value in (("name", self.name), ("feature_set", self.feature_set)):
+            if value is not None and not NAME.fullmatch(value):
+                raise SettingError(option, value, "consist of letters, digits, _, - and .")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "be 0 or more")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PublishSettings:
+    """What is published to an online store.
+
+    Attributes:
+        features: Table of ranker features to publish: query_id, document_id and one column of numbers for each feature
+            (.parquet, .csv or .jsonl).
+        imputed: Table of imputed relevance to publish, written by `relevance impute apply`.
+        snapshot: Version of the snapshot of the log; by default the current one.
+        as_of: Time of the features, from which their age is counted (UTC). By default the time of the snapshot, or the
+            last change of the files.
+        grace: Seconds for which the previous version is kept at least.
+        memory: Maximum memory for sorting, such as 500MB or 2GB.
+    """
+
+    features: Path | None = None
+    imputed: Path | None = None
+    snapshot: int | None = None
+    as_of: datetime | None = None
+    grace: float = 3600.0
+    memory: str = "1GB"
+
+    def __post_init__(self) -> None:
+        if self.as_of is not None and self.as_of.tzinfo is not None:
+            object.__setattr__(self, "as_of", self.as_of.astimezone(UTC).replace(tzinfo=None))
+        if not 1 <= self.grace < math.inf:
+            raise SettingError("grace", self.grace, "be at least 1 second")
+        if not re.fullmatch(r"[1-9]\d*(MB|GB)", self.memory):
+            raise SettingError("memory", self.memory, "be such as 500MB or 2GB")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """What the service reads, where it listens, and its limits.
+
+    Attributes:
+        store: Online store with features and click vectors: a folder, or redis://host:port/0?prefix=name. Requests may
+            then name documents by id only.
+        log: Click log that receives the events posted to the service; it is created if it does not exist.
+        shadow: Bundle that also scores every request, after it was answered; disagreements are counted.
+        interleave: Bundle whose ranking is interleaved with the first (team draft).
+        host: Address to listen on.
+        port: Port to listen on; 0 chooses a free port.
+        workers: Number of processes that answer requests.
+        max_body: Maximum size of a request body, in bytes.
+        max_documents: Maximum number of documents in a request.
+        timeout: Seconds within which the body of a request must arrive, and then within which it must be answered.
+        max_waiting: Maximum number of requests that a worker handles at the same time; others get status 503.
+        max_feature_age: Age in seconds after which features of the store are marked as stale; by default never.
+        refuse_stale: Answer with status 503 when the features are stale.
+        log_queries: Include queries and query ids, which may be personal data, in the request log.
+        follow_every: Seconds between two checks for a newly promoted bundle.
+        warm_wait: Seconds that a worker waits for its models before it listens without being ready.
+        drain: Seconds for requests to finish when the service stops.
+
+    >>> ServeSettings(port=70000)
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: port must be from 0 to 65535, got 70000
+    """
+
     store: str | None = None
     log: Path | None = None
     shadow: Path | None = None
@@ -54,43 +158,46 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
-    token: str | None = field(default=None, repr=False)
     max_body: int = 4 << 20
     max_documents: int = 1000
-    body_timeout: float = 10.0
-    answer_timeout: float = 10.0
+    timeout: float = 10.0
     max_waiting: int = 256
     max_feature_age: float | None = None
     refuse_stale: bool = False
+    log_queries: bool = False
     follow_every: float = 0.2
     warm_wait: float = 10.0
     drain: float = 10.0
-    request_lines: bool = True
-    log_queries: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("port", 0), ("workers", 1), ("max_body", 1), ("max_documents", 1), ("max_waiting", 1)):
-            if getattr(self, name) < least:
-                raise SettingError(name, getattr(self, name), f"be at least {least}")
-        if self.port > 65535:
-            raise SettingError("port", self.port, "be at most 65535")
-        for name in ("body_timeout", "answer_timeout", "follow_every", "drain"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise SettingError(name, getattr(self, name), "be a number of seconds over 0")
-        if self.max_feature_age is not None and not 0 < self.max_feature_age < math.inf:
-            raise SettingError("max_feature_age", self.max_feature_age, "be a number of seconds over 0")
+        for name in ("workers", "max_body", "max_documents", "max_waiting"):
+            if getattr(self, name) < 1:
+                raise SettingError(name, getattr(self, name), "be at least 1")
+        if not 0 <= self.port <= 65535:
+            raise SettingError("port", self.port, "be from 0 to 65535")
+        for name in ("timeout", "max_feature_age", "follow_every", "drain"):
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
+                raise SettingError(name, getattr(self, name), "be a number of seconds above 0")
         if self.refuse_stale and self.max_feature_age is None:
-            raise SettingError("refuse_stale", self.refuse_stale, "be given with max_feature_age")
-        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token):
-            raise SettingError(TOKEN_VARIABLE, "...", "be printable ASCII, and not empty")
-        if self.token is not None and self.token != self.token.strip():
-            raise SettingError(TOKEN_VARIABLE, "...", "neither begin nor end with a space, which no header carries")
-        if self.token is None and not is_loopback(self.host):
-            raise SettingError("token", None, "be set when the host is not loopback")
+            raise SettingError("refuse_stale", self.refuse_stale, "be given together with --max-feature-age")
+
+
+def check_token(token: str | None, *, host: str) -> None:
+    """Raise an error if a token cannot be sent in a header, or if there is none although other machines may connect.
+
+    >>> check_token(None, host="0.0.0.0")
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: no_auth must not be given when --host is not a loopback address, got '0.0.0.0'
+    """
+    if token is None:
+        if not is_loopback(host):
+            raise SettingError("no_auth", host, "not be given when --host is not a loopback address")
+    elif not (token and token.isascii() and token.isprintable() and token == token.strip()):
+        raise SettingError(TOKEN_VARIABLE, "...", "be printable ASCII, not empty, without spaces at its ends")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host.
+    """Return whether only this machine can reach a host.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, True, False)

@@ -111,10 +111,12 @@ def _chain(tensors: Mapping[str, NDArray[Any]], *, features: int, file: object) 
             scale, shift = weight, bias
             continue
         if weight.ndim != 2 or weight.shape[1] != inputs or bias.shape != weight.shape[:1] or not len(bias):
-            raise DataError(f"the layer {start} does not fit the one before", file=file, remedy="Make the bundle anew")
+            raise DataError(
+                f"the layer {start} does not fit the one before", file=file, remedy="Create the bundle again"
+            )
         layers.append((weight * scale, bias + weight @ shift))
         inputs = len(bias)
         scale, shift = np.ones(inputs), np.zeros(inputs)
     if not layers or inputs != 1:
-        raise DataError("does not end in one score", file=file, remedy="Make the bundle anew")
+        raise DataError("does not end in one score", file=file, remedy="Create the bundle again")
     return layers

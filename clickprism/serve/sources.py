@@ -56,7 +56,8 @@ def snapshot_source(snapshot: Snapshot) -> Source:
 
     if not snapshot.rows():
         raise DataError(
-            "the snapshot of the log has no pairs", remedy="Make one with more of them: clickprism windows DIR --k 0"
+            "the snapshot of the log has no pairs",
+            remedy="Include more pairs: clickprism log features LOG --min-users 0",
         )
     return Source(
         name="the snapshot",

@@ -8,8 +8,9 @@ never from a mixture, and says which one it was and how old it is. `open_store` 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Protocol, final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -17,10 +18,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.errors import ClickprismError, DataError, SettingError
 from clickprism.types import Bool, Float32, Int64, check
 
-AGAIN: Final = "Publish it again: clickprism publish"
+AGAIN: Final = "Publish it again: clickprism store publish"
 LAYOUT: Final = 1
 """Of what is stored; readers refuse any other."""
 IMPUTED: Final = "imputed"
@@ -101,6 +103,73 @@ class StoreInfo:
 
 
 @final
+@dataclass(frozen=True)
+class StoredVersion:
+    """One version of a store.
+
+    Attributes:
+        version: Version, as every answer of the service names it.
+        current: Whether it is the version that readers use.
+        as_of: Time of the features (UTC).
+        age_seconds: Age of the features.
+        queries: Number of queries.
+        pairs: Number of query-document pairs.
+        fields: Number of values for each pair.
+        bytes: Size on disk (folder) or in memory (Redis).
+    """
+
+    version: str
+    current: bool
+    as_of: datetime
+    age_seconds: float
+    queries: int
+    pairs: int
+    fields: int
+    bytes: int
+
+    @classmethod
+    def of(cls, info: StoreInfo, *, current: bool, queries: int, size: int) -> StoredVersion:
+        """Return the description of a snapshot."""
+        age = round(info.age(), 1)
+        return cls(info.version, current, info.as_of, age, queries, info.pairs, len(info.fields), size)
+
+
+@final
+@dataclass(frozen=True)
+class StoreDescription:
+    """What a store contains.
+
+    Attributes:
+        store: Folder or address.
+        kind: A folder (LMDB) or a Redis server.
+        fields: Names of the values that the current version has for each pair.
+        versions: The current version, then older ones that are kept for a while.
+    """
+
+    store: str
+    kind: Literal["folder", "redis"]
+    fields: tuple[str, ...]
+    versions: tuple[StoredVersion, ...]
+
+    def tables(self) -> list[Table]:
+        """Return the versions, and the names of the fields."""
+        header = ["version", "state", "as of (UTC)", "age", "queries", "pairs", "fields", "size"]
+        rows = [
+            [
+                it.version,
+                "current" if it.current else "old",
+                it.as_of.isoformat(sep=" ", timespec="seconds"),
+                str(timedelta(seconds=round(it.age_seconds))),
+                *(f"{count:,}" for count in (it.queries, it.pairs, it.fields)),
+                f"{it.bytes / 1e6:,.1f} MB",
+            ]
+            for it in self.versions
+        ]
+        caption = f"{self.store} ({'LMDB folder' if self.kind == 'folder' else 'Redis server'})"
+        return [Table(caption, header, rows), Table("", ["fields"], [[name] for name in self.fields])]
+
+
+@final
 class Found(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The rows of some documents of a query, all of one snapshot.
 
@@ -164,12 +233,25 @@ def open_store(url: str | Path) -> FeatureStore:
     return LmdbStore(Path(url))
 
 
+def describe_store(url: str | Path) -> StoreDescription:
+    """Return what the store at this address contains: a folder, or `redis://host:port/0?prefix=name`."""
+    if str(url).startswith(SCHEMES):
+        from clickprism.serve.redis_store import RedisStore
+
+        with closing(RedisStore(str(url))) as server:
+            return StoreDescription(server.shown, "redis", server.info.fields, server.versions())
+    from clickprism.serve.lmdb_store import LmdbStore
+
+    with closing(LmdbStore(Path(url))) as folder:
+        return StoreDescription(str(url), "folder", folder.info.fields, folder.versions())
+
+
 def typed_address(url: str) -> str:
-    """The address of a store as it stands in a command; one with a password is refused, since all can read it there.
+    """Return the address of a store; refuse a password in it, which every user sees in the list of processes.
 
     >>> typed_address("redis://me:secret@db:6380/1")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    clickprism.errors.SettingError: store must have no password ..., got 'redis://me:...@db:6380/1'
+    clickprism.errors.SettingError: store must not contain a password ..., got 'redis://me:...@db:6380/1'
     """
     if not url.startswith(SCHEMES):
         return url
@@ -180,8 +262,8 @@ def typed_address(url: str) -> str:
     if not colon and "password" not in dict(options):
         return url
     shown = urlunsplit(parts._replace(netloc=f"{user}{':...' if colon else ''}{at}{host}", query=urlencode(options)))
-    remedy = f"have no password in it, which the list of processes shows: set {PASSWORD_VARIABLE} instead"
-    raise SettingError("store", shown, remedy)
+    must = f"not contain a password, which the list of processes shows; set {PASSWORD_VARIABLE} instead"
+    raise SettingError("store", shown, must)
 
 
 @final

@@ -102,9 +102,11 @@ class Upload:
 
 
 @asynccontextmanager
-async def started(settings: ServeSettings) -> AsyncIterator[Service]:
+async def started(
+    source: Path, settings: ServeSettings, *, token: str | None = TOKEN, request_lines: bool = True
+) -> AsyncIterator[Service]:
     """A service in this process, warm."""
-    service = create_app(settings)
+    service = create_app(source, settings, token=token, request_lines=request_lines)
     await service.start()
     try:
         yield service

@@ -102,7 +102,7 @@ def test_no_file_may_be_added(copy: Path, name: str) -> None:
 
 def test_no_file_may_be_missing(copy: Path) -> None:
     (copy / "sample.json").unlink()
-    refused(copy, r"sample\.json: is missing from the bundle\. Make the bundle anew")
+    refused(copy, r"sample\.json: is missing from the bundle\. Create the bundle again")
 
 
 def test_only_regular_files_are_read(copy: Path, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
 def test_writing_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, model = tmp_path / "bundle", network_model(SMALL)
     first = write_bundle(place, model)
-    with pytest.raises(DataError, match=r"is there already\. Choose another place, or replace it"):
+    with pytest.raises(DataError, match=r"exists already\. Choose another folder, or replace it"):
         write_bundle(place, model)
 
     def other(*_: object, **__: object) -> bytes:
@@ -247,15 +247,15 @@ def test_writing_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_folder_of_others_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="exists already"):
         write_bundle(tmp_path / "mine", network_model(SMALL), replace=True)
     assert (tmp_path / "mine" / "thesis.txt").exists()
     (tmp_path / "mine" / "manifest.json").write_text('{"name": "an extension of a browser"}')
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="exists already"):
         write_bundle(tmp_path / "mine", network_model(SMALL), replace=True)
     place = write_bundle(tmp_path / "bundle", network_model(SMALL)).folder
     (place / "thesis.txt").write_text("more of it")
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="exists already"):
         write_bundle(place, network_model(SMALL), replace=True)
     assert (place / "thesis.txt").exists()
 

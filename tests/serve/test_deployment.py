@@ -14,7 +14,7 @@ from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.deployment import KEPT, Deployment
 from clickprism.serve.settings import ServeSettings
-from tests.serve.service_kit import TOKEN, ask, linear_bundle, publish, started
+from tests.serve.service_kit import ask, linear_bundle, publish, started
 from tests.waiting import until, until_async
 
 
@@ -89,7 +89,7 @@ def test_a_pointer_to_a_broken_bundle_leaves_the_old_one(bundles: list[Path], tm
     async def work() -> None:
         deployment = Deployment(tmp_path / "shop")
         deployment.promote(bundles[0])
-        async with started(ServeSettings(deployment.folder, token=TOKEN, follow_every=0.01)) as service:
+        async with started(deployment.folder, ServeSettings(follow_every=0.01)) as service:
             good = version(bundles[0])
             (tmp_path / "shop" / "bundles" / ("0" * 16)).mkdir()
             deployment.point("0" * 16)
@@ -163,10 +163,8 @@ def test_an_answer_is_of_one_model_and_one_snapshot_while_both_change(
             await asyncio.sleep(0.001)
 
     async def work() -> None:
-        settings = ServeSettings(
-            deployment.folder, store=str(store), token=TOKEN, follow_every=0.001, request_lines=False
-        )
-        async with started(settings) as service:
+        settings = ServeSettings(store=str(store), follow_every=0.001)
+        async with started(deployment.folder, settings, request_lines=False) as service:
             try:
                 await asyncio.gather(asyncio.to_thread(swap, service), *(load(service) for _ in range(4)))
             finally:

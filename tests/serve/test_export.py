@@ -226,7 +226,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert again.files[0].read_text() == text
     folder = export(source, tmp_path / "solr", format_name="solr")
     assert sorted(path.name for path in folder.files) == ["features.json", "model.json"]
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="exists already"):
         export(source, tmp_path / "solr", format_name="solr")
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
@@ -242,7 +242,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
         (("a",), {}, "1 names of features but the model takes 7"),
         (("a",) * 7, {}, "named twice"),
         (("a b", *NAMES[1:]), {}, "no name that every engine takes"),
-        (NAMES, {"name": "a/b"}, "be made of letters"),
+        (NAMES, {"name": "a/b"}, "consist of letters"),
     ],
 )
 def test_names_that_cannot_be(names: tuple[str, ...], more: dict[str, str], words: str) -> None:

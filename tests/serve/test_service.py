@@ -32,21 +32,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(publish(tmp_path_factory.mktemp("stores") / "store", ROWS))
 
 
-def run(settings: ServeSettings, work: Callable[[Service], Awaitable[None]]) -> None:
+def run(
+    source: Path, settings: ServeSettings, work: Callable[[Service], Awaitable[None]], *, token: str | None = TOKEN
+) -> None:
     async def whole() -> None:
-        async with started(settings) as service:
+        async with started(source, settings, token=token) as service:
             await work(service)
 
     asyncio.run(whole())
 
 
-def one(settings: ServeSettings, *request: Any, **more: Any) -> Reply:
+def one(source: Path, settings: ServeSettings, *request: Any, **more: Any) -> Reply:
     replies = []
 
     async def work(service: Service) -> None:
         replies.append(await ask(service, *request, **more))
 
-    run(settings, work)
+    run(source, settings, work)
     return replies[0]
 
 
@@ -78,7 +80,7 @@ def test_ranks_by_the_features_of_the_request(bundle: Path) -> None:
         {"id": "b", "features": [0, 1, 0]},
         {"id": "c", "features": [2, 0, 0]},
     ]
-    reply = one(ServeSettings(bundle, token=TOKEN), "POST", "/v1/rank", {"documents": documents, "explain": True})
+    reply = one(bundle, ServeSettings(), "POST", "/v1/rank", {"documents": documents, "explain": True})
     assert reply.status == 200
     told = reply.json
     assert [(each["id"], each["score"]) for each in told["items"]] == [("b", 10.0), ("c", 2.0), ("a", 1.0)]
@@ -90,7 +92,7 @@ def test_ranks_by_the_features_of_the_request(bundle: Path) -> None:
 
 def test_features_may_come_in_another_order_by_name(bundle: Path) -> None:
     body = {"feature_names": ["clicks", "price", "age"], "documents": [{"id": "a", "features": [1, 2, 3]}]}
-    assert one(ServeSettings(bundle, token=TOKEN), "POST", "/v1/rank", body).json["items"][0]["score"] == 132.0
+    assert one(bundle, ServeSettings(), "POST", "/v1/rank", body).json["items"][0]["score"] == 132.0
 
 
 def test_ranks_by_ids_from_the_store_and_says_how_old_it_is(bundle: Path, store: str) -> None:
@@ -125,12 +127,12 @@ def test_ranks_by_ids_from_the_store_and_says_how_old_it_is(bundle: Path, store:
         assert "clickprism_documents_not_found_total 2.0" in text
         assert "clickprism_stale_requests_total 2.0" in text
 
-    run(ServeSettings(bundle, store=store, token=TOKEN, max_feature_age=60), work)
+    run(bundle, ServeSettings(store=store, max_feature_age=60), work)
 
 
 def test_stale_features_can_be_refused(bundle: Path, store: str) -> None:
-    settings = ServeSettings(bundle, store=store, token=TOKEN, max_feature_age=60, refuse_stale=True)
-    detail = problem(one(settings, "POST", "/v1/rank", {"query_id": "q", "documents": ["a"]}), 503)
+    settings = ServeSettings(store=store, max_feature_age=60, refuse_stale=True)
+    detail = problem(one(bundle, settings, "POST", "/v1/rank", {"query_id": "q", "documents": ["a"]}), 503)
     assert "max_feature_age" in detail
 
 
@@ -162,7 +164,7 @@ def test_broken_requests_say_what_is_wrong_and_where(bundle: Path) -> None:
         for body, status, pointer, words in BROKEN:
             assert words in problem(await ask(service, "POST", "/v1/rank", body), status, pointer=pointer)
 
-    run(ServeSettings(bundle, token=TOKEN, max_documents=10), work)
+    run(bundle, ServeSettings(max_documents=10), work)
 
 
 def test_who_may_ask_what_and_how(bundle: Path) -> None:
@@ -183,7 +185,7 @@ def test_who_may_ask_what_and_how(bundle: Path) -> None:
             assert (await ask(service, "GET", path, headers={"authorization": ""})).status == 200
         assert (await ask(service, "GET", "/")).headers["content-security-policy"].startswith("default-src 'none'")
 
-    run(ServeSettings(bundle, token=TOKEN), work)
+    run(bundle, ServeSettings(), work)
 
 
 def test_bodies_that_are_too_long_or_too_slow_are_cut(bundle: Path) -> None:
@@ -198,18 +200,18 @@ def test_bodies_that_are_too_long_or_too_slow_are_cut(bundle: Path) -> None:
         problem(slow, 408)
         assert slow.headers["connection"] == "close"
 
-    run(ServeSettings(bundle, token=TOKEN, max_body=1000, body_timeout=0.05), work)
+    run(bundle, ServeSettings(max_body=1000, timeout=0.05), work)
 
 
 def test_request_lines_are_json_and_hold_no_query(bundle: Path, capfd: pytest.CaptureFixture[str]) -> None:
     body = {"query_id": "secret-id", "query": "secret words", "documents": [{"id": "a", "features": [1, 2, 3]}]}
-    one(ServeSettings(bundle, token=TOKEN), "POST", "/v1/rank", body)
+    one(bundle, ServeSettings(), "POST", "/v1/rank", body)
     quiet = capfd.readouterr().err
     line = json.loads(quiet.splitlines()[-1])
     assert (line["path"], line["status"], line["documents"]) == ("/v1/rank", 200, 1)
     assert "secret" not in quiet
     assert TOKEN not in quiet
-    one(ServeSettings(bundle, token=TOKEN, log_queries=True), "POST", "/v1/rank", body)
+    one(bundle, ServeSettings(log_queries=True), "POST", "/v1/rank", body)
     assert "secret words" in capfd.readouterr().err
 
 
@@ -225,7 +227,7 @@ def test_more_than_may_wait_are_sent_away(bundle: Path) -> None:
         assert "not JSON" in problem(await first, 400)
         assert (await ask(service, "GET", "/v1/models")).status == 200
 
-    run(ServeSettings(bundle, token=TOKEN, max_waiting=1, body_timeout=LIMIT), work)
+    run(bundle, ServeSettings(max_waiting=1, timeout=LIMIT), work)
 
 
 def test_an_error_of_the_service_is_a_problem_too(bundle: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -234,14 +236,14 @@ def test_an_error_of_the_service_is_a_problem_too(bundle: Path, capfd: pytest.Ca
         reply = await ask(service, "POST", "/v1/rank", {"documents": [{"id": "a", "features": [1, 2, 3]}]})
         assert "AttributeError" not in problem(reply, 500)
 
-    run(ServeSettings(bundle, token=TOKEN), work)
+    run(bundle, ServeSettings(), work)
     assert "AttributeError" in capfd.readouterr().err
 
 
 def test_what_cannot_be_served_is_refused_before_a_process_starts(tmp_path: Path, bundle: Path) -> None:
     with pytest.raises(DataError, match="no bundle"):
-        check(ServeSettings(tmp_path / "none", token=TOKEN))
-    assert check(ServeSettings(bundle, token=TOKEN)).manifest.kind == "linear"
+        check(tmp_path / "none", ServeSettings(), token=TOKEN)
+    assert check(bundle, ServeSettings(), token=TOKEN).manifest.kind == "linear"
 
 
 def test_two_models_are_interleaved_by_the_request_id(bundle: Path, store: str, tmp_path: Path) -> None:
@@ -263,7 +265,7 @@ def test_two_models_are_interleaved_by_the_request_id(bundle: Path, store: str, 
             first.add(told["items"][0]["ranker"])
         assert first == {ours, theirs}
 
-    run(ServeSettings(bundle, store=store, token=TOKEN, interleave=other), work)
+    run(bundle, ServeSettings(store=store, interleave=other), work)
 
 
 def test_a_shadow_counts_where_it_would_have_disagreed(bundle: Path, store: str, tmp_path: Path) -> None:
@@ -281,7 +283,7 @@ def test_a_shadow_counts_where_it_would_have_disagreed(bundle: Path, store: str,
             in (await ask(service, "GET", "/metrics")).body.decode()
         )
 
-    run(ServeSettings(bundle, store=store, token=TOKEN, shadow=other), work)
+    run(bundle, ServeSettings(store=store, shadow=other), work)
 
 
 def test_events_go_into_the_log_once(bundle: Path, tmp_path: Path) -> None:
@@ -300,4 +302,4 @@ def test_events_go_into_the_log_once(bundle: Path, tmp_path: Path) -> None:
         problem(await ask(service, "POST", "/v1/events", {}), 422, pointer="")
         problem(await ask(service, "POST", "/v1/events", b"[{]"), 400)
 
-    run(ServeSettings(bundle, token=TOKEN, log=tmp_path / "log"), work)
+    run(bundle, ServeSettings(log=tmp_path / "log"), work)

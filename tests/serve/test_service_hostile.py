@@ -13,7 +13,7 @@ from clickprism.errors import SettingError
 from clickprism.serve.app import Service
 from clickprism.serve.page.show import MOST_ENTERING
 from clickprism.serve.redis_store import RedisAddress
-from clickprism.serve.server import LOGGING
+from clickprism.serve.server import LOGGING, check
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store import FeatureStore, Found, StoreInfo, StoreUnavailableError
 from tests.serve.service_kit import TOKEN, Upload, ask, linear_bundle, publish
@@ -44,7 +44,7 @@ def test_bodies_that_no_decoder_reads_are_malformed(bundle: Path, tmp_path: Path
             assert "nested" in problem(await ask(service, "POST", "/v1/events", body, headers=NDJSON), 400)
         problem(await ask(service, "POST", "/v1/events", b" [{]", headers=NDJSON), 400)
 
-    run(ServeSettings(bundle, token=TOKEN, log=tmp_path / "log"), work)
+    run(bundle, ServeSettings(log=tmp_path / "log"), work)
 
 
 def test_a_form_with_many_fields_has_no_token(bundle: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_form_with_many_fields_has_no_token(bundle: Path) -> None:
         assert (await ask(service, "POST", "/session", FIELDS, headers=FORM)).status == 401
         assert (await ask(service, "POST", "/session", b"token=" + TOKEN.encode(), headers=FORM)).status == 303
 
-    run(ServeSettings(bundle, token=TOKEN), work)
+    run(bundle, ServeSettings(), work)
 
 
 def test_whoever_has_no_token_cannot_fill_the_places_of_others(bundle: Path) -> None:
@@ -67,7 +67,7 @@ def test_whoever_has_no_token_cannot_fill_the_places_of_others(bundle: Path) -> 
             each.rest.set()
         assert [(await each).status for each in slow] == [401] * MOST_ENTERING + [503] * len(sent_away)
 
-    run(ServeSettings(bundle, token=TOKEN, max_waiting=20, body_timeout=LIMIT), work)
+    run(bundle, ServeSettings(max_waiting=20, timeout=LIMIT), work)
 
 
 def test_a_document_without_a_score_does_not_spoil_the_figures_of_the_shadow(
@@ -81,7 +81,7 @@ def test_a_document_without_a_score_does_not_spoil_the_figures_of_the_shadow(
         counts = await shadow_counts(service, requests=3)
         assert counts["mean_difference"] == pytest.approx((2 + 6) / 2)
 
-    run(ServeSettings(bundle, store=store, token=TOKEN, shadow=other), work)
+    run(bundle, ServeSettings(store=store, shadow=other), work)
 
 
 class Away:
@@ -117,7 +117,7 @@ def test_a_store_that_is_away_holds_up_no_one_else(bundle: Path, store: str, pat
         away.fail.set()
         assert (await waits).status == 200
 
-    run(ServeSettings(bundle, store=store, token=TOKEN), work)
+    run(bundle, ServeSettings(store=store), work)
 
 
 def test_what_only_the_challenger_needs_is_no_reason_to_refuse(bundle: Path, store: str, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_what_only_the_challenger_needs_is_no_reason_to_refuse(bundle: Path, sto
             service.models.store = Away()
             body |= {"query_id": "q"}
 
-    run(ServeSettings(bundle, store=store, token=TOKEN, interleave=other), work)
+    run(bundle, ServeSettings(store=store, interleave=other), work)
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,23 @@ def test_what_only_the_challenger_needs_is_no_reason_to_refuse(bundle: Path, sto
     [
         ({"max_feature_age": 0}, "max_feature_age"),
         ({"max_feature_age": float("inf")}, "max_feature_age"),
-        ({"answer_timeout": float("inf")}, "answer_timeout"),
-        ({"token": "secret "}, "CLICKPRISM_TOKEN"),
+        ({"timeout": float("inf")}, "timeout"),
     ],
 )
 def test_settings_that_no_worker_can_start_with_are_refused_before(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        ServeSettings(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("token", "host", "words"),
+    [("secret ", "127.0.0.1", "CLICKPRISM_TOKEN"), ("", "::1", "CLICKPRISM_TOKEN"), (None, "192.0.2.1", "no_auth")],
+)
+def test_a_token_that_no_header_carries_and_none_for_other_machines_are_refused(
+    token: str | None, host: str, words: str, bundle: Path
+) -> None:
     with pytest.raises(SettingError, match=words) as error:
-        ServeSettings(Path("bundle"), **wrong)
+        check(bundle, ServeSettings(host=host), token=token)
     assert "secret" not in str(error.value)
 
 
@@ -174,4 +184,4 @@ def test_without_a_token_no_page_of_another_host_can_ask(bundle: Path) -> None:
             for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000", ""):
                 assert (await ask(service, "GET", path, headers={"host": host})).status == 200
 
-    run(ServeSettings(bundle), work)
+    run(bundle, ServeSettings(), work, token=None)

@@ -132,4 +132,4 @@ def _body(source: Source, kind: str, definition: Any, normalisers: dict[str, Any
 
 
 def _post(source: Source) -> str:
-    return f"POST it to _ltr/_featureset/{source.store}/_createmodel; the set must have features of these names"
+    return f"POST it to _ltr/_featureset/{source.feature_set}/_createmodel; the set must have features of these names"

@@ -12,31 +12,17 @@ import numpy as np
 from clickprism.errors import DataError
 from clickprism.model import MANIFEST, Model
 from clickprism.serve.export.source import Source
+from clickprism.serve.settings import ExportSettings
 from clickprism.types import Float32
 
 BUNDLE: Final = "manifest.json"
 RUN: Final = "model"  # what a run of clickprism train calls its own
 MOST: Final = 64 << 20
+DEFAULT: Final = ExportSettings()
 
 
-def read_source(
-    folder: Path | str,
-    *,
-    feature_names: Path | None = None,
-    name: str | None = None,
-    store: str = "clickprism",
-    complete: bool = False,
-) -> Source:
-    """The ranker in a folder, ready to export.
-
-    Args:
-        folder: of a model or a bundle.
-        feature_names: a file of names, one a line or a JSON list; by default those of the bundle, and where it has
-            numbers, or for a model, feature_1, feature_2, ...
-        name: of the model in the other engine; by default that of the folder.
-        store: of the features there.
-        complete: no document ever lacks a feature.
-    """
+def read_source(folder: Path | str, settings: ExportSettings = DEFAULT) -> Source:
+    """Return the ranker in the folder of a model or a bundle, ready to export."""
     folder = Path(folder)
     rows: Float32 | None = None
     names: tuple[str, ...] = ()
@@ -45,16 +31,16 @@ def read_source(
     elif (folder / MANIFEST.name).exists() or (folder / RUN / MANIFEST.name).exists():
         model = Model.load(folder if (folder / MANIFEST.name).exists() else folder / RUN)
     else:
-        remedy = "Name a folder that clickprism train or clickprism bundle wrote"
+        remedy = "Name a folder written by clickprism train or clickprism model bundle"
         raise DataError(
             f"is neither a model nor a bundle: it has no {MANIFEST.name}, no {BUNDLE}", file=folder, remedy=remedy
         )
-    if feature_names is not None:
-        names = names_from(feature_names)
+    if settings.feature_names is not None:
+        names = names_from(settings.feature_names)
     if not names or all(each.isdecimal() for each in names):
         names = tuple(f"feature_{place}" for place in range(1, model.features + 1))
-    made = name or re.sub(r"[^A-Za-z0-9_.-]", "_", folder.resolve().name).lstrip(".-") or "clickprism"
-    return Source(model, names, made, store, complete, rows)
+    name = settings.name or re.sub(r"[^A-Za-z0-9_.-]", "_", folder.resolve().name).lstrip(".-") or "clickprism"
+    return Source(model, names, name, settings.feature_set, settings.complete, rows)
 
 
 def names_from(file: Path) -> tuple[str, ...]:

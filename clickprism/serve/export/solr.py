@@ -199,7 +199,7 @@ def _files(
 ) -> dict[str, bytes]:
     features = [
         {
-            "store": source.store,
+            "store": source.feature_set,
             "name": name,
             "class": FIELD,
             "params": {"field": name} | ({} if default is None else {"defaultValue": default}),
@@ -207,7 +207,7 @@ def _files(
         for name, default in zip(source.feature_names, defaults, strict=True)
     ]
     model = {
-        "store": source.store,
+        "store": source.feature_set,
         "class": MODELS + kind,
         "name": source.name,
         "features": [
@@ -222,5 +222,5 @@ def _files(
 def _put(source: Source) -> str:
     return (
         "PUT features.json to schema/feature-store, then model.json to schema/model-store; features read the field of "
-        f"their name in store {source.store}: change class and params to what computes them, keep defaultValue"
+        f"their name in store {source.feature_set}: change class and params to what computes them, keep defaultValue"
     )

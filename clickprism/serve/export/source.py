@@ -10,9 +10,10 @@ from typing import Any, Final, NoReturn, TypeAlias, final
 import numpy as np
 
 from clickprism.data.normalise import Normaliser
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError
 from clickprism.model import Model
 from clickprism.serve.export.forest import Forest
+from clickprism.serve.settings import ExportSettings
 from clickprism.types import Float32, Float64, Int64, Lists
 
 NAME: Final = re.compile(r"[^\s\"\\,:\[\]{}]+")
@@ -27,7 +28,7 @@ class Source:
         model: takes raw features where it has a normaliser.
         feature_names: in the order of its features.
         name: of the model in the other engine.
-        store: of the feature store or feature set there.
+        feature_set: name of the feature set or feature store there.
         complete: no document ever lacks a feature; a format that cannot say what a missing one means is refused else.
         rows: features as they occur, to check with, [rows, features]; None where none are known.
     """
@@ -35,14 +36,12 @@ class Source:
     model: Model
     feature_names: tuple[str, ...]
     name: str = "clickprism"
-    store: str = "clickprism"
+    feature_set: str = "clickprism"
     complete: bool = False
     rows: Float32 | None = None
 
     def __post_init__(self) -> None:
-        for option, value in (("name", self.name), ("store", self.store)):
-            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", value):
-                raise SettingError(option, value, "be made of letters, digits, _, - and .")
+        ExportSettings(name=self.name, feature_set=self.feature_set)
         if len(self.feature_names) != self.model.features:
             problem = f"{len(self.feature_names)} names of features but the model takes {self.model.features}"
             raise DataError(problem, remedy="Name each feature once, in the order of the model")

@@ -37,10 +37,10 @@ FILE: Final = "examples.json"
 class Page:
     """The page of a service."""
 
-    def __init__(self, settings: ServeSettings, models: Models) -> None:
+    def __init__(self, settings: ServeSettings, models: Models, *, token: str | None) -> None:
         self._settings = settings
         self._models = models
-        self._sessions = Sessions(settings.token)
+        self._sessions = Sessions(token)
         shape = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         self._template = shape.from_string(template())
         self._entering = 0
@@ -60,7 +60,7 @@ class Page:
             raise Problem(503, "too many give a token at this moment", kind="busy", headers=BUSY)
         self._entering += 1
         try:
-            body = await call.body(limit=MOST_FORM, timeout=self._settings.body_timeout)
+            body = await call.body(limit=MOST_FORM, timeout=self._settings.timeout)
         finally:
             self._entering -= 1
         if self._sessions.needed and not self._sessions.is_token(_field(body, "token")):

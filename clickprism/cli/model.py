@@ -1,0 +1,288 @@
+"""`clickprism model`, `serve` and `store`: bundle, deploy and serve rankers, and publish their features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from clickprism.cli.output import FLAT, Output, command_line
+from clickprism.serve.settings import BundleSettings, ExportSettings, PublishSettings, ServeSettings
+
+
+def bundle(
+    source: Path,
+    *,
+    out: Path,
+    settings: Annotated[BundleSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Create a bundle from a trained ranker.
+
+    A bundle is a folder with everything that is needed to serve a ranker. It never changes, and every file has a hash.
+    It is written only if it gives the same scores as the ranker.
+
+    ```bash
+    clickprism model bundle runs/dla --out bundle
+    clickprism model bundle runs/dla --naive runs/click --examples 200 --out bundle --replace
+    ```
+
+    Args:
+        source: Folder written by train, experiment compare, relevance approximate fit or relevance impute fit.
+        out: Folder of the bundle.
+    """
+    from clickprism.experiments.bundle import bundle_run
+
+    output.result(bundle_run(source, out, settings).facts())
+    output.next("serve", out)
+
+
+def verify(bundle: Path, *, output: Annotated[Output, FLAT]) -> None:
+    """Verify the files and scores of a bundle.
+
+    The hash of every file is checked, and the rankers must give the scores that are recorded in the bundle.
+
+    ```bash
+    clickprism model verify bundle
+    ```
+
+    Args:
+        bundle: Folder of the bundle.
+    """
+    from clickprism.serve.scorer import verify
+
+    output.result(verify(bundle).facts())
+    output.note("The bundle is intact.")
+
+
+def score(
+    bundle: Path,
+    file: Path,
+    *,
+    out: Path,
+    threads: int = 1,
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Score documents with a bundle.
+
+    The documents are LETOR text, or a table (.parquet, .csv, .tsv, .jsonl) whose columns have the names of the
+    features. The scores are those that the service would return.
+
+    ```bash
+    clickprism model score bundle test.txt --out scores.csv
+    clickprism model score bundle documents.parquet --threads 4 --out scores.parquet
+    ```
+
+    Args:
+        bundle: Folder of the bundle.
+        file: File with the documents.
+        out: File for query_id, document_id and score, in the order of the documents (.csv, .tsv, .jsonl or .parquet).
+        threads: Number of threads.
+    """
+    from clickprism.errors import SettingError
+    from clickprism.serve.batch import score_file
+    from clickprism.serve.bundle import Bundle
+
+    if threads < 1:
+        raise SettingError("threads", threads, "be at least 1")
+    output.result(score_file(Bundle.load(bundle), file, out, threads=threads))
+
+
+def export(
+    model: Path,
+    *,
+    format_name: Annotated[str, Parameter(name="--format")],
+    out: Path,
+    settings: Annotated[ExportSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Export a bundle to another system's format.
+
+    The formats are: onnx (every ranker on features); lightgbm, lightgbm-json and ranklib (trees); xgboost-json (trees,
+    for Elasticsearch and OpenSearch); linear-json (linear rankers, for Elasticsearch and OpenSearch); solr (trees,
+    linear rankers and small networks); vespa. The export is written only if a reader of the format gives the same
+    scores as the ranker.
+
+    ```bash
+    clickprism model export bundle --format onnx --out ranker.onnx
+    clickprism model export bundle --format linear-json --complete --feature-set shop --out ranker.json
+    clickprism model export runs/trees --format solr --name ranker_v2 --out solr
+    ```
+
+    Args:
+        model: Folder of a bundle, of a run of train, or of a model.
+        format_name: Format to write.
+        out: File to write; a new folder for solr and vespa.
+    """
+    from clickprism.serve.export.read import read_source
+    from clickprism.serve.export.write import check_format, export
+
+    check_format(format_name)
+    source = read_source(model, settings)
+    output.result(export(source, out, format_name=format_name, seed=settings.seed))
+
+
+def promote(bundle: Path, *, to: Path, output: Annotated[Output, FLAT]) -> None:
+    """Make a bundle the current one of a deployment.
+
+    The bundle is copied into the deployment and verified. Then the deployment switches to it in one step; services that
+    serve the deployment follow within a second, without failed requests.
+
+    ```bash
+    clickprism model promote bundle --to deployment
+    ```
+
+    Args:
+        bundle: Folder of the bundle.
+        to: Folder of the deployment; it is created if it does not exist.
+    """
+    from clickprism.serve.deployment import Deployment
+
+    done = Deployment(to).promote(bundle)
+    output.result(done)
+    if done.before is None:
+        output.next("serve", to)
+    elif done.changed:
+        output.note(f"To undo: {command_line('model', 'rollback', to)}")
+
+
+def rollback(deployment: Path, *, output: Annotated[Output, FLAT]) -> None:
+    """Return a deployment to its previous bundle.
+
+    The previous bundle is verified first. Another rollback goes one bundle further back.
+
+    ```bash
+    clickprism model rollback deployment
+    ```
+
+    Args:
+        deployment: Folder of the deployment.
+    """
+    from clickprism.serve.deployment import Deployment
+
+    output.result(Deployment(deployment).rollback())
+
+
+def status(deployment: Path, *, output: Annotated[Output, FLAT]) -> None:
+    """Show the current bundle of a deployment.
+
+    ```bash
+    clickprism model status deployment
+    ```
+
+    Args:
+        deployment: Folder of the deployment.
+    """
+    from clickprism.serve.deployment import Deployment
+
+    output.result(Deployment(deployment).status())
+
+
+def serve(
+    source: Path,
+    *,
+    no_auth: bool = False,
+    settings: Annotated[ServeSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Serve a bundle over HTTP.
+
+    Requests need the token of the environment variable `CLICKPRISM_TOKEN`; without the variable a token is generated
+    and printed. The password of a Redis server is read from `CLICKPRISM_REDIS_PASSWORD`. One JSON line for each request
+    goes to standard error; with `--quiet` only errors. `--json` prints the address once the service listens. The paths
+    are `/v1/rank`, `/v1/events`, `/v1/models`, `/metrics` and `/openapi.json`.
+
+    ```bash
+    clickprism serve bundle
+    clickprism serve deployment --store store --log mylog --workers 2
+    clickprism serve deployment --store store --max-feature-age 86400 --refuse-stale
+    ```
+
+    Args:
+        source: Folder of a bundle or of a deployment; the current bundle of a deployment is followed.
+        no_auth: Accept requests without a token; only on a loopback address.
+    """
+    import os
+
+    from clickprism.serve.auth import new_token
+    from clickprism.serve.server import run
+    from clickprism.serve.settings import TOKEN_VARIABLE
+    from clickprism.serve.store import typed_address
+
+    if settings.store is not None:
+        typed_address(settings.store)
+    given = os.environ.get(TOKEN_VARIABLE)
+    token = None if no_auth else new_token() if given is None else given
+    run(
+        source,
+        settings,
+        token=token,
+        generated=token is not None and given is None,
+        request_lines=not output.quiet,
+        listening=output.result,
+    )
+
+
+def publish(
+    log: Path | None = None,
+    *,
+    to: str,
+    follow: bool = False,
+    settings: Annotated[PublishSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Publish the click features of a log to a store.
+
+    The new version is built beside the current one, checked, and made current in one step. The password of a Redis
+    server is read from `CLICKPRISM_REDIS_PASSWORD`.
+
+    ```bash
+    clickprism store publish mylog --to store
+    clickprism store publish mylog --features features.csv --to store
+    clickprism store publish --features features.csv --to store
+    ```
+
+    Args:
+        log: Click log whose current click features (`log features`) are published.
+        to: Store to fill: a folder (LMDB), or redis://host:port/0?prefix=name.
+        follow: Publish again whenever the log has new click features, until Ctrl-C; one result for each publication.
+    """
+    from clickprism.errors import SettingError
+    from clickprism.log.store import LogStore
+    from clickprism.serve import publish
+    from clickprism.serve.store import typed_address
+
+    typed_address(to)
+    store = None if log is None else LogStore.open(log, note=output.note)
+    if not follow:
+        with output.progress("reading") as progress:
+            done = publish.publish(to, settings, log=store, progress=progress, note=output.note)
+        output.result(done)
+        output.next("store", "info", to)
+        return
+    if store is None:
+        raise SettingError("follow", follow, "be given together with a log")
+    try:
+        for done in publish.follow(to, settings, log=store, note=output.note):
+            output.result(done)
+    except KeyboardInterrupt:
+        output.note("Stopped. The version that was published last stays current.")
+
+
+def store_info(store: str, *, output: Annotated[Output, FLAT]) -> None:
+    """Describe what a store contains.
+
+    The result is the current version and older ones that are still kept, with their age and size, and the names of the
+    fields. The password of a Redis server is read from `CLICKPRISM_REDIS_PASSWORD`.
+
+    ```bash
+    clickprism store info store
+    ```
+
+    Args:
+        store: Folder, or redis://host:port/0?prefix=name.
+    """
+    from clickprism.serve.store import describe_store, typed_address
+
+    output.result(describe_store(typed_address(store)))
