@@ -7,6 +7,7 @@ from typing import Annotated
 
 from clickprism.cli.output import FLAT, Output
 from clickprism.evaluation.counterfactual_settings import CounterfactualSettings
+from clickprism.evaluation.interleaving import InterleavingSettings
 from clickprism.experiments.judged import JudgedSettings
 from clickprism.log.logged import ReadSettings
 
@@ -86,3 +87,29 @@ def counterfactual(
     output.result(CounterfactualResults(str(log), settings.unit, settings.confidence, found))
     if not any(each.best for each in found.values()):
         raise UnsupportedError("the log supports no estimate for any ranker", remedy="The reasons are listed above")
+
+
+def interleaving(
+    log: Path,
+    *,
+    settings: Annotated[InterleavingSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Compare two rankers by the clicks on their interleaved lists.
+
+    Each search shows one list with documents of both rankers, such as `serve --interleave` returns. The ranker whose
+    documents get more clicks wins the search. The exit code is 3 if the log has no such searches.
+
+    ```bash
+    clickprism evaluate interleaving mylog
+    clickprism evaluate interleaving mylog --rankers old new --days 2026-03-01..2026-03-14
+    clickprism evaluate interleaving mylog --unit user --json
+    ```
+
+    Args:
+        log: Click log whose impressions name their ranker.
+    """
+    from clickprism.evaluation.interleaving import compare_interleaved
+    from clickprism.log.store import LogStore
+
+    output.result(compare_interleaved(LogStore.open(log, note=output.note), settings))

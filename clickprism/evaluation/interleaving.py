@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast, final
 
 import numpy as np
 
-from clickprism.errors import DataError, SettingError
+from clickprism._util.tables import Table
+from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.evaluation.sequential import confidence_sequence
 from clickprism.types import Int64
 
+if TYPE_CHECKING:
+    from clickprism.log.store import LogStore
+
 T = TypeVar("T", bound=Hashable)
+Better: TypeAlias = Literal["first", "second", "none"]
 RESAMPLES: Final = 10_000
 
 
@@ -107,7 +112,7 @@ def by_user(won: Int64, users: Int64) -> Int64:
     [1, 0]
     """
     if len(users) and users.min() < 0:
-        raise DataError("some searches have no user", remedy="Take searches as the unit")
+        raise UnsupportedError("some searches have no user id", remedy="Compare searches: --unit search")
     names, first, which = np.unique(users, return_index=True, return_inverse=True)
     sums = np.bincount(which, won, minlength=len(names))
     return np.sign(sums[np.argsort(first)]).astype(np.int64)
@@ -119,61 +124,28 @@ class Preference:
     """Whether users prefer the second ranker to the first.
 
     Attributes:
-        good: searches (or users) that the second won.
-        same: those that neither won.
-        bad: those that the first won.
-        low: lower end of the bootstrap interval of `delta_gsb`.
-        high: upper end.
-        p_value: of the two-sided sign test: how likely wins this unequal are if there is no preference, looked at once.
-        always_low: lower end of an interval that is right at all times together; minus infinity before the first look.
-        always_high: upper end.
-        decided: after how many searches that interval was free of 0 for the first time; None if it never was.
-        confidence: of the intervals.
+        good: Number of searches (or users) that the second ranker won.
+        same: Number of those that neither won.
+        bad: Number of those that the first ranker won.
+        delta_gsb: (good - bad) / (good + same + bad), ΔGSB of the doubly robust paper (§7.2), from -1 to 1.
+        interval: Bootstrap interval of `delta_gsb`, valid if the data is looked at once.
+        p_value: Two-sided sign test: the probability of wins at least this unequal if there is no preference.
+        better: The ranker that the sign test finds better: `second`, `first` or `none`.
+        sequential_interval: Interval that is valid however often the data is looked at; infinite for few searches.
+        decided_after: Number of searches after which the sequential interval excluded 0; None if it never did.
+        confidence: Confidence level of the intervals and the test.
     """
 
     good: int
     same: int
     bad: int
-    low: float
-    high: float
+    delta_gsb: float
+    interval: tuple[float, float]
     p_value: float
-    always_low: float
-    always_high: float
-    decided: int | None
+    better: Better
+    sequential_interval: tuple[float, float]
+    decided_after: int | None
     confidence: float
-
-    @property
-    def count(self) -> int:
-        """All searches, or users."""
-        return self.good + self.same + self.bad
-
-    @property
-    def delta_gsb(self) -> float:
-        """(good - bad) / (good + same + bad), ΔGSB of the doubly robust paper (§7.2), from -1 to 1."""
-        return (self.good - self.bad) / self.count
-
-    @property
-    def better(self) -> str:
-        """`second`, `first` or `none`, by the sign test at one look."""
-        if self.p_value > 1 - self.confidence or self.good == self.bad:
-            return "none"
-        return "second" if self.good > self.bad else "first"
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it; an end that is infinite is null."""
-        ends = [round(end, 6) if np.isfinite(end) else None for end in (self.always_low, self.always_high)]
-        return {
-            "good": self.good,
-            "same": self.same,
-            "bad": self.bad,
-            "delta_gsb": round(self.delta_gsb, 6),
-            "interval": [round(self.low, 6), round(self.high, 6)],
-            "p_value": float(f"{self.p_value:.4g}"),
-            "better": self.better,
-            "sequential_interval": ends,
-            "sequential_decided_after": self.decided,
-            "confidence": self.confidence,
-        }
 
 
 def preference(
@@ -205,17 +177,124 @@ def preference(
     tail = (1 - confidence) / 2
     low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / count, [tail, 1 - tail])
     always = confidence_sequence(values.astype(np.float64), confidence=confidence, tightest=tightest)
+    p_value, better = sign_test(good, bad), cast(Better, "second" if good > bad else "first")
     return Preference(
         good=good,
         same=count - good - bad,
         bad=bad,
-        low=float(low),
-        high=float(high),
-        p_value=sign_test(good, bad),
-        always_low=float(always.low[-1]),
-        always_high=float(always.high[-1]),
-        decided=always.decided,
+        delta_gsb=(good - bad) / count,
+        interval=(float(low), float(high)),
+        p_value=p_value,
+        better=better if good != bad and p_value <= 1 - confidence else "none",
+        sequential_interval=(float(always.low[-1]), float(always.high[-1])),
+        decided_after=always.decided,
         confidence=confidence,
+    )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class InterleavingSettings:
+    """How interleaved searches are compared.
+
+    Attributes:
+        rankers: The two rankers to compare, the old one first, as the field `ranker` of the log names them. By default
+            those with the most searches in common.
+        days: First and last day, such as 2026-03-01..2026-03-14 (UTC). By default all days.
+        unit: What is won or lost, and counts as independent: a search or a user.
+        confidence: Confidence level of the intervals.
+        planned_searches: Planned number of searches; the sequential interval is narrowest there.
+        seed: Random seed of the bootstrap.
+        memory: Maximum memory of the engine that updates the sessions, such as 500MB or 2GB.
+    """
+
+    rankers: tuple[str, str] | None = None
+    days: str | None = None
+    unit: Literal["search", "user"] = "search"
+    confidence: float = 0.95
+    planned_searches: int = 5_000
+    seed: int = 0
+    memory: str = "2GB"
+
+    def __post_init__(self) -> None:
+        if self.rankers is not None and self.rankers[0] == self.rankers[1]:
+            raise SettingError("rankers", self.rankers, "be two different rankers")
+        if not 0 < self.confidence < 1:
+            raise SettingError("confidence", self.confidence, "be between 0 and 1")
+        if self.planned_searches < 1:
+            raise SettingError("planned_searches", self.planned_searches, "be at least 1")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "be 0 or more")
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """Two rankers compared by the interleaved searches of a log.
+
+    Attributes:
+        rankers: The first and the second ranker.
+        searches: Number of searches that show documents of these two rankers.
+        other_searches: Number of interleaved searches of other pairs of rankers.
+        clicks: Clicks on documents of each ranker.
+        unit: What is won or lost: searches or users.
+        preference: Which ranker users prefer.
+    """
+
+    rankers: tuple[str, str]
+    searches: int
+    other_searches: int
+    clicks: tuple[int, int]
+    unit: Literal["search", "user"]
+    preference: Preference
+
+    def tables(self) -> list[Table]:
+        """Return the counts, the intervals and the conclusion."""
+        (first, second), it = self.rankers, self.preference
+        units = "searches" if self.unit == "search" else "users"
+        level = f"{it.confidence:.0%} interval"
+        rows = [
+            [f"{second} wins (good)", f"{it.good:,}"],
+            ["neither wins (same)", f"{it.same:,}"],
+            [f"{first} wins (bad)", f"{it.bad:,}"],
+            ["delta GSB", f"{it.delta_gsb:+.4f}"],
+            [f"{level}, for one look", "{:+.4f} to {:+.4f}".format(*it.interval)],
+            ["p value of the sign test, for one look", f"{it.p_value:.3g}"],
+            [f"{level}, for any number of looks", "{:+.4f} to {:+.4f}".format(*it.sequential_interval)],
+        ]
+        better = {
+            "second": f"{second} is better.",
+            "first": f"{first} is better.",
+            "none": "No significant difference.",
+        }
+        after = f"decided after {it.decided_after:,} {units}." if it.decided_after else "not decided yet."
+        conclusion = [["for one look", better[it.better]], ["for any number of looks", after.capitalize()]]
+        caption = f"{self.searches:,} interleaved searches of {first} and {second}"
+        return [Table(caption, [units, ""], rows), Table("", ["conclusion", ""], conclusion)]
+
+
+def compare_interleaved(store: LogStore, settings: InterleavingSettings) -> Comparison:
+    """Compare two rankers by the clicks on the interleaved searches of a log; its sessions are updated first."""
+    from clickprism.log.schedule import days_of
+    from clickprism.log.sessions import update_sessions
+    from clickprism.log.teams import interleaved_searches
+
+    days = days_of(settings.days)
+    with store.write(memory=settings.memory, exclusive=False) as writer:
+        update_sessions(store, writer.engine, days)
+    found = interleaved_searches(store, rankers=settings.rankers, days=days)
+    won = winners(found.first, found.second)
+    if settings.unit == "user":
+        won = by_user(won, found.users)
+    return Comparison(
+        rankers=found.rankers,
+        searches=len(found),
+        other_searches=found.others,
+        clicks=(int(found.first.sum()), int(found.second.sum())),
+        unit=settings.unit,
+        preference=preference(
+            won, confidence=settings.confidence, tightest=settings.planned_searches, seed=settings.seed
+        ),
     )
 
 

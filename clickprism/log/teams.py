@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import UnsupportedError
 from clickprism.log.schema import SESSIONS, conform
 from clickprism.log.sessions import by_day
 from clickprism.types import Int64
@@ -63,8 +63,6 @@ def interleaved_searches(
             the log has known for longer first.
         days: of these days only.
     """
-    if rankers is not None and rankers[0] == rankers[1]:
-        raise SettingError("--rankers", ",".join(rankers), "be two different ones")
     found: list[pa.Table] = [_FOUND.empty_table()]
     born: dict[str, datetime] = {}
     for _, files in sorted(by_day(store.table("sessions").files(days)).items()):
@@ -78,11 +76,11 @@ def interleaved_searches(
         one, other = min(pairs, key=lambda pair: (-pairs[pair], pair))
         rankers = (one, other) if born[one] <= born[other] else (other, one)
     if rankers is None or not pairs[min(rankers), max(rankers)]:
-        known = "; ".join(f"{one},{other}" for one, other in sorted(pairs)[:5])
-        raise DataError(
-            "has no searches whose documents name two rankers" if not pairs else "has no searches of these two rankers",
+        known = "; ".join(f"--rankers {one} {other}" for one, other in sorted(pairs)[:5])
+        raise UnsupportedError(
+            "has no interleaved searches of these two rankers" if pairs else "has no interleaved searches",
             file=store.folder,
-            remedy=f"There are: {known}" if known else "Impressions must say in `ranker` which one each document is of",
+            remedy=f"Choose from: {known}" if known else "Each impression must name its ranker in the field `ranker`",
         )
     low, high = sorted(rankers)
     chosen = searches.filter(pc.and_(pc.equal(searches["low"], low), pc.equal(searches["high"], high)))

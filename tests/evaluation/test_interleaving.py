@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from clickprism.cli_old.app import app
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.interleaving import by_user, preference, sign_test, team_draft, winners
 from clickprism.log.engine import connect
@@ -24,6 +22,7 @@ from clickprism.log.teams import interleaved_searches
 from clickprism.types import Float64, Int64
 from tests.log.raw_logs import write_lines
 
+Run = Callable[..., Any]
 RANKINGS = st.permutations(range(6)).flatmap(lambda all_: st.integers(0, 6).map(lambda size: list(all_[:size])))
 SEEN = np.array([0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06])
 
@@ -82,26 +81,26 @@ def test_no_preference_gives_few_false_alarms_and_a_better_ranker_wins() -> None
     assert sum(each.better != "none" for each in alike) <= 15, (
         "of 150, 7.5 are expected; more than 15 once in 250 times"
     )
-    assert sum(each.decided is not None for each in alike) <= 15
-    assert np.mean([each.low <= 0 <= each.high for each in alike]) > 0.9
+    assert sum(each.decided_after is not None for each in alike) <= 15
+    assert np.mean([each.interval[0] <= 0 <= each.interval[1] for each in alike]) > 0.9
     better = [preference(simulate(rng, relevance, (2.0, 0.2), 400), tightest=400, resamples=200) for _ in range(10)]
     assert [each.better for each in better] == ["second"] * 10
-    assert sum(each.decided is not None and each.always_low > 0 for each in better) >= 9
+    assert sum(each.decided_after is not None and each.sequential_interval[0] > 0 for each in better) >= 9
     worse = preference(simulate(rng, relevance, (0.2, 2.0), 400))
-    assert (worse.better, worse.high < 0) == ("first", True)
+    assert (worse.better, worse.interval[1] < 0) == ("first", True)
 
 
 def test_the_numbers_by_hand() -> None:
     found = preference(np.repeat([1, 0, -1], [60, 20, 20]), seed=1)
     assert (found.good, found.same, found.bad, found.delta_gsb) == (60, 20, 20, 0.4)
     spread = np.sqrt((0.8 - 0.4**2) / 100)
-    assert found.low == pytest.approx(0.4 - 1.96 * spread, abs=0.02)
-    assert found.high == pytest.approx(0.4 + 1.96 * spread, abs=0.02)
+    assert found.interval[0] == pytest.approx(0.4 - 1.96 * spread, abs=0.02)
+    assert found.interval[1] == pytest.approx(0.4 + 1.96 * spread, abs=0.02)
     assert found == preference(np.repeat([1, 0, -1], [60, 20, 20]), seed=1)
     assert sign_test(0, 0) == sign_test(3, 3) == 1
     assert sign_test(5, 0) == 2 / 32
     same = preference(np.zeros(200, np.int64))
-    assert (same.better, same.decided, same.p_value) == ("none", None, 1)
+    assert (same.better, same.decided_after, same.p_value) == ("none", None, 1)
     assert by_user(np.array([1, 1, -1, -1, -1]), np.array([7, 3, 3, 3, 5])).tolist() == [1, -1, -1]
     for wrong in (np.array([], np.int64), np.array([2])):
         with pytest.raises(DataError, match="at least one search"):
@@ -132,8 +131,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     rows = search(0, 1, "ooo", {0}) + search(1, 2, "onno", {1, 2}) + search(2, 2, "noon", {1, 2, 3})
     rows += search(3, 2, "on", set()) + search(4, 3, "no", {0}) + search(5, 3, "xn", {0}) + search(6, 3, "xno", {0})
-    ingest([write_lines(folder / "rows.jsonl", rows)], folder / "log")
-    return folder / "log"
+    ingest([write_lines(folder / "rows.jsonl", rows)], folder / "mylog")
+    return folder / "mylog"
 
 
 def test_searches_of_a_log(log: Path) -> None:
@@ -146,22 +145,29 @@ def test_searches_of_a_log(log: Path) -> None:
     assert found.users.tolist() == [0, 1, 0, 1]
     other = interleaved_searches(store, rankers=("a-new", "other"))
     assert (other.first.tolist(), other.second.tolist()) == ([0], [1])
-    with pytest.raises(DataError, match=r"no searches of these two rankers\. There are: a-new,other; a-new,z-old"):
+    with pytest.raises(DataError, match=r"no interleaved searches of these two rankers\. Choose from: --rankers"):
         interleaved_searches(store, rankers=("a-new", "nobody"))
 
 
-def test_the_command(log: Path) -> None:
-    def run(*words: str) -> tuple[int, str, str]:
-        done = CliRunner().invoke(app, ["interleave", str(log), *words])
-        return done.exit_code, done.stdout, done.stderr
+def test_the_command_compares_searches_or_users(log: Path, cli: Run) -> None:
+    shown = cli("evaluate", "interleaving", log, "--json").json
+    assert (shown["rankers"], shown["searches"], shown["other_searches"]) == (["z-old", "a-new"], 4, 1)
+    assert (shown["clicks"], shown["unit"]) == ([2, 4], "search")
+    found = shown["preference"]
+    assert (found["good"], found["same"], found["bad"], found["delta_gsb"]) == (2, 1, 1, 0.25)
+    assert (found["better"], found["sequential_interval"]) == ("none", [None, None])
+    text = cli("evaluate", "interleaving", log, "--unit", "user", "--quiet").stdout
+    assert "a-new wins (good)" in text
+    assert "No significant difference." in text
+    swapped = cli("evaluate", "interleaving", log, "--rankers", "a-new", "z-old", "--json").json
+    assert swapped["preference"]["delta_gsb"] == -0.25
 
-    code, said, _ = run("--json")
-    told = json.loads(said)
-    assert (code, told["good"], told["same"], told["bad"], told["delta_gsb"]) == (0, 2, 1, 1, 0.25)
-    assert (told["better"], told["sequential_interval"]) == ("none", [None, None])
-    code, said, _ = run("--unit", "user", "--quiet")
-    assert (code, "good (a-new won)" in said, "No preference is proven" in said) == (0, True, True)
-    code, _, noted = run("--rankers", "one")
-    assert (code, noted) == (2, "error: --rankers must be two, parted by a comma, got 'one'\n")
-    code, _, noted = run("--days", "2026-03-01")
-    assert (code, "name two rankers" in noted) == (3, True)
+
+def test_the_command_says_why_it_cannot_compare(log: Path, cli: Run) -> None:
+    told = cli("evaluate", "interleaving", log, "--rankers", "a", "a", code=2).stderr
+    assert told.startswith("error: --rankers must be two different rankers")
+    assert "one day" in cli("evaluate", "interleaving", log, "--days", "March", code=2).stderr
+    told = cli("evaluate", "interleaving", log, "--days", "2026-03-01", code=3).stderr
+    assert "has no interleaved searches. Each impression must name its ranker" in told
+    told = cli("evaluate", "interleaving", log, "--rankers", "a-new", "nobody", code=3).stderr
+    assert "Choose from: --rankers a-new other; --rankers a-new z-old" in told

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, TypeAlias, final
 import numpy as np
 
 from clickprism.data.normalise import Normaliser
-from clickprism.errors import DataError
+from clickprism.errors import DataError, UnsupportedError
 from clickprism.model import Model
 from clickprism.serve.export.forest import Forest
 from clickprism.serve.settings import ExportSettings
@@ -104,7 +104,7 @@ class Package:
 
 def refuse(source: Source, format_name: str, why: str, instead: str) -> NoReturn:
     """Say why a format cannot hold a ranker, and which can."""
-    raise DataError(f"{format_name} cannot hold this {source.kind} ranker: {why}", remedy=f"Export {instead}")
+    raise UnsupportedError(f"{format_name} cannot hold this {source.kind} ranker: {why}", remedy=f"Export {instead}")
 
 
 def want_alone(source: Source, format_name: str) -> None:
