@@ -9,12 +9,16 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from clickprism.cli.app import TREE, addressed
 from clickprism.cli_old.app import app
+from tests.conftest import run_command
 from tests.serve.service_kit import serving, until_ready
 
 ROOT = Path(__file__).parents[1]
@@ -63,11 +67,22 @@ def run_lines(text: str) -> Iterator[str]:
     for line in text.splitlines():
         program, *words = shlex.split(line)
         assert program == "clickprism"
+        if converted(words):
+            yield run_command(*words).stdout
+            continue
         done = CliRunner().invoke(app, words)
         # A log this small may not support an estimate of what a new ranker would earn.
         allowed = (0, REFUSED) if words[0] == "evaluate" and "--log" in words else (0,)
         assert done.exit_code in allowed, f"{line}\n{done.output}"
         yield done.output
+
+
+def converted(words: list[str]) -> bool:
+    """Return whether a command is one of the new command line."""
+    inner: Any = TREE
+    for word in addressed(words):
+        inner = inner[word][1]
+    return isinstance(inner, str) and find_spec(f"clickprism.cli.{inner.partition(':')[0]}") is not None
 
 
 def test_the_readme_starts_with_the_two_commands() -> None:

@@ -195,11 +195,12 @@ def run(
         os.environ[FOLDER] = folder
         host, port = sock.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        told = token if generated else None
-        listening(Listening(address, host, port, os.getpid(), bundle.version, bundle.manifest.kind, told))
+        shown = token if generated else None
+        told = Listening(address, host, port, os.getpid(), bundle.version, bundle.manifest.kind, shown)
         application = partial(make, source, settings, token=token, request_lines=request_lines)
-        drain = settings.drain + 2
-        Supervisor(worker, application, sock, settings.drain, count=settings.workers, drain=drain, died=died).run()
+        arguments = (application, sock, settings.drain)
+        supervisor = Supervisor(worker, *arguments, count=settings.workers, drain=settings.drain + 2, died=died)
+        supervisor.run(begun=lambda: listening(told))
 
 
 def worker(make: Callable[[], Service], sock: socket.socket, drain: float) -> None:

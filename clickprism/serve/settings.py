@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,7 +43,7 @@ class BundleSettings:
     naive: Path | None = None
     imputation: str | None = None
     feature_names: Path | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     examples: int = 0
     judged: Path | None = None

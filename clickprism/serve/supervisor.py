@@ -49,10 +49,15 @@ class Supervisor:
         self._wake_read, self._wake_write = os.pipe()
         self._asked = False
 
-    def run(self) -> None:
-        """Start the processes, and stay until asked to end; then they end what they have begun."""
+    def run(self, *, begun: Callable[[], None]) -> None:
+        """Start the processes and wait for SIGINT or SIGTERM; then let the processes finish their requests.
+
+        Args:
+            begun: is called once both signals end the processes in this way.
+        """
         old = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
+            begun()
             while not self._asked:
                 while len(self._processes) < self._count and not self._asked:
                     self._start()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clickprism.cli.reference import examples
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.interleaving import by_user, preference, sign_test, team_draft, winners
 from clickprism.log.engine import connect
@@ -171,3 +172,9 @@ def test_the_command_says_why_it_cannot_compare(log: Path, cli: Run) -> None:
     assert "has no interleaved searches. Each impression must name its ranker" in told
     told = cli("evaluate", "interleaving", log, "--rankers", "a-new", "nobody", code=3).stderr
     assert "Choose from: --rankers a-new other; --rankers a-new z-old" in told
+
+
+def test_the_examples_of_the_help_run(log: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(log.parent)
+    for line in examples(["evaluate", "interleaving"]):
+        assert "a-new" in cli(*line.replace("old new", "z-old a-new").split()[1:]).stdout

@@ -23,7 +23,7 @@ from clickprism.rankers.linear import Linear, LinearNetwork
 from clickprism.serve.app import Service, create_app
 from clickprism.serve.bundle import write_bundle
 from clickprism.serve.publish import builder
-from clickprism.serve.settings import ServeSettings
+from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings
 from clickprism.serve.store import StoreInfo
 from tests.waiting import LIMIT, until
 
@@ -147,28 +147,34 @@ async def ask(
 
 
 @contextmanager
-def serving(source: Path, *options: str, token: str | None = TOKEN) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """`clickprism serve` in processes of its own; its address, and the supervisor."""
+def service(
+    source: Path | str, *options: str, token: str | None = TOKEN
+) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
+    """Run `clickprism serve` in processes of its own; give what it prints, and the supervisor."""
     words = [sys.executable, "-m", "clickprism", "serve", str(source), "--port", "0", "--json", "--quiet", *options]
-    environment = {name: value for name, value in os.environ.items() if name != "CLICKPRISM_TOKEN"}
-    environment |= {} if token is None else {"CLICKPRISM_TOKEN": token}
+    environment = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+    environment |= {} if token is None else {TOKEN_VARIABLE: token}
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            told = json.loads(_until_brace(process.stdout))
-            yield told["address"], process
+            printed = ""
+            while not printed.endswith("}\n"):
+                line = process.stdout.readline()
+                assert line, "the service ended before it listened"
+                printed += line
+            yield json.loads(printed), process
         finally:
             process.terminate()
             process.wait(LIMIT)
 
 
-def _until_brace(lines: Iterator[str]) -> str:
-    text = ""
-    for line in lines:
-        text += line
-        if line.rstrip() == "}":
-            break
-    return text
+@contextmanager
+def serving(
+    source: Path | str, *options: str, token: str | None = TOKEN
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run `clickprism serve` in processes of its own; give its address, and the supervisor."""
+    with service(source, *options, token=token) as (shown, process):
+        yield shown["address"], process
 
 
 def fetch(url: str, body: Any = None, *, token: str | None = TOKEN) -> Reply:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from clickprism.cli_old.app import app as commands
 from clickprism.errors import DataError
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.deployment import KEPT, Deployment
@@ -39,7 +38,7 @@ def test_promote_copies_and_rolls_back_step_by_step(bundles: list[Path], tmp_pat
     assert deployment.current().version == third
     assert deployment.rollback().version == second
     assert deployment.rollback().version == first
-    with pytest.raises(DataError, match="nothing to roll back to"):
+    with pytest.raises(DataError, match="no previous bundle to roll back to"):
         deployment.rollback()
     assert [each.name for each in (tmp_path / "shop" / "bundles").iterdir()] == [first]
     deployment.promote(bundles[0])
@@ -71,18 +70,6 @@ def test_broken_bundles_are_not_promoted(bundles: list[Path], tmp_path: Path) ->
     deployment.pointer_file.write_text('{"version": "../../etc", "since": ""}', encoding="utf-8")
     with pytest.raises(DataError, match="no version of a bundle"):
         deployment.pointer()
-
-
-def test_commands(bundles: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def promote(*words: object) -> str:
-        commands(["promote", *map(str, words), "--to", str(tmp_path / "shop")], standalone_mode=False)
-        return capsys.readouterr().out
-
-    assert "answers since" in promote(bundles[0])
-    assert f"{version(bundles[0])} did before" in promote(bundles[1])
-    assert "answers already" in promote(bundles[1])
-    assert f'"before": "{version(bundles[1])}"' in promote("--rollback", "--json")
-    assert version(bundles[0]) in promote()
 
 
 def test_a_pointer_to_a_broken_bundle_leaves_the_old_one(bundles: list[Path], tmp_path: Path) -> None:

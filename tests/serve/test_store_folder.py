@@ -166,7 +166,7 @@ def test_damage_is_told_and_the_old_one_stays_in_use(tmp_path: Path) -> None:
     (copied / "current").write_text("one")
     shutil.copytree(data.parent, copied / "snapshots" / "one")
     (copied / "snapshots" / "one" / "data.mdb").write_bytes(content)
-    with pytest.raises(DataError, match=r"the query .*damaged.*clickprism publish"):
+    with pytest.raises(DataError, match=r"the query .*damaged.*clickprism store publish"):
         open_snapshot(copied / "snapshots" / "one").check()
     (copied / "current").write_text("../one")
     with pytest.raises(DataError, match="does not name a snapshot"):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from clickprism.cli_old.app import app
 from clickprism.errors import ClickprismError, DataError
 from clickprism.log.engine import connect
 from clickprism.log.ingest import ingest
@@ -26,6 +21,7 @@ from clickprism.log.windows import windows
 from clickprism.relevance.click_vectors import ClickVectors
 from clickprism.serve import publish as module
 from clickprism.serve.publish import publish
+from clickprism.serve.settings import PublishSettings
 from clickprism.serve.store import open_store
 from tests.log.raw_logs import random_files
 
@@ -52,9 +48,9 @@ def write(path: Path, rows: Sequence[tuple[object, ...]], names: list[str]) -> P
     return path
 
 
-def test_the_vectors_of_a_log(snapshot: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_vectors_of_a_log(log: Path, snapshot: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BATCH", 7)
-    made = publish(tmp_path / "store", snapshot=snapshot)
+    made = publish(tmp_path / "store", log=LogStore.open(log))
     expected = ClickVectors.from_snapshot(snapshot)
     store = open_store(tmp_path / "store")
     assert (store.info.fields, store.info.as_of, store.info.pairs) == (expected.fields, AS_OF, len(expected))
@@ -65,18 +61,18 @@ def test_the_vectors_of_a_log(snapshot: Snapshot, tmp_path: Path, monkeypatch: p
         found = store.get(query, [*expected.document_ids[mine].tolist(), "never shown"])
         assert np.array_equal(found.x[:-1], expected.x[mine])
         assert np.array_equal(found.x[-1], expected.empty)
-    again = publish(tmp_path / "store", snapshot=snapshot)
+    again = publish(tmp_path / "store", log=LogStore.open(log))
     assert (again.changed, again.info.version) == (False, made.info.version)
     store.close()
 
 
-def test_with_features_and_imputed_values(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_with_features_and_imputed_values(log: Path, snapshot: Snapshot, tmp_path: Path) -> None:
     vectors = ClickVectors.from_snapshot(snapshot)
     query, document = str(vectors.query_ids[0]), str(vectors.document_ids[0])
     rows = [(query, document, 1.5, 2), (query, "only features", None, 3), ("only features", document, 4.0, 5)]
     features = write(tmp_path / "f.parquet", rows, ["query_id", "document_id", "bm25", "length"])
     imputed = write(tmp_path / "i.parquet", [(query, document, 0.25)], ["query_id", "document_id", "imputation"])
-    made = publish(tmp_path / "store", snapshot=snapshot, features=features, imputed=imputed)
+    made = publish(tmp_path / "store", PublishSettings(features=features, imputed=imputed), log=LogStore.open(log))
     assert made.info.fields == (*vectors.fields, "bm25", "length", "imputed")
     assert made.info.pairs == len(vectors) + 2
     store = open_store(tmp_path / "store")
@@ -86,7 +82,7 @@ def test_with_features_and_imputed_values(snapshot: Snapshot, tmp_path: Path) ->
     assert np.array_equal(x[1], [*vectors.empty, np.nan, 3, np.nan], equal_nan=True)
     assert np.isnan(store.get("nothing", ["d"]).x[0, -3:]).all()
     assert np.array_equal(store.get("only features", [document]).x[0], [*vectors.empty, 4, 5, np.nan], equal_nan=True)
-    other = publish(tmp_path / "store", features=features, as_of=AS_OF)
+    other = publish(tmp_path / "store", PublishSettings(features=features, as_of=AS_OF))
     assert other.info.version != made.info.version
     store.close()
     store = open_store(tmp_path / "store")
@@ -101,7 +97,7 @@ def test_ids_of_text_files_stay_text(suffix: str, tmp_path: Path) -> None:
         path.write_text("query_id,document_id,a\n007,01,1\n8,2,\n")
     else:
         path.write_text('{"query_id": "007", "document_id": "01", "a": 1}\n{"query_id": "8", "document_id": "2"}\n')
-    publish(tmp_path / "store", features=path)
+    publish(tmp_path / "store", PublishSettings(features=path))
     store = open_store(tmp_path / "store")
     assert store.get("007", ["01", "1"]).found.tolist() == [True, False]
     assert np.isnan(store.get("8", ["2"]).x).all()
@@ -120,10 +116,10 @@ def test_ids_of_text_files_stay_text(suffix: str, tmp_path: Path) -> None:
 )
 def test_broken_tables_leave_the_store_as_it_is(rows: list[tuple[object, ...]], words: str, tmp_path: Path) -> None:
     good = write(tmp_path / "good.parquet", [("q", "d", 1.0)], ["query_id", "document_id", "a"])
-    version = publish(tmp_path / "store", features=good).info.version
+    version = publish(tmp_path / "store", PublishSettings(features=good)).info.version
     bad = write(tmp_path / "bad.parquet", rows, ["query_id", "document_id", "a"])
     with pytest.raises(ClickprismError, match=words):
-        publish(tmp_path / "store", features=bad)
+        publish(tmp_path / "store", PublishSettings(features=bad))
     store = open_store(tmp_path / "store")
     assert store.info.version == version
     assert [path.name for path in (tmp_path / "store" / "snapshots").iterdir()] == [
@@ -134,35 +130,11 @@ def test_broken_tables_leave_the_store_as_it_is(rows: list[tuple[object, ...]], 
 
 def test_what_does_not_come_back_is_not_switched_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = write(tmp_path / "good.parquet", [("q", "d", 1.0)], ["query_id", "document_id", "a"])
-    publish(tmp_path / "store", features=good)
+    publish(tmp_path / "store", PublishSettings(features=good))
     monkeypatch.setattr("clickprism.serve.lmdb_build.pack", lambda *_: b"x" * 64)
     other = write(tmp_path / "other.parquet", [("q", "d", 2.0)], ["query_id", "document_id", "a"])
     with pytest.raises(DataError, match="damaged"):
-        publish(tmp_path / "store", features=other)
+        publish(tmp_path / "store", PublishSettings(features=other))
     store = open_store(tmp_path / "store")
     assert store.get("q", ["d"]).x.tolist() == [[1.0]]
     store.close()
-
-
-def _interrupted(_seconds: float) -> None:
-    raise KeyboardInterrupt
-
-
-def test_the_command(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*words: object) -> tuple[int, str, str]:
-        done = CliRunner().invoke(app, ["publish", *map(str, words)])
-        return done.exit_code, done.stdout, done.stderr
-
-    code, said, _ = run(log, "--to", tmp_path / "store", "--json")
-    told = json.loads(said)
-    assert (code, told["changed"], told["as_of"], told["fields"]) == (0, True, "2026-03-03T12:00:00", 144)
-    code, said, noted = run(log, "--to", tmp_path / "store", "--fields")
-    assert (code, "month.clicked@3" in said, "nothing had to be done" in noted) == (0, True, True)
-    own = SimpleNamespace(**vars(time) | {"sleep": _interrupted})  # threads of Spark sleep by the real one
-    monkeypatch.setattr("clickprism.cli_old.publish.time", own)
-    code, said, noted = run(log, "--to", tmp_path / "followed", "--follow", "--json")
-    assert (code, json.loads(said)["changed"], "stays in force" in noted) == (0, True, True)
-    assert run("--to", tmp_path / "store")[2] == "error: LOG must be given, or --features, or --imputed, got None\n"
-    assert run("--features", tmp_path / "no.csv", "--to", tmp_path / "s")[0] == 3
-    code, _, noted = run(log, "--to", log)
-    assert (code, "not an online store" in noted) == (3, True)
