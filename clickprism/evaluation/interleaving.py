@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast, final
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -177,7 +177,8 @@ def preference(
     tail = (1 - confidence) / 2
     low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / count, [tail, 1 - tail])
     always = confidence_sequence(values.astype(np.float64), confidence=confidence, tightest=tightest)
-    p_value, better = sign_test(good, bad), cast(Better, "second" if good > bad else "first")
+    p_value = sign_test(good, bad)
+    better: Better = "second" if good > bad else "first"
     return Preference(
         good=good,
         same=count - good - bad,
