@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -62,8 +63,11 @@ def test_the_models_take_raw_features(done: tuple[Choice, Path], logged: Logged)
     assert (Model.load(out / "naive").score(logged.clicks.lists) != scores).any()
 
 
-def test_a_second_call_trains_nothing_and_an_unfinished_one_goes_on(done: tuple[Choice, Path], logged: Logged) -> None:
-    choice, out = done
+def test_a_second_call_trains_only_what_is_missing_in_any_number_of_processes(
+    done: tuple[Choice, Path], logged: Logged, tmp_path: Path
+) -> None:
+    choice, out = done[0], tmp_path / "out"
+    shutil.copytree(done[1], out)
     files = {file: file.stat().st_mtime_ns for file in out.rglob("*.npz")}
     lost = out / "rankers" / f"{choice.chosen.replace('/', '-')}-60.json"
     lost.unlink()

@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -260,9 +261,10 @@ def test_every_table_and_figure_is_made(whole: tuple[Path, list[Row]]) -> None:
 
 
 def test_a_second_time_nothing_is_run(
-    whole: tuple[Path, list[Row]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    whole: tuple[Path, list[Row]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    out, rows = whole
+    out, rows = tmp_path / "out", whole[1]
+    shutil.copytree(whole[0], out)
 
     def never(run: Run, _: Path | None) -> dict[str, Any]:
         raise AssertionError(run)
