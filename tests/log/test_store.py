@@ -137,6 +137,69 @@ def test_the_lock_excludes_and_nests(store: LogStore) -> None:
     assert order == ["first", "second"]
 
 
+def test_write_waits_for_another_writer_and_says_so(store: LogStore) -> None:
+    notes: list[str] = []
+    asked, order = threading.Event(), list[str]()
+
+    def note(text: str) -> None:
+        notes.append(text)
+        asked.set()
+
+    def write() -> None:
+        with LogStore.open(store.folder, create=True, note=note).write():
+            order.append("second")
+
+    thread = threading.Thread(target=write)
+    with store.write():
+        thread.start()
+        assert asked.wait(LIMIT)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+    assert notes == ["Another process is writing to this log: waiting for it"]
+
+
+def test_write_provides_an_engine_and_a_folder_until_it_ends(store: LogStore) -> None:
+    with store.write(memory="200MB") as writer:
+        assert writer.temp.is_dir()
+        assert "engine" not in vars(writer)
+        assert writer.engine is writer.engine
+        assert writer.engine.name == "duckdb"
+    assert not writer.temp.exists()
+
+
+def test_write_that_is_not_exclusive_lets_others_write(store: LogStore) -> None:
+    other = LogStore(store.folder, note=pytest.fail)
+    with store.write(exclusive=False), other.lock():
+        pass
+
+
+def test_write_refuses_memory_before_it_waits(store: LogStore) -> None:
+    with store.lock(), pytest.raises(SettingError, match="memory must be such as"), store.write(memory="much"):
+        pass
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_durable_commit_is_on_disk(store: LogStore, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
+    table = LogTable(store.folder / "values", schema=SCHEMA, by_day=True, durable=durable)
+    table.replace(MONDAY, [file_of(store.folder / "staging" / "a.parquet", 1)])
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name))
+    version = table.replace(MONDAY, [file_of(store.folder / "staging" / "b.parquet", 2)])
+    if not durable:
+        assert synced == []
+        return
+    commit = f"{version:020}.json"
+    assert {"b.parquet", "day=2026-03-02", "values", commit, "_delta_log"} <= {*synced}
+    assert synced.index("b.parquet") < synced.index(commit) < synced.index("_delta_log")
+    assert "a.parquet" not in synced
+
+
+def test_events_are_durable_and_derived_tables_are_not(store: LogStore) -> None:
+    tables = ("events", "quarantine", "files", "sessions", "snapshots")
+    assert [store.table(name).durable for name in tables] == [True, True, True, False, False]
+
+
 def test_staging_is_private_and_dead_ones_are_cleared(store: LogStore) -> None:
     dead = store.folder / "staging" / "1-dead"
     dead.mkdir(parents=True)
