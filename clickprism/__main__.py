@@ -1,4 +1,4 @@
-"""`python -m clickprism`: the command line, as `torchrun -m clickprism` starts it in every process."""
+"""Run the command line: `python -m clickprism`, or `torchrun -m clickprism` for several processes."""
 
 from clickprism.cli import main
 

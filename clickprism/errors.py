@@ -18,17 +18,17 @@ class ClickprismError(Exception):
 
     exit_code: ClassVar[int] = 1
     done: Any = None
-    """What was done before it, of a command that does its work part by part."""
+    """The result of what was completed before the error, for work that is done in parts."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Go from a worker process to its parent as it is, whatever the arguments of the class."""
+        """Pickle the error with all its attributes, so that a worker process can send it to its parent."""
         return _again, (type(self), self.args, self.__dict__)
 
 
 class SettingError(ClickprismError):
-    """A setting has a value that cannot work.
+    """A setting has an invalid value.
 
-    `field` is its full name as one would write it in a config file, `must` completes the sentence "field must ...".
+    `field` is its full name as in a settings file; `must` completes the sentence "field must ...".
     """
 
     exit_code: ClassVar[int] = 2
@@ -108,7 +108,7 @@ EXTRAS = {
 
 
 def missing_extra(error: ModuleNotFoundError) -> ModuleNotFoundError | MissingExtraError:
-    """What to raise when a module is missing: the extra that brings it, where there is one.
+    """Return the error to raise if a module is missing: one that names the extra to install, if there is one.
 
     >>> missing_extra(ModuleNotFoundError(name="torch"))
     MissingExtraError("torch needs an optional part: pip install 'clickprism[neural]'")

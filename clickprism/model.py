@@ -1,6 +1,6 @@
-"""A fitted ranker: scores documents, and goes to disk and back without a line of code in the file.
+"""A trained ranker: it scores documents, and can be saved and loaded; loading runs no code from the files.
 
-On disk a model is a folder: `model.json`, the manifest, and the files that it names (see `clickprism._util.manifest`).
+On disk a model is a folder with the manifest `model.json` and the files that it names (`clickprism._util.manifest`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ CHUNK: Final = 65_536
 
 @final
 class Model:
-    """A ranker that was trained, by whatever method; higher scores rank first.
+    """A trained ranker; documents with higher scores rank first.
 
-    Make one by `fit`, or read one by `Model.load`. It takes features as the ranker was trained on them, or, after
-    `with_normaliser`, raw ones.
+    `fit` returns one, and `Model.load` reads one. It expects features that are normalised as in training, or, after
+    `with_normaliser`, raw features.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Model:
 
     @classmethod
     def of(cls, ranker: Any, parts: nn.Module | Trees, *, features: int, method: Any) -> Model:
-        """A model from what was trained, the settings that built it, and those of the method that trained it."""
+        """Return a model with these parts, the settings of its ranker, and those of the method that trained it."""
         return cls(ranker, parts, features=features, method={"name": method.name, **plain(method)})
 
     def __repr__(self) -> str:
@@ -66,27 +66,27 @@ class Model:
 
     @property
     def network(self) -> nn.Module:
-        """The network of a neural ranker, on features that are normalised already; trees have none."""
+        """Return the network of a neural ranker, which expects normalised features; trees have none."""
         if isinstance(self._parts, Trees):
             raise DataError("is a model of trees, which has no network")
         return self._parts
 
     @property
     def trees(self) -> Trees:
-        """The trees of LambdaMART, on features that are normalised already; a neural ranker has none."""
+        """Return the trees of LambdaMART, which expect normalised features; a neural ranker has none."""
         if not isinstance(self._parts, Trees):
             raise DataError("is a model of a network, which has no trees")
         return self._parts
 
     def with_normaliser(self, normaliser: Normaliser) -> Model:
-        """The model that takes raw features: it normalises them as its training data was."""
+        """Return the same model for raw features: it normalises them in the same way as its training data."""
         return Model(self.ranker, self._parts, features=self.features, method=self.method, normaliser=normaliser)
 
     def score(self, lists: Lists) -> Float64:
-        """Scores of all documents, [documents]; higher ranks first within a list.
+        """Return the scores of all documents, [documents]; higher scores rank first.
 
-        The features must be those the ranker was trained on, or raw ones where the model has a normaliser. Judged lists
-        hold theirs in `judged.lists`.
+        The features must be normalised as in training, or raw if the model has a normaliser. For judged lists, pass
+        `judged.lists`.
         """
         if not isinstance(lists, Lists):
             raise TypeError(f"a model scores Lists, not {type(lists).__name__}; judged lists hold theirs in .lists")
@@ -98,7 +98,7 @@ class Model:
         return network_scores(self._parts, features)
 
     def save(self, folder: Path | str) -> None:
-        """Write the model into a folder; an older model there is replaced in one step, other files are left alone."""
+        """Write the model to a folder; an existing model is replaced in one step, and other files stay."""
         contents: dict[str, bytes] = {}
         state: dict[str, Any] | None = None
         if isinstance(self._parts, Trees):
@@ -124,7 +124,7 @@ class Model:
 
     @classmethod
     def load(cls, folder: Path | str) -> Model:
-        """Read a model; every file is checked against its hash, and nothing in them is run."""
+        """Read a model; every file is checked against its hash, and no code from them is run."""
         return MANIFEST.load(Path(folder), FORMAT, cls._made)
 
     @classmethod
@@ -148,16 +148,16 @@ class Model:
 
 
 def _unpacked(path: Path, content: bytes) -> dict[str, Any]:
-    """The arrays of an npz file as `save` writes it; a compressed one, which may be of any size, is refused."""
+    """Return the arrays of an npz file; a compressed one is refused, since it could expand to any size."""
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in packed.infolist()):
-            raise DataError("is compressed, which no model is", file=path, remedy="Save the model anew")
+            raise DataError("is compressed, which no model is", file=path, remedy="Save the model again")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return dict(arrays)
 
 
 def network_scores(network: nn.Module, features: Float32) -> Float64:
-    """Scores of all documents by a network, in chunks, without gradients, [documents]."""
+    """Return the scores of all documents by a network, in chunks and without gradients, [documents]."""
     torch = _torch()
     scores = np.empty(len(features), dtype=np.float64)
     training = network.training
@@ -171,7 +171,7 @@ def network_scores(network: nn.Module, features: Float32) -> Float64:
 
 
 def network_of(ranker: Any, features: int, path: Path, content: bytes) -> nn.Module:
-    """The network with its weights; it is laid out without memory first, so that a false manifest cannot take any."""
+    """Return the network with its weights; it is built without memory first, in case the manifest is forged."""
     torch = _torch()
     from safetensors import SafetensorError
     from safetensors.torch import load

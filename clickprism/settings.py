@@ -1,8 +1,8 @@
-"""Settings: frozen dataclasses made from plain mappings, with errors that name the field and suggest the right one.
+"""Settings: frozen dataclasses built from mappings, with errors that name the field and suggest the right name.
 
-A settings class is any frozen dataclass whose fields are numbers, strings, booleans, tuples, optional or nested
-settings. It checks its own values in `__post_init__` (raise `SettingError`); this module checks names and types, so a
-TOML file, a `--set key=value` and a Python call all meet the same errors.
+A settings class is any frozen dataclass whose fields are numbers, strings, booleans, tuples, optional values or nested
+settings. The class checks its values in `__post_init__` and raises `SettingError`; this module checks names and types.
+A TOML file, an option and a Python call therefore give the same errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def build(cls: type[T], values: Mapping[str, Any], *, path: str = "") -> T:
-    """Make a settings object of class `cls` from a mapping; unknown names and wrong types are errors.
+    """Return the settings of class `cls` with the values of a mapping; unknown names and wrong types are errors.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -68,13 +68,13 @@ def build(cls: type[T], values: Mapping[str, Any], *, path: str = "") -> T:
 
 
 def _names(hint: Any) -> set[str]:
-    """The names of the settings in a nested settings class; none of anything else."""
+    """Return the names of the fields of a settings class; an empty set for any other type."""
     nested = isinstance(hint, type) and is_dataclass(hint)
     return {field.name for field in fields(hint) if field.init} if nested else set()
 
 
 def _options(hint: Any) -> list[str]:
-    """The words that a Literal, or a union of Literals, allows; none of anything else."""
+    """Return the values that a Literal, or a union of Literals, allows; an empty list for any other type."""
     if get_origin(hint) is Literal:
         return [str(option) for option in get_args(hint)]
     parts = [_options(part) for part in get_args(hint)] if get_origin(hint) in (Union, UnionType) else []
@@ -109,20 +109,20 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 def plain(settings: Any) -> dict[str, Any]:
-    """The settings as a mapping that JSON and TOML can hold; `build` gives the same settings back."""
+    """Return settings as a mapping for JSON or TOML, from which `build` makes equal settings."""
     values: dict[str, Any] = msgspec.to_builtins(asdict(settings), enc_hook=_from_numpy)
     return values
 
 
 def _from_numpy(value: Any) -> Any:
-    """Numbers and arrays of numpy as Python's own, since that is what measured settings come as."""
+    """Return a number or array of numpy as numbers and lists of Python."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"settings cannot hold {type(value).__name__}")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Words for an error about an unknown name.
+    """Return the end of an error message about an unknown name: the closest known name, or all of them.
 
     >>> suggest("lda", ["dla", "click"])
     "did you mean 'dla'?"
@@ -135,7 +135,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def resolve(table: Mapping[str, str], name: str, *, path: str) -> type[Any]:
-    """The class that a registry names, imported only now, so that what is not used need not be installed.
+    """Return the class of a name in a registry; it is imported now, so that unused ones need not be installed.
 
     A registry is a plain dictionary from a short name to "module:Class", such as `clickprism.debias.METHODS`.
     """
@@ -150,7 +150,7 @@ def resolve(table: Mapping[str, str], name: str, *, path: str) -> type[Any]:
 
 
 def choose(table: Mapping[str, str], values: Mapping[str, Any] | str, *, path: str, name: str | None = None) -> Any:
-    """The settings object that a registry names: its `name` from the mapping, the other entries as its settings.
+    """Return settings of the class that `name` in the mapping selects from a registry, with the other entries.
 
     >>> choose({"fraction": "fractions:Fraction"}, {"name": "fractoin"}, path="number")
     Traceback (most recent call last):
@@ -166,7 +166,7 @@ def choose(table: Mapping[str, str], values: Mapping[str, Any] | str, *, path: s
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a mapping; what is broken is an error with file and line."""
+    """Return a TOML file as a mapping; a DataError names the file and the line of a mistake."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -176,7 +176,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(values: Mapping[str, Any], *, path: str = "") -> str:
-    """The mapping as TOML that `read_toml` reads back; None, which TOML does not have, is left out.
+    """Return a mapping as TOML that `read_toml` can read; None values are omitted, since TOML has none.
 
     >>> print(to_toml({"seeds": [0, 1], "folder": None, "fit": {"rate": 0.05}, "methods": {"dla": {}}}), end="")
     seeds = [0, 1]
@@ -200,7 +200,7 @@ def _toml_key(key: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML has it: a number, a text, a truth, a list or a table in one line."""
+    """Return a number, text, boolean, list or mapping as a TOML value in one line."""
     if isinstance(value, Mapping):
         pairs = ", ".join(f"{_toml_key(key)} = {toml_value(each)}" for key, each in value.items())
         return f"{{{pairs}}}"
@@ -214,9 +214,7 @@ def _toml_text(value: Any) -> str:
 
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """The mapping with `key.sub=value` assignments applied; values are read as TOML, else taken as text.
-
-    Numbers may lack the digit that TOML wants on either side of the point.
+    """Return the mapping with `key.sub=value` assignments applied; see `read_value` for how values are read.
 
     >>> override({"fit": {"epochs": 3}}, ["fit.epochs=5", "method.name=dla", "ranker.hidden=[64, 32]"])
     {'fit': {'epochs': 5}, 'method': {'name': 'dla'}, 'ranker': {'hidden': [64, 32]}}
@@ -243,7 +241,7 @@ _LOOSE = re.compile(r"(?<![\w.\"'])(\d+\.(?!\d)|\.\d+)(?=(?:[eE][+-]?\d+)?\s*(?:
 
 
 def read_value(text: str) -> Any:
-    """Return the TOML value that a text on the command line stands for; `.3` is 0.3, and other text is itself.
+    """Return the TOML value of a text on the command line; `.3` and `1.` are numbers, other text stays text.
 
     >>> read_value("[64, 32]"), read_value(".5"), read_value("true"), read_value("pbm")
     ([64, 32], 0.5, True, 'pbm')

@@ -1,8 +1,8 @@
-"""What flows through clickprism: documents in lists, grades beside them, clicks on ranked lists, padded batches.
+"""The data types of clickprism: lists of documents, grades, clicks on ranked lists, padded batches, simulated truth.
 
-Three rules keep it honest. Features stand once, in one matrix; everything else points into it by row. What a learner
-sees (`Lists`, `Clicks`, `Batch`) has no grades: `JudgedLists` holds a `Lists`, it is not one, so handing labels to a
-learner is a type error. And every value is checked when it is made, so no later stage has to.
+Three rules hold. Features are stored once, in one matrix; everything else refers to its rows. What a learner receives
+(`Lists`, `Clicks`, `Batch`) has no grades: `JudgedLists` contains a `Lists` and is not one, so that passing labels to a
+learner is a type error. Every value is checked when it is constructed, so that later stages need not check it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Text: TypeAlias = NDArray[np.str_]
 
 
 def check(condition: bool, problem: str) -> None:
-    """Refuse data of which the condition does not hold."""
+    """Raise a DataError with this text unless the condition holds."""
     if not condition:
         raise DataError(problem)
 
@@ -45,10 +45,10 @@ class Lists:
     """The documents of each query, with features and without grades.
 
     Attributes:
-        features: one row a document, [documents, features]; may be memory-mapped.
-        offsets: list i owns the rows `offsets[i]` to `offsets[i + 1]`, [lists + 1].
-        query_ids: one a list.
-        document_ids: one a document, or None where the data has none.
+        features: one row per document, [documents, features]; may be memory-mapped.
+        offsets: list i has the rows from `offsets[i]` up to `offsets[i + 1]`, exclusive, [lists + 1].
+        query_ids: the query of each list, [lists].
+        document_ids: the id of each document, [documents]; None if the data has no ids.
     """
 
     features: Float32
@@ -73,34 +73,34 @@ class Lists:
 
     @property
     def documents(self) -> int:
-        """How many documents there are in all lists together."""
+        """Return the number of documents in all lists together."""
         return len(self.features)
 
     @cached_property
     def lengths(self) -> Int64:
-        """How many documents each list has."""
+        """Return the number of documents of each list, [lists]."""
         return np.diff(self.offsets)
 
     @cached_property
     def list_of(self) -> Int64:
-        """The list that each document row belongs to, [documents]."""
+        """Return the index of the list that each document belongs to, [documents]."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
 
     def take(self, lists: Int64 | Bool | Sequence[int]) -> Lists:
-        """These lists only, in this order; the features are copied."""
+        """Return these lists, in this order; the features are copied."""
         chosen = _as_indices(lists, len(self))
         rows, offsets = slices(self.offsets, chosen)
         ids = None if self.document_ids is None else self.document_ids[rows]
         return Lists(self.features[rows], offsets, self.query_ids[chosen], ids)
 
     def with_features(self, features: Float32) -> Lists:
-        """The same lists over other features, such as normalised ones."""
+        """Return the same lists with other features, such as normalised ones."""
         return Lists(features, self.offsets, self.query_ids, self.document_ids)
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedLists:
-    """Lists with a grade for every document: for evaluation, for simulated users, never for a learner."""
+    """Lists with a relevance grade for every document: for evaluation and simulated users, never for a learner."""
 
     lists: Lists
     grades: Int32
@@ -119,28 +119,28 @@ class JudgedLists:
 
     @property
     def max_grade(self) -> int:
-        """The highest grade that occurs; 0 when there are no documents."""
+        """Return the highest grade; 0 if there are no documents."""
         return int(self.grades.max(initial=0))
 
     def take(self, lists: Int64 | Bool | Sequence[int]) -> JudgedLists:
-        """These lists only, in this order."""
+        """Return these lists, in this order."""
         chosen = _as_indices(lists, len(self))
         rows, _ = slices(self.lists.offsets, chosen)
         return JudgedLists(self.lists.take(chosen), self.grades[rows])
 
     def with_relevant(self) -> JudgedLists:
-        """Only the lists that have at least one document of grade 1 or more."""
+        """Return the lists that have at least one document of grade 1 or higher."""
         relevant = np.bincount(self.lists.list_of, weights=self.grades > 0, minlength=len(self))
         return self.take(relevant > 0)
 
     def with_features(self, features: Float32) -> JudgedLists:
-        """The same judgements over other features, such as normalised ones."""
+        """Return the same judgements with other features, such as normalised ones."""
         return JudgedLists(self.lists.with_features(features), self.grades)
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """The three parts of an experiment, over the same features."""
+    """The training, validation and test part of a data set, with the same features."""
 
     name: str
     train: JudgedLists
@@ -152,28 +152,28 @@ class Dataset:
         check(len(widths) == 1, f"the parts of {self.name} have different numbers of features: {sorted(widths)}")
 
     def map(self, function: Callable[[JudgedLists], JudgedLists]) -> Dataset:
-        """The dataset with `function` applied to each part."""
+        """Return the data set with `function` applied to each part."""
         return Dataset(self.name, function(self.train), function(self.validation), function(self.test))
 
 
 @dataclass(frozen=True, eq=False)
 class Clicks:
-    """Clicks on ranked lists: what was shown, where, how often, and how often it was clicked.
+    """Clicks on ranked lists: which documents were shown, at which positions, how often, and how often clicked.
 
-    A ranked list that was shown in many sessions may stand once, with counts (see `merge`). Every loss that is linear
-    in clicks gives the same value either way.
+    An entry is one document in one ranked list. Sessions with the same ranked list may be merged into one ranked list
+    with counts (see `merge`); every loss that is linear in clicks has the same value either way.
 
     Attributes:
-        lists: the documents that the rows point into.
-        offsets: ranked list i owns the entries `offsets[i]` to `offsets[i + 1]`, [ranked lists + 1].
-        rows: the document row of each entry.
-        positions: where it stood, from 1, increasing within a ranked list.
-        clicks: how many of the impressions were clicked, for each entry.
-        impressions: in how many sessions the ranked list was shown, for each ranked list.
-        weights: how much each click of an entry counts, [entries]; None where every click counts as one. Only methods
-            whose loss is linear in clicks take a log with weights.
-        seen: in how many impressions it is known to have been seen, such as by a viewport beacon, [entries]; None where
-            the log does not tell. What was clicked was seen.
+        lists: the documents and their features.
+        offsets: ranked list i has the entries from `offsets[i]` up to `offsets[i + 1]`, exclusive, [ranked lists + 1].
+        rows: the row of each entry's document in `lists`, [entries].
+        positions: the position at which it was shown, from 1, increasing within a ranked list, [entries].
+        clicks: the number of impressions with a click, [entries].
+        impressions: the number of sessions in which the ranked list was shown, [ranked lists].
+        weights: the weight of each click of an entry, [entries]; None if all are 1. Only methods whose loss is linear
+            in clicks accept weights.
+        seen: the number of impressions in which the document was observed, if the site logs that (for example, by a
+            viewport beacon), [entries]; otherwise None. Clicked documents count as observed.
     """
 
     lists: Lists
@@ -230,31 +230,31 @@ class Clicks:
 
     @property
     def sessions(self) -> int:
-        """How many sessions there are, merged ones counted each."""
+        """Return the number of sessions, before merging."""
         return int(self.impressions.sum())
 
     @property
     def max_position(self) -> int:
-        """The lowest place on the page that was shown, counted from 1."""
+        """Return the largest position at which a document was shown."""
         return int(self.positions.max(initial=0))
 
     @property
     def list_impressions(self) -> Int64:
-        """The impressions of each entry: those of its ranked list, [entries]."""
+        """Return the impressions of each entry, which are those of its ranked list, [entries]."""
         return np.repeat(self.impressions, np.diff(self.offsets))
 
     @property
     def weighted_clicks(self) -> Float64:
-        """The clicks of each entry, each counted by its weight, [entries]."""
+        """Return the clicks of each entry times their weight, [entries]."""
         return self.clicks.astype(np.float64) if self.weights is None else self.clicks * self.weights
 
     @property
     def are_patterns(self) -> bool:
-        """Whether it is known what was clicked together: every entry was clicked in all impressions or in none."""
+        """Return whether every entry was clicked in all impressions or in none, so that click patterns are known."""
         return bool(((self.clicks == 0) | (self.clicks == self.list_impressions)).all())
 
     def take(self, ranked_lists: Int64 | Bool | Sequence[int]) -> Clicks:
-        """These ranked lists only, in this order."""
+        """Return these ranked lists, in this order."""
         chosen = _as_indices(ranked_lists, len(self))
         entries, offsets = slices(self.offsets, chosen)
         return Clicks(
@@ -269,40 +269,41 @@ class Clicks:
         )
 
     def weighted(self, weights: Float64) -> Clicks:
-        """The same log where each click of an entry counts as much as this, [entries], and no longer as before."""
+        """Return the same clicks with these weights, [entries], instead of the present ones."""
         return replace(self, weights=np.asarray(weights, dtype=np.float64))
 
     def with_clicks(self) -> Clicks:
-        """Only the ranked lists with a click; the others add nothing to a listwise loss, but do to a pointwise one."""
+        """Return the ranked lists with a click; those without one change a pointwise loss, but not a listwise one."""
         owner = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         return self.take(np.bincount(owner, weights=self.clicks, minlength=len(self)) > 0)
 
     def merge(self, *, by: Literal["list", "pattern"] = "list") -> Clicks:
-        """Join sessions with the same ranked list into one, adding clicks and impressions.
+        """Merge sessions with the same ranked list, adding up clicks and impressions.
 
-        Exact for every loss that is linear in clicks. `by="pattern"` joins only sessions that were clicked alike too,
-        and so is exact for every model of sessions (UBM, cascades) as well; there `clicks` is 0 or the impressions.
-        Weights become their mean over the clicks that are joined. The order is that of first appearance.
+        This is exact for every loss that is linear in clicks. With `by="pattern"`, only sessions with the same clicks
+        are merged, which is exact for every model of sessions (UBM, cascades) too; `clicks` is then 0 or the
+        impressions. Weights are averaged over the merged clicks. Ranked lists keep the order of their first session.
         """
         return merged(self, (), by)[0]
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Ranked lists padded to one length, as tensors: all that a method's loss sees.
+    """Ranked lists padded to the same length, as tensors: the input of a method's loss.
 
-    Clicks and impressions are divided by the mean impressions of a ranked list in the log, so that a loss does not
-    change when the same log is repeated, and `loss.sum(-1).mean()` is a mean over sessions.
+    Clicks and impressions are divided by the mean number of impressions per ranked list of the log, so that repeating
+    a log does not change the loss, and `loss.sum(-1).mean()` is a mean over sessions.
 
     Attributes:
-        features: [lists, places, features], 0 where masked.
-        mask: True where there is a document, [lists, places].
-        positions: from 1; 1 where masked, [lists, places].
-        clicks: scaled click counts, 0 where masked, [lists, places].
+        features: [lists, length, features], 0 where masked.
+        mask: True where there is a document, [lists, length].
+        positions: from 1; 1 where masked, [lists, length].
+        clicks: scaled click counts, 0 where masked, [lists, length].
         impressions: scaled impressions, [lists].
-        seen: scaled counts of being seen, 0 where masked, [lists, places]; None where the log does not tell.
-        total: makes a sum over this batch one over all processes that have a part of it (`torchrun`), without a
-            gradient; a loss that divides by such a sum must take it from here, every time.
+        seen: scaled counts of observed impressions, 0 where masked, [lists, length]; None if the log does not have
+            them.
+        total: adds up a sum of this batch over all processes that share the batch (`torchrun`), without a gradient. A
+            loss that divides by such a sum must use it in every batch.
     """
 
     features: torch.Tensor
@@ -315,7 +316,7 @@ class Batch:
 
 
 def concatenate(parts: Sequence[Clicks]) -> Clicks:
-    """The ranked lists of several logs over the same documents, one after the other."""
+    """Return the ranked lists of several logs over the same documents, one log after another."""
     check(len(parts) > 0, "nothing to concatenate")
     check(all(part.lists is parts[0].lists for part in parts), "only clicks on the same documents can be concatenated")
     lengths = np.concatenate([np.diff(part.offsets) for part in parts])
@@ -339,12 +340,15 @@ def _joined_weights(parts: Sequence[Clicks]) -> Float64 | None:
 
 def _joined_seen(parts: Sequence[Clicks]) -> Int64 | None:
     known = [part.seen for part in parts if part.seen is not None]
-    check(len(known) in (0, len(parts)), "logs that tell what was seen cannot be joined with logs that do not")
+    check(
+        len(known) in (0, len(parts)),
+        "logs with observation counts (seen) cannot be joined with logs without",
+    )
     return np.concatenate(known) if known else None
 
 
 def slices(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:
-    """The entries of the chosen lists, one list after the other, and the offsets of those lists in them.
+    """Return the indices of the entries of the chosen lists, and the offsets of these lists in the result.
 
     >>> slices(np.array([0, 2, 5]), np.array([1, 0]))
     (array([2, 3, 4, 0, 1]), array([0, 3, 5]))
@@ -367,7 +371,7 @@ def _as_indices(chosen: Int64 | Bool | Sequence[int], lists: int) -> Int64:
 
 
 def merged(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "pattern"]) -> tuple[Clicks, list[Int64]]:
-    """Merged clicks, and other counts of each entry merged alike."""
+    """Return the merged clicks, and other counts of each entry merged in the same way."""
     from clickprism._util.grouping import add, same_lists
 
     check(by in ("list", "pattern"), f"sessions are merged by 'list' or by 'pattern', not by {by!r}")
@@ -397,11 +401,11 @@ def merged(clicks: Clicks, counts: tuple[Int64, ...], by: Literal["list", "patte
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What a simulation knows and a log never tells, entry by entry beside the `Clicks` of the same simulation.
+    """What only a simulation knows about each entry of its `Clicks`; for tests and measures, never for a learner.
 
     Attributes:
-        observed: in how many impressions the document was seen.
-        attracted: in how many it would have been clicked if seen.
+        observed: the number of impressions in which the document was observed, [entries].
+        attracted: the number in which it would be clicked if observed, [entries].
     """
 
     observed: Int64
@@ -415,7 +419,7 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Clicks of simulated users with the truth beside them; only the clicks may reach a learner."""
+    """Clicks of simulated users together with the truth; only the clicks may be passed to a learner."""
 
     clicks: Clicks
     truth: Truth
@@ -427,17 +431,17 @@ class Simulation:
             check(counts.shape == (entries,), f"{entries} entries but {name} of shape {counts.shape}")
 
     def merge(self, *, by: Literal["list", "pattern"] = "list") -> Simulation:
-        """`Clicks.merge`, with the truth kept beside the clicks."""
+        """Merge sessions as `Clicks.merge` does, and the truth with them."""
         clicks, (observed, attracted) = merged(self.clicks, (self.truth.observed, self.truth.attracted), by)
         return Simulation(clicks, Truth(observed, attracted))
 
     def with_seen(self) -> Simulation:
-        """The same simulation of a site that logs what was seen, as by a viewport beacon."""
+        """Return the same simulation for a site that logs which documents were observed."""
         return Simulation(replace(self.clicks, seen=self.truth.observed), self.truth)
 
     @cached_property
     def observation(self) -> Float64:
-        """The share of impressions that was seen at each position, position 1 first: the true propensities."""
+        """Return the share of impressions that was observed at each position: the true propensities, [positions]."""
         places = self.clicks.positions - 1
         shown = np.bincount(places, weights=self.clicks.list_impressions)
         return np.bincount(places, weights=self.truth.observed) / np.maximum(shown, 1)

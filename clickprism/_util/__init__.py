@@ -1,1 +1,1 @@
-"""Small tools that every part of the package uses: files, progress, tables, compiled loops."""
+"""Utilities that every part of the package uses: files, tables, progress, processes, compiled loops."""

@@ -1,6 +1,6 @@
-"""Compile a numeric loop to machine code, once for all runs: the one door to numba.
+"""Compile numeric loops to machine code with numba; the only module that imports numba.
 
-Importing this module imports numba (a third of a second), so only modules whose loops are about to run may import it.
+Importing it takes a third of a second, so import it only in modules whose loops are about to run.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _WORD = ir.IntType(64)
 
-THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]  # the cores at hand, or what $NUMBA_NUM_THREADS says
+THREADS: int = vars(numba.config)["NUMBA_NUM_THREADS"]  # number of cores, or $NUMBA_NUM_THREADS
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile on the first call, for one thread; the machine code is cached on disk beside the module.
+    """Compile a function on its first call; the machine code is cached on disk next to its module.
 
-    Not for several threads: what numba runs them with does not survive a fork. The GIL is released instead, so that
-    callers can use threads of their own.
+    The function runs in one thread, because numba's threads do not survive a fork. It releases the GIL, so that callers
+    can run it in several Python threads.
     """
     result: Callable[P, R] = numba.njit(cache=True, nogil=True)(function)
     return result
 
 
 def reordered(function: Callable[P, R]) -> Callable[P, R]:
-    """As `compiled`, but a sum may be taken in any order, which is several times as fast; NaN and infinity stay."""
+    """Compile as `compiled` does, but allow sums in any order, which is several times as fast; NaN is kept."""
     loose = {"reassoc", "contract", "nsz"}
     result: Callable[P, R] = numba.njit(cache=True, nogil=True, fastmath=loose)(function)
     return result
@@ -40,7 +40,7 @@ def reordered(function: Callable[P, R]) -> Callable[P, R]:
 
 @compiled
 def address(data: NDArray[np.uint8]) -> int:
-    """Where in memory the bytes are, for `byte` and the like; they must outlive its use."""
+    """Return the address of an array, for `byte`, `word` and `put_word`; the array must exist while it is used."""
     return np.int64(data.ctypes.data)  # type: ignore[return-value]
 
 
@@ -81,15 +81,15 @@ def _load(builder: Any, address: Any, *, bits: int) -> Any:
 
 
 def _inserted(typed: Any) -> Any:
-    """What compiled code calls, and nothing else can."""
+    """Return a function that only compiled code can call."""
     return intrinsic(typed)
 
 
 byte: Callable[[int], int] = _inserted(_byte)
-"""The byte at an address. Nothing is checked: the caller knows that it is there."""
+"""Return the byte at an address. The address is not checked."""
 word: Callable[[int], np.uint64] = _inserted(_word)
-"""The eight bytes from an address on as a number, little endian; unchecked."""
+"""Return the eight bytes at an address as a little-endian number. The address is not checked."""
 put_word: Callable[[int, np.uint64], None] = _inserted(_put_word)
-"""Write a number as the eight bytes from an address on, little endian; unchecked."""
+"""Write a number as eight little-endian bytes at an address. The address is not checked."""
 lowest: Callable[[np.uint64], int] = _inserted(_lowest)
-"""Which of the eight bytes of a number, from 0, has the lowest bit that is set; 8 if none is."""
+"""Return the index, from 0, of the lowest of the eight bytes of a number that is not 0; 8 if all are 0."""

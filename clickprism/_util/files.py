@@ -48,7 +48,7 @@ def atomic_file(path: Path, *, durable: bool = True, replace: bool = True, paren
     Args:
         path: the file.
         durable: whether the file must survive a power cut once the block has ended.
-        replace: whether an existing file is replaced; otherwise a FileExistsError is raised and it stays as it is.
+        replace: whether an existing file is replaced; otherwise a FileExistsError is raised and the file is kept.
         parents: whether the folder of the file is created if it is missing.
     """
     if parents:

@@ -1,4 +1,4 @@
-"""Lists with the same contents, found quickly: the loops behind `Clicks.merge`."""
+"""Find lists with equal contents, by hashing: the compiled loops behind `Clicks.merge`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Columns: TypeAlias = tuple[Int64, Int64, Int32, Int64]  # offsets, rows, positio
 
 
 def same_lists(offsets: Int64, rows: Int64, positions: Int32, pattern: Int64) -> tuple[Int64, Int64]:
-    """Group lists with equal contents: the group of each list, and the first list of each group, in order.
+    """Return the group of each list, and the first list of each group; lists of a group have equal contents.
 
-    Lists are grouped by a 64-bit hash, and each is then compared with the first of its group; should two different
-    lists share a hash, all are hashed anew with another salt.
+    Lists are grouped by a 64-bit hash, and each is then compared with the first of its group. If two different lists
+    have the same hash, all lists are hashed again with another salt.
 
     Args:
-        offsets: list i owns the entries `offsets[i]` to `offsets[i + 1]`, [lists + 1].
-        rows: of each entry.
-        positions: of each entry.
-        pattern: one more number an entry that must agree, or none.
+        offsets: list i has the entries from `offsets[i]` up to `offsets[i + 1]`, exclusive, [lists + 1].
+        rows: first number of each entry, [entries].
+        positions: second number of each entry, [entries].
+        pattern: third number of each entry, [entries], or an empty array.
     """
     columns = (offsets, rows, positions, pattern)
     hashes = np.empty(len(offsets) - 1, dtype=np.int64)
@@ -44,7 +44,7 @@ def same_lists(offsets: Int64, rows: Int64, positions: Int32, pattern: Int64) ->
 
 @compiled
 def _hash(columns: Columns, salt: int, result: Int64) -> None:
-    """A hash of each list by 64-bit multiplications, which wrap around."""
+    """Write the hash of each list to `result`; the 64-bit multiplications wrap around."""
     offsets, rows, positions, pattern = columns
     for item in range(len(offsets) - 1):
         state = np.int64(salt) + (offsets[item + 1] - offsets[item])
@@ -58,17 +58,17 @@ def _hash(columns: Columns, salt: int, result: Int64) -> None:
 
 @compiled
 def _alike(columns: Columns, twin: Int64) -> bool:
-    """Whether every list equals its twin."""
+    """Return whether each list equals the list `twin` of it."""
     offsets, rows, positions, pattern = columns
     for item in range(len(offsets) - 1):
         begin, other = offsets[item], offsets[twin[item]]
         length = offsets[item + 1] - begin
         if offsets[twin[item] + 1] - other != length:
             return False
-        for place in range(length):
-            if rows[begin + place] != rows[other + place] or positions[begin + place] != positions[other + place]:
+        for at in range(length):
+            if rows[begin + at] != rows[other + at] or positions[begin + at] != positions[other + at]:
                 return False
-            if len(pattern) and pattern[begin + place] != pattern[other + place]:
+            if len(pattern) and pattern[begin + at] != pattern[other + at]:
                 return False
     return True
 

@@ -1,8 +1,8 @@
-"""Models as folders: a manifest in JSON, and the files that it names, each with its SHA-256 in the manifest.
+"""Models as verified folders: a manifest in JSON names the files of the model with their SHA-256.
 
-A part of the hash is in the name of each file. Saving writes new files beside the old and then replaces the manifest,
-in one step: a reader finds the old model or the new one, and writers wait for each other. The hashes find damage; they
-do not prove where a model came from, so load models of people you trust.
+A part of the hash is in the name of each file. Saving writes new files next to the old ones and then replaces the
+manifest in one step: a reader finds the old model or the new one, and writers wait for each other. The hashes detect
+damage; they do not prove who made a model, so load models only from people you trust.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True)
 class Manifest:
-    """What a kind of model is called on disk.
+    """How one kind of model is stored.
 
     Attributes:
-        name: of the manifest.
-        files: the names that its files may have, as `stem-16 digits of the hash.ending`.
-        what: it is, in messages.
+        name: file name of the manifest.
+        files: pattern of the names of its files, which are `stem-16 digits of the hash.ending`.
+        what: name of the kind in error messages, such as "a model manifest".
     """
 
     name: str
@@ -41,7 +41,7 @@ class Manifest:
     what: str
 
     def save(self, folder: Path, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
-        """Write a model into a folder; an older one there is replaced in one step, other files are left alone."""
+        """Write a model to a folder; an existing model is replaced in one step, and other files stay."""
         with write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with lock(folder):
@@ -56,11 +56,11 @@ class Manifest:
                     (folder / name).unlink(missing_ok=True)
 
     def load(self, folder: Path, version: int, make: Callable[[dict[str, Any], dict[str, tuple[Path, bytes]]], T]) -> T:
-        """Make a model of its manifest and its files, by their stems; every file is checked against its hash."""
+        """Return what `make` builds from the manifest and the files by stem; each file is checked against its hash."""
         file = folder / self.name
         try:
             for _ in range(TRIES):
-                with suppress(FileNotFoundError):  # replaced between the manifest and its files: the new one is there
+                with suppress(FileNotFoundError):  # another process replaced the model after the manifest was read
                     return make(*self._read(folder, version))
             return make(*self._read(folder, version))
         except ClickprismError:
@@ -86,11 +86,11 @@ class Manifest:
             raise DataError(f"names a file that no model has: {name!r}", file=folder / self.name)
         content = (folder / name).read_bytes()
         if hashlib.sha256(content).hexdigest() != digest:
-            raise DataError("was changed after the model was saved", file=folder / name, remedy="Save the model anew")
+            raise DataError("was changed after the model was saved", file=folder / name, remedy="Save the model again")
         return content
 
     def _old_files(self, folder: Path) -> set[str]:
-        """The files of the model that is there; none where there is none, or where its manifest is broken."""
+        """Return the names of the files of the present model; none if there is no model or its manifest is broken."""
         try:
             named = json.loads((folder / self.name).read_text(encoding="utf-8"))["files"]
             return {str(name) for name in named if self.files.fullmatch(str(name))}

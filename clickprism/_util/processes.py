@@ -1,4 +1,4 @@
-"""Work in several processes, of which none outlives what asked for it."""
+"""Run functions in several processes, which end when their parent ends."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def side_by_side(
     every: float = 1.0,
     until: Callable[[], bool] | None = None,
 ) -> Iterator[Any]:
-    """What each function returns, as it is done; whatever ends this early ends the processes too.
+    """Yield what each function returns, in the order of completion; an error ends the processes.
 
     Args:
-        tasks: functions and their arguments, all of which a new process can import.
-        jobs: how many processes.
-        tick: called after each task and every so many seconds meanwhile.
-        every: those seconds.
-        until: asked as often; once it says yes, what is not done is left undone.
+        tasks: functions with their arguments; a new process must be able to import them.
+        jobs: number of processes.
+        tick: called after each task, and every `every` seconds while none completes.
+        every: seconds between two calls.
+        until: called as often; once it returns True, the remaining tasks are cancelled.
     """
     others = set(active_children())
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_obey) as pool:
@@ -47,22 +47,22 @@ def side_by_side(
                     _end(pool, others)
                     return
         except BrokenProcessPool:
-            advice = "most likely for want of memory: run fewer at a time (--jobs, --processes)"
-            raise TrainingError(f"a process that trained came to a sudden end, {advice}") from None
+            advice = "probably because memory ran out: run fewer at a time (--jobs, --processes)"
+            raise TrainingError(f"a worker process ended unexpectedly, {advice}") from None
         except BaseException:
             _end(pool, others)
             raise
 
 
 def _end(pool: ProcessPoolExecutor, others: Collection[BaseProcess]) -> None:
-    """End the processes of a pool, whatever they do; `others` are not of it."""
+    """Terminate the processes of a pool; `others` are child processes that do not belong to it."""
     pool.shutdown(wait=False, cancel_futures=True)
     for process in set(active_children()) - set(others):
         process.terminate()
 
 
 def _obey() -> None:
-    """Make this a process that ends when its parent does, and only then: Ctrl-C is the parent's to answer."""
+    """End this process when its parent ends; ignore Ctrl-C, which the parent handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
 

@@ -1,4 +1,4 @@
-"""From clicks to padded batches."""
+"""Split clicks into padded batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clickprism.types import Batch, Clicks, Int64
 
 
 def pad(clicks: Clicks, chosen: Int64, *, scale: float = 1.0) -> Batch:
-    """The chosen ranked lists as one batch, padded to the longest; counts, weighted, are divided by `scale`."""
+    """Return the chosen ranked lists as one padded batch; weighted counts are divided by `scale`."""
     lengths = clicks.offsets[chosen + 1] - clicks.offsets[chosen]
     places = np.arange(int(lengths.max(initial=0)))
     mask = places < lengths[:, None]
@@ -41,12 +41,13 @@ def pad(clicks: Clicks, chosen: Int64, *, scale: float = 1.0) -> Batch:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What one process has of a batch.
+    """The part of a batch that one process computes.
 
     Attributes:
-        batch: its ranked lists; where there are fewer than processes, one that is another's, with no weight.
-        weight: its lists over those of the whole batch.
-        lists: of the whole batch.
+        batch: the ranked lists of this process. If there are fewer lists than processes, one of another process with
+            weight 0.
+        weight: number of its lists, divided by that of the whole batch.
+        lists: number of lists of the whole batch.
     """
 
     batch: Batch
@@ -57,9 +58,10 @@ class Share:
 def shares(
     clicks: Clicks, size: int, *, shuffle: tuple[int, int] | None = None, rank: int = 0, processes: int = 1
 ) -> Iterator[Share]:
-    """Of every `size` ranked lists that are not empty, in order or shuffled by (seed, epoch), the part of one process.
+    """Yield the part of one process of each batch of `size` ranked lists that are not empty.
 
-    The parts differ by at most one list, and by little in documents.
+    Lists are in order, or shuffled by (seed, epoch). The parts of a batch differ by at most one list, and have similar
+    numbers of documents.
     """
     lengths = np.diff(clicks.offsets)
     chosen = np.flatnonzero(lengths > 0)
@@ -75,5 +77,5 @@ def shares(
 
 
 def batches(clicks: Clicks, size: int, *, shuffle: tuple[int, int] | None = None) -> Iterator[Batch]:
-    """All ranked lists that are not empty, `size` at a time, in order or shuffled by (seed, epoch)."""
+    """Yield all ranked lists that are not empty in batches of `size`, in order or shuffled by (seed, epoch)."""
     return (share.batch for share in shares(clicks, size, shuffle=shuffle))
