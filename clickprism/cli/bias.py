@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from clickprism.cli.output import FLAT, Output, command_line
+from clickprism.evaluation.clicks import ClickModelSettings
 from clickprism.log.settings import EngineSettings
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.contexts import CurveSettings
@@ -169,3 +170,32 @@ def examination(
         files = write_examination_report(found, log, out, next_command=command_line("log", "features", log))
         output.note(f"Written: {', '.join(map(str, files))}")
     output.next("log", "features", log)
+
+
+def click_models(
+    log: Path,
+    *,
+    on_error: Literal["raise", "quarantine"] = "raise",
+    settings: Annotated[ClickModelSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Fit click models to a log and compare them on held-out sessions.
+
+    The result is the log-likelihood and the perplexity of each model on sessions that it was not fitted to, best model
+    first, and the observation curve of each model that has one.
+
+    ```bash
+    clickprism bias click-models sessions.tsv
+    clickprism bias click-models mylog --model pbm --model ubm --held-out 0.5
+    ```
+
+    Args:
+        log: Ingested log, session file (TSV or CSV with the columns query, documents, clicks), or simulated clicks.
+        on_error: Stop at the first broken line of a session file (raise), or skip broken lines (quarantine).
+    """
+    from clickprism.evaluation.clicks import compare_click_models
+    from clickprism.observation.inputs import read_input
+
+    sessions = read_input(log, on_error=on_error, note=output.note)
+    with output.progress("click models") as progress:
+        output.result(compare_click_models(sessions.clicks, settings, progress=progress))

@@ -1,14 +1,23 @@
-"""How well a fitted click model predicts clicks that it has not seen."""
+"""How well click models predict the clicks of held-out sessions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, final
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, final
 
 import numpy as np
 
-from clickprism.observation.measures import log_likelihood, perplexity, rate_error
+from clickprism._util.progress import Progress, no_progress
+from clickprism._util.tables import Table
+from clickprism.errors import SettingError, UnsupportedError
+from clickprism.observation.click_models import CLICK_MODELS, click_model
+from clickprism.observation.click_models.base import check_patterns, check_sessions
+from clickprism.observation.measures import log_likelihood, log_terms, perplexity, rate_error
+from clickprism.settings import suggest
 from clickprism.types import Clicks, Float64
+
+BASELINES: Final = ("global", "rank", "document")
+"""Click rates, which do not separate observation from attraction, so that they have no observation curve."""
 
 
 class ClickPredictor(Protocol):
@@ -70,3 +79,166 @@ def evaluate_clicks(predictor: ClickPredictor, clicks: Clicks) -> ClickEvaluatio
         perplexity(conditional, clicks),
         rate_error(marginal, clicks),
     )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClickModelSettings:
+    """Which click models to fit, and on how many sessions to compare them.
+
+    Attributes:
+        model: Click model; repeat the option for several.
+        held_out: Share of the sessions to compare on, which the models are not fitted to.
+        seed: Random seed of the held-out sessions.
+    """
+
+    model: tuple[str, ...] = tuple(CLICK_MODELS)
+    held_out: float = 0.25
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.model:
+            if name not in CLICK_MODELS:
+                raise SettingError("model", name, f"be a known click model ({suggest(name, CLICK_MODELS)})")
+        if not self.model:
+            raise SettingError("model", self.model, "name at least one click model")
+        if not 0 < self.held_out < 1:
+            raise SettingError("held_out", self.held_out, "be between 0 and 1")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "not be negative")
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ComparedModel:
+    """A click model on held-out sessions.
+
+    Attributes:
+        name: Name of the click model.
+        log_likelihood: Mean log-likelihood of a held-out session.
+        behind: Mean log-likelihood by which it is behind the best model, and the standard error of that difference.
+        perplexity: Mean perplexity over the positions, before any click of the session is known.
+        conditional_perplexity: Mean perplexity over the positions, given the clicks above.
+        perplexity_by_position: Perplexity at each position, before any click of the session is known.
+        conditional_perplexity_by_position: Perplexity at each position, given the clicks above.
+        observation: Observation at each position relative to position 1; None for click rates, which have none.
+        converged: Whether the fit converged.
+    """
+
+    name: str
+    log_likelihood: float
+    behind: tuple[float, float]
+    perplexity: float
+    conditional_perplexity: float
+    perplexity_by_position: Float64
+    conditional_perplexity_by_position: Float64
+    observation: Float64 | None
+    converged: bool
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClickModelComparison:
+    """Click models compared on held-out sessions.
+
+    Attributes:
+        sessions: Number of sessions that the models were fitted to.
+        held_out: Number of sessions that they were compared on.
+        models: The models, best log-likelihood first.
+        settings: Settings of the comparison.
+    """
+
+    sessions: int
+    held_out: int
+    models: tuple[ComparedModel, ...]
+    settings: ClickModelSettings
+
+    def tables(self) -> list[Table]:
+        """Return the overall figures, the perplexity by position, and the observation curves."""
+        caption = f"Fitted to {self.sessions:,} sessions, compared on {self.held_out:,} held-out sessions, best first"
+        header = ["model", "log-likelihood", "behind the best", "perplexity given clicks above", "perplexity"]
+        rows = [
+            [
+                it.name + ("" if it.converged else " (not converged)"),
+                f"{it.log_likelihood:.4f}",
+                "-" if index == 0 else f"{it.behind[0]:.4f} +- {it.behind[1]:.4f}",
+                f"{it.conditional_perplexity:.4f}",
+                f"{it.perplexity:.4f}",
+            ]
+            for index, it in enumerate(self.models)
+        ]
+        perplexities = {it.name: it.conditional_perplexity_by_position for it in self.models}
+        curves = {it.name: it.observation for it in self.models if it.observation is not None}
+        tables = [
+            Table(caption, header, rows),
+            _by_position("Perplexity given clicks above, by position (1 is perfect, 2 is a coin)", perplexities),
+        ]
+        return [*tables, _by_position("Observation relative to position 1", curves)] if curves else tables
+
+
+def compare_click_models(
+    clicks: Clicks, settings: ClickModelSettings | None = None, *, progress: Progress = no_progress
+) -> ClickModelComparison:
+    """Fit click models to a part of the sessions, and compare them on the other sessions.
+
+    Args:
+        clicks: Sessions one by one, or merged by pattern.
+        settings: Which models, and how many held-out sessions.
+        progress: Called before each model.
+    """
+    settings = settings or ClickModelSettings()
+    check_sessions(clicks)
+    check_patterns(clicks)
+    sessions = clicks.take(np.repeat(np.arange(len(clicks)), clicks.impressions))
+    sessions = replace(
+        sessions, clicks=(sessions.clicks > 0).astype(np.int64), impressions=np.ones(len(sessions), dtype=np.int64)
+    )
+    chosen = np.random.default_rng(settings.seed).random(len(sessions)) < settings.held_out
+    if chosen.sum() < 2 or chosen.all():
+        raise UnsupportedError(
+            f"{len(sessions):,} sessions are too few to hold out a share of {settings.held_out:g}",
+            remedy="Use more sessions",
+        )
+    known, asked = sessions.take(~chosen).merge(by="pattern"), sessions.take(chosen)
+    owner, names = np.repeat(np.arange(len(asked)), np.diff(asked.offsets)), list(dict.fromkeys(settings.model))
+    found, by_session = [], {}
+    for number, name in enumerate(names):
+        progress(number, len(names), name)
+        fitted = click_model(name).fit(known)
+        measured = evaluate_clicks(fitted, asked)
+        by_session[name] = np.bincount(owner, weights=log_terms(fitted.conditional_probability(asked), asked))
+        found.append(
+            ComparedModel(
+                name=name,
+                log_likelihood=measured.log_likelihood,
+                behind=(0.0, 0.0),
+                perplexity=measured.mean_perplexity,
+                conditional_perplexity=measured.mean_conditional_perplexity,
+                perplexity_by_position=measured.perplexity,
+                conditional_perplexity_by_position=measured.conditional_perplexity,
+                observation=None if name in BASELINES else fitted.observation(known),
+                converged=fitted.converged,
+            )
+        )
+    found.sort(key=lambda each: -each.log_likelihood)
+    best = by_session[found[0].name]
+    behind = {name: best - each for name, each in by_session.items()}
+    models = tuple(
+        replace(each, behind=(float(gap.mean()), float(gap.std(ddof=1) / len(gap) ** 0.5)))
+        for each in found
+        for gap in [behind[each.name]]
+    )
+    return ClickModelComparison(sessions=known.sessions, held_out=asked.sessions, models=models, settings=settings)
+
+
+def _by_position(caption: str, columns: dict[str, Float64]) -> Table:
+    """Return one row per position and one column per model; a position without a value has a dash."""
+    rows = [
+        [str(index + 1), *(_number(values, index) for values in columns.values())]
+        for index in range(max(map(len, columns.values())))
+    ]
+    return Table(caption, ["position", *columns], rows)
+
+
+def _number(values: Float64, index: int) -> str:
+    return f"{values[index]:.3f}" if index < len(values) and np.isfinite(values[index]) else "-"

@@ -406,3 +406,44 @@ def test_a_small_log_gets_a_warning(tmp_path: Path, cli: Run) -> None:
     shown = cli("bias", "examination", tmp_path / "log", "--json")
     assert "Uncertain: only " in shown.stderr
     assert shown.json["warning"] in shown.stderr
+
+
+def test_click_models_are_compared_on_held_out_sessions(tsv: Path, cli: Run) -> None:
+    """The users are those of the position-based model: it is the best, and its curve is theirs."""
+    words = ["--model", "rank", "--model", "pbm", "--model", "global", "--held-out", 0.5, "--json"]
+    found = cli("bias", "click-models", tsv, *words).json
+    assert found["sessions"] + found["held_out"] == 8000
+    assert abs(found["held_out"] - 4000) < 200
+    assert [model["name"] for model in found["models"]] == ["pbm", "rank", "global"]
+    best, rank, _ = found["models"]
+    assert best["behind"] == [0, 0]
+    assert rank["behind"][0] == pytest.approx(best["log_likelihood"] - rank["log_likelihood"])
+    assert rank["behind"][0] > 3 * rank["behind"][1] > 0
+    assert len(best["perplexity_by_position"]) == 4
+    assert best["perplexity"] == pytest.approx(np.mean(best["perplexity_by_position"]))
+    assert rank["observation"] is None
+    true = PositionUser().observation(np.arange(1, 5))
+    np.testing.assert_allclose(best["observation"], true / true[0], rtol=0.1)
+    assert found == cli("bias", "click-models", tsv, *words).json
+    assert found["held_out"] != cli("bias", "click-models", tsv, *words, "--seed", 1).json["held_out"]
+
+
+def test_click_models_show_the_best_first_and_all_curves(tsv: Path, cli: Run) -> None:
+    shown = cli("bias", "click-models", tsv, "--model", "rank", "--model", "ubm").stdout
+    overall, perplexity, curves = shown.split("\n\n")
+    assert "compared on" in overall
+    assert [line.split()[0] for line in overall.splitlines()[1:]] == ["model", "ubm", "rank"]
+    assert perplexity.splitlines()[1].split() == ["position", "ubm", "rank"]
+    assert curves.splitlines()[1].split() == ["position", "ubm"]
+    assert "Observation" not in cli("bias", "click-models", tsv, "--model", "rank").stdout
+
+
+def test_click_models_need_sessions(npz: Path, tsv: Path, tmp_path: Path, cli: Run) -> None:
+    refused = cli("bias", "click-models", npz, code=3).stderr
+    assert "not known what was clicked together" in refused
+    assert "--simulation.merge pattern" in refused
+    assert "did you mean 'ubm'" in cli("bias", "click-models", tsv, "--model", "ubn", code=2).stderr
+    assert "--held-out must be between 0 and 1" in cli("bias", "click-models", tsv, "--held-out", 1, code=2).stderr
+    file = tmp_path / "log.tsv"
+    file.write_text("query\tdocuments\tclicks\ncat\ta,b\ta\n", encoding="utf-8")
+    assert "1 sessions are too few" in cli("bias", "click-models", file, code=3).stderr

@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol, final
 
 import numpy as np
 
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.observation.counts import BY_PATTERN, require_clicks
 from clickprism.observation.measures import log_terms
 from clickprism.types import Bool, Clicks, Float64, Int64
@@ -165,7 +165,7 @@ class ClickModel(Protocol):
 def check_patterns(clicks: Clicks) -> None:
     """Refuse a log that does not say what was clicked together."""
     if not clicks.are_patterns:
-        raise DataError(
+        raise UnsupportedError(
             "the sessions were merged by list, so it is not known what was clicked together",
             remedy=BY_PATTERN,
         )
@@ -175,7 +175,7 @@ def check_sessions(clicks: Clicks) -> None:
     """Refuse what is no log, and a log without sessions."""
     require_clicks(clicks)
     if len(clicks.rows) == 0:
-        raise DataError("there are no sessions to fit a click model to")
+        raise UnsupportedError("there are no sessions to fit a click model to")
 
 
 def check_steps(tolerance: float, max_iterations: int) -> None:
