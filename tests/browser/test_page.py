@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from clickprism.serve.examples import VERSION, Example, Examples, Shown
 from tests.serve.service_kit import TOKEN, linear_bundle, publish, serving, until_ready
+from tests.waiting import LIMIT
 
+expect.set_options(timeout=1000 * LIMIT)
 CHROMIUM = shutil.which("chromium")
 HOSTILE = '<script>document.title="gone"</script><img src=x onerror=alert(1)> & "shoes" \u202e ' + "long" * 80
 SHOES = [
@@ -55,11 +59,17 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@contextmanager
+def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
+    with browser.new_context(base_url=address, **options) as context:
+        context.set_default_timeout(1000 * LIMIT)
+        yield context.new_page()
+
+
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """A page of someone who gave the token; nothing that it loads comes from elsewhere, and no script fails."""
-    with browser.new_context(base_url=address, viewport={"width": 1200, "height": 900}) as context:
-        page = context.new_page()
+    with opened(browser, address, viewport={"width": 1200, "height": 900}) as page:
         page.goto("/")
         page.get_by_label("Token").fill(TOKEN)
         page.get_by_label("Token").press("Enter")
@@ -149,8 +159,7 @@ def test_small_screens_and_both_themes(page: Page) -> None:
 
 
 def test_without_script_and_without_the_token(browser: Browser, address: str) -> None:
-    with browser.new_context(base_url=address, java_script_enabled=False) as context:
-        page = context.new_page()
+    with opened(browser, address, java_script_enabled=False) as page:
         answer = page.goto("/?q=q1")
         assert answer is not None
         assert answer.status == 401
@@ -162,7 +171,7 @@ def test_without_script_and_without_the_token(browser: Browser, address: str) ->
         page.get_by_role("button", name="Open").click()
         page.goto("/?q=q1")
         assert names(page, "debiased")[1:] == ["Stood high", "middle"]
-        cookie = context.cookies()[0]
+        cookie = page.context.cookies()[0]
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert TOKEN not in cookie["value"]
         page.get_by_role("button", name="Leave").click()
@@ -171,9 +180,8 @@ def test_without_script_and_without_the_token(browser: Browser, address: str) ->
 
 def test_the_page_of_a_bundle_without_examples(browser: Browser, tmp_path: Path) -> None:
     bundle = linear_bundle(tmp_path / "plain", [1.0, 2.0])
-    with serving(bundle, "--no-auth", token=None) as (address, _), browser.new_context(base_url=address) as context:
+    with serving(bundle, "--no-auth", token=None) as (address, _), opened(browser, address) as page:
         until_ready(address)
-        page = context.new_page()
         page.goto("/")
         expect(page.get_by_role("heading", name="No examples in this bundle")).to_be_visible()
         assert page.get_by_role("button", name="Leave").count() == 0

@@ -95,7 +95,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(ROWS, max_size=12), st.integers(0, 5))
 def test_the_compiled_hash_is_the_plain_one(rows: list[dict[str, Any]], cut: int) -> None:
     table = pa.Table.from_pylist(rows, schema=ROW)

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,7 @@ async def started(
     source: Path, settings: ServeSettings, *, token: str | None = TOKEN, request_lines: bool = True
 ) -> AsyncIterator[Service]:
     """A service in this process, warm."""
+    settings = replace(settings, warm_wait=LIMIT)
     service = create_app(source, settings, token=token, request_lines=request_lines)
     await service.start()
     try:

@@ -150,7 +150,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subpr
     with ExitStack() as stack:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (FILES + 40, before[1]))
-            address, process = stack.enter_context(serving(bundle, "--timeout", str(LIMIT)))
+            address, process = stack.enter_context(serving(bundle, "--timeout", str(LIMIT), "--drain", str(LIMIT)))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         until_ready(address)

@@ -330,7 +330,9 @@ def test_lost_processes_are_noticed_where_no_message_is_due() -> None:
     """Process 1 is gone while process 0 waits for something else, as LightGBM may."""
     code = (
         "import os, signal\n"
+        "from clickprism.training import distributed\n"
         "from clickprism.training.distributed import joined\n"
+        "distributed.GRACE = 0.1\n"
         "with joined() as group, group.watched():\n"
         "    group.wait()\n"
         "    os._exit(7) if group.rank else signal.pause()\n"

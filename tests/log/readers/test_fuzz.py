@@ -39,7 +39,7 @@ def positions(path: Path, data: bytes) -> set[int]:
     return {row["position"] for row in good}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(changes=FUZZ, packed=st.booleans())
 @example(changes=[(0, 5, b"\n\xff\n")], packed=False)
 @example(changes=[(7, 0, b'{"a":')], packed=True)
@@ -50,7 +50,7 @@ def test_json_lines(folder: Path, changes: list[tuple[int, int, bytes]], packed:
     assert found >= {row + 1 for row in range(8) if row not in broken}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(changes=FUZZ.filter(lambda changes: sum(data.count(b'"') for _, _, data in changes) < 2))
 @example(changes=[(2, 15, b'"')])
 @example(changes=[(2, 0, b'"\n')])
@@ -61,7 +61,7 @@ def test_csv(folder: Path, changes: list[tuple[int, int, bytes]]) -> None:
     assert found >= {row + 1 for row in range(8) if row not in broken}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(st.binary(max_size=300))
 def test_rubbish_is_never_a_traceback(folder: Path, data: bytes) -> None:
     for name in ("rubbish.jsonl", "rubbish.parquet"):

@@ -158,7 +158,7 @@ VALUES += ["click", "impression", "interaction", "ranking"]
 LINES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES), max_size=4).map(lambda changed: ROW | changed)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(LINES, min_size=1, max_size=20), st.booleans(), st.sampled_from(["", " ", "\r", "}", ","]))
 def test_any_lines_are_read_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]], ascii_only: bool, end: str
