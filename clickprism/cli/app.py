@@ -30,7 +30,15 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted by Ctrl-C",
 }
 
-NO_NEGATIVE = Parameter(negative=())  # a flag that is False by default needs no `--no-flag`
+
+def shown_default(value: Any) -> str | None:
+    """Return a default as the help shows it; a flag that is off and an empty list need no words."""
+    if value is None or value is False or value == () or value == {}:
+        return None
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+STYLE = Parameter(negative=(), show_default=shown_default)  # flags are off by default and need no `--no-flag`
 
 Tree: TypeAlias = Mapping[str, tuple[str, "str | Tree"]]
 TREE: Tree = {
@@ -227,7 +235,7 @@ def build_app(words: Sequence[str] | None = None, given: list[Argument] | None =
         version_flags=["--version"],
         help="A click is relevance times observation. clickprism separates the two.",
         help_format="markdown",
-        default_parameter=NO_NEGATIVE,
+        default_parameter=STYLE,
         config=lambda command, _commands, arguments: _configure(command, arguments, given),
     )
     _add(app, TREE, None if words is None else addressed(words), ())
@@ -265,7 +273,7 @@ def _add(app: App, tree: Tree, wanted: tuple[str, ...] | None, path: tuple[str, 
     for order, (name, (summary, inner)) in enumerate(tree.items()):
         here = (*path, name)
         if isinstance(inner, str) and wanted in (None, here):
-            app.command(_function(inner), name=name, sort_key=order, default_parameter=NO_NEGATIVE)
+            app.command(_function(inner), name=name, sort_key=order, default_parameter=STYLE)
             continue
         child = App(name=name, help=summary, sort_key=order)
         app.command(child)

@@ -20,6 +20,7 @@ FLAT = Parameter(name="*")
 """Marks a settings class whose fields are the options of a command."""
 
 
+@Parameter(group="Common options")
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """The options that every command has, and what they decide: what is printed, and where.
@@ -31,8 +32,8 @@ class Output:
     """
 
     config: Path | None = None
-    json: Annotated[bool, Parameter(show_default=False)] = False
-    quiet: Annotated[bool, Parameter(alias="-q", show_default=False)] = False
+    json: bool = False
+    quiet: Annotated[bool, Parameter(alias="-q")] = False
 
     def note(self, text: str) -> None:
         """Print a message on standard error, unless `--quiet` was given."""
