@@ -33,7 +33,7 @@ EXIT_CODES = {
 
 def shown_default(value: Any) -> str | None:
     """Return a default as the help shows it; a flag that is off and an empty list need no words."""
-    if value is None or value is False or value == () or value == {}:
+    if value is None or value is False or value in ((), {}):
         return None
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
