@@ -52,7 +52,7 @@ def atomic_file(path: Path, *, durable: bool = True, replace: bool = True, paren
         parents: whether the folder of the file is created if it is missing.
     """
     if parents:
-        make_parents(path)
+        create_folder(path.parent)
     draft = _draft_of(path)
     try:
         with _errors_name(path, draft):
@@ -80,7 +80,7 @@ def atomic_folder(folder: Path, *, durable: bool = True) -> Iterator[Path]:
         folder: the folder. Its parents are created if they are missing.
         durable: whether its files must survive a power cut once the block has ended.
     """
-    make_parents(folder)
+    create_folder(folder.parent)
     draft = _draft_of(folder)
     try:
         draft.mkdir()
@@ -99,12 +99,12 @@ def atomic_folder(folder: Path, *, durable: bool = True) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def make_parents(path: Path) -> None:
-    """Create the folders above a file or folder that are missing, durably."""
-    missing = [folder for folder in path.absolute().parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
-        sync(folder.parent)
+def create_folder(folder: Path) -> None:
+    """Create a folder and its parents where they are missing, and wait until they are on disk."""
+    missing = [each for each in (folder.absolute(), *folder.absolute().parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync(each.parent)
 
 
 def sync(path: Path) -> None:
@@ -173,7 +173,7 @@ def make_folder(path: Path) -> None:
         raise DataError(
             "cannot be used (it is a file, and a folder is needed)", file=path, remedy="Choose another --out"
         )
-    path.mkdir(parents=True, exist_ok=True)
+    create_folder(path)
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 

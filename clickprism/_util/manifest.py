@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, final
 from zipfile import BadZipFile
 
-from clickprism._util.files import lock, write_errors, write_file
+from clickprism._util.files import create_folder, lock, write_errors, write_file
 from clickprism.errors import ClickprismError, DataError
 
 TRIES: Final = 10
@@ -43,7 +43,7 @@ class Manifest:
     def save(self, folder: Path, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
         """Write a model to a folder; an existing model is replaced in one step, and other files stay."""
         with write_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            create_folder(folder)
             with lock(folder):
                 old, files = self._old_files(folder), {}
                 for name, content in contents.items():

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
-from clickprism._util.files import lock, make_parents
+from clickprism._util.files import create_folder, lock
 from clickprism.errors import DataError
 from clickprism.log.engine import connect
 from clickprism.log.schema import PARTITIONED, TABLES
@@ -109,7 +109,7 @@ class LogStore:
             )
         refuse_others(path)
         with writing(path):
-            make_parents(path / SETTINGS_FILE)
+            create_folder(path)
         return cls(path, note=note)
 
     @contextmanager

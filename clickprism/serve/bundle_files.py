@@ -58,14 +58,10 @@ def check_name(name: str, *, file: Path) -> None:
 
 def digest(folder: Path, name: str) -> str:
     """The SHA-256 of a file that looks as its name says; read in pieces, whatever its size."""
-    found = hashlib.sha256()
     with opened(folder, name) as file:
-        first = file.read(CHUNK)
-        _check_start(folder / name, first, os.fstat(file.fileno()).st_size)
-        found.update(first)
-        while piece := file.read(CHUNK):
-            found.update(piece)
-    return found.hexdigest()
+        _check_start(folder / name, file.read(CHUNK), os.fstat(file.fileno()).st_size)
+        file.seek(0)
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content(folder: Path, name: str, wanted: str) -> bytes:

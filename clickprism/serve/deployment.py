@@ -19,7 +19,7 @@ from typing import Final, Literal, final
 
 import msgspec
 
-from clickprism._util.files import DRAFT, atomic_folder, lock, write_file
+from clickprism._util.files import DRAFT, atomic_folder, create_folder, lock, write_file
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, UnsupportedError
 from clickprism.serve.bundle import Bundle, BundleFacts
@@ -157,7 +157,7 @@ class Deployment:
     def promote(self, bundle: Path | str) -> Promotion:
         """Copy a bundle in, verify and warm the copy, then point to it; the old one answers until then."""
         source = Bundle.load(bundle)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        create_folder(self.folder)
         with lock(self.folder):
             before = self.pointer() if self.exists() else None
             self._copy(source)

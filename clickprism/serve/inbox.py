@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias, final
 
 import msgspec
 
-from clickprism._util.files import DRAFT, atomic_file, sync, write_file
+from clickprism._util.files import DRAFT, atomic_file, create_folder, sync, write_file
 from clickprism.errors import ClickprismError
 
 FOLDER: Final = ".inbox"
@@ -100,7 +100,7 @@ class Inbox:
 
     def __init__(self, log: Path) -> None:
         self.folder = log / FOLDER
-        self.folder.mkdir(parents=True, exist_ok=True)
+        create_folder(self.folder)
 
     @staticmethod
     def name(key: str) -> str:

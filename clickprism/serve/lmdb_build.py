@@ -19,7 +19,7 @@ from uuid import uuid4
 import lmdb
 
 from clickprism._util.crash_points import crash_point
-from clickprism._util.files import DRAFT, lock, sync, write_file
+from clickprism._util.files import DRAFT, create_folder, lock, sync, write_file
 from clickprism.errors import DataError
 from clickprism.log.table import writing
 from clickprism.serve.block import pack, query_key
@@ -59,7 +59,7 @@ class LmdbBuilder:
     def __enter__(self) -> LmdbBuilder:
         with writing(self.folder):
             _refuse_others(self.folder)
-            (self.folder / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
+            create_folder(self.folder / SNAPSHOTS)
             self._held.enter_context(lock(self.folder / ".lock", waiting=self._waiting))
             for left in (self.folder / SNAPSHOTS).glob(f"{_BUILDING}*"):
                 shutil.rmtree(left)

@@ -39,16 +39,15 @@ def summary_text(rows: Sequence[Plain]) -> str:
 
 def write_pictures(figures: Mapping[str, tuple[str, Figure]], folder: Path) -> dict[str, tuple[str, bool]]:
     """Write each figure as SVG and PNG; returns, by caption, the SVG and whether it is wide."""
-    folder.mkdir(parents=True, exist_ok=True)
     pictures = {}
     for name, (caption, figure) in figures.items():
         picture = svg(figure, title=caption)
         pictures[caption] = picture, figure.get_figwidth() > WIDE
-        write_file(folder / f"{name}.svg", picture)
+        write_file(folder / f"{name}.svg", picture, durable=False)
         figure.set_layout_engine("none")  # it is laid out
         drawn = io.BytesIO()
         figure.savefig(drawn, format="png", dpi=150, facecolor="white")
-        (folder / f"{name}.png").write_bytes(drawn.getvalue())
+        write_file(folder / f"{name}.png", drawn.getvalue(), durable=False)
     return pictures
 
 
