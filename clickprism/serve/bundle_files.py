@@ -7,8 +7,9 @@ import json
 import os
 import re
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from clickprism.errors import DataError
 
@@ -78,7 +79,7 @@ def changed(file: Path) -> DataError:
     return DataError("was changed after the bundle was made: its SHA-256 is another", file=file, remedy=ANEW)
 
 
-def opened(folder: Path, name: str) -> BinaryIO:
+def opened(folder: Path, name: str) -> BufferedReader:
     """A regular file of the folder, open; no link is followed, no pipe waited for, nothing oversize opened."""
     largest = LARGEST_MANIFEST if name == MANIFEST else LARGEST[os.path.splitext(name)[1]]
     try:
