@@ -68,7 +68,7 @@ class ValuedLog:
         """The scores that a file with query, document and score gives, [documents]; those it lacks rank last.
 
         Args:
-            path: .csv, .tsv, .jsonl or .parquet, as `clickprism score` writes it.
+            path: .csv, .tsv, .jsonl or .parquet, as `model score` writes it.
             note: told how many documents have no score.
         """
         from clickprism.data.tables import read_table

@@ -251,7 +251,7 @@ def typed_address(url: str) -> str:
 
     >>> typed_address("redis://me:secret@db:6380/1")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    clickprism.errors.SettingError: store must not contain a password ..., got 'redis://me:...@db:6380/1'
+    clickprism.errors.SettingError: store must not contain a password, ... instead, got 'redis://me:...@db:6380/1'
     """
     if not url.startswith(SCHEMES):
         return url
