@@ -72,16 +72,18 @@ class BundleFacts:
 
     def tables(self) -> list[Table]:
         """Return one row for each fact."""
+        click_vector = f" and a click vector of {self.click_fields} values" if self.click_fields else ""
         rows = [
+            ["name", self.name],
             ["version", self.version],
             ["ranker", f"{self.kind}, trained by {self.method or 'an unknown method'}"],
-            ["input", f"{self.features} features, {self.click_fields} values of the click vector"],
+            ["input", f"{self.features} features{click_vector}"],
             ["ranker on raw clicks", "included for comparison" if self.naive else "not included"],
             *[[name, f"{value:.4f}"] for name, value in self.metrics.items()],
             *[["note", note] for note in self.notes],
             ["files", f"{len(self.files)}, each with its SHA-256"],
         ]
-        return [Table("", [self.name, str(self.bundle)], rows)]
+        return [Table("", ["bundle", str(self.bundle)], rows)]
 
 
 @final
@@ -107,11 +109,11 @@ class Bundle:
             place = place.resolve(strict=True)
             if files.MANIFEST not in os.listdir(place):
                 remedy = "Create one with: clickprism model bundle RUN --out bundle"
-                raise DataError(f"is no bundle: it has no {files.MANIFEST}", file=folder, remedy=remedy)
+                raise DataError(f"is not a bundle: it has no {files.MANIFEST}", file=folder, remedy=remedy)
             found = files.listed(place) - {files.MANIFEST}
         except OSError as error:
             remedy = "Name a folder written by: clickprism model bundle"
-            raise DataError(f"is no bundle ({error.strerror})", file=folder, remedy=remedy) from None
+            raise DataError(f"is not a bundle ({error.strerror})", file=folder, remedy=remedy) from None
         with files.opened(place, files.MANIFEST) as file:
             text = file.read()
         manifest = read_manifest(text, place / files.MANIFEST)

@@ -161,7 +161,7 @@ class StoreDescription:
                 it.as_of.isoformat(sep=" ", timespec="seconds"),
                 str(timedelta(seconds=round(it.age_seconds))),
                 *(f"{count:,}" for count in (it.queries, it.pairs, it.fields)),
-                f"{it.bytes / 1e6:,.1f} MB",
+                f"{it.bytes / 1e6:,.2f} MB",
             ]
             for it in self.versions
         ]

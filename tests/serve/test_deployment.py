@@ -60,7 +60,7 @@ def test_old_bundles_go_and_leftovers_of_a_killed_promotion_too(bundles: list[Pa
 def test_broken_bundles_are_not_promoted(bundles: list[Path], tmp_path: Path) -> None:
     deployment = Deployment(tmp_path / "shop")
     deployment.promote(bundles[0])
-    with pytest.raises(DataError, match="no bundle"):
+    with pytest.raises(DataError, match="not a bundle"):
         deployment.promote(tmp_path / "none")
     broken = linear_bundle(tmp_path / "broken", [5.0, 0.0, 0.0])
     (broken / "network.onnx").write_bytes(b"x")
@@ -88,7 +88,7 @@ def test_a_pointer_to_a_broken_bundle_leaves_the_old_one(bundles: list[Path], tm
             ready = await until_async(troubled)
             assert (ready["status"], ready["model_version"]) == ("ready", good)
             assert str(tmp_path) not in ready["problem"], "who has no token learns no path"
-            assert "no bundle" in (await ask(service, "GET", "/v1/models")).json["problem"]
+            assert "not a bundle" in (await ask(service, "GET", "/v1/models")).json["problem"]
             assert "clickprism_model_problem 1.0" in (await ask(service, "GET", "/metrics")).body.decode()
             assert (
                 'clickprism_model_swaps_total{outcome="failed"}'
