@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.base import Result
 from clickprism.evaluation.compare import compare
+from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.tables import as_text
-from clickprism.experiments import DataSettings, ExperimentSettings, compare_methods
+from clickprism.experiments import DataSettings, ExperimentSettings, Run, compare_methods
 from clickprism.experiments.settings import EvaluationSettings
 from clickprism.training.settings import FitSettings
 
@@ -29,6 +31,10 @@ METHODS: Final[dict[str, dict[str, Any]]] = {
     "lbd": {},
     "lbd_paper": {"penalty": 0.1, "drop": 0.3},
 }
+
+
+def _collect(found: dict[str, list[Any]], each: Run, evaluation: Evaluation) -> None:
+    found.setdefault(each.label, []).append(evaluation)
 
 
 def run() -> list[Result]:
@@ -52,8 +58,8 @@ def run() -> list[Result]:
             )
             found: dict[str, list[Any]] = {}
             for fold in range(1, 6):
-                for each in compare_methods(replace(settings, data=replace(settings.data, fold=fold)), jobs=2):
-                    found.setdefault(each.label, []).append(each.evaluation)
+                part = replace(settings, data=replace(settings.data, fold=fold))
+                compare_methods(part, jobs=2, on_run=partial(_collect, found))
             table = compare(found, baseline="click", data=f"MQ2008, {name}, coupling {coupling:g}", seeds=SEEDS)
             print(as_text(table), file=sys.stderr, flush=True)
     return []

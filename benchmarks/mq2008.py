@@ -19,7 +19,8 @@ from benchmarks.base import Result
 from clickprism.evaluation.compare import Comparison, Row, compare
 from clickprism.evaluation.measures import Measure
 from clickprism.evaluation.tables import as_text
-from clickprism.experiments import DataSettings, ExperimentSettings, Run, compare_methods
+from clickprism.experiments import DataSettings, ExperimentSettings, compare_methods
+from clickprism.experiments.compare import Measured
 from clickprism.training.settings import FitSettings
 
 MEASURE = Measure.parse("nDCG(exp)@10")
@@ -51,7 +52,7 @@ def run() -> list[Result]:
         print(as_text(table), file=sys.stderr)
         gain = _row(table, "dla").difference or 0.0
         results.append(Result(f"mq2008 {name}: dla - click {MEASURE}", gain, GAIN, 1.0, "limit: .01, paired"))
-        ratios = np.mean([run.observation / run.truth for run in runs if run.observation is not None], axis=0)
+        ratios = np.mean([run.observation / run.truth for run, _ in runs if run.observation is not None], axis=0)
         print(f"{name}: dla observation over truth by position: {np.round(ratios, 3).tolist()}", file=sys.stderr)
         error = float(np.abs(ratios - 1).max())
         title = f"mq2008 {name}: dla propensity, worst position"
@@ -59,7 +60,9 @@ def run() -> list[Result]:
     return results
 
 
-def five_folds(folder: Path, *, ranker: dict[str, Any], methods: dict[str, dict[str, Any]], runs: int) -> list[Run]:
+def five_folds(
+    folder: Path, *, ranker: dict[str, Any], methods: dict[str, dict[str, Any]], runs: int
+) -> list[Measured]:
     """Every method on every fold and seed."""
     settings = ExperimentSettings(
         data=DataSettings(source="mq2008", folder=str(folder), drop_without_relevant=True),
@@ -68,17 +71,17 @@ def five_folds(folder: Path, *, ranker: dict[str, Any], methods: dict[str, dict[
         fit=FitSettings(threads=1),
         runs=runs,
     )
-    found: list[Run] = []
+    found: list[Measured] = []
     for fold in range(1, 6):
         data = replace(settings.data, fold=fold)
-        found += compare_methods(replace(settings, data=data), jobs=2)
+        compare_methods(replace(settings, data=data), jobs=2, on_run=lambda *each: found.append(each))
     return found
 
 
-def _by_label(runs: list[Run]) -> dict[str, list[Any]]:
+def _by_label(runs: list[Measured]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
-    for run in runs:
-        found.setdefault(run.label, []).append(run.evaluation)
+    for run, evaluation in runs:
+        found.setdefault(run.label, []).append(evaluation)
     return found
 
 

@@ -39,7 +39,7 @@ def auto(
     from clickprism.errors import UnsupportedError
     from clickprism.experiments.auto.report import as_plain
     from clickprism.experiments.auto.run import auto
-    from clickprism.experiments.logs import open_log
+    from clickprism.experiments.compare import open_log
 
     stages: list[str] = []
     with output.status() as status:
@@ -101,7 +101,7 @@ def diagnose(
     from clickprism.diagnosis.diagnose import check_names
     from clickprism.diagnosis.of_log import diagnose
     from clickprism.diagnosis.report import as_json, as_text, write_diagnosis
-    from clickprism.experiments.logs import open_log
+    from clickprism.experiments.compare import open_log
 
     check_names(only or None)
     if out is not None:

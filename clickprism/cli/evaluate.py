@@ -8,7 +8,7 @@ from typing import Annotated
 from clickprism.cli.output import FLAT, Output
 from clickprism.evaluation.counterfactual_settings import CounterfactualSettings
 from clickprism.evaluation.interleaving import InterleavingSettings
-from clickprism.experiments.judged import JudgedSettings
+from clickprism.experiments.compare import JudgedSettings
 from clickprism.log.logged import ReadSettings
 
 
@@ -33,8 +33,7 @@ def judged(
         attention: Picture to write for one attention ranker: which features attend to which (.png, .svg or .pdf).
     """
     from clickprism.errors import SettingError
-    from clickprism.evaluation.tables import as_dict, as_text
-    from clickprism.experiments.judged import draw_attention, evaluate_judged
+    from clickprism.experiments.compare import draw_attention, evaluate_judged
 
     if not models:
         raise SettingError("models", None, "name at least one model")
@@ -43,8 +42,7 @@ def judged(
             raise SettingError("attention", str(attention), "be given with one model, as it is one picture")
         draw_attention(models[0], attention, settings=settings)
         output.note(f"Attention: {attention}")
-    comparison = evaluate_judged(models, settings=settings)
-    output.show(as_text(comparison).rstrip(), as_dict(comparison))
+    output.result(evaluate_judged(models, settings=settings))
 
 
 def counterfactual(
@@ -74,7 +72,7 @@ def counterfactual(
     from clickprism.errors import SettingError, UnsupportedError
     from clickprism.evaluation.counterfactual import counterfactual
     from clickprism.evaluation.counterfactual_result import CounterfactualResults
-    from clickprism.experiments.logs import open_log
+    from clickprism.experiments.compare import open_log
 
     if not models and not scores:
         raise SettingError("models", None, "name at least one model, or give --scores FILE")

@@ -88,12 +88,9 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Train every method with every seed on simulated clicks, and compare them on the test part."""
-    from clickprism.errors import SettingError
+    from clickprism._util.tables import as_text
     from clickprism.evaluation import tables
-    from clickprism.experiments import compare_methods, results_of, write_results
-    from clickprism.experiments.compare import INITIAL
-    from clickprism.experiments.results import chosen
-    from clickprism.settings import suggest
+    from clickprism.experiments import compare_methods, write_results
 
     settings = settings_of(
         config,
@@ -106,21 +103,17 @@ def command(
         fit__epochs=epochs,
         evaluation__measures=measures,
     )
-    known = [*settings.methods, INITIAL]
-    if baseline is not None and baseline not in known:
-        raise SettingError("--baseline", baseline, f"be a method of the comparison ({suggest(baseline, known)})")
     output = Output(json or form == "json", quiet)
-    total = len(settings.seeds) * (len(settings.methods) + 1)
-    with output.runs(total, settings.evaluation.measures[0]) as show:
-        runs = compare_methods(settings, out=out, jobs=jobs, on_run=show)
-    results = results_of(settings, runs, baseline=baseline)
+
+    def progress(done: int, total: int | None = None, text: str = "") -> None:
+        output.note(f"{done} of {total}: {text}")
+
+    results = compare_methods(settings, baseline=baseline, out=out, jobs=jobs, progress=progress)
     written = {"markdown": tables.as_markdown, "latex": tables.as_latex, "html": tables.as_html}
     if form in written and not json:
         output.result(written[form](results.comparison).rstrip(), None)
     else:
-        output.comparison(results.comparison, results.as_dict())
-        if not output.json and (lines := chosen(results)):
-            output.result("\n".join(["", *lines]), None)
+        output.result(as_text(results.tables()), results)
     if out is not None:
         title = f"{', '.join(settings.methods)}: {settings.user['name']} users, {settings.ranker['name']} ranker"
         kept = shlex.quote(f"{out}/settings.toml")

@@ -29,19 +29,19 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Embedded data, biased users, the floor, debiased rankers, the ceiling: a table, a report, models."""
+    from clickprism._util.tables import as_text
     from clickprism.experiments.demo import next_commands, run_demo
     from clickprism.experiments.settings import DemoSettings
 
     start = time.perf_counter()
     settings = settings_of(None, sets, base=DemoSettings(seed=seed))
     output = Output(json, quiet)
-    with output.runs(len(settings.seeds) * (len(settings.methods) + 1), settings.evaluation.measures[0]) as show:
-        results = run_demo(settings, out=out, jobs=jobs or os.cpu_count() or 1, on_run=show)
-    seconds = time.perf_counter() - start
-    places = {"report": str(out / "report.html"), "model": str(out / "model")}
-    if (out / "bundle").is_dir():
-        places |= {"bundle": str(out / "bundle"), "store": str(out / "store")}
-    output.comparison(results.comparison, results.as_dict() | places | {"seconds": round(seconds, 1)})
-    output.note(f"{seconds:.0f} s. Report: {places['report']}\nModel:  {places['model']}\nTry next:")
+
+    def progress(done: int, total: int | None = None, text: str = "") -> None:
+        output.note(f"{done} of {total}: {text}")
+
+    demo = run_demo(settings, out=out, jobs=jobs or os.cpu_count() or 1, progress=progress)
+    output.result(as_text(demo.tables()), demo)
+    output.note(f"{time.perf_counter() - start:.0f} s. Report: {demo.report}\nModel:  {demo.model}\nTry next:")
     for line in next_commands(settings, out, program=program()):
         output.note(f"  {line}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -24,11 +23,7 @@ from clickprism.cli_old.options import (
     seeds_from,
     settings_of,
 )
-from clickprism.cli_old.output import Output, columns, command_line
-
-if TYPE_CHECKING:
-    from clickprism._util.tables import Table
-    from clickprism.experiments.chains import Chain
+from clickprism.cli_old.output import Output, command_line
 
 EPILOG = (
     "Examples:\n\nclickprism feedback --methods click,dla,labels --seeds 3 --out runs/feedback\n\n"
@@ -81,8 +76,8 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Let rankers learn from the clicks on what they show, round after round, and watch popularity bias."""
-    from clickprism.experiments.feedback import feedback_loop
-    from clickprism.experiments.rounds import BIAS, FeedbackResults, write_feedback
+    from clickprism._util.tables import as_text
+    from clickprism.experiments.feedback import feedback_loop, write_feedback
     from clickprism.experiments.settings import FeedbackSettings
 
     settings = settings_of(
@@ -99,34 +94,11 @@ def command(
     )
     output = Output(json, quiet)
 
-    def show(chain: Chain) -> None:
-        output.note(f"{chain.label}, seed {chain.seed}: {BIAS} {chain.curve(BIAS)[-1]:.3f}, {chain.seconds:.1f} s")
+    def progress(done: int, total: int | None = None, text: str = "") -> None:
+        output.note(f"{done} of {total}: {text}")
 
-    results = FeedbackResults(settings, tuple(feedback_loop(settings, out=out, jobs=jobs, on_chain=show)))
-    shown = [results.table(measure) for measure in (BIAS, "gini", results.measures[0])]
-    if json or not sys.stdout.isatty():
-        output.result(
-            "\n\n".join(f"{table.caption}\n{columns(table.header, table.rows)}" for table in shown), results.as_dict()
-        )
-    else:
-        _print(shown)
+    results = feedback_loop(settings, out=out, jobs=jobs, progress=progress)
+    output.result(as_text(results.tables()), results)
     if out is not None:
         following = command_line("feedback", "--config", f"{out}/settings.toml", "--user", "popularity")
         output.note(f"Report: {write_feedback(results, out, next_commands=[following])}")
-
-
-def _print(shown: list[Table]) -> None:
-    """The tables for a terminal."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table as RichTable
-
-    console = Console()
-    for table in shown:
-        grid = RichTable(title=escape(table.caption), title_justify="left", box=None, pad_edge=False)
-        for place, name in enumerate(table.header):
-            grid.add_column(escape(name), justify="left" if place in (0, len(table.header) - 1) else "right")
-        for row in table.rows:
-            grid.add_row(*map(escape, row))
-        console.print(grid)
-        console.print()

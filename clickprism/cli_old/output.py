@@ -10,13 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
-
-if TYPE_CHECKING:
-    from clickprism.evaluation.compare import Comparison
-    from clickprism.experiments import Run
 
 
 def fail(message: str, code: int) -> NoReturn:
@@ -66,39 +62,10 @@ class Output:
             text = to_json(data)
         typer.echo(text)
 
-    def comparison(self, comparison: Comparison, data: Any) -> None:
-        """A comparison: as JSON, as a table for a terminal, or as plain text."""
-        from clickprism.evaluation.tables import as_rich, as_text
-
-        if self.json or not sys.stdout.isatty():
-            self.result(as_text(comparison).rstrip(), data)
-            return
-        from rich.console import Console
-
-        Console().print(as_rich(comparison))
-
     @property
     def bar(self) -> bool | None:
         """Whether training shows its bar: None leaves it to the terminal."""
         return False if self.quiet else None
-
-    @contextmanager
-    def runs(self, total: int, measure: str) -> Iterator[Callable[[Run], None]]:
-        """Show the runs of an experiment as they are done: a bar on a terminal, else a line each."""
-        if self.quiet or not sys.stderr.isatty():
-            yield lambda run: self.note(f"{run_text(run, measure)}, {run.seconds:.1f} s")
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("runs", total=total)
-
-            def done(run: Run) -> None:
-                progress.update(task, advance=1, description=run_text(run, measure))
-
-            yield done
 
     @contextmanager
     def days(self, total: int) -> Iterator[Callable[[int, int], None]]:
@@ -112,11 +79,6 @@ class Output:
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("days", total=total)
             yield lambda done, _total: progress.update(task, completed=done)
-
-
-def run_text(run: Run, measure: str) -> str:
-    """One run in a line."""
-    return f"{run.label}, seed {run.seed}: {measure} {run.evaluation.mean(measure):.4f}"
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

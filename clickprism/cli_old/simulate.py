@@ -112,7 +112,7 @@ def command(
     from clickprism._util.files import make_folder
     from clickprism.data.clicks import save_clicks
     from clickprism.experiments import load_data, simulate_log
-    from clickprism.experiments.stages import graded
+    from clickprism.experiments.data import graded
 
     settings = settings_of(config, sets, seeds=None if seed is None else [seed], user__name=user, sessions=sessions)
     for file in (out, held_out or out):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,11 +21,7 @@ from clickprism.cli_old.options import (
     User,
     settings_of,
 )
-from clickprism.cli_old.output import Output, columns, command_line
-
-if TYPE_CHECKING:
-    from clickprism.evaluation.independence import Independence
-    from clickprism.experiments.bend import Bend
+from clickprism.cli_old.output import Output, command_line
 
 DEFAULT_METHOD = "dla"
 EPILOG = (
@@ -80,6 +76,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Train a ranker on clicks; Ctrl-C keeps the best so far."""
+    from clickprism._util.tables import as_text
     from clickprism.cli_old.app import INTERRUPTED
     from clickprism.errors import DataError, SettingError
     from clickprism.experiments import train_ranker
@@ -107,29 +104,13 @@ def command(
     )
     label = method or (next(iter(settings.methods)) if len(settings.methods) == 1 else DEFAULT_METHOD)
     output = Output(json, quiet)
-    trained = train_ranker(settings, label, out=out, clicks=clicks, held_out=held_out, resume=resume, show=output.bar)
-    fitted = trained.fitted
-    data: dict[str, Any] = {
-        "method": label,
-        "ranker": settings.ranker["name"],
-        "seed": settings.seeds[0],
-        "clicks": None if clicks is None else str(clicks),
-        "model": str(trained.model),
-        "best": fitted.best_epoch,
-        "epochs": fitted.history[-1].epoch if fitted.history else 0,
-        "stopped": fitted.stopped,
-        "validation": settings.evaluation.validation,
-        "value": fitted.best_value,
-        "observation": None if fitted.observation is None else fitted.observation.tolist(),
-        "truth": None if trained.truth is None else (trained.truth / trained.truth[0]).tolist(),
-        "lipschitz": None if trained.bend is None else trained.bend.plain(),
-        "choices": [] if trained.bend is None else trained.bend.plain_choices(),
-        "delta_ci": None if trained.independence is None else trained.independence.plain(),
-    }
-    interrupted = fitted.stopped == "interrupted"
+    trained = train_ranker(
+        settings, method=label, out=out, source=clicks, held_out=held_out, resume=resume, show=output.bar
+    )
+    interrupted = trained.stopped == "interrupted"
     if not first:
         raise typer.Exit(INTERRUPTED if interrupted else 0)
-    output.result(_text(data, trained.bend, trained.independence), data)
+    output.result(as_text(trained.tables()), trained)
     if interrupted:
         files = [("--clicks", clicks), ("--held-out", held_out)]
         given = [word for name, file in files if file is not None for word in (name, file)]
@@ -140,46 +121,3 @@ def command(
         )
         raise typer.Exit(INTERRUPTED)
     output.note(f"Next: {command_line('evaluate', out)}")
-
-
-def _text(data: dict[str, Any], bend: Bend | None, gap: Independence | None) -> str:
-    from clickprism.experiments.bend import choice_text
-    from clickprism.experiments.bias import independence_text
-
-    ends = {"epochs": "all of them", "patience": "no better for a while", "interrupted": "interrupted"}
-    unit = "trees" if data["ranker"] == "lambdamart" else "epoch"
-    lines = [
-        f"{data['method']} · {data['ranker']} · seed {data['seed']}: best {unit} {data['best']} of {data['epochs']} "
-        f"({ends[data['stopped']]})"
-    ]
-    if data["clicks"] is not None:
-        lines.append(f"clicks: {data['clicks']}")
-    if data["value"] is not None:
-        lines.append(f"validation by {data['validation']}: {data['value']:.4f}")
-    lines.append(f"model: {data['model']}")
-    if bend is not None and bend.choices:
-        lines.append(f"{data['method']}: {choice_text(bend.choices)}")
-    if gap is not None:
-        lines.append(f"{data['method']}: {independence_text(gap)}")
-    if data["observation"] is not None:
-        truth = data["truth"] or [None] * len(data["observation"])
-        rows = [
-            [str(position), f"{seen:.4f}", "-" if true is None else f"{true:.4f}"]
-            for position, (seen, true) in enumerate(zip(data["observation"], truth, strict=False), start=1)
-        ]
-        lines += ["", "observation relative to position 1", columns(["position", "used", "truth"], rows)]
-    if bend is not None:
-        heading = f"slope of log observation relative to position 1 in the features, over {bend.documents} documents"
-        lines += ["", heading, columns(["position", "mean", "truth", "maximum", "truth"], _slopes(bend))]
-    return "\n".join(lines)
-
-
-def _slopes(bend: Bend) -> list[list[str]]:
-    """A row a position, and one for all of them."""
-    names = [*map(str, range(1, len(bend.fitted.means) + 1)), "all"]
-    table = [names]
-    for one, several in (("mean", "means"), ("maximum", "maxima")):
-        for side in (bend.fitted, bend.truth):
-            values = [None] * len(names) if side is None else [*getattr(side, several), getattr(side, one)]
-            table.append(["-" if value is None else f"{value:.4f}" for value in values])
-    return [list(row) for row in zip(*table, strict=True)]

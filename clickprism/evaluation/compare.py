@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import Empty, Evaluation, Measure
 from clickprism.evaluation.significance import RESAMPLES, holm, intervals, paired_randomisation, paired_t
@@ -27,7 +28,7 @@ class Row:
 
     Attributes:
         method: its name.
-        measure: the measure.
+        measure: its name.
         mean: over queries, each averaged over runs.
         low: lower end of the mean's interval; NaN where fewer than two queries count.
         high: upper end.
@@ -41,7 +42,7 @@ class Row:
     """
 
     method: str
-    measure: Measure
+    measure: str
     mean: float
     low: float
     high: float
@@ -77,8 +78,8 @@ class Comparison:
     """
 
     rows: tuple[Row, ...]
-    queries: Mapping[Measure, int]
-    dropped: Mapping[Measure, int]
+    queries: Mapping[str, int]
+    dropped: Mapping[str, int]
     runs: Mapping[str, int]
     data: str
     seeds: tuple[int, ...]
@@ -97,14 +98,20 @@ class Comparison:
 
         return as_text(self)
 
+    def tables(self) -> list[Table]:
+        """Return one table for each measure, and the notes below them."""
+        from clickprism.evaluation.tables import text_tables
+
+        return text_tables(self)
+
     @property
-    def measures(self) -> tuple[Measure, ...]:
-        """The measures, in order."""
+    def measures(self) -> tuple[str, ...]:
+        """The names of the measures, in order."""
         return tuple(self.queries)
 
-    def of(self, measure: Measure) -> tuple[Row, ...]:
+    def of(self, measure: Measure | str) -> tuple[Row, ...]:
         """The rows of one measure."""
-        return tuple(row for row in self.rows if row.measure == measure)
+        return tuple(row for row in self.rows if row.measure == str(measure))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -116,7 +123,7 @@ class Comparison:
             runs = "runs: " + ", ".join(f"{method} {count}" for method, count in self.runs.items())
         groups: dict[tuple[int, int], list[str]] = {}
         for measure, count in self.queries.items():
-            name = str(measure) if measure.higher_is_better else f"{measure} (lower is better)"
+            name = measure if Measure.parse(measure).higher_is_better else f"{measure} (lower is better)"
             groups.setdefault((count, self.dropped[measure]), []).append(name)
         scope = "; ".join(
             f"{', '.join(names)} over {count} queries" + (f", {left_out} left out" if left_out else "")
@@ -183,12 +190,12 @@ def compare(
     first = next(iter(runs.values()))[0]
     wanted = first.measures if measures is None else [first.named(measure) for measure in measures]
     rows: list[Row] = []
-    queries: dict[Measure, int] = {}
-    dropped: dict[Measure, int] = {}
+    queries: dict[str, int] = {}
+    dropped: dict[str, int] = {}
     for measure in dict.fromkeys(wanted):
         table = _table(runs, measure)
         kept = table[~np.isnan(table).any(axis=1)]
-        queries[measure], dropped[measure] = len(kept), len(table) - len(kept)
+        queries[str(measure)], dropped[str(measure)] = len(kept), len(table) - len(kept)
         rows += _rows(
             kept,
             list(runs),
@@ -308,7 +315,7 @@ def _rows(
         rows.append(
             Row(
                 method=method,
-                measure=measure,
+                measure=str(measure),
                 mean=float(means[i]),
                 low=float(lows[i]),
                 high=float(highs[i]),

@@ -1,22 +1,16 @@
-"""A comparison as a table: for the terminal, plain text, Markdown, LaTeX, HTML and JSON, all from the same value."""
+"""A comparison as a table: plain text, Markdown, LaTeX and HTML, all from the same value."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from html import escape
 from math import isnan
-from typing import TYPE_CHECKING, Any
 
-from clickprism._util.tables import html_table
+from clickprism._util.tables import Table, html_table
+from clickprism._util.tables import as_text as plain_text
 from clickprism.evaluation.compare import Comparison, Row
-from clickprism.evaluation.measures import Measure
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 MARKS = {"better": "▲", "worse": "▼", "": ""}
-NO_BREAK = "\u00a0"
 LATEX_MARKS = {"better": "$^{+}$", "worse": "$^{-}$", "": ""}
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -36,40 +30,18 @@ _LATEX = {
 }
 
 
-def as_text(comparison: Comparison) -> str:
-    """Plain text with aligned columns, a table a measure; the best is marked with a star."""
-    parts = []
+def text_tables(comparison: Comparison) -> list[Table]:
+    """Return one table for each measure, the best method marked with a star, and the notes."""
+    tables = []
     for measure in comparison.measures:
         header, rows = _grid(comparison, measure, best=lambda text: f"{text} *", mark=_mark)
-        widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
-        lines = [_aligned(line, widths) for line in [header, *rows]]
-        parts.append("\n".join([lines[0], "-" * len(lines[0]), *lines[1:]]))
-    return "\n\n".join([*parts, "\n".join([*comparison.notes, "* best"])]) + "\n"
+        tables.append(Table("", header, rows))
+    return [*tables, Table("", ["Notes"], [[note] for note in (*comparison.notes, "* best")])]
 
 
-def as_rich(comparison: Comparison) -> Group:
-    """For the terminal, through rich: the best in bold."""
-    from rich.console import Group
-    from rich.markup import escape as plain
-    from rich.table import Table
-    from rich.text import Text
-
-    parts: list[Table | Text] = []
-    for measure in comparison.measures:
-        header, rows = _grid(
-            comparison,
-            measure,
-            best=lambda text: f"[bold]{text}[/bold]",
-            quote=plain,
-            mark=lambda sign: f" {sign or NO_BREAK}",
-        )
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for i, name in enumerate(header):
-            table.add_column(plain(name), justify="left" if i == 0 else "right", no_wrap=i == 0)
-        for row in rows:
-            table.add_row(*row)
-        parts += [table, Text()]
-    return Group(*parts, Text("\n".join(comparison.notes), style="dim"))
+def as_text(comparison: Comparison) -> str:
+    """Return plain text with aligned columns."""
+    return plain_text(text_tables(comparison)) + "\n"
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -91,7 +63,7 @@ def as_html(comparison: Comparison) -> str:
         header, rows = _grid(
             comparison, measure, best=lambda text: f"<strong>{text}</strong>", quote=escape, mark=_html_mark
         )
-        parts.append(html_table(str(measure), header, rows))
+        parts.append(html_table(measure, header, rows))
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
     return "\n".join([*parts, f'<ul class="notes">\n{notes}\n</ul>']) + "\n"
 
@@ -104,7 +76,7 @@ def as_latex(comparison: Comparison) -> str:
         " & ".join([_latex(method), *[_latex_cell(column[method]) for column in columns]]) + r" \\"
         for method in methods
     ]
-    head = " & ".join(["Method", *[_latex(str(measure)) for measure in comparison.measures]]) + r" \\"
+    head = " & ".join(["Method", *[_latex(measure) for measure in comparison.measures]]) + r" \\"
     return "\n".join(
         [
             r"\begin{table}",
@@ -123,55 +95,9 @@ def as_latex(comparison: Comparison) -> str:
     )
 
 
-def as_dict(comparison: Comparison) -> dict[str, Any]:
-    """What JSON holds: the first measure's methods at the top, then what one must know, then the other measures.
-
-    NaN becomes None.
-    """
-    first, *others = [_measured(comparison, measure) for measure in comparison.measures]
-    return first | {
-        "data": comparison.data,
-        "seeds": list(comparison.seeds),
-        "runs": dict(comparison.runs),
-        "empty": comparison.empty,
-        "baseline": comparison.baseline,
-        "reference": list(comparison.reference),
-        "confidence": comparison.confidence,
-        "interval": "bca",
-        "resamples": comparison.resamples,
-        "test": comparison.test,
-        "correction": "holm",
-        "unit": "query",
-        "seed": comparison.seed,
-        "note": comparison.remark or None,
-        "others": others,
-    }
-
-
-def as_json(comparison: Comparison) -> str:
-    """The comparison as a JSON object; see `as_dict`."""
-    return json.dumps(as_dict(comparison), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _measured(comparison: Comparison, measure: Measure) -> dict[str, Any]:
-    names = ("mean", "low", "high", "difference", "difference_low", "difference_high", "p_value", "p_corrected")
-    methods: dict[str, Any] = {}
-    for row in comparison.of(measure):
-        values = {name: getattr(row, name) for name in names}
-        known = {name: None if isnan(value) else value for name, value in values.items() if value is not None}
-        methods[row.method] = known | {"verdict": row.verdict, "best": row.best}
-    return {
-        "measure": str(measure),
-        "higher_is_better": measure.higher_is_better,
-        "queries": comparison.queries[measure],
-        "dropped": comparison.dropped[measure],
-        "methods": methods,
-    }
-
-
 def _grid(
     comparison: Comparison,
-    measure: Measure,
+    measure: str,
     *,
     best: Callable[[str], str],
     quote: Callable[[str], str] = str,
@@ -179,7 +105,7 @@ def _grid(
 ) -> tuple[list[str], list[list[str]]]:
     """The header, and the cells of each method: mean with mark, interval, difference, its interval, p."""
     level = f"{comparison.confidence:.0%} interval"
-    header = ["method", str(measure), level]
+    header = ["method", measure, level]
     if comparison.baseline is not None:
         header += [f"vs {comparison.baseline}", level, "p (Holm)"]
     rows = []
@@ -224,11 +150,6 @@ def p_text(value: float) -> str:
     ('0.012', '<0.001')
     """
     return "n/a" if isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-    return "  ".join(cells).rstrip()
 
 
 def _markdown(text: str) -> str:

@@ -1,45 +1,42 @@
 """Whole experiments in one call: data, simulated users, methods, measures.
 
-One `ExperimentSettings` holds every setting there is; a TOML file has the same names. The stages are functions of it,
-so that a command can run one (`load_data`, `simulate_log`, `train_method`) or all (`compare_methods`).
+One `ExperimentSettings` holds all settings; a TOML file has the same names. `train_ranker`, `compare_methods`,
+`feedback_loop` and `run_demo` each take one settings object and return one result.
 """
 
-from clickprism.experiments.bend import Bend, bend_of
-from clickprism.experiments.compare import Run, compare_methods
-from clickprism.experiments.results import Results, results_of, write_results
+from clickprism.experiments.bias import Coupling, coupling_of
+from clickprism.experiments.compare import compare_methods, evaluate_models
+from clickprism.experiments.data import Data, Log, load_data, load_raw, simulate_log
+from clickprism.experiments.feedback import FeedbackResults, feedback_loop, write_feedback
+from clickprism.experiments.results import Results, Run, results_of, write_results
 from clickprism.experiments.settings import (
     DataSettings,
+    DemoSettings,
     EvaluationSettings,
     ExperimentSettings,
+    FeedbackSettings,
     read_settings,
     resolved,
 )
-from clickprism.experiments.stages import (
-    Data,
-    Log,
-    evaluate_models,
-    judged_validation,
-    load_data,
-    load_raw,
-    make_method,
-    simulate_log,
-    train_method,
-)
-from clickprism.experiments.train import Trained, train_ranker
+from clickprism.experiments.train import Trained, judged_validation, make_method, train_method, train_ranker
 
 __all__ = [
-    "Bend",
+    "Coupling",
     "Data",
     "DataSettings",
+    "DemoSettings",
     "EvaluationSettings",
     "ExperimentSettings",
+    "FeedbackResults",
+    "FeedbackSettings",
     "Log",
     "Results",
     "Run",
     "Trained",
-    "bend_of",
     "compare_methods",
+    "coupling_of",
     "evaluate_models",
+    "feedback_loop",
     "judged_validation",
     "load_data",
     "load_raw",
@@ -50,5 +47,6 @@ __all__ = [
     "simulate_log",
     "train_method",
     "train_ranker",
+    "write_feedback",
     "write_results",
 ]

@@ -1,44 +1,81 @@
-"""Whether position and popularity bias leave the ranking: what comparisons and training say of it.
+"""Bias that remains in a ranking, and how a method's observation model depends on documents and relevance.
 
-The curves are those of `evaluation.curves`, over the test part in the order of the initial ranker; Delta-CI is that of
-`evaluation.independence`, over the log.
+Three measurements of a trained ranker: how it moves documents that were shown high or often (`BiasCurves`), how its
+observation model depends on document features (`Coupling`), and how its relevance depends on observation (Delta-CI,
+`evaluation.independence`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.data.items import ids_tell, item_frequency, items_across
 from clickprism.errors import SettingError
 from clickprism.evaluation.curves import Curve, Shares, by_frequency, by_position, exposure_shares, initial_order
 from clickprism.evaluation.independence import ConditionalLearner, Independence, learner_independence
+from clickprism.evaluation.report import Part
+from clickprism.observation.lipschitz import Lipschitz, fitted_lipschitz, true_lipschitz
 from clickprism.types import Clicks, Dataset, Float32, Float64, Int32, Int64, Lists
+from clickprism.users.base import User
+from clickprism.users.coupled import CoupledUser
+from clickprism.users.pbm import PositionUser
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from clickprism.debias.base import Learner
+    from clickprism.debias.steepness import Choice
+    from clickprism.evaluation.plots import Look
     from clickprism.experiments.settings import Items
 
 C = TypeVar("C", Curve, Shares)
 
-SMALL: Final = 5e8  # documents x features x classes that are clustered unasked: less than a second
+SMALL: Final = 5e8  # documents x features x classes that are clustered without being asked: less than a second
 BINS: Final = 10
 GROUPS: Final = 5
 IDS, CLUSTERS = "document ids", "clusters of features"
+SAMPLE: Final = 2_000  # documents over which slopes are measured
+CURVE: Final = "positions only"
+HEADING: Final = "Bias"
+COUPLED: Final = "Document-dependent observation"
+CAPTIONS: Final = {
+    "position": "Position bias: mean position after re-ranking, by position in the initial ranking",
+    "frequency": "Popularity bias: mean position after re-ranking, by how often the log shows the item",
+    "exposure": "Popularity bias: share of exposure, 1 / log2(1 + position), by how often the log clicks the item",
+}
+DISTANCES: Final = (
+    "Mean absolute differences of the curves above, in positions; for exposure, the share that goes to another group. "
+    "The curve of the labels themselves is not a fair goal for a ranker that knows relevance only in part, as labels "
+    "contain what no feature explains. The same ranker trained on labels (the method labels) is a better goal."
+)
+READ: Final = (
+    "A line as flat as the thick one (the labels themselves) keeps no more of the old order than relevance explains. A "
+    "steeper line keeps more of it, which is bias."
+)
+READ_BARS: Final = " A mark of exposure at the top of its bar gives the group what the labels would give it."
+WITHOUT_LABELS: Final = "Add the method labels to see the distance from it."
+DELTA_CI: Final = (
+    "Delta-CI measures how far a model's relevance depends on observation. It describes the model, not the data, and a "
+    "small value alone does not make a good ranking (docs/independence.md)."
+)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Moved:
-    """What one ranking does to what stood high, to what is frequent, and to what is popular.
+class BiasCurves:
+    """How a ranking moves documents that were shown high, shown often, or clicked often.
 
     Attributes:
-        position: the mean position after, by position in the initial ranking.
-        frequency: the same by how often the log shows the item; None where items are not known.
-        exposure: the share of exposure of items, by how often the log clicks them; None where items are not known.
+        position: Mean position after re-ranking, by position in the initial ranking.
+        frequency: The same by how often the log shows the item; None if items are not known.
+        exposure: Share of exposure of items, by how often the log clicks them; None if items are not known.
     """
 
     position: Curve
@@ -47,12 +84,12 @@ class Moved:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The curves and shares that are there, by name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        """The curves and shares that were measured, by name."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
-    def distances(self, other: Moved) -> dict[str, float]:
-        """How far each is from the other's, by name; see `Curve.distance` and `Shares.distance`."""
+    def distances(self, other: BiasCurves) -> dict[str, float]:
+        """Return the distance of each curve from the other's; see `Curve.distance` and `Shares.distance`."""
         theirs = other.parts
         return {name: mine.distance(theirs[name]) for name, mine in self.parts.items()}
 
@@ -63,33 +100,33 @@ class Bias:
     """The bias of one run.
 
     Attributes:
-        moved: by its ranking.
-        own: by the labels themselves.
-        items: what items are; empty where they are not known.
-        note: why they are not; empty where they are.
+        curves: Curves of its ranking.
+        labels_own: Curves of a ranking by the labels themselves.
+        items: What items are; empty if they are not known.
+        note: Why items are not known; empty if they are.
     """
 
-    moved: Moved
-    own: Moved
+    curves: BiasCurves
+    labels_own: BiasCurves
     items: str = ""
     note: str = ""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Ground:
-    """What the rankings of one data set and log are measured on.
+class BiasBasis:
+    """What the bias of rankings is measured on: a test part in its initial order, and the log of the training part.
 
     Attributes:
-        shown: the test part as the initial ranker orders it, as many documents as users are shown.
-        every: the same, all documents.
-        grades: of the test part.
-        tested: the item of each of its documents; None where items are not known.
-        frequency: how often the log shows each item.
-        popularity: how often it clicks each.
-        items: what items are.
-        note: why they are not known.
-        top: see `exposure_shares`.
+        shown: The test part as the initial ranker orders it, as many documents as users are shown.
+        every: The same, all documents.
+        grades: Grades of the test part.
+        tested: Item of each test document; None if items are not known.
+        frequency: How often the log shows each item.
+        popularity: How often the log clicks each item.
+        items: What items are.
+        note: Why items are not known.
+        top: Number of positions that are exposed; see `exposure_shares`.
     """
 
     shown: Clicks
@@ -102,26 +139,26 @@ class Ground:
     note: str = ""
     top: int | None = None
 
-    def moved(self, scores: Float64 | Float32 | Int32) -> Moved:
-        """What a ranking by these scores of the test part's documents does."""
+    def curves(self, scores: Float64 | Float32 | Int32) -> BiasCurves:
+        """Return the curves of a ranking by these scores of the test documents."""
         position = by_position(self.shown, scores)
         if self.tested is None or self.frequency is None or self.popularity is None:
-            return Moved(position)
-        return Moved(
+            return BiasCurves(position)
+        return BiasCurves(
             position,
             by_frequency(self.shown, scores, self.tested, self.frequency, bins=BINS),
             exposure_shares(self.every, scores, self.tested, self.popularity, groups=GROUPS, top=self.top),
         )
 
     def bias(self, scores: Float64 | Float32) -> Bias:
-        """The bias of a ranking by these scores, beside the labels' own curves."""
-        return Bias(self.moved(scores), self.moved(self.grades), self.items, self.note)
+        """Return the bias of a ranking by these scores."""
+        return Bias(self.curves(scores), self.curves(self.grades), self.items, self.note)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Known:
-    """The items of the training and of the test part, or why they are not known."""
+class KnownItems:
+    """Items of the training and the test documents, or a note why they are not known."""
 
     trained: Int64 | None = None
     tested: Int64 | None = None
@@ -129,67 +166,170 @@ class Known:
     note: str = ""
 
 
-def find_items(train: Lists, test: Lists, by: Items) -> Known:
-    """Items across the two parts: by document ids, else by clusters of features where that was asked or costs little.
+def find_items(train: Lists, test: Lists, by: Items) -> KnownItems:
+    """Return the items of two parts: by document ids, else by clusters of features if asked or if that is cheap.
 
-    Ids that the parts hardly share tell nothing (MQ2008: 7% of the test documents); "auto" takes clusters there too.
+    Ids that the parts hardly share are of no use (MQ2008: 7% of the test documents); "auto" uses clusters then.
 
     Args:
-        train: what the log is of.
-        test: what is ranked.
-        by: the setting `evaluation.items`.
+        train: Lists that the log shows.
+        test: Lists that are ranked.
+        by: The setting `evaluation.items`.
     """
     if by == "ids" and (train.document_ids is None or test.document_ids is None):
         raise SettingError("evaluation.items", by, "be 'features', 'auto' or 'none' where documents have no ids")
     if by == "none":
-        return Known(note="Items were not asked for (evaluation.items), so nothing is said of popularity.")
+        return KnownItems(note="Popularity was not measured (evaluation.items is none).")
     by_ids = by == "ids" or (by == "auto" and ids_tell([train, test]))
-    if not by_ids:
-        cost = (train.documents + test.documents) * train.features.shape[1] * (len(train) + len(test))
-        if by == "auto" and cost > SMALL:
-            return Known(
-                note="Training and test part share few document ids or none, and finding items by clustering features "
-                "takes a while here, so nothing is said of popularity; --set evaluation.items=features does it."
-            )
+    cost = (train.documents + test.documents) * train.features.shape[1] * (len(train) + len(test))
+    if by == "auto" and not by_ids and cost > SMALL:
+        return KnownItems(
+            note="Popularity was not measured: the training and test part share few document ids, and clustering "
+            "documents by their features takes a while here; evaluation.items=features does it."
+        )
     trained, tested = items_across([train, test], by="ids" if by_ids else "features")
-    return Known(trained, tested, IDS if by_ids else CLUSTERS)
+    return KnownItems(trained, tested, IDS if by_ids else CLUSTERS)
 
 
-def ground_of(
-    dataset: Dataset, clicks: Clicks, initial: Float64, *, length: int, items: Known, top: int | None = None
-) -> Ground:
-    """What rankings of the test part are measured on.
+def bias_basis(
+    dataset: Dataset, clicks: Clicks, initial: Float64, *, length: int, items: KnownItems, top: int | None = None
+) -> BiasBasis:
+    """Return what rankings of the test part are measured on.
 
     Args:
-        dataset: of which the test part is ranked.
-        clicks: the log on the training part.
-        initial: scores of the test part's documents by the initial ranker.
-        length: how many documents users are shown.
-        items: see `find_items`.
-        top: how many places are exposed; None for all, each as `exposure_shares` weighs it.
+        dataset: Its test part is ranked.
+        clicks: The log on the training part.
+        initial: Scores of the test documents by the initial ranker.
+        length: Number of documents that users are shown.
+        items: See `find_items`.
+        top: Number of positions that are exposed; all if None.
     """
     test = dataset.test.lists
     shown, every = initial_order(test, initial, length=length), initial_order(test, initial)
-    ground = Ground(shown, every, dataset.test.grades, note=items.note, top=top)
+    basis = BiasBasis(shown, every, dataset.test.grades, note=items.note, top=top)
     if items.trained is None or items.tested is None:
-        return ground
+        return basis
     count = 1 + max(int(part.max(initial=-1)) for part in (items.trained, items.tested))
     frequency, popularity = (
         item_frequency(clicks, items.trained, of=of, count=count) for of in ("impressions", "clicks")
     )
     if not frequency[items.tested].any():
-        told = "No item of the test part was shown in the log, so nothing is said of popularity"
-        return replace(ground, note=f"{told}; --set evaluation.items=features takes alike documents for one item.")
-    return replace(ground, tested=items.tested, frequency=frequency, popularity=popularity, items=items.name)
+        note = "Popularity was not measured: the log shows no item of the test part"
+        return replace(basis, note=f"{note}; evaluation.items=features groups documents with similar features.")
+    return replace(basis, tested=items.tested, frequency=frequency, popularity=popularity, items=items.name)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BiasResults:
+    """The bias of all methods, as means over runs.
+
+    Attributes:
+        items: What items are; empty if they are not known.
+        note: Why items are not known; empty if they are.
+        labels_own: Curves of a ranking by the labels themselves.
+        methods: Curves of each method.
+        distance_from_labels_own: Distance of each method from the labels themselves, by curve.
+        distance_from_labels_method: Distance from the ranker that was trained on labels; empty if there is none.
+        delta_ci: Delta-CI of each method that models relevance given observation.
+        runs: Number of runs of a method.
+        labels: The method that was trained on labels; None if there is none.
+    """
+
+    items: str
+    note: str
+    labels_own: BiasCurves
+    methods: Mapping[str, BiasCurves]
+    distance_from_labels_own: Mapping[str, Mapping[str, float]]
+    distance_from_labels_method: Mapping[str, Mapping[str, float]]
+    delta_ci: Mapping[str, Independence]
+    runs: int
+    labels: str | None = None
+
+    def section(self, figures: Mapping[str, str]) -> list[Part]:
+        """Return the section of the report: figures (SVG by caption), how to read them, and the numbers."""
+        read = READ + READ_BARS * ("exposure" in self.labels_own.parts)
+        parts: list[Part] = [figures, read, self._distances()]
+        parts.append(DISTANCES if self.labels else f"{DISTANCES} {WITHOUT_LABELS}")
+        if self.note:
+            parts.append(self.note)
+        if self.delta_ci:
+            rows = [
+                [label, f"{gap.mean:.4f}", _text(gap.error), f"{gap.largest:.4f}", f"{gap.information:.2g}"]
+                for label, gap in self.delta_ci.items()
+            ]
+            over = "runs" if self.runs > 1 else "ranked lists"
+            header = ["method", "Delta-CI", f"standard error over {over}", "largest", "mutual information, nats"]
+            parts += [Table("Delta-CI over the documents that the log shows", header, rows), DELTA_CI]
+        return parts
+
+    def _distances(self) -> Table:
+        goals = {"own": self.distance_from_labels_own}
+        if self.labels is not None:
+            goals[self.labels] = self.distance_from_labels_method
+        columns = [(name, goal) for name in self.labels_own.parts for goal in goals]
+        rows = [
+            [label, *(_distance_text(name, goals[goal].get(label, {}).get(name)) for name, goal in columns)]
+            for label in self.methods
+        ]
+        caption = "Distance of a ranking from the curve of the labels themselves (own)"
+        caption += "" if self.labels is None else f", and from the ranker trained on them ({self.labels})"
+        return Table(caption, ["method", *(f"{name}, {goal}" for name, goal in columns)], rows)
+
+    def figures(self, looks: Mapping[str, Look]) -> dict[str, tuple[str, Figure]]:
+        """Return the caption and the figure of each curve, by file name."""
+        from clickprism.evaluation.bias_plots import exposure_bars, moved_curve
+
+        drawn = {}
+        for name, own in self.labels_own.parts.items():
+            draw = exposure_bars if name == "exposure" else moved_curve
+            curves = {label: several.parts[name] for label, several in self.methods.items()}
+            away = {label: of[name] for label, of in self.distance_from_labels_own.items()}
+            caption = CAPTIONS[name] if name == "position" else f"{CAPTIONS[name]}; items are {self.items}"
+            drawn["positions" if name == "position" else name] = caption, draw(curves, own, away=away, looks=looks)
+        return drawn
+
+
+def bias_results(
+    biases: Mapping[str, Mapping[int, Bias]],
+    gaps: Mapping[str, Mapping[int, Independence]],
+    labels: str | None = None,
+) -> BiasResults:
+    """Return the means over runs.
+
+    Args:
+        biases: Bias by method and seed.
+        gaps: Delta-CI by method and seed.
+        labels: The method that was trained on labels.
+    """
+    first = next(iter(next(iter(biases.values())).values()))
+    goal = {} if labels is None else biases[labels]
+    own = {label: [(bias.curves, bias.labels_own) for bias in of.values()] for label, of in biases.items()}
+    trained = {
+        label: [(bias.curves, goal[seed].curves) for seed, bias in of.items() if seed in goal]
+        for label, of in biases.items()
+        if label != labels
+    }
+    return BiasResults(
+        items=first.items,
+        note=first.note,
+        labels_own=mean_curves([bias.labels_own for bias in next(iter(biases.values())).values()]),
+        methods={label: mean_curves([bias.curves for bias in of.values()]) for label, of in biases.items()},
+        distance_from_labels_own={label: _mean_distances(pairs) for label, pairs in own.items()},
+        distance_from_labels_method={label: _mean_distances(pairs) for label, pairs in trained.items() if pairs},
+        delta_ci={label: mean_independence(list(of.values())) for label, of in gaps.items()},
+        runs=max(map(len, biases.values())),
+        labels=labels,
+    )
 
 
 def independence_of(learner: object, clicks: Clicks) -> Independence | None:
-    """Delta-CI of a trained learner over its log; None for one that says no relevance given observation."""
+    """Return Delta-CI of a trained learner over its log; None if it does not model relevance given observation."""
     return learner_independence(learner, clicks.merge()) if isinstance(learner, ConditionalLearner) else None
 
 
 def independence_text(found: Independence) -> str:
-    """Delta-CI in a line.
+    """Return Delta-CI in a line.
 
     >>> independence_text(Independence(0.0123, 0.0004, 0.2, 0.00031, None, 50))
     'Delta-CI 0.0123 ± 0.0004, mutual information 0.00031 nats'
@@ -199,33 +339,217 @@ def independence_text(found: Independence) -> str:
 
 
 def mean_independence(several: Sequence[Independence]) -> Independence:
-    """The mean over seeds, with its standard error over seeds; of one seed, that over its lists."""
+    """Return the mean over runs with its standard error over runs; a single run keeps that over its lists."""
     if len(several) == 1:
         return several[0]
     means = np.array([one.mean for one in several])
     curves = [one.by_position for one in several if one.by_position is not None]
-    depth = min(map(len, curves), default=0)
     return Independence(
         mean=float(means.mean()),
         error=float(means.std(ddof=1) / np.sqrt(len(means))),
         largest=max(one.largest for one in several),
         information=float(np.mean([one.information for one in several])),
-        by_position=np.mean([curve[:depth] for curve in curves], axis=0) if curves else None,
+        by_position=mean_curve(curves) if curves else None,
         documents=min(one.documents for one in several),
     )
 
 
-def mean_moved(several: Sequence[Moved]) -> Moved:
-    """The mean over seeds, point by point.
+def mean_curves(several: Sequence[BiasCurves]) -> BiasCurves:
+    """Return the mean over runs, point by point.
 
-    Where ties leave some seeds with fewer points on an axis, those count that have as many as most.
+    If ties leave some runs with fewer points on an axis, the runs with the most common number of points count.
     """
     common = [name for name in several[0].parts if all(name in one.parts for one in several)]
-    return Moved(**{name: _mean([one.parts[name] for one in several]) for name in common})
+    return BiasCurves(**{name: _mean_points([one.parts[name] for one in several]) for name in common})
 
 
-def _mean(several: Sequence[C]) -> C:
+def mean_curve(curves: Sequence[Float64]) -> Float64:
+    """Return the mean of curves by position, up to the end of the shortest."""
+    mean: Float64 = np.mean([curve[: min(map(len, curves))] for curve in curves], axis=0)
+    return mean
+
+
+@final
+@dataclass(frozen=True)
+class Coupling:
+    """How fast log o_k(x) - log o_1(x), which clicks identify, changes with the features of a document.
+
+    Attributes:
+        documents: Number of documents that were measured.
+        fitted: Slopes of the method's observation model.
+        truth: Slopes of the simulated users; None if they are not known.
+        choices: What `lbd` tried, the chosen one first; empty for other methods.
+        doubt: What speaks against the choice and what to do; empty if nothing does.
+    """
+
+    documents: int
+    fitted: Lipschitz
+    truth: Lipschitz | None
+    choices: tuple[Choice, ...] = ()
+    doubt: str = ""
+
+    def table(self) -> Table:
+        """Return the slopes by position, beside the true ones."""
+        names = [*map(str, range(1, len(self.fitted.means) + 1)), "all"]
+        table = [names]
+        for one, several in (("mean", "means"), ("maximum", "maxima")):
+            for side in (self.fitted, self.truth):
+                values = [None] * len(names) if side is None else [*getattr(side, several), getattr(side, one)]
+                table.append(["-" if value is None else f"{value:.4f}" for value in values])
+        what = f"Slope of log observation relative to position 1 in the features, over {self.documents} documents"
+        return Table(what, ["position", "mean", "truth", "maximum", "truth"], [*map(list, zip(*table, strict=True))])
+
+
+def coupling_of(learner: Learner | None, clicks: Clicks, user: User | None) -> Coupling | None:
+    """Return how the observation model of a trained learner depends on documents; None if it cannot depend on them.
+
+    Args:
+        learner: The learner that `fit` returns.
+        clicks: The log; every document that it shows counts once, or a regular sample of them.
+        user: The user model, adapted to the documents; None if it is not known.
+    """
+    from clickprism.debias.document import DocumentLearner
+    from clickprism.debias.lbd import DecoupledLearner
+
+    if not isinstance(learner, DocumentLearner) or not learner.bends:
+        return None
+    rows = np.unique(clicks.rows)
+    features = clicks.lists.features[rows[:: -(-len(rows) // SAMPLE)]]
+    fitted = fitted_lipschitz(learner.log_observation, features, of="relative")
+    truth = true_coupling(user, features, positions=len(fitted.means))
+    chosen = (learner.choices, learner.doubt) if isinstance(learner, DecoupledLearner) else ()
+    return Coupling(len(features), fitted, truth, *chosen)
+
+
+def true_coupling(user: User | None, features: Float32, *, positions: int) -> Lipschitz | None:
+    """Return the slopes of users whose observation is known: 0 for `pbm`, None for users with another model."""
+    if isinstance(user, PositionUser):
+        flat = (0.0,) * positions
+        return Lipschitz("relative", 0.0, 0.0, flat, flat)
+    if isinstance(user, CoupledUser) and user.base.observation(np.arange(1, positions + 1)).all():
+        return true_lipschitz(user, features, positions=positions, of="relative")
+    return None
+
+
+def mean_coupling(several: Sequence[Coupling]) -> Coupling:
+    """Return the mean over runs, without choices; the truth is None unless all runs have one."""
+    truths = [one.truth for one in several if one.truth is not None]
+    truth = _mean_slopes(truths) if len(truths) == len(several) else None
+    return Coupling(min(one.documents for one in several), _mean_slopes([one.fitted for one in several]), truth)
+
+
+def choice_text(choices: Sequence[Choice]) -> str:
+    """Return what was chosen and why, in a line.
+
+    >>> from clickprism.debias.steepness import Choice
+    >>> choice_text([Choice(0, 0.01, -1.4081, 9), Choice(0, math.inf, -1.4161, 7)])
+    'observation depends on documents linearly, penalty 0.01 (held-out log-likelihood -1.4081; positions only -1.4161)'
+    >>> choice_text([Choice(0, math.inf, -1.5, 7), Choice(16, 0.0, -1.6, 9)])
+    'observation depends on positions only (held-out log-likelihood -1.5000; best with documents -1.6000)'
+    >>> choice_text([Choice(0, math.inf, math.nan, 60)])
+    'observation depends on positions only (too few ranked lists with clicks, or positions, to choose by)'
+    """
+    chosen = choices[0]
+    if math.isnan(chosen.likelihood):
+        return f"observation {_verb(chosen)} (too few ranked lists with clicks, or positions, to choose by)"
+    curve = chosen.penalty == math.inf
+    others = [choice.likelihood for choice in choices[1:] if (choice.penalty < math.inf) == curve]
+    beside = f"; {'best with documents' if curve else CURVE} {max(others):.4f}" if others else ""
+    return f"observation {_verb(chosen)} (held-out log-likelihood {chosen.likelihood:.4f}{beside})"
+
+
+def choices_text(couplings: Mapping[int, Coupling]) -> str:
+    """Return what was chosen in each run, in a line; empty if there was no choice.
+
+    >>> from clickprism.debias.steepness import Choice
+    >>> flat = Lipschitz("relative", 0.0, 0.0, (0.0,), (0.0,))
+    >>> line, curve = (Coupling(1, flat, None, (Choice(0, each, -1.5, 3),)) for each in (0.01, math.inf))
+    >>> choices_text({0: line, 1: curve, 2: line})
+    'observation depends on documents linearly, penalty 0.01 (seeds 0, 2); depends on positions only (seed 1)'
+    """
+    seeds: dict[str, list[int]] = {}
+    for seed, coupling in couplings.items():
+        if coupling.choices:
+            seeds.setdefault(_verb(coupling.choices[0]), []).append(seed)
+    parts = [
+        f"{verb} (seed{'s' * (len(each) > 1)} {', '.join(map(str, sorted(each)))})" for verb, each in seeds.items()
+    ]
+    return f"observation {'; '.join(parts)}" if parts else ""
+
+
+def coupling_tables(couplings: Mapping[str, Mapping[int, Coupling]]) -> list[Table]:
+    """Return the slopes of each method (means over runs), and what was chosen in each run."""
+    rows = []
+    for label, of in couplings.items():
+        mean = mean_coupling(list(of.values()))
+        fitted, true = mean.fitted, mean.truth
+        ratio = None if true is None else fitted.against(true)["ratio"]
+        slopes = [_text(fitted.mean), _text(None if true is None else true.mean), _text(ratio, digits=2)]
+        rows.append([label, *slopes, _text(fitted.maximum), _text(None if true is None else true.maximum)])
+    header = ["method", "mean", "true mean", "ratio", "maximum", "true maximum"]
+    what = "Lipschitz constants: slope of log o_k(x) - log o_1(x) in the features, over the documents shown"
+    tables = [Table(what, header, rows)] if rows else []
+    chosen = {
+        f"{label}, seed {seed}": one for label, of in couplings.items() for seed, one in of.items() if one.choices
+    }
+    if chosen:
+        kinds = sorted({_kind(choice) for one in chosen.values() for choice in one.choices})
+        lines = [[name, *_likelihoods(one, kinds)] for name, one in chosen.items()]
+        caption = "Log-likelihood per session of held-out clicks, by how observation depends on documents; * chosen"
+        tables.append(Table(caption, ["method", *[_name(*kind) for kind in kinds]], lines))
+    return tables
+
+
+_Kind = tuple[bool, int, float]  # whether positions only, hidden units, penalty
+
+
+def _kind(choice: Choice) -> _Kind:
+    return choice.penalty == math.inf, choice.hidden, choice.penalty
+
+
+def _name(curve: bool, hidden: int, penalty: float) -> str:
+    return CURVE if curve else f"{f'{hidden} units' if hidden else 'linear'}, penalty {penalty:g}"
+
+
+def _likelihoods(coupling: Coupling, kinds: Sequence[_Kind]) -> list[str]:
+    texts = {_kind(choice): _text(choice.likelihood) for choice in reversed(coupling.choices)}
+    texts[_kind(coupling.choices[0])] += " *"
+    return [texts.get(kind, "") for kind in kinds]
+
+
+def _verb(choice: Choice) -> str:
+    if choice.penalty == math.inf:
+        return f"depends on {CURVE}"
+    how = f"by a network of {choice.hidden} hidden units" if choice.hidden else "linearly"
+    return f"depends on documents {how}, penalty {choice.penalty:g}"
+
+
+def _mean_slopes(several: Sequence[Lipschitz]) -> Lipschitz:
+    means, maxima = (
+        tuple(mean_curve([np.array(getattr(each, name)) for each in several]).tolist()) for name in ("means", "maxima")
+    )
+    mean, maximum = (float(np.mean([getattr(each, name) for each in several])) for name in ("mean", "maximum"))
+    return Lipschitz(several[0].of, mean, maximum, means, maxima)
+
+
+def _mean_points(several: Sequence[C]) -> C:
     points = Counter(len(one.at) for one in several).most_common(1)[0][0]
     alike = [one for one in several if len(one.at) == points]
     arrays = {name: np.mean([getattr(one, name) for one in alike], axis=0) for name in vars(alike[0]) if name != "axis"}
     return replace(alike[0], **arrays)
+
+
+def _mean_distances(pairs: Sequence[tuple[BiasCurves, BiasCurves]]) -> dict[str, float]:
+    several = [one.distances(other) for one, other in pairs]
+    common = [name for name in several[0] if all(name in each for each in several)]
+    return {name: float(np.mean([each[name] for each in several])) for name in common}
+
+
+def _distance_text(name: str, distance: float | None) -> str:
+    if distance is None:
+        return ""
+    return f"{100 * distance:.2f}%" if name == "exposure" else f"{distance:.3f}"
+
+
+def _text(value: float | None, *, digits: int = 4) -> str:
+    return "n/a" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"

@@ -1,4 +1,4 @@
-"""From the folder of a run to a bundle: the model, and what the run knows of its data, its metrics and its curves."""
+"""Create bundles from the folders of runs, with examples for the page of the bundle."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.experiments.run_record import RunRecord
-from clickprism.experiments.settings import read_settings
+from clickprism.experiments.data import graded, load_data, load_raw, simulate_log
+from clickprism.experiments.settings import ExperimentSettings, read_settings
+from clickprism.experiments.train import RUN, SETTINGS, RunRecord
 from clickprism.model import Model
 from clickprism.serve.settings import BundleSettings
-from clickprism.types import Lists
+from clickprism.types import Float64, Lists
 
 if TYPE_CHECKING:
     from clickprism.serve.bundle import Bundle
+    from clickprism.serve.examples import Examples
     from clickprism.serve.language_bundle import JudgedTexts
     from clickprism.training.calibration import Calibration
 
@@ -26,31 +28,31 @@ DEFAULT: Final = BundleSettings()
 
 
 def model_folder(path: Path) -> Path:
-    """The folder of a model: the one given, or the model/ in it."""
+    """Return the folder of a model: the given one, or model/ in it."""
     for folder in (path, path / "model"):
         if (folder / MODEL).is_file():
             return folder.resolve()
     below = sorted({file.parents[1] for file in path.glob(f"*/model/{MODEL}")})
     if below:
         names = ", ".join(map(str, below))
-        raise DataError("holds no model itself", file=path, remedy=f"Name some of those below it: {names}")
-    raise DataError("holds no model", file=path, remedy="Name a folder that `clickprism train --out` wrote")
+        raise DataError("contains several models", file=path, remedy=f"Name one of them: {names}")
+    raise DataError("contains no model", file=path, remedy="Name a folder that `clickprism train --out` wrote")
 
 
 def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT, *, examples: bytes | None = None) -> Bundle:
     """Create a bundle from the folder of a run.
 
     Args:
-        source: a run or a model of `train`, `experiment compare` or `demo`, an approximation, or an imputation by text.
-        out: the folder of the bundle.
-        settings: what the bundle contains besides the ranker.
-        examples: example queries for the page; by default `settings.examples` queries of the run.
+        source: A run or model of `train`, `experiment compare` or `demo`, an approximation, or an imputation by text.
+        out: Folder of the bundle.
+        settings: What the bundle contains besides the ranker.
+        examples: Example queries for the page; by default `settings.examples` queries of the run.
     """
     from clickprism.serve.bundle import write_bundle
     from clickprism.serve.export.read import names_from
 
     model: Any = _read(source)
-    run = source if (source / "run.json").is_file() or not isinstance(model, Model) else model_folder(source).parent
+    run = source if (source / RUN).is_file() or not isinstance(model, Model) else model_folder(source).parent
     known = RunRecord.read(run)
     imputed: Any = settings.imputation
     calibration: Calibration | None = None
@@ -66,8 +68,6 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT, *, e
     if settings.feature_names is not None:
         kept["feature_names"] = names_from(settings.feature_names)
     if settings.examples and examples is None:
-        from clickprism.experiments.examples import examples_of_run
-
         examples = examples_of_run(source, naive=settings.naive, most=settings.examples).bytes()
     return write_bundle(
         out,
@@ -95,7 +95,7 @@ def _judged(settings: BundleSettings) -> JudgedTexts | None:
 
 
 def _read(source: Path) -> Any:
-    """The ranker of a folder, whatever it is."""
+    """Return the ranker of a folder, of any kind."""
     if (source / APPROXIMATION).is_file():
         from clickprism.relevance.approximate import Approximation
 
@@ -108,7 +108,7 @@ def _read(source: Path) -> Any:
 
 
 def _imputation(folder: Path) -> tuple[Any, Calibration | None]:
-    """What imputes, and the calibration of a ranker on features."""
+    """Return the imputation model, and the calibration if it is a ranker on features."""
     if (folder / IMPUTATION).is_file() and (folder / "model").is_dir():
         from clickprism.relevance.imputation import FeatureImputation
 
@@ -119,20 +119,20 @@ def _imputation(folder: Path) -> tuple[Any, Calibration | None]:
 
 
 def _figures(run: Path, known: RunRecord) -> dict[str, tuple[str, str]]:
-    """What the model card shows: the observation, and the training."""
+    """Return the figures of the model card: observation and training."""
     from clickprism.evaluation import plots
 
     drawn = {}
     if known.observation:
         truth = np.array(known.truth) if known.truth else None
-        caption = f"Observation by position, relative to the first{', and the truth' if known.truth else ''}"
+        caption = f"Observation by position, relative to the first{', with the truth' if known.truth else ''}"
         drawn["observation"] = caption, plots.observation_curve(truth, {known.label: np.array(known.observation)})
     steps, values = _validated(run)
-    settings = next((file for file in (run / "settings.toml", run.parent / "settings.toml") if file.is_file()), None)
-    measure = None if settings is None else read_settings(settings, ()).evaluation.validation
+    settings = _settings_file(run)
+    measure = None if settings is None else read_settings(settings).evaluation.validation
     if values and measure not in (None, "none", "clicks"):
         figure = plots.training_curve({known.label: (steps, values)}, measure=str(measure), xlabel="epoch")
-        drawn["training"] = f"{measure} on the validation part over training", figure
+        drawn["training"] = f"{measure} on the validation part during training", figure
     return {name: (caption, plots.svg(figure, title=caption)) for name, (caption, figure) in drawn.items()}
 
 
@@ -141,3 +141,61 @@ def _validated(run: Path) -> tuple[list[float], list[float]]:
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     rows = [row for row in map(json.loads, lines) if row.get("validation") is not None]
     return [row["epoch"] for row in rows], [row["validation"] for row in rows]
+
+
+def _settings_file(run: Path) -> Path | None:
+    return next((file for file in (run / SETTINGS, run.parent / SETTINGS) if file.is_file()), None)
+
+
+def run_examples(
+    settings: ExperimentSettings,
+    debiased: Model,
+    naive: Model | None = None,
+    *,
+    seed: int,
+    observation: Float64 | None = None,
+    most: int | None = None,
+) -> Examples:
+    """Return examples from the training part of a run.
+
+    Args:
+        settings: Settings of the experiment.
+        debiased: A model of the run, which takes raw features.
+        naive: A model that was trained on raw clicks.
+        seed: Random seed of the run.
+        observation: Observation by position, relative to the first, of the debiased method.
+        most: Maximum number of queries.
+    """
+    from clickprism.serve.examples import MOST, examples_of
+
+    data = load_data(settings.data)
+    log = data.log.clicks["train"] if data.log is not None else None
+    clicks = simulate_log(settings, graded(data), seed=seed).simulation.clicks if log is None else log
+    raw = load_raw(settings.data).train.lists
+    by = "real users" if log is not None else f"simulated users ({settings.user['name']})"
+    shown = np.asarray(debiased.score(raw)), None if naive is None else np.asarray(naive.score(raw))
+    source = f"{by}, training part"
+    return examples_of(clicks, *shown, observation=observation, source=source, most=MOST if most is None else most)
+
+
+def examples_of_run(run: Path, *, naive: Path | None = None, most: int | None = None) -> Examples:
+    """Return examples from the folder of a run; its log is simulated again, or read again if it is a log.
+
+    Args:
+        run: Folder with run.json, settings.toml and model/, as `clickprism train` and `compare` write it.
+        naive: A run or model that was trained on raw clicks.
+        most: Maximum number of queries.
+    """
+    known, settings = RunRecord.read(run), _settings_file(run)
+    if known is None or settings is None or str(known.data.get("clicks", "")).startswith("of the file"):
+        problem = "does not say where its clicks came from, so there are no examples of them"
+        remedy = "Create them with clickprism.serve.examples.examples_of, or omit them"
+        raise DataError(problem, file=run, remedy=remedy)
+    return run_examples(
+        read_settings(settings),
+        Model.load(run / "model"),
+        None if naive is None else Model.load(model_folder(naive)),
+        seed=known.seed,
+        observation=np.array(known.observation) if known.observation else None,
+        most=most,
+    )

@@ -1,196 +1,419 @@
-"""Every method with every seed, in one process or several."""
+"""Compare methods over several runs, evaluate saved models, and score logs for counterfactual evaluation."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, final
 
 import numpy as np
 
 from clickprism._util.files import make_folder
 from clickprism._util.processes import side_by_side
-from clickprism.evaluation.independence import Independence
-from clickprism.evaluation.measures import Evaluation, evaluate
-from clickprism.experiments.bend import Bend, bend_of
-from clickprism.experiments.bias import Bias, Ground, find_items, ground_of, independence_of
-from clickprism.experiments.codes import warn_of_codes
-from clickprism.experiments.run_record import record
-from clickprism.experiments.settings import ExperimentSettings
-from clickprism.experiments.stages import (
-    LEAST_OBSERVATION,
+from clickprism._util.progress import Progress, no_progress
+from clickprism.data.clicks import saved_data
+from clickprism.data.impression_parts import UNGRADED
+from clickprism.data.logged import Logged
+from clickprism.errors import DataError, SettingError
+from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation.measures import Evaluation, Measure, evaluate
+from clickprism.experiments.bias import BiasBasis, bias_basis, coupling_of, find_items, independence_of
+from clickprism.experiments.bundle import model_folder
+from clickprism.experiments.data import (
     Data,
     Log,
-    corrects_trust,
+    Part,
+    data_name,
     graded,
     load_data,
-    make_method,
+    load_raw,
+    read_data,
     simulate_log,
-    told_names,
+    with_categories,
+)
+from clickprism.experiments.results import INITIAL, Results, Run, results_of
+from clickprism.experiments.settings import DataSettings, ExperimentSettings
+from clickprism.experiments.train import (
+    LEAST_OBSERVATION,
+    MODEL,
+    SETTINGS,
+    corrects_trust,
+    make_method,
+    record_run,
     train_method,
     true_trust,
 )
+from clickprism.log.logged import READ, ReadSettings, read_logged
+from clickprism.model import Model
 from clickprism.rankers import RANKERS
-from clickprism.settings import choose
+from clickprism.settings import build, choose, read_toml, suggest
 from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
-from clickprism.types import Float64
+from clickprism.types import Float64, JudgedLists, Lists, Text
 
-INITIAL = "initial"
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What one method reached with one seed.
-
-    Attributes:
-        label: of the method.
-        seed: of the run.
-        evaluation: on the test part, query by query.
-        observation: by position relative to the first, as learned or given; None where there is none, and for a method
-            that corrects trust, whose curve is alpha.
-        truth: the same of the simulated users.
-        steps: epochs (or trees) at which validation was measured.
-        values: what was measured there.
-        best: the epoch (or number of trees) that was chosen.
-        stopped: why training ended.
-        seconds: training took.
-        bias: where its ranking puts what stood high and what is popular, on the test part.
-        bend: how documents bend the observation; None for a method in which they cannot.
-        independence: Delta-CI over the log; None for a method that does not say relevance given observation.
-    """
-
-    label: str
-    seed: int
-    evaluation: Evaluation
-    observation: Float64 | None
-    truth: Float64
-    steps: Float64
-    values: Float64
-    best: int
-    stopped: str
-    seconds: float
-    bias: Bias
-    bend: Bend | None = None
-    independence: Independence | None = None
+Measured = tuple[Run, Evaluation]
+Task = tuple[ExperimentSettings, int, str, Path | None]
+BUNDLE: Final = "manifest.json"
+PICTURES: Final = (".png", ".svg", ".pdf")
+QUERY, DOCUMENT, SCORE = ("query_id", "query"), ("document_id", "document"), "score"
 
 
 def compare_methods(
     settings: ExperimentSettings,
     *,
+    baseline: str | None = None,
     out: Path | None = None,
     jobs: int = 1,
-    on_run: Callable[[Run], None] | None = None,
-) -> list[Run]:
-    """Run every method with every seed; the initial ranking comes last, as a run named "initial".
+    progress: Progress = no_progress,
+    on_run: Callable[[Run, Evaluation], None] | None = None,
+) -> Results:
+    """Train every method in every run on simulated clicks, and compare them on the test part.
 
     Args:
-        settings: of the experiment.
-        out: a folder for the models, metrics and checkpoints, one folder a method and seed.
-        jobs: how many processes; where fit.threads is 0 they share the cores.
-        on_run: called after each run, in any order.
+        settings: Settings of the experiment.
+        baseline: Method to compare with; `click`, or else the first method, if not given.
+        out: Folder for the models, metrics and checkpoints, one folder per method and run.
+        jobs: Number of processes; with fit.threads = 0 they share the cores.
+        progress: Called after each run.
+        on_run: Called after each run with its values for each query, in any order.
     """
     alone("a comparison", remedy="run it without torchrun; --jobs runs several at a time")
-    choose(RANKERS, settings.ranker, path="ranker")
-    for label in settings.methods:
-        make_method(settings, label)
+    check_methods(settings)
+    known = [*settings.methods, INITIAL]
+    if baseline is not None and baseline not in known:
+        raise SettingError("baseline", baseline, f"be a method of the comparison ({suggest(baseline, known)})")
     if out is not None:
         make_folder(out)
     if jobs > 1 and settings.fit.threads == 0:
         settings = replace(settings, fit=replace(settings.fit, threads=max(1, (os.cpu_count() or 1) // jobs)))
     tasks = [(settings, seed, label, out) for seed in settings.seeds for label in [INITIAL, *settings.methods]]
-    runs: list[Run] = []
-    for run in _in_turn(tasks) if jobs == 1 else side_by_side([(_run, task) for task in tasks], jobs):
-        runs.append(run)
+    done: list[Measured] = []
+    for run, evaluation in _in_turn(tasks) if jobs == 1 else side_by_side([(_run, task) for task in tasks], jobs):
+        done.append((run, evaluation))
+        measure, mean = next(iter(run.means.items()))
+        progress(len(done), len(tasks), f"{run.label}, seed {run.seed}: {measure} {mean:.4f}")
         if on_run is not None:
-            on_run(run)
+            on_run(run, evaluation)
         if run.stopped == "interrupted":
             raise KeyboardInterrupt
-    order = {label: place for place, label in enumerate([*settings.methods, INITIAL])}
-    return sorted(runs, key=lambda run: (order[run.label], run.seed))
+    order = {label: place for place, label in enumerate(known)}
+    done.sort(key=lambda each: (order[each[0].label], each[0].seed))
+    return results_of(settings, done, baseline=baseline)
 
 
-Task = tuple[ExperimentSettings, int, str, Path | None]
+def check_methods(settings: ExperimentSettings) -> None:
+    """Raise SettingError if the ranker or a method cannot be built."""
+    choose(RANKERS, settings.ranker, path="ranker")
+    for label in settings.methods:
+        make_method(settings, label)
 
 
-def _in_turn(tasks: list[Task]) -> Iterator[Run]:
+def _in_turn(tasks: list[Task]) -> Iterator[Measured]:
     for task in tasks:
         yield _run(*task)
 
 
-_kept: dict[str, tuple[Any, Any]] = {}
+_cache: dict[str, tuple[Any, Any]] = {}
 
 
-def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) -> Run:
-    data = _keep("data", settings.data, lambda: load_data(settings.data))
-    settings = told_names(settings, data.vocabulary)
-    if label == INITIAL and seed == settings.seeds[0]:
-        warn_of_codes(settings, data.vocabulary)
-    log = _keep("log", (settings, seed), lambda: simulate_log(settings, graded(data), seed=seed))
-    clicks, test, start = log.simulation.clicks, data.dataset.test, time.perf_counter()
+def _cached(name: str, key: Any, make: Callable[[], Any]) -> Any:
+    """Return the last value of this name if its key is the same; a process works on one data set and log at a time."""
+    if name not in _cache or _cache[name][0] != key:
+        _cache[name] = (key, make())
+    return _cache[name][1]
+
+
+def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) -> Measured:
+    data = _cached("data", settings.data, lambda: load_data(settings.data))
+    settings = with_categories(settings, data.vocabulary, warn=label == INITIAL and seed == settings.seed)
+    log = _cached("log", (settings, seed), lambda: simulate_log(settings, graded(data), seed=seed))
+    clicks, test, observation = log.simulation.clicks, data.dataset.test, log.simulation.observation
+    start, folder = time.perf_counter(), None if out is None else out / f"{label}-{seed}"
     fitted: Fitted | None = None
-    if label == INITIAL:
-        scores = log.initial
-    else:
+    if label != INITIAL:
         fitted = train_method(
             settings,
             data.dataset,
             label,
             clicks=clicks,
-            truth=log.simulation.observation,
+            truth=observation,
             trust=true_trust(settings),
             held_out=log.held_out,
             seed=seed,
-            out=None if out is None else out / f"{label}-{seed}",
+            out=folder,
             show=False,
         )
-        scores = fitted.model.score(test.lists)
-    history = [(each.epoch, each.validation) for each in (fitted.history if fitted else ())]
-    judged = [(epoch, value) for epoch, value in history if value is not None]
-    observation = log.simulation.observation
+    scores = log.initial if fitted is None else fitted.model.score(test.lists)
+    judged = [
+        (each.epoch, each.validation) for each in (fitted.history if fitted else ()) if each.validation is not None
+    ]
     evaluation = evaluate(test, scores, settings.evaluation.measures, empty=settings.evaluation.empty)
     truth = observation / max(observation[0], LEAST_OBSERVATION)
     learned = None if fitted is None or corrects_trust(fitted.model.method) else fitted.observation
-    if fitted is not None and out is not None:
-        fitted.model.with_normaliser(data.normaliser).save(out / f"{label}-{seed}" / "model")
+    if fitted is not None and folder is not None:
+        fitted.model.with_normaliser(data.normaliser).save(folder / MODEL)
         metrics = {f"test {name}": value for name, value in evaluation.means.items()}
-        kept = record(settings, data, label=label, seed=seed, metrics=metrics, observation=learned, truth=truth)
-        kept.write(out / f"{label}-{seed}")
-    return Run(
+        record_run(settings, data, folder, label=label, seed=seed, metrics=metrics, observation=learned, truth=truth)
+    run = Run(
         label=label,
         seed=seed,
-        evaluation=evaluation,
+        means=evaluation.means,
         observation=learned,
         truth=truth,
         steps=np.array([epoch for epoch, _ in judged], dtype=np.float64),
         values=np.array([value for _, value in judged], dtype=np.float64),
         best=0 if fitted is None else fitted.best_epoch,
         stopped="" if fitted is None else fitted.stopped,
-        seconds=time.perf_counter() - start,
-        bias=_ground(settings, data, log, seed).bias(scores),
-        bend=None if fitted is None else bend_of(fitted.learner, clicks, log.user),
+        seconds=round(time.perf_counter() - start, 2),
+        bias=_basis(settings, data, log, seed).bias(scores),
+        coupling=None if fitted is None else coupling_of(fitted.learner, clicks, log.user),
         independence=None if fitted is None else independence_of(fitted.learner, clicks),
     )
+    return run, evaluation
 
 
-def _ground(settings: ExperimentSettings, data: Data, log: Log, seed: int) -> Ground:
-    """What bias is measured on; the items once a data set, the rest once a log."""
+def _basis(settings: ExperimentSettings, data: Data, log: Log, seed: int) -> BiasBasis:
+    """Return what bias is measured on; items are found once per data set, the rest once per log."""
     parts, by = (data.dataset.train.lists, data.dataset.test.lists), settings.evaluation.items
-    items = _keep("items", (settings.data, by), lambda: find_items(*parts, by))
+    items = _cached("items", (settings.data, by), lambda: find_items(*parts, by))
     clicks, length = log.simulation.clicks, settings.simulation.length
-    ground: Ground = _keep(
-        "ground",
+    basis: BiasBasis = _cached(
+        "basis",
         (settings, seed),
-        lambda: ground_of(data.dataset, clicks, log.initial, length=length, items=items),
+        lambda: bias_basis(data.dataset, clicks, log.initial, length=length, items=items),
     )
-    return ground
+    return basis
 
 
-def _keep(name: str, key: Any, make: Callable[[], Any]) -> Any:
-    """What was made for this key last, or anew; a process works on one data set and log at a time."""
-    if name not in _kept or _kept[name][0] != key:
-        _kept[name] = (key, make())
-    return _kept[name][1]
+def evaluate_models(
+    settings: ExperimentSettings,
+    models: Mapping[str, Path],
+    *,
+    part: Part = "test",
+    confidence: float = 0.95,
+    seeds: Sequence[int] = (),
+) -> Comparison:
+    """Measure saved models on the data of the settings; models normalise the raw features themselves.
+
+    With several models, the others are compared with the first.
+
+    Args:
+        settings: Settings with the data and the measures.
+        models: Folders of models, by label.
+        part: Part of the data.
+        confidence: Confidence level of the intervals.
+        seeds: Random seeds of the models, for the reader.
+    """
+    data = read_data(settings.data)
+    judged: JudgedLists = getattr(data.dataset, part)
+    evaluations = {
+        label: evaluate(
+            judged,
+            Model.load(folder).score(judged.lists),
+            settings.evaluation.measures,
+            empty=settings.evaluation.empty,
+        )
+        for label, folder in models.items()
+    }
+    return compare(
+        evaluations,
+        baseline=next(iter(models)) if len(models) > 1 else None,
+        confidence=confidence,
+        data=f"{data_name(settings.data)}, {part} part",
+        seeds=seeds,
+        remark=UNGRADED if data.log is not None and not data.log.graded else "",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedSettings:
+    """On what models are measured, and by what.
+
+    Attributes:
+        measure: Measure, such as nDCG@10, MRR or ERR@10; may be repeated. By default those that the first model was
+            trained with.
+        part: Part of the data to measure on.
+        data: Judged lists to measure on. By default those that the models were trained for.
+    """
+
+    measure: tuple[str, ...] = ()
+    part: Part = "test"
+    data: DataSettings | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.measure:
+            Measure.parse(name)
+
+
+DEFAULT: Final = JudgedSettings()
+
+
+def evaluate_judged(models: Sequence[Path], *, settings: JudgedSettings = DEFAULT) -> Comparison:
+    """Measure saved models on judged lists; the others are compared with the first.
+
+    Args:
+        models: Folders of runs or models.
+        settings: The lists and measures.
+    """
+    folders = [model_folder(path) for path in models]
+    names = [folder.parent.name if folder.name == "model" else folder.name for folder in folders]
+    labels = names if len(set(names)) == len(names) else [str(path) for path in models]
+    experiment = settings_of(folders, settings)
+    return evaluate_models(
+        experiment, dict(zip(labels, folders, strict=True)), part=settings.part, seeds=_seeds(folders)
+    )
+
+
+def settings_of(folders: Sequence[Path], settings: JudgedSettings = DEFAULT) -> ExperimentSettings:
+    """Return the settings saved beside the models, which must agree on the data unless the data is given."""
+    found = [file for folder in folders for place in folder.parents[:2] if (file := place / SETTINGS).is_file()]
+    read = [build(ExperimentSettings, read_toml(file)) for file in dict.fromkeys(found)] or [ExperimentSettings()]
+    if settings.data is None and any(each.data != read[0].data for each in read):
+        raise SettingError("data", None, "name the data, as the models were trained on different data")
+    measured = read[0].evaluation if not settings.measure else replace(read[0].evaluation, measures=settings.measure)
+    return replace(read[0], data=settings.data or read[0].data, evaluation=measured)
+
+
+def _seeds(folders: Sequence[Path]) -> list[int]:
+    """Return the seeds of the models, if each was saved with settings of a single run."""
+    files = [(folder.parent if folder.name == "model" else folder) / SETTINGS for folder in folders]
+    read = [build(ExperimentSettings, read_toml(file)) for file in files if file.is_file()]
+    known = len(read) == len(folders) and all(each.runs == 1 for each in read)
+    return sorted({each.seed for each in read}) if known else []
+
+
+def draw_attention(model: Path, file: Path, *, settings: JudgedSettings = DEFAULT) -> None:
+    """Write the heat map of which features an attention ranker attends to.
+
+    Args:
+        model: Folder of a run or model.
+        file: Picture to write: .png, .svg or .pdf.
+        settings: The lists on which attention is averaged.
+    """
+    from clickprism.evaluation.attention import attention_heat_map, model_attention, save_picture
+
+    if file.suffix.lower() not in PICTURES:
+        raise SettingError("attention", str(file), f"end in {', '.join(PICTURES)}")
+    if not file.absolute().parent.is_dir():
+        raise DataError("cannot be written (there is no such folder)", file=file)
+    folder = model_folder(model)
+    data = read_data(settings_of([folder], settings).data)
+    judged: JudgedLists = getattr(data.dataset, settings.part)
+    figure = attention_heat_map(model_attention(Model.load(folder), judged.lists), names=data.names)
+    try:
+        save_picture(figure, file)
+    except OSError as error:
+        raise DataError(f"cannot be written ({error.strerror})", file=file) from None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ValuedLog:
+    """A log whose documents models can score.
+
+    Attributes:
+        logged: The log.
+        lists: Its documents with raw features, in the order of the log.
+    """
+
+    logged: Logged
+    lists: Lists
+
+    def scores(self, path: Path) -> Float64:
+        """Return the scores of all documents by a run, a model or a bundle, [documents]."""
+        if not self.logged.has_features:
+            raise DataError(
+                "the documents of the log have no features to score",
+                remedy="Score them elsewhere and give the file: --scores FILE with query, document, score",
+            )
+        if (path / BUNDLE).is_file():
+            return self._by_bundle(path)
+        model = Model.load(model_folder(path))
+        _check_width(path, model.features, self.lists.features.shape[1])
+        return model.score(self.lists)
+
+    def _by_bundle(self, path: Path) -> Float64:
+        from clickprism.serve.bundle import Bundle
+        from clickprism.serve.scorer import Candidates, open_scorer
+
+        scorer = open_scorer(Bundle.load(path))
+        if scorer.needs != {"features"}:
+            needs = " and ".join(sorted(scorer.needs - {"features"}))
+            remedy = "Score them with the service, and give the file: --scores FILE"
+            raise DataError(f"is a bundle that needs {needs} of each document", file=path, remedy=remedy)
+        features, names = self.lists.features, self.logged.feature_names
+        if names and set(scorer.feature_names) <= set(names):
+            features = features[:, [names.index(name) for name in scorer.feature_names]]
+        _check_width(path, len(scorer.feature_names), features.shape[1])
+        return scorer.score(Candidates(features=features, offsets=self.lists.offsets)).scores
+
+    def scores_in(self, path: Path, *, note: Callable[[str], None] = lambda _: None) -> Float64:
+        """Return the scores of a file with query, document and score, [documents]; documents without one rank last.
+
+        Args:
+            path: A .csv, .tsv, .jsonl or .parquet file, as `clickprism model score` writes it.
+            note: Called with the number of documents without a score.
+        """
+        from clickprism.data.tables import read_table
+        from clickprism.data.vocabulary import Names
+
+        if self.lists.document_ids is None:
+            raise DataError("the log does not name its documents, so a file cannot score them", remedy="Name a model")
+        table = read_table(
+            path, lambda name: "names" if name in QUERY + DOCUMENT else "numbers" if name == SCORE else "none"
+        )
+        if table.broken:
+            raise DataError(table.broken[0].reason, file=path, line=table.broken[0].line)
+        columns = [next((name for name in each if name in table.columns), "") for each in (QUERY, DOCUMENT, (SCORE,))]
+        if not all(columns):
+            has = ", ".join(table.header) or "nothing"
+            raise DataError(f"needs the columns query, document and score, and has {has}", file=path)
+        query, document, score = (table.columns[name] for name in columns)
+        if not isinstance(query, Names) or not isinstance(document, Names) or isinstance(score, Names):
+            raise DataError("query and document must be names, score a number", file=path)
+        scores = _joined(self.lists, query.texts("queries"), document.texts("documents"), score)
+        lacking = int(np.isneginf(scores).sum())
+        if lacking == len(scores):
+            raise DataError("has no score of any document of the log", file=path, remedy="Ids must be those of the log")
+        if lacking:
+            note(f"{lacking:,} of {len(scores):,} documents of the log have no score and rank last")
+        return scores
+
+
+def open_log(path: Path, *, settings: ReadSettings = READ, note: Callable[[str], None] = lambda _: None) -> ValuedLog:
+    """Read a log of any kind; the features of a simulated log are those of the data that it records.
+
+    Args:
+        path: An ingested log, a session file or a simulated log, as `read_logged` takes it.
+        settings: How to read it.
+        note: Called with messages about the progress.
+    """
+    data = saved_data(path) if path.suffix == ".npz" and path.is_file() else None
+    if data is None:
+        logged = read_logged(path, settings=settings, note=note)
+        return ValuedLog(logged, logged.clicks.lists)
+    made_on = build(DataSettings, data)
+    logged = read_logged(path, lists=load_data(made_on).dataset.train.lists, settings=settings)
+    return ValuedLog(logged, load_raw(made_on).train.lists)
+
+
+def _check_width(path: Path, wanted: int, has: int) -> None:
+    if wanted != has:
+        raise DataError(f"takes {wanted} features, the documents of the log have {has}", file=path)
+
+
+def _joined(lists: Lists, query: Text, document: Text, score: Float64) -> Float64:
+    """Return the score of each document of the lists, the last one if there are several, else minus infinity."""
+    if lists.document_ids is None:
+        return np.full(lists.documents, -np.inf)
+    _, number = np.unique(np.concatenate([lists.query_ids, query]), return_inverse=True)
+    names, name = np.unique(np.concatenate([lists.document_ids, document]), return_inverse=True)
+    mine = number[: len(lists)][lists.list_of] * len(names) + name[: lists.documents]
+    given = number[len(lists) :] * len(names) + name[lists.documents :]
+    order = np.argsort(given, kind="stable")
+    last = np.searchsorted(given[order], mine, side="right") - 1
+    found = (last >= 0) & (given[order][np.maximum(last, 0)] == mine)
+    return np.where(found, score[order][np.maximum(last, 0)], -np.inf)

@@ -1,21 +1,25 @@
-"""The demo: embedded data, biased users, the floor, two ways to debias, the ceiling."""
+"""The demo: embedded data, users with position bias, raw clicks, two methods that correct the bias, and labels."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clickprism.experiments.compare import Run, compare_methods
-from clickprism.experiments.results import Results, results_of, write_results
+from clickprism._util.progress import Progress, no_progress
+from clickprism._util.tables import Table
+from clickprism.experiments.bundle import bundle_run, run_examples
+from clickprism.experiments.compare import compare_methods
+from clickprism.experiments.data import load_raw
+from clickprism.experiments.results import Results, Run, write_results
 from clickprism.experiments.settings import DemoSettings, ExperimentSettings
-from clickprism.experiments.stages import load_raw
 from clickprism.experiments.train import MODEL
 from clickprism.model import Model
 from clickprism.serve.settings import BundleSettings, PublishSettings
@@ -32,37 +36,56 @@ SERVING = ("onnx", "onnxruntime", "safetensors", "lmdb", "duckdb", "pyarrow")
 TITLE = "clickprism: a click is relevance times observation"
 
 
-def run_demo(
-    settings: DemoSettings, *, out: Path, jobs: int = 2, on_run: Callable[[Run], None] | None = None
-) -> Results:
-    """Run the demo into a folder: the report, the table, a model a method and seed, and in model/ the debiased one.
+@dataclass(frozen=True, eq=False)
+class Demo:
+    """The result of the demo.
 
-    Of the debiased models the one that was best in validation is taken; the test part has no say. Where the parts that
-    serve are installed, bundle/ is ready to be served, and store/ has features of the queries on its page and of some
-    test queries.
+    Attributes:
+        report: The report, a page to open in a browser.
+        model: Folder of the debiased model.
+        bundle: Folder of the bundle; None if the packages for serving are not installed.
+        store: Folder of the online store; None if the packages for serving are not installed.
+        results: The comparison.
     """
-    results = results_of(settings, compare_methods(settings, out=out, jobs=jobs, on_run=on_run))
-    write_results(results, out, title=TITLE, next_commands=next_commands(settings, out))
+
+    report: Path
+    model: Path
+    bundle: Path | None
+    store: Path | None
+    results: Results
+
+    def tables(self) -> list[Table]:
+        """Return the tables of the comparison."""
+        return self.results.tables()
+
+
+def run_demo(settings: DemoSettings, *, out: Path, jobs: int = 2, progress: Progress = no_progress) -> Demo:
+    """Run the demo: write the report, the models of all runs, and the debiased model to model/.
+
+    Among the debiased models, validation chooses the best. If the packages for serving are installed, bundle/ is ready
+    to be served, and store/ has the features of the queries on its page and of some test queries.
+    """
+    results = compare_methods(settings, out=out, jobs=jobs, progress=progress)
+    report = write_results(results, out, title=TITLE, next_commands=next_commands(settings, out))
     best = max(results.of(DEBIASED), key=lambda run: max(run.values, default=0.0))
     shutil.rmtree(out / MODEL, ignore_errors=True)
     shutil.copytree(out / f"{DEBIASED}-{best.seed}" / MODEL, out / MODEL)
-    if can_serve():
+    served = can_serve()
+    if served:
         write_served(settings, out, best)
-    return results
+    return Demo(report, out / MODEL, out / BUNDLE if served else None, out / STORE if served else None, results)
 
 
 def can_serve() -> bool:
-    """Whether all is installed that a bundle and a store need."""
+    """Return whether the packages that a bundle and a store need are installed."""
     return all(find_spec(name) is not None for name in SERVING)
 
 
 def write_served(settings: ExperimentSettings, out: Path, run: Run) -> Bundle:
-    """Make bundle/ of the debiased model, the naive one beside it, and store/ of features.
+    """Create bundle/ from the debiased model and the one trained on raw clicks, and store/ with features.
 
-    These are of the queries on the page of the bundle, and of some test queries.
+    The store has the queries on the page of the bundle, and some test queries.
     """
-    from clickprism.experiments.bundle import bundle_run
-    from clickprism.experiments.examples import run_examples
     from clickprism.serve.publish import publish
 
     debiased, naive = out / f"{DEBIASED}-{run.seed}", out / f"{NAIVE}-{run.seed}"
@@ -98,12 +121,12 @@ def _columns(lists: Lists, names: Sequence[str]) -> dict[str, Any]:
 
 
 def next_commands(settings: ExperimentSettings, out: Path, *, program: str = "clickprism") -> list[str]:
-    """What to try after the demo."""
+    """Return commands to try after the demo."""
     folder = shlex.quote(str(out))
     served = [f"{program} serve {folder}/{BUNDLE} --store {folder}/{STORE}"] if can_serve() else []
     return [
         *served,
-        f"{program} evaluate {folder}/{NAIVE}-{settings.seeds[0]} {folder} --measure nDCG@10 --measure MRR",
+        f"{program} evaluate {folder}/{NAIVE}-{settings.seed} {folder} --measure nDCG@10 --measure MRR",
         f"{program} compare --config {folder}/settings.toml --user ubm --jobs 2 --out runs/ubm",
         f"{program} train --config {folder}/settings.toml --method {DEBIASED} --ranker lambdamart --out runs/trees",
     ]

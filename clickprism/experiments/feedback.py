@@ -1,52 +1,43 @@
-"""The feedback loop: what a ranker shows decides what is clicked, and what is clicked decides what is shown next.
+"""The feedback loop: what a ranker shows decides what is clicked, and clicks decide what is shown next.
 
-One chain a method and seed. Round t shows the training lists in the order of the ranker before, logs clicks, adds them
-to the past of the items, and trains the next ranker on the log, with the past as it was when the lists were shown.
-`docs/popularity.md` has the equations and what came out.
+One chain per method and run. Round t shows the training lists in the order of the previous ranker, logs clicks, adds
+them to the past of the items, and trains the next ranker on the log, with the past as it was when the lists were shown.
+`docs/popularity.md` has the equations and results.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from clickprism._util.files import make_folder
+from clickprism._util.files import make_folder, write_file
 from clickprism._util.processes import side_by_side
+from clickprism._util.progress import Progress, no_progress
+from clickprism._util.tables import Table, to_json
+from clickprism.data.impression_parts import PARTS
 from clickprism.data.items import items_across
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.concentration import Concentration, concentration, position_exposure
-from clickprism.evaluation.measures import Evaluation, evaluate
-from clickprism.experiments.chains import (
-    FOLDER,
-    WARM,
-    Chain,
-    mark_of,
-    path_of,
-    read_chain,
-    warm_settings,
-    write_chain,
-)
-from clickprism.experiments.codes import warn_of_codes
-from clickprism.experiments.settings import FeedbackSettings
-from clickprism.experiments.stages import (
-    Data,
-    graded,
-    load_data,
-    make_method,
-    told_names,
-    top_grade,
-    train_method,
-    true_trust,
-)
-from clickprism.rankers import RANKERS
-from clickprism.settings import choose
+from clickprism.evaluation import plots, tables
+from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation.concentration import concentration, position_exposure
+from clickprism.evaluation.measures import Evaluation, Measure, evaluate
+from clickprism.evaluation.report import versions, write_report
+from clickprism.experiments.compare import check_methods
+from clickprism.experiments.data import Data, data_name, graded, load_data, top_grade, with_categories
+from clickprism.experiments.results import reference_methods, write_files
+from clickprism.experiments.settings import FeedbackSettings, resolved
+from clickprism.experiments.train import SETTINGS, make_method, train_method, true_trust, uses_truth
+from clickprism.settings import choose, to_toml
 from clickprism.simulation.clicks import simulate
 from clickprism.simulation.rankings import Intervention
 from clickprism.training.distributed import alone
@@ -57,65 +48,265 @@ from clickprism.users.base import User, adapted
 from clickprism.users.pbm import PositionUser
 from clickprism.users.popularity import PopularityUser, percentiles
 
-PRIOR: Final = 10.0  # impressions at the mean rate that every item's rate begins with
-PARTS: Final = ("train", "validation", "test")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PRIOR: Final = 10.0  # impressions at the mean rate that every item's rate starts with
+CHAINS: Final = "chains"
+WARM: Final = "click"  # the method of the first rounds, with its defaults
+FIRST: Final = 1  # the first round in which all measures exist: popularity needs a past
+CONFIDENCE: Final = 0.95
+BIAS: Final = "correlation"
+NAMES: Final = {
+    "correlation": "correlation of exposure with past clicks, given the grade",
+    "gini": "Gini coefficient of the exposure of items",
+    "popular": "share of exposure of the 20% most clicked items",
+    "top": "share of exposure of the 20% most exposed items",
+    "mean": "mean popularity of the exposed items",
+}
+Measured = tuple["Chain", Evaluation]
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The rounds of one method with one seed.
+
+    Attributes:
+        label: Label of the method.
+        seed: Random seed.
+        rounds: Measurements on the test part before training, after the first round, and so on: the measures of the
+            settings and those of `Concentration`, by name.
+        ideal: Concentration of a ranking by the true grades, which needs no past.
+        seconds: Duration in seconds, without the rounds that all methods share.
+    """
+
+    label: str
+    seed: int
+    rounds: tuple[Mapping[str, float], ...]
+    ideal: Mapping[str, float]
+    seconds: float
+
+    def curve(self, measure: str) -> Float64:
+        """Return a measure by round, where round 0 is the initial ranking, [rounds + 1]."""
+        return np.array([one[measure] for one in self.rounds])
+
+
+@dataclass(frozen=True)
+class Change:
+    """A mean difference over runs, with an interval by Student's t; the interval of a single run is NaN.
+
+    Attributes:
+        mean: Mean difference.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        verdict: "grows" or "shrinks" if the interval excludes 0.
+    """
+
+    mean: float
+    low: float
+    high: float
+    verdict: Literal["grows", "shrinks", "no clear change"] = "no clear change"
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """One measure of one method over rounds.
+
+    Attributes:
+        mean: Mean over runs, [rounds + 1].
+        change: Change from the round after which methods differ to the last.
+        growth: Change from the first round to the last.
+        against_click: Difference to the method `click` in the last round; None if there is no such method.
+    """
+
+    mean: Float64
+    change: Change
+    growth: Change
+    against_click: Change | None
+
+
+@dataclass(frozen=True, eq=False)
+class FeedbackResults:
+    """The result of a feedback loop.
+
+    Attributes:
+        settings: Settings of the loop.
+        comparison: Rankings of the last round on the test part.
+        methods: Every measure of every method over rounds.
+        chains: The chains of all methods and runs.
+    """
+
+    settings: FeedbackSettings
+    comparison: Comparison
+    methods: Mapping[str, Mapping[str, Rounds]]
+    chains: tuple[Chain, ...]
+
+    @property
+    def fork(self) -> int:
+        """The round after which the methods differ."""
+        return max(self.settings.warm, FIRST)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures of the settings, then those of concentration."""
+        return tuple(self.chains[0].rounds[0])
+
+    def tables(self) -> list[Table]:
+        """Return the popularity bias, the concentration of exposure and the quality of the ranking."""
+        return [self.table(measure) for measure in (BIAS, "gini", self.measures[0])]
+
+    def table(self, measure: str) -> Table:
+        """Return the first round, the round after which methods differ, the last, and the change, by method."""
+        shown = (FIRST, self.fork, self.settings.rounds)
+        header = ["method", *(f"round {each}" for each in shown), "change", "95% interval", ""]
+        rows = []
+        for label, measured in self.methods.items():
+            found = measured[measure]
+            change = found.change
+            cells = [tables.number(float(found.mean[each])) for each in shown]
+            cells += [tables.number(change.mean, signed=True), tables.bounds(change.low, change.high, signed=True)]
+            rows.append([label, *cells, change.verdict])
+        return Table(f"{NAMES.get(measure, measure)}; change since round {self.fork}", header, rows)
 
 
 def feedback_loop(
-    settings: FeedbackSettings,
-    *,
-    out: Path | None = None,
-    jobs: int = 1,
-    on_chain: Callable[[Chain], None] | None = None,
-) -> list[Chain]:
-    """Run the loop for every method and seed; chains that `out` holds for the same settings are not run again.
+    settings: FeedbackSettings, *, out: Path | None = None, jobs: int = 1, progress: Progress = no_progress
+) -> FeedbackResults:
+    """Run the loop for every method and run; chains that `out` contains for the same settings are not run again.
 
     Args:
-        settings: of the experiment; see `FeedbackSettings`.
-        out: a folder; each chain is kept in it as soon as it is done.
-        jobs: how many processes, a seed each.
-        on_chain: called after each chain, in any order.
+        settings: Settings of the loop.
+        out: Folder in which each chain is saved as soon as it is complete.
+        jobs: Number of processes, one run each.
+        progress: Called after each chain.
     """
     alone("a feedback loop", remedy="run it without torchrun; --jobs runs several seeds at a time")
-    choose(RANKERS, settings.ranker, path="ranker")
-    for label in settings.methods:
-        make_method(settings, label)
+    check_methods(settings)
     if not settings.methods:
         raise SettingError("methods", (), "name at least one method")
     if out is not None:
-        make_folder(out / FOLDER)
+        make_folder(out / CHAINS)
     tasks = [(settings, seed, out) for seed in settings.seeds]
-    chains: list[Chain] = []
     several = jobs > 1 and len(tasks) > 1
-    made: Iterator[Any] = side_by_side([(_listed, task) for task in tasks], jobs) if several else _in_turn(tasks)
-    for chain in made:
-        for one in chain if isinstance(chain, list) else [chain]:
-            chains.append(one)
-            if on_chain is not None:
-                on_chain(one)
+    made: Iterator[list[Measured]] = (
+        side_by_side([(_listed, task) for task in tasks], jobs)
+        if several
+        else ([each] for task in tasks for each in _chains(*task))
+    )
+    done: list[Measured] = []
+    for group in made:
+        for chain, evaluation in group:
+            done.append((chain, evaluation))
+            text = f"{chain.label}, seed {chain.seed}: {BIAS} {chain.curve(BIAS)[-1]:.3f}"
+            progress(len(done), len(tasks) * len(settings.methods), text)
     order = {label: place for place, label in enumerate(settings.methods)}
-    return sorted(chains, key=lambda chain: (order[chain.label], chain.seed))
+    done.sort(key=lambda each: (order[each[0].label], each[0].seed))
+    return feedback_results(settings, done)
 
 
-Task = tuple[FeedbackSettings, int, Path | None]
+def feedback_results(settings: FeedbackSettings, done: Sequence[Measured]) -> FeedbackResults:
+    """Return the changes over rounds and the comparison of the last rankings."""
+    evaluations: dict[str, list[Evaluation]] = {}
+    for chain, evaluation in done:
+        evaluations.setdefault(chain.label, []).append(evaluation)
+    fork = max(settings.warm, FIRST)
+    curves = {
+        label: {
+            measure: np.stack([chain.curve(measure) for chain, _ in done if chain.label == label])
+            for measure in done[0][0].rounds[0]
+        }
+        for label in evaluations
+    }
+    methods = {
+        label: {
+            measure: Rounds(
+                mean=each.mean(axis=0),
+                change=_change(each[:, -1] - each[:, fork]),
+                growth=_change(each[:, -1] - each[:, FIRST]),
+                against_click=_change(each[:, -1] - curves[WARM][measure][:, -1])
+                if WARM in curves and label != WARM
+                else None,
+            )
+            for measure, each in measured.items()
+        }
+        for label, measured in curves.items()
+    }
+    comparison = compare(
+        evaluations,
+        baseline=WARM if WARM in evaluations else next(iter(evaluations)),
+        reference=reference_methods(settings, evaluations),
+        data=f"{data_name(settings.data)}, after {settings.rounds} rounds",
+        seeds=settings.seeds,
+    )
+    return FeedbackResults(settings, comparison, methods, tuple(chain for chain, _ in done))
 
 
-def _in_turn(tasks: list[Task]) -> Iterator[Chain]:
-    for task in tasks:
-        yield from _chains(*task)
+def _change(values: Float64) -> Change:
+    """Return the mean of paired differences and its interval."""
+    mean, count = float(values.mean()), len(values)
+    if count < 2:
+        return Change(mean, float("nan"), float("nan"))
+    from scipy.stats import t
+
+    half = float(t.ppf((1 + CONFIDENCE) / 2, count - 1) * values.std(ddof=1) / np.sqrt(count))
+    low, high = mean - half, mean + half
+    return Change(mean, low, high, "grows" if low > 0 else "shrinks" if high < 0 else "no clear change")
 
 
-def _listed(settings: FeedbackSettings, seed: int, out: Path | None) -> list[Chain]:
+def warm_settings(settings: FeedbackSettings) -> FeedbackSettings:
+    """Return the settings of the first rounds: raw clicks, whatever the settings call by that name."""
+    return replace(settings, methods={WARM: {}})
+
+
+def chain_key(settings: FeedbackSettings, label: str, *, seed: int) -> str:
+    """Return a digest of everything that determines a chain: the settings and the versions of the packages."""
+    values = resolved(replace(settings, seed=seed, runs=1), methods=[label])
+    values |= {"warm": resolved(warm_settings(settings))["methods"], "versions": versions()}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _write_chain(path: Path, key: str, chain: Chain, evaluation: Evaluation) -> None:
+    values = {
+        "key": key,
+        "chain": chain,
+        "measures": [str(measure) for measure in evaluation.measures],
+        "values": evaluation.values,
+        "query_ids": evaluation.query_ids,
+        "empty": evaluation.empty,
+    }
+    write_file(path, to_json(values) + "\n")
+
+
+def _read_chain(path: Path, key: str) -> Measured | None:
+    """Return the chain in a file; None if there is none, it is broken, or it was run with other settings."""
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if kept["key"] != key:
+            return None
+        values = np.array(kept["values"], dtype=np.float64)  # null becomes NaN
+        chain = Chain(**kept["chain"])
+        rounds = tuple(
+            {name: float(np.array(value, dtype=np.float64)) for name, value in one.items()} for one in chain.rounds
+        )
+        measures = tuple(Measure.parse(name) for name in kept["measures"])
+        return replace(chain, rounds=rounds), Evaluation(measures, values, np.array(kept["query_ids"]), kept["empty"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _listed(settings: FeedbackSettings, seed: int, out: Path | None) -> list[Measured]:
     return list(_chains(settings, seed, out))
 
 
-def _chains(settings: FeedbackSettings, seed: int, out: Path | None) -> Iterator[Chain]:
-    """The chains of one seed; the rounds before the methods part are run once."""
+def _chains(settings: FeedbackSettings, seed: int, out: Path | None) -> Iterator[Measured]:
+    """Yield the chains of one run; the rounds that methods share are run once."""
     loop: _Loop | None = None
     for label in settings.methods:
-        mark, path = mark_of(settings, label, seed=seed), None if out is None else path_of(out, label, seed=seed)
-        chain = None if path is None else read_chain(path, mark=mark)
-        if chain is None:
+        key = chain_key(settings, label, seed=seed)
+        path = None if out is None else out / CHAINS / f"{label}-{seed}.json"
+        done = None if path is None else _read_chain(path, key)
+        if done is None:
             if loop is None:
                 loop = _Loop(settings, seed)
                 for _ in range(settings.warm):
@@ -123,15 +314,16 @@ def _chains(settings: FeedbackSettings, seed: int, out: Path | None) -> Iterator
             start, own = time.perf_counter(), loop.fork()
             while len(own.rounds) <= settings.rounds:
                 own.step(label, loop.settings)
-            chain = Chain(label, seed, tuple(own.rounds), own.evaluation, own.world.ideal, time.perf_counter() - start)
+            seconds = round(time.perf_counter() - start, 2)
+            done = Chain(label, seed, tuple(own.rounds), own.world.ideal, seconds), own.evaluation
             if path is not None:
-                write_chain(path, chain, mark=mark)
-        yield chain
+                _write_chain(path, key, *done)
+        yield done
 
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """The data of one seed, with items for ids, and what never changes in it."""
+    """The data of one run, with items as document ids, and everything that does not change between rounds."""
 
     settings: FeedbackSettings
     seed: int
@@ -152,7 +344,7 @@ class _World:
 
     @cached_property
     def items(self) -> dict[str, Int64]:
-        """The item of each document of each part, numbered alike."""
+        """Item of each document of each part, with the same numbers in all parts."""
         lists = [getattr(self.dataset, part).lists for part in PARTS]
         return dict(zip(PARTS, items_across(lists, seed=self.seed), strict=True))
 
@@ -171,7 +363,7 @@ class _World:
 
     @cached_property
     def observation(self) -> Float64:
-        """By position, how probably a document is seen whatever it is: what exposure is measured by."""
+        """Observation probability by position, by which exposure is measured."""
         base = self.user if isinstance(self.user, PositionUser) else getattr(self.user, "base", PositionUser())
         return np.asarray(base.observation(np.arange(1, self.settings.simulation.length + 1)))
 
@@ -183,7 +375,7 @@ class _World:
         return {"gini": found.gini, "top": found.top}
 
     def part(self, name: str, column: Float64 | None) -> JudgedLists:
-        """A part with items for ids and, as a last feature, a value of each item."""
+        """Return a part with items as document ids and, as a last feature, a value of each item."""
         judged: JudgedLists = getattr(self.dataset, name)
         lists, items = judged.lists, self.items[name]
         features = lists.features
@@ -195,15 +387,15 @@ class _World:
 
 @dataclass(eq=False)
 class _Loop:
-    """Where a chain stands.
+    """State of a chain between two rounds.
 
     Attributes:
-        settings: of the loop, with the ranker told which features are codes of names.
-        clicks: of each item, in all rounds.
-        exposure: of each item, in all rounds, as the method of each round takes it.
-        scores: by part, what orders the next round.
-        rounds: what was measured so far.
-        logs: of the rounds, where all are learned from.
+        settings: Settings of the loop.
+        clicks: Clicks of each item in all rounds.
+        exposure: Exposure of each item in all rounds, as the method of each round estimates it.
+        scores: Scores by part that order the next round.
+        rounds: Measurements so far.
+        logs: Logs of all rounds, if the rankers train on all of them.
     """
 
     settings: FeedbackSettings
@@ -218,23 +410,22 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self.world = _World(self.settings, self.seed)
-        self.settings = told_names(self.settings, self.world.data.vocabulary)
-        if self.seed == self.settings.seeds[0]:
-            warn_of_codes(self.settings, self.world.data.vocabulary)
+        first = self.seed == self.settings.seed
+        self.settings = with_categories(self.settings, self.world.data.vocabulary, warn=first)
         self.clicks, self.exposure = np.zeros(self.world.count), np.zeros(self.world.count)
         initial = self.settings.simulation.initial.fit(self.world.dataset.train, seed=self.seed)
         self.scores = {part: initial(getattr(self.world.dataset, part).lists.features) for part in PARTS}
         self._measure()
 
     def fork(self) -> _Loop:
-        """A chain that goes on from here and leaves this one as it is."""
+        """Return a copy that can be continued without changing this chain."""
         other = object.__new__(_Loop)
         other.__dict__ |= self.__dict__
         other.rounds, other.logs = list(self.rounds), list(self.logs)
         return other
 
     def step(self, label: str, settings: FeedbackSettings) -> None:
-        """Show, log, train by this method of these settings, and measure what will be shown next."""
+        """Show lists, log clicks, train by this method, and measure the ranking that is shown next."""
         world = self.world
         seeds = np.random.SeedSequence([self.seed, len(self.rounds)]).generate_state(3).tolist()
         column, cold = self._column(), not self.clicks.any()
@@ -261,13 +452,13 @@ class _Loop:
         if fitted.stopped == "interrupted":
             raise KeyboardInterrupt
         self._remember(clicks, fitted)
-        if not cold:
+        if not cold:  # a ranker that was trained before any click has learned nothing about the feature
             column = self._column()
         self.scores = {part: self._boosted(part, fitted.model.score(world.part(part, column).lists)) for part in PARTS}
         self._measure()
 
     def _log(self, judged: JudgedLists, part: str, seed: int) -> Simulation:
-        """Show a part; sessions stay as apart as any of the methods needs, as all learn from the first rounds."""
+        """Simulate clicks on a part, merged only as far as every method of the settings allows."""
         settings, made = self.settings, self.settings.simulation
         made = replace(made, max_grade=made.max_grade or top_grade(self.world.dataset))
         if made.merge == "list" and any(make_method(settings, label).needs_patterns for label in settings.methods):
@@ -282,17 +473,14 @@ class _Loop:
         return simulate(judged, user, sessions=settings.sessions, seed=seed, settings=made, scores=scores)
 
     def _remember(self, log: Clicks, fitted: Fitted) -> None:
-        """Add a log to the past of the items; exposure is what the method that was trained on it says."""
+        """Add a log to the past of the items; the method that was trained on it estimates the exposure."""
         exposure = log.list_impressions if fitted.learner is None else fitted.learner.exposure(log)
         items, size = self.world.items["train"][log.rows], self.world.count
         self.clicks = self.clicks + np.bincount(items, weights=log.clicks, minlength=size)
         self.exposure = self.exposure + np.bincount(items, weights=exposure, minlength=size)
 
     def _column(self) -> Float64 | None:
-        """What rankers see of the past of each item, with about mean 0 and deviation 1; 0 before any click.
-
-        A ranker that was trained before any click was seen has learned nothing about it, and is shown 0 again.
-        """
+        """Return the feature of the past of each item, with about mean 0 and deviation 1; 0 before any click."""
         kind, past = self.settings.feature, self.clicks
         if kind == "none":
             return None
@@ -304,7 +492,7 @@ class _Loop:
         return np.asarray(math.sqrt(12) * (percentiles(past) - 0.5))
 
     def _boosted(self, part: str, scores: Float64) -> Float64:
-        """The scores with what the system adds for popularity, both in deviations within lists."""
+        """Return the scores plus the weight of popularity, both in standard deviations within lists."""
         boost = self.settings.boost
         if boost == 0:
             return scores
@@ -312,7 +500,7 @@ class _Loop:
         return _standard(lists, scores) + boost * _standard(lists, popularity[self.world.items[part]])
 
     def _measure(self) -> None:
-        """What the order that is shown next is like, on the test part."""
+        """Measure the ranking of the test part that is shown next."""
         world, evaluation = self.world, self.settings.evaluation
         judged, scores = world.dataset.test, self.scores["test"]
         self.evaluation = evaluate(judged, scores, evaluation.measures, empty=evaluation.empty)
@@ -320,14 +508,12 @@ class _Loop:
             ids = np.char.add(f"{self.seed}/", self.evaluation.query_ids)
             self.evaluation = replace(self.evaluation, query_ids=ids)
         exposure = position_exposure(judged.lists, scores, observation=world.observation)
-        found: Concentration = concentration(
-            judged, exposure, items=world.items["test"], popularity=percentiles(self.clicks)
-        )
-        self.rounds.append({**self.evaluation.means, **found.plain()})
+        found = concentration(judged, exposure, items=world.items["test"], popularity=percentiles(self.clicks))
+        self.rounds.append({**self.evaluation.means, **asdict(found)})
 
 
 def _standard(lists: Lists, values: Float64) -> Float64:
-    """Values less the mean of their list, divided by the deviation of what is left; 0 where nothing is."""
+    """Return the values minus the mean of their list, divided by the standard deviation of the differences."""
     means = np.bincount(lists.list_of, weights=values, minlength=len(lists)) / np.maximum(lists.lengths, 1)
     own = values - means[lists.list_of]
     deviation = float(own.std()) if len(own) else 0.0
@@ -335,10 +521,10 @@ def _standard(lists: Lists, values: Float64) -> Float64:
 
 
 def _joined(logs: Sequence[Clicks], *, same: bool) -> Clicks:
-    """The logs of several rounds as one.
+    """Return the logs of several rounds as one.
 
-    Where features tell the past, the documents of every round stand for themselves, with the past as it was when they
-    were shown; else they are the `same` in all rounds.
+    With a feature of the past, the documents of each round are different ones, with the past as it was then; without,
+    they are the `same` in all rounds.
     """
     if same:
         return concatenate([replace(log, lists=logs[0].lists) for log in logs])
@@ -354,3 +540,115 @@ def _joined(logs: Sequence[Clicks], *, same: bool) -> Clicks:
     return concatenate(
         [replace(log, lists=stacked, rows=log.rows + start) for log, start in zip(logs, starts[:-1], strict=True)]
     )
+
+
+def write_feedback(results: FeedbackResults, out: Path, *, next_commands: Sequence[str] = ()) -> Path:
+    """Write results.json, the figures, the settings and report.html; return the path of the report."""
+    values, drawn = resolved(results.settings), figures(results)
+    write_files(out, {"results.json": to_json(results) + "\n", SETTINGS: to_toml(values)}, drawn)
+    return write_report(
+        out / "report.html",
+        title="Popularity bias over rounds of logging and retraining",
+        summary=summary_of(results),
+        comparison=results.comparison,
+        figures=dict(drawn.values()),
+        settings=values,
+        more={"Measures by round": [results.table(measure) for measure in results.measures]},
+        notes=_notes(results.settings),
+        next_commands=next_commands,
+    )
+
+
+def summary_of(results: FeedbackResults) -> str:
+    """Return what was done and what was found, in a few sentences."""
+    settings = results.settings
+    done = (
+        f"Simulated users ({settings.user['name']}) were shown lists, a ranker ({settings.ranker['name']}) was trained "
+        f"on their clicks and ordered the lists of the next round. There were {settings.rounds} rounds in "
+        f"{settings.runs} run{'s' * (settings.runs > 1)}."
+    )
+    if settings.warm:
+        done += f" In the first {settings.warm} rounds every method learned from raw clicks."
+    parts = []
+    for label, measured in results.methods.items():
+        found = measured[BIAS]
+        parts.append(f"{label} {found.mean[results.fork]:.3f} to {found.mean[-1]:.3f} ({found.change.verdict})")
+    return (
+        f"{done}\n\nPopularity bias, the correlation of exposure with past clicks given the grade, from round "
+        f"{results.fork} to round {settings.rounds}: {'; '.join(parts)}."
+    )
+
+
+def _notes(settings: FeedbackSettings) -> list[str]:
+    return [
+        "All measures are on the test part, ranked as the system would show it. Exposure is the users' observation by "
+        "position. Past clicks are those on the training lists so far, in the method's own chain.",
+        "A ranker that knows relevance only in part also correlates with past clicks. Compare with `labels`, which was "
+        "trained on the grades, not with 0.",
+        f"The system adds {settings.boost:g} standard deviations of popularity to the scores of every ranker."
+        if settings.boost
+        else "The system shows the ranker's own order.",
+        "Intervals are Student's t over runs, for changes within a run. Bands in figures are a standard error of the "
+        "mean over runs; most of it is how runs differ from each other, in every method alike.",
+    ]
+
+
+def figures(results: FeedbackResults) -> dict[str, tuple[str, str]]:
+    """Return the caption and SVG of each figure, by file name."""
+    drawn = {
+        "popularity": ("Popularity bias and ranking quality over rounds", (BIAS, results.measures[0])),
+        "concentration": ("Concentration of exposure over rounds", ("gini", "popular")),
+    }
+    return {
+        name: (caption, plots.svg(round_curves(results, measures), title=caption))
+        for name, (caption, measures) in drawn.items()
+    }
+
+
+@plots.styled
+def round_curves(results: FeedbackResults, measures: Sequence[str]) -> Figure:
+    """Return a figure with one panel per measure, one line per method, and bands of a standard error over runs."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.8 * len(measures), 4.0), layout="constrained")
+    looks = plots.looks_of(results.settings.methods)
+    for place, measure in enumerate(measures):
+        axes = figure.add_subplot(1, len(measures), place + 1)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(visible=True, color=plots.GRID, alpha=0.3, linewidth=0.8)
+        axes.set_axisbelow(True)
+        _draw(axes, results, measure, looks)
+        if place == 0:
+            axes.legend(frameon=False, fontsize=9, labelcolor=plots.INK)
+    return figure
+
+
+def _draw(axes: Axes, results: FeedbackResults, measure: str, looks: Mapping[str, plots.Look]) -> None:
+    fork, last = results.settings.warm, results.settings.rounds
+    for label in results.settings.methods:
+        curves = np.stack([chain.curve(measure) for chain in results.chains if chain.label == label])
+        start = 0 if label == next(iter(results.settings.methods)) else fork
+        rounds, part, look = np.arange(start, last + 1), curves[:, start:], looks[label]
+        mean = part.mean(axis=0)
+        axes.plot(
+            rounds,
+            mean,
+            color=look.colour,
+            marker=look.marker,
+            markersize=5,
+            linewidth=1.8,
+            linestyle=(0, (4, 2)) if uses_truth(results.settings, label) else "-",
+            label=label,
+            zorder=3,
+        )
+        if len(curves) > 1:
+            error = part.std(axis=0, ddof=1) / np.sqrt(len(part))
+            axes.fill_between(rounds, mean - error, mean + error, color=look.colour, alpha=0.15, linewidth=0)
+    if fork > 0:
+        axes.axvline(fork, color=plots.GRID, linewidth=1.2, linestyle=(0, (2, 2)), zorder=1)
+        axes.annotate(
+            "methods differ", (fork, 0.02), xycoords=("data", "axes fraction"), fontsize=8.5, rotation=90, ha="right"
+        )
+    axes.set_xticks(range(last + 1))
+    axes.set_xlabel("times retrained")
+    axes.set_ylabel(fill(NAMES.get(measure, measure), 30))

@@ -1,151 +1,186 @@
-"""What came out of an experiment: the comparison, figures, a page, and the files that hold them."""
+"""The results of a comparison: tables, figures, a report, and the files that hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from clickprism._util.files import make_folder, write_file
-from clickprism._util.tables import to_json
+from clickprism._util.tables import Table, to_json
 from clickprism.evaluation import plots, tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.independence import Independence
+from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
-from clickprism.experiments.bend import Bend, bend_tables, chosen_text, mean_bend
-from clickprism.experiments.bias import Bias
-from clickprism.experiments.bias_report import HEADING, BiasResults
-from clickprism.experiments.compare import INITIAL, Run
+from clickprism.experiments.bias import (
+    COUPLED,
+    HEADING,
+    Bias,
+    BiasResults,
+    Coupling,
+    bias_results,
+    choices_text,
+    coupling_tables,
+    independence_text,
+    mean_coupling,
+    mean_curve,
+)
+from clickprism.experiments.data import data_name
 from clickprism.experiments.settings import ExperimentSettings, resolved
-from clickprism.experiments.stages import data_name, is_told, make_method
-from clickprism.experiments.train import SETTINGS
+from clickprism.experiments.train import SETTINGS, make_method, uses_truth
 from clickprism.settings import to_toml
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CEILING, FLOOR = "labels", "click"
-BENT = "How documents bend the observation"
+T = TypeVar("T")
+CEILING, FLOOR, INITIAL = "labels", "click", "initial"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The result of one method with one seed.
+
+    Attributes:
+        label: Label of the method.
+        seed: Random seed.
+        means: Mean of each measure on the test part.
+        observation: Observation by position, relative to the first, as learned or given; None if there is none, and for
+            methods that correct trust bias, whose curve is alpha.
+        truth: The same of the simulated users.
+        steps: Epochs (or numbers of trees) at which validation was measured.
+        values: Values of the validation.
+        best: Epoch (or number of trees) that was chosen.
+        stopped: Why training ended.
+        seconds: Duration of the run in seconds.
+        bias: How the ranking moves documents that were shown high or often.
+        coupling: How observation depends on documents; None if it cannot.
+        independence: Delta-CI over the log; None for a method that does not model relevance given observation.
+    """
+
+    label: str
+    seed: int
+    means: Mapping[str, float]
+    observation: Float64 | None
+    truth: Float64
+    steps: Float64
+    values: Float64
+    best: int
+    stopped: str
+    seconds: float
+    bias: Bias
+    coupling: Coupling | None = None
+    independence: Independence | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The runs of an experiment, and how they compare."""
+    """The runs of an experiment, and their comparison.
+
+    Attributes:
+        settings: Settings of the experiment.
+        comparison: Methods side by side, with intervals and tests.
+        observation: Mean curve of each method that has one, and the "truth".
+        coupling: How observation depends on documents, for methods in which it can; means over runs.
+        bias: Bias of the methods; means over runs.
+        runs: All runs; those of the initial ranking come last.
+    """
 
     settings: ExperimentSettings
-    runs: tuple[Run, ...]
     comparison: Comparison
+    observation: Mapping[str, Float64]
+    coupling: Mapping[str, Coupling]
+    bias: BiasResults
+    runs: tuple[Run, ...]
 
     def of(self, label: str) -> list[Run]:
-        """The runs of one method, one a seed."""
+        """Return the runs of one method."""
         return [run for run in self.runs if run.label == label]
 
-    @cached_property
-    def observation(self) -> dict[str, list[Float64]]:
-        """By method that has one, the observation by position relative to the first, one curve a seed."""
-        curves: dict[str, list[Float64]] = {}
-        for run in self.runs:
-            if run.observation is not None:
-                curves.setdefault(run.label, []).append(run.observation)
-        return curves
-
-    @cached_property
-    def bends(self) -> dict[str, dict[int, Bend]]:
-        """By method whose observation depends on the document, and by seed, how documents bend it."""
-        found: dict[str, dict[int, Bend]] = {}
-        for run in self.runs:
-            if run.bend is not None:
-                found.setdefault(run.label, {})[run.seed] = run.bend
-        return found
-
-    @cached_property
-    def mean_bends(self) -> dict[str, Bend]:
-        """The same, a mean over seeds."""
-        return {label: mean_bend(list(seeds.values())) for label, seeds in self.bends.items()}
-
-    @cached_property
-    def bias(self) -> BiasResults:
-        """Where the rankings put what stood high and what is popular, and Delta-CI."""
-        biases: dict[str, dict[int, Bias]] = {}
-        gaps: dict[str, dict[int, Independence]] = {}
-        for run in self.runs:
-            biases.setdefault(run.label, {})[run.seed] = run.bias
-            if run.independence is not None:
-                gaps.setdefault(run.label, {})[run.seed] = run.independence
-        methods = self.settings.methods
-        taught = next((label for label in biases if methods.get(label, {}).get("name", label) == CEILING), None)
-        return BiasResults(biases, gaps, taught)
-
     @property
-    def truth(self) -> Float64:
-        """The true observation by position relative to the first, a mean over seeds."""
-        return _mean([run.truth for run in self.runs])
+    def couplings(self) -> dict[str, dict[int, Coupling]]:
+        """How observation depends on documents, by method and seed."""
+        return _by_label({(run.label, run.seed): run.coupling for run in self.runs if run.coupling is not None})
 
-    def as_dict(self) -> dict[str, Any]:
-        """All of it for JSON: the comparison, the observation curves, and what each run came to."""
-        curves = {label: _mean(several).tolist() for label, several in self.observation.items()}
-        details = [
-            {
-                "method": run.label,
-                "seed": run.seed,
-                **run.evaluation.means,
-                "best": run.best,
-                "stopped": run.stopped,
-                "seconds": round(run.seconds, 2),
-                "lipschitz": None if run.bend is None else run.bend.plain(),
-                "choices": [] if run.bend is None else run.bend.plain_choices(),
-                "distance_from_labels_own": run.bias.moved.distances(run.bias.own),
-                "delta_ci": None if run.independence is None else run.independence.plain(),
-            }
-            for run in self.runs
-        ]
-        return tables.as_dict(self.comparison) | {
-            "observation": {"truth": self.truth.tolist(), **curves},
-            "lipschitz": {label: bend.plain() for label, bend in self.mean_bends.items()},
-            "bias": self.bias.plain(),
-            "details": details,
-        }
+    def tables(self) -> list[Table]:
+        """Return the comparison, and what methods chose or measured of their observation model."""
+        texts = {label: choices_text(of) for label, of in self.couplings.items()}
+        rows = [[label, text] for label, text in texts.items() if text]
+        rows += [[label, independence_text(gap)] for label, gap in self.bias.delta_ci.items()]
+        return [*self.comparison.tables(), *([Table("", ["method", "observation model"], rows)] if rows else [])]
 
 
-def results_of(settings: ExperimentSettings, runs: Sequence[Run], *, baseline: str | None = None) -> Results:
-    """Compare the runs with a baseline: by default `click`, or else the first method."""
-    evaluations: dict[str, list[Any]] = {}
-    for run in runs:
-        evaluations.setdefault(run.label, []).append(run.evaluation)
-    told = [label for label in evaluations if label != INITIAL and is_told(settings, label)]
-    comparison = compare(
-        evaluations,
-        baseline=baseline or (FLOOR if FLOOR in evaluations else next(iter(evaluations))),
-        reference=told if len(told) < len(evaluations) else [],
-        data=described(settings),
-        seeds=settings.seeds,
+def results_of(
+    settings: ExperimentSettings, runs: Sequence[tuple[Run, Evaluation]], *, baseline: str | None = None
+) -> Results:
+    """Return the comparison of runs with a baseline: by default `click`, or else the first method."""
+    evaluations: dict[str, list[Evaluation]] = {}
+    for run, evaluation in runs:
+        evaluations.setdefault(run.label, []).append(evaluation)
+    only = [run for run, _ in runs]
+    curves: dict[str, list[Float64]] = {"truth": [run.truth for run in only]}
+    for run in only:
+        if run.observation is not None:
+            curves.setdefault(run.label, []).append(run.observation)
+    couplings = _by_label({(run.label, run.seed): run.coupling for run in only if run.coupling is not None})
+    methods = settings.methods
+    return Results(
+        settings=settings,
+        comparison=compare(
+            evaluations,
+            baseline=baseline or (FLOOR if FLOOR in evaluations else next(iter(evaluations))),
+            reference=reference_methods(settings, evaluations),
+            data=described(settings),
+            seeds=settings.seeds,
+        ),
+        observation={label: mean_curve(several) for label, several in curves.items()},
+        coupling={label: mean_coupling(list(of.values())) for label, of in couplings.items()},
+        bias=bias_results(
+            _by_label({(run.label, run.seed): run.bias for run in only}),
+            _by_label({(run.label, run.seed): run.independence for run in only if run.independence is not None}),
+            next((run.label for run in only if methods.get(run.label, {}).get("name", run.label) == CEILING), None),
+        ),
+        runs=tuple(only),
     )
-    return Results(settings, tuple(runs), comparison)
+
+
+def reference_methods(settings: ExperimentSettings, labels: Iterable[str]) -> list[str]:
+    """Return the methods that are out of competition, as they use grades or the true observation; none if all do."""
+    known = list(labels)
+    told = [label for label in known if label != INITIAL and uses_truth(settings, label)]
+    return told if len(told) < len(known) else []
 
 
 def write_results(
     results: Results, out: Path, *, title: str, summary: str | None = None, next_commands: Sequence[str] = ()
 ) -> Path:
-    """Write the table in every form, the figures, the settings and report.html; returns the report's path."""
-    make_folder(out)
+    """Write the tables, the figures, the settings and report.html; return the path of the report."""
     values = resolved(results.settings)
-    forms = {
-        "table.txt": tables.as_text(results.comparison),
-        "table.md": tables.as_markdown(results.comparison),
-        "table.tex": tables.as_latex(results.comparison),
-        "table.html": tables.as_html(results.comparison),
-        "results.json": to_json(results.as_dict()) + "\n",
-        SETTINGS: to_toml(values),
-    }
     drawn, biased = figures(results), bias_figures(results)
-    forms |= {f"{name}.svg": picture for name, (_, picture) in {**drawn, **biased}.items()}
-    for name, text in forms.items():
-        write_file(out / name, text, durable=not name.endswith(".svg"))
+    write_files(
+        out,
+        {
+            "table.txt": tables.as_text(results.comparison),
+            "table.md": tables.as_markdown(results.comparison),
+            "table.tex": tables.as_latex(results.comparison),
+            "table.html": tables.as_html(results.comparison),
+            "results.json": to_json(results) + "\n",
+            SETTINGS: to_toml(values),
+        },
+        {**drawn, **biased},
+    )
+    couplings = results.couplings
+    doubts = [
+        f"{label}, seed {seed}: {one.doubt}."
+        for label, of in couplings.items()
+        for seed, one in of.items()
+        if one.doubt
+    ]
     return write_report(
         out / "report.html",
         title=title,
@@ -154,56 +189,52 @@ def write_results(
         figures=dict(drawn.values()),
         settings=values,
         more={HEADING: results.bias.section(dict(biased.values()))}
-        | ({BENT: bend_tables(results.bends)} if results.bends else {}),
-        notes=[*(_note(results, label) for label in results.settings.methods), *_doubts(results)],
+        | ({COUPLED: coupling_tables(couplings)} if couplings else {}),
+        notes=[*(_note(results, label) for label in results.settings.methods), *doubts],
         next_commands=next_commands,
     )
 
 
-def chosen(results: Results) -> list[str]:
-    """What each method chose of its observation by itself, and its Delta-CI, a line each; none for most."""
-    texts = {label: chosen_text(seeds) for label, seeds in results.bends.items()}
-    return [*(f"{label}: {text}" for label, text in texts.items() if text), *results.bias.lines()]
-
-
-def _doubts(results: Results) -> list[str]:
-    doubts = ((label, seed, bend.doubt) for label, of in results.bends.items() for seed, bend in of.items())
-    return [f"{label}, seed {seed}: {doubt}." for label, seed, doubt in doubts if doubt]
+def write_files(out: Path, texts: Mapping[str, str], drawn: Mapping[str, tuple[str, str]]) -> None:
+    """Write texts by file name, and figures (caption and SVG) by file name without ending."""
+    make_folder(out)
+    for name, text in {**texts, **{f"{name}.svg": picture for name, (_, picture) in drawn.items()}}.items():
+        write_file(out / name, text, durable=not name.endswith(".svg"))
 
 
 def summary_of(results: Results) -> str:
-    """What was done and what came out, in a few sentences."""
+    """Return what was done and what was found, in a few sentences."""
     settings, measure = results.settings, results.comparison.measures[0]
     rows = {row.method: row for row in results.comparison.of(measure)}
-    seeds = f"{len(settings.seeds)} seed{'s' * (len(settings.seeds) > 1)} a method"
     labels = [label for label in settings.methods if label not in (CEILING, FLOOR)]
     lines = [
-        f"Simulated users ({settings.user['name']}) clicked in {_sessions(settings)}, on lists ordered by "
-        f"a ranker that knew {settings.simulation.initial.share:.0%} of the labels. From their clicks a new ranker "
-        f"({settings.ranker['name']}) was trained, with {seeds}, and measured against the true grades."
+        f"Simulated users ({settings.user['name']}) clicked in {_sessions(settings)}, on lists ordered by a ranker "
+        f"that was trained on {settings.simulation.initial.share:.0%} of the labels. A new ranker "
+        f"({settings.ranker['name']}) was trained on their clicks, in {_runs(settings)} per method, and measured "
+        "against the true grades."
     ]
     if {CEILING, FLOOR} <= set(rows) and labels and results.comparison.baseline == FLOOR:
         floor, ceiling = rows[FLOOR].mean, rows[CEILING].mean
-        reached = f"Clicks taken as they are reach {measure} {floor:.4f}"
         if rows[CEILING].verdict == "better":
             parts = [
-                f"{label} {rows[label].mean:.4f}, {(rows[label].mean - floor) / (ceiling - floor):.0%} of the way"
+                f"{label} {rows[label].mean:.4f} ({(rows[label].mean - floor) / (ceiling - floor):.0%} of the way)"
                 for label in labels
             ]
             lines.append(
-                f"{reached} (the floor), the true labels {ceiling:.4f} (the ceiling). Between them: {'; '.join(parts)}."
+                f"Raw clicks reach {measure} {floor:.4f} (the floor), the true labels {ceiling:.4f} (the ceiling). "
+                f"Between them: {', '.join(parts)}."
             )
         else:
-            means = "; ".join(f"{label} {rows[label].mean:.4f}" for label in labels)
+            means = ", ".join(f"{label} {rows[label].mean:.4f}" for label in labels)
             lines.append(
-                f"{reached}, the true labels {ceiling:.4f}: the labels are not significantly better than the clicks "
-                f"here, so no share of the way is given. The others: {means}."
+                f"Raw clicks reach {measure} {floor:.4f}, the true labels {ceiling:.4f}. The labels are not "
+                f"significantly better than the clicks here, so no share of the way is given. The others: {means}."
             )
     return "\n\n".join(lines)
 
 
 def described(settings: ExperimentSettings) -> str:
-    """What the table says of an experiment: the data, who clicked and how often, the ranker, how its epoch was chosen.
+    """Return the data, the users, the ranker and the choice of its epoch in a line, for tables.
 
     >>> described(ExperimentSettings()).partition("; users")[2]
     ': pbm, 100 sessions of each query; ranker: mlp, best epoch by nDCG(exp)@10 on the judged validation part'
@@ -216,39 +247,42 @@ def described(settings: ExperimentSettings) -> str:
     return f"{data_name(settings.data)}; users: {users}; ranker: {settings.ranker['name']}, {chosen}"
 
 
-def _sessions(settings: ExperimentSettings) -> str:
-    return f"{settings.sessions} sessions {'of each query' if settings.simulation.frequency == 'each' else 'in all'}"
-
-
 def figures(results: Results) -> dict[str, tuple[str, str]]:
-    """Caption and SVG of each figure that the runs have data for, by file name, but for those of bias."""
-    looks = _looks(results)
+    """Return the caption and SVG of each figure that the runs have data for, except those of bias, by file name."""
+    settings, looks, truth = results.settings, _looks(results), results.observation["truth"]
+    trees = settings.ranker["name"] == "lambdamart"
     drawn: dict[str, tuple[str, Figure]] = {}
-    learned = {label: several for label, several in results.observation.items() if not _is(several, results.truth)}
+    learned = {
+        label: curve
+        for label, curve in results.observation.items()
+        if label != "truth" and not np.allclose(curve, truth[: len(curve)], atol=1e-3)  # not the truth that was given
+    }
     if learned:
-        curves = {label: _mean(several) for label, several in learned.items()}
-        bands = {label: _range(several) for label, several in learned.items() if len(several) > 1}
-        caption = f"Observation by position, true and estimated{_epochs(results, learned)}"
-        caption += "; bands over seeds" if bands else ""
-        figure = plots.observation_curve(results.truth, curves, intervals=bands, looks=looks)
-        drawn["observation"] = caption, figure
-    if results.bends:
-        true = next(iter(results.mean_bends.values())).truth
-        slopes = {label: np.array(bend.fitted.means) for label, bend in results.mean_bends.items()}
+        runs = {
+            label: [run.observation for run in results.of(label) if run.observation is not None] for label in learned
+        }
+        bands = {label: _range(several) for label, several in runs.items() if len(several) > 1}
+        chosen = "; ".join(f"{label} {', '.join(str(run.best) for run in results.of(label))}" for label in learned)
+        epochs = "" if trees else f", at the best epoch of at most {settings.fit.epochs} ({chosen})"
+        caption = f"Observation by position, true and estimated{epochs}{'; bands over runs' if bands else ''}"
+        drawn["observation"] = caption, plots.observation_curve(truth, learned, intervals=bands, looks=looks)
+    if results.coupling:
+        true = next(iter(results.coupling.values())).truth
+        slopes = {label: np.array(one.fitted.means) for label, one in results.coupling.items()}
         drawn["slopes"] = (
-            "Slope of log observation, relative to position 1, in the features: a mean over documents and seeds",
+            "Slope of log observation, relative to position 1, in the features: mean over documents and runs",
             plots.slope_curve(None if true is None else np.array(true.means), slopes, looks=looks),
         )
-    first = results.settings.seeds[0]
-    validated = {run.label: (run.steps, run.values) for run in results.runs if run.seed == first and len(run.values)}
-    validation = results.settings.evaluation.validation
+    validation = settings.evaluation.validation
+    validated = {
+        run.label: (run.steps.tolist(), run.values.tolist())
+        for run in results.runs
+        if run.seed == settings.seed and len(run.values)
+    }
     if validated and validation != "clicks":
-        steps = "trees" if results.settings.ranker["name"] == "lambdamart" else "epoch"
-        figure = plots.training_curve(_lists(validated), measure=validation, xlabel=steps, looks=looks)
-        drawn["training"] = (
-            f"{validation} over training on the validation part, seed {first}; a dot at the best",
-            figure,
-        )
+        figure = plots.training_curve(validated, measure=validation, xlabel="trees" if trees else "epoch", looks=looks)
+        caption = f"{validation} on the validation part during training, seed {settings.seed}; a dot marks the best"
+        drawn["training"] = caption, figure
     drawn["methods"] = (
         f"Methods with {results.comparison.confidence:.0%} intervals",
         plots.method_dots(results.comparison, looks=looks),
@@ -257,8 +291,15 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
 
 
 def bias_figures(results: Results) -> dict[str, tuple[str, str]]:
-    """Caption and SVG of each figure of bias, by file name."""
+    """Return the caption and SVG of each figure of bias, by file name."""
     return _pictures(results.bias.figures(_looks(results)))
+
+
+def _by_label(values: Mapping[tuple[str, int], T]) -> dict[str, dict[int, T]]:
+    grouped: dict[str, dict[int, T]] = {}
+    for (label, seed), value in values.items():
+        grouped.setdefault(label, {})[seed] = value
+    return grouped
 
 
 def _looks(results: Results) -> dict[str, plots.Look]:
@@ -269,40 +310,24 @@ def _pictures(drawn: Mapping[str, tuple[str, Figure]]) -> dict[str, tuple[str, s
     return {name: (caption, plots.svg(figure, title=caption)) for name, (caption, figure) in drawn.items()}
 
 
-def _epochs(results: Results, labels: Iterable[str]) -> str:
-    """Which epoch the observation of each method is of, one a seed; trees take theirs from another network."""
-    if results.settings.ranker["name"] == "lambdamart":
-        return ""
-    taken = {label: ", ".join(str(run.best) for run in results.of(label)) for label in labels}
-    epochs = "; ".join(f"{label} {best}" for label, best in taken.items())
-    return f", at the best epoch of at most {results.settings.fit.epochs} ({epochs})"
+def _sessions(settings: ExperimentSettings) -> str:
+    return f"{settings.sessions} sessions {'of each query' if settings.simulation.frequency == 'each' else 'in total'}"
 
 
-def _lists(validated: Mapping[str, tuple[Float64, Float64]]) -> dict[str, tuple[list[float], list[float]]]:
-    return {label: (steps.tolist(), values.tolist()) for label, (steps, values) in validated.items()}
+def _runs(settings: ExperimentSettings) -> str:
+    return f"{settings.runs} run{'s' * (settings.runs > 1)}"
 
 
 def _note(results: Results, label: str) -> str:
-    """What a method is, and how its training went."""
+    """Return what a method is, and how its training went."""
     what = (type(make_method(results.settings, label)).__doc__ or "").partition("\n")[0]
     unit = "trees" if results.settings.ranker["name"] == "lambdamart" else "epoch"
     ends = [f"{unit} {run.best} with seed {run.seed} (ended by {run.stopped})" for run in results.of(label)]
-    told = "" if label == CEILING or not is_told(results.settings, label) else " It was told the true observation."
-    return f"{label}: {what}{told} The best: {', '.join(ends)}."
-
-
-def _is(curves: Sequence[Float64], truth: Float64) -> bool:
-    """Whether the curves are the truth itself, which a method was given."""
-    return bool(np.allclose(_mean(curves), truth[: len(_mean(curves))], atol=1e-3))
-
-
-def _mean(curves: Sequence[Float64]) -> Float64:
-    """The mean of curves, as far as the shortest goes."""
-    mean: Float64 = np.mean([curve[: min(map(len, curves))] for curve in curves], axis=0)
-    return mean
+    told = "" if label == CEILING or not uses_truth(results.settings, label) else " It used the true observation."
+    return f"{label}: {what}{told} Best: {', '.join(ends)}."
 
 
 def _range(curves: Sequence[Float64]) -> tuple[Float64, Float64]:
-    """The lowest and the highest of curves at each place, as far as the shortest goes."""
+    """Return the lowest and the highest value at each position, up to the end of the shortest curve."""
     several = np.array([curve[: min(map(len, curves))] for curve in curves])
     return several.min(axis=0), several.max(axis=0)

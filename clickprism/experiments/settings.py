@@ -23,7 +23,7 @@ from clickprism.users import USERS
 
 DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
 Items: TypeAlias = Literal["auto", "ids", "features", "none"]
-SOURCES = ("synthetic", "files", "impressions", *RECIPES)
+SOURCES = ("synthetic", "files", "impressions", "log", *RECIPES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,9 @@ class DataSettings:
 
     Attributes:
         source: Kind of data: "synthetic" (generated), "files" (LETOR text, with `train`, `validation` and `test`),
-            "impressions" (a log with clicks; with `train` alone, it is split), or the name of a public data set, such
-            as "mq2008" (with `folder`).
+            "impressions" (a log with one row per result; with `train` alone, it is split), "log" (the folder of an
+            ingested log in `train`, which is split), or the name of a public data set, such as "mq2008" (with
+            `folder`).
         folder: Folder of the public data set.
         train: File of the training part.
         validation: File of the validation part.
@@ -70,8 +71,8 @@ class DataSettings:
         for part in ("train", "validation", "test"):
             if self.source == "files" and getattr(self, part) is None:
                 raise SettingError(part, None, "name a file when data.source is 'files'")
-        if self.source == "impressions" and self.train is None:
-            raise SettingError("train", None, "name a log when data.source is 'impressions'")
+        if self.source in ("impressions", "log") and self.train is None:
+            raise SettingError("train", None, f"name a log when data.source is {self.source!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,166 +1,440 @@
-"""One ranker from beginning to end: data, clicks, training, and a folder with all that came of it."""
+"""Train one ranker: from clicks and a method to a folder with the model and a record of the run."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, Final, Literal, final
+
+import msgspec
+import numpy as np
 
 from clickprism._util.files import make_folder, sha256, write_file
+from clickprism._util.tables import Table, to_json
 from clickprism.data.clicks import load_clicks, load_log
-from clickprism.errors import DataError
+from clickprism.debias import METHODS
+from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.independence import Independence
-from clickprism.experiments.bend import Bend, bend_of
-from clickprism.experiments.bias import independence_of
-from clickprism.experiments.codes import warn_of_codes
-from clickprism.experiments.run_record import record
-from clickprism.experiments.settings import ExperimentSettings, resolved
-from clickprism.experiments.stages import (
-    Data,
-    load_data,
-    simulate_log,
-    told_names,
-    train_method,
-    true_curve,
-    true_trust,
-)
-from clickprism.settings import to_toml
+from clickprism.evaluation.measures import Measure, evaluate
+from clickprism.experiments.bias import Coupling, choice_text, coupling_of, independence_of, independence_text
+from clickprism.experiments.data import Data, data_name, data_of, load_data, simulate_log, with_categories
+from clickprism.experiments.settings import EvaluationSettings, ExperimentSettings, resolved
+from clickprism.rankers import RANKERS
+from clickprism.settings import choose, suggest, to_toml
+from clickprism.simulation.clicks import ideal_clicks
 from clickprism.training.distributed import place
-from clickprism.training.settings import Fitted
-from clickprism.types import Clicks, Float64, Simulation
+from clickprism.training.settings import FitSettings, Fitted, Stopped, Validation
+from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Lists, Simulation
+from clickprism.users import USERS
 from clickprism.users.base import User
+from clickprism.users.trust import TrustUser
 
-SETTINGS = "settings.toml"
-MODEL = "model"
-CHECKPOINT = "checkpoint.safetensors"
+LEAST_OBSERVATION = 1e-3
+WEIGHTED = ("ipw", "click_groups")  # methods that are told the true observation if no propensities are set
+SETTINGS, MODEL, RUN, CHECKPOINT = "settings.toml", "model", "run.json", "checkpoint.safetensors"
+SAMPLED: Final = 1 << 26  # bytes of features that a fingerprint reads
+ENDS: Final = {"epochs": "all epochs", "patience": "no improvement", "interrupted": "interrupted"}
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What `train_ranker` did.
+    """The result of `train_ranker`.
 
     Attributes:
-        fitted: the model, its history, and why training ended.
-        clicks: what it was trained on.
-        truth: what the method's curve should be, where a simulation made the clicks: the true observation by position,
-            or the true alpha of a method that corrects trust.
-        model: the folder of the saved model, which takes raw features.
-        bend: how documents bend the observation; None for a method in which they cannot, and but in the first of
-            several processes.
-        independence: Delta-CI over the log; None for a method that does not say relevance given observation, and but
-            in the first of several processes.
+        method: Label of the method.
+        ranker: Name of the ranker.
+        seed: Random seed.
+        log: File or folder of the clicks; None if they were simulated or come from the settings.
+        model: Folder of the saved model, which takes raw features.
+        best: Epoch (of trees: number of trees) that was chosen.
+        epochs: Number of epochs (trees) that were trained.
+        stopped: Why training ended.
+        validation: What chose the epoch.
+        value: Value of the validation at that epoch; None without one.
+        observation: Observation by position, relative to the first, as the method learned it; None if it has none.
+        truth: What that curve should be, if the clicks were simulated: the true observation relative to the first
+            position, or the true alpha of a method that corrects trust bias.
+        coupling: How observation depends on documents; None if it cannot, or in all but the first of several processes.
+        independence: Delta-CI over the log; None for methods without it, or in all but the first of several processes.
     """
 
-    fitted: Fitted
-    clicks: Clicks
-    truth: Float64 | None
+    method: str
+    ranker: str
+    seed: int
+    log: str | None
     model: Path
-    bend: Bend | None = None
+    best: int
+    epochs: int
+    stopped: Stopped
+    validation: str
+    value: float | None
+    observation: Float64 | None
+    truth: Float64 | None
+    coupling: Coupling | None = None
     independence: Independence | None = None
+
+    def tables(self) -> list[Table]:
+        """Return a summary, the observation by position, and how it depends on documents."""
+        unit = "trees" if self.ranker == "lambdamart" else "epoch"
+        rows = [[f"best {unit}", f"{self.best} of {self.epochs} (stopped: {ENDS[self.stopped]})"]]
+        rows += [] if self.value is None else [[f"validation by {self.validation}", f"{self.value:.4f}"]]
+        rows += [] if self.log is None else [["clicks", self.log]]
+        rows.append(["model", str(self.model)])
+        if self.coupling is not None and self.coupling.choices:
+            rows.append(["document dependence", choice_text(self.coupling.choices)])
+        rows += [] if self.independence is None else [["independence", independence_text(self.independence)]]
+        tables = [Table(f"{self.method}, {self.ranker}, seed {self.seed}", ["", ""], rows)]
+        if self.observation is not None:
+            truth: list[float | None] = [None] * len(self.observation)
+            if self.truth is not None:
+                truth = self.truth.tolist()
+            curve = [
+                [str(position), f"{used:.4f}", "-" if true is None else f"{true:.4f}"]
+                for position, (used, true) in enumerate(zip(self.observation, truth, strict=False), start=1)
+            ]
+            tables.append(Table("Observation relative to position 1", ["position", "used", "truth"], curve))
+        return tables if self.coupling is None else [*tables, self.coupling.table()]
 
 
 def train_ranker(
     settings: ExperimentSettings,
-    label: str,
     *,
+    method: str,
     out: Path,
-    clicks: Path | None = None,
+    source: Path | None = None,
     held_out: Path | None = None,
     resume: bool = False,
     show: bool | None = None,
 ) -> Trained:
     """Train one method with the first seed of the settings, and save the model with its normaliser.
 
-    The folder gets model/, metrics.jsonl, run.json, settings.toml (which `read_settings` takes back, and which names
-    the file of clicks in a comment) and a checkpoint. Where several processes train together (`torchrun`), the first
-    writes.
+    The folder gets model/, metrics.jsonl, run.json, settings.toml (which names a file of simulated clicks in a comment)
+    and a checkpoint. If several processes train together (`torchrun`), the first one writes. In a log without grades
+    the epoch is chosen by held-out clicks.
 
     Args:
-        settings: of the experiment.
-        label: which of its methods.
-        out: the folder.
-        clicks: a file of clicks on the training part; without one, an impression log has its own, and elsewhere users
-            are simulated. A truth saved in it gives `ipw` its propensities.
-        held_out: a file of clicks on the validation part, to validate by where evaluation.validation is "clicks".
-        resume: go on from the checkpoint in `out`, if there is one.
-        show: a progress bar; by default on a terminal only.
+        settings: Settings of the experiment.
+        method: Name or label of the method.
+        out: Folder of the run.
+        source: The log: an ingested log, a frame with one row per result (CSV, TSV, JSON lines, Parquet), or a
+            simulated log (.npz) on the training part of the data that it records, or else of settings.data. Without
+            one, the clicks are those of settings.data if that is a log, else users are simulated.
+        held_out: A simulated log on the validation part, for evaluation.validation = "clicks".
+        resume: Whether to continue from the checkpoint in `out`, if there is one.
+        show: Whether to show a progress bar; by default only on a terminal.
     """
-    seed = settings.seeds[0]
-    text = to_toml(resolved(replace(settings, runs=1), methods=[label]))
+    clicks = source if source is not None and source.suffix == ".npz" else None
+    if source is not None:
+        settings = replace(settings, data=data_of(source, settings.data))
     first = place()[0] == 0
     if first:
         make_folder(out)
     data = load_data(settings.data)
-    settings = told_names(settings, data.vocabulary)
-    if first:
-        warn_of_codes(settings, data.vocabulary)
+    settings = _without_grades(settings, data)
+    text = to_toml(resolved(replace(settings, runs=1), methods=[method]))
+    settings = with_categories(settings, data.vocabulary)
     if not data.dataset.train.lists.features.shape[1]:
-        remedy = 'Add columns to the log, or make the item one: data.impressions.categorical=["item_id"]'
+        remedy = "Add columns with features, or use the item as one: data.impressions.categorical = item_id"
         raise DataError("there is nothing to learn from: the documents have no features", remedy=remedy)
-    log, truth, validation, user = _log(settings, label, data, clicks=clicks, held_out=held_out)
+    log = _log(settings, method, data, clicks=clicks, held_out=held_out)
     if first:
         if not resume:
             (out / CHECKPOINT).unlink(missing_ok=True)
-        write_file(out / SETTINGS, _made_from(clicks) + text)
+        comment = "" if clicks is None else f"# clicks: {json.dumps(str(clicks))}, sha256 {sha256(clicks)}\n"
+        write_file(out / SETTINGS, comment + text)
     trust = true_trust(settings) if clicks is None and data.log is None else None
     fitted = train_method(
         settings,
         data.dataset,
-        label,
-        clicks=log,
-        truth=truth,
+        method,
+        clicks=log.clicks,
+        truth=log.observation,
         trust=trust,
-        held_out=validation,
-        seed=seed,
+        held_out=log.held_out,
+        seed=settings.seed,
         out=out,
         resume=resume,
         show=show,
     )
-    true = true_curve(fitted.model.method, truth, trust)
+    truth = true_curve(fitted.model.method, log.observation, trust)
     if first:
         fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
-        metrics = {f"validation {settings.evaluation.validation}": fitted.best_value}
-        kept = record(
+        record_run(
             settings,
             data,
-            label=label,
-            seed=seed,
-            metrics=metrics,
+            out,
+            label=method,
+            seed=settings.seed,
+            metrics={f"validation {settings.evaluation.validation}": fitted.best_value},
             observation=fitted.observation,
-            truth=true,
+            truth=truth,
             clicks=None if clicks is None else f"of the file {clicks.name}",
         )
-        kept.write(out)
-    bend = bend_of(fitted.learner, log, user) if first else None
-    gap = independence_of(fitted.learner, log) if first else None
-    return Trained(fitted, log, true, out / MODEL, bend, gap)
+    return Trained(
+        method=method,
+        ranker=settings.ranker["name"],
+        seed=settings.seed,
+        log=None if source is None else str(source),
+        model=out / MODEL,
+        best=fitted.best_epoch,
+        epochs=fitted.history[-1].epoch if fitted.history else 0,
+        stopped=fitted.stopped,
+        validation=settings.evaluation.validation,
+        value=fitted.best_value,
+        observation=fitted.observation,
+        truth=None if truth is None else truth / truth[0],
+        coupling=coupling_of(fitted.learner, log.clicks, log.user) if first else None,
+        independence=independence_of(fitted.learner, log.clicks) if first else None,
+    )
 
 
-def _made_from(clicks: Path | None) -> str:
-    """A comment that names the file of clicks, which the settings do not tell."""
-    if clicks is None:
-        return ""
-    return f"# clicks: {json.dumps(str(clicks))}, sha256 {sha256(clicks)}\n"
+@dataclass(frozen=True, eq=False)
+class _Clicks:
+    """Clicks to train on and to validate by; the observation and the users if they were simulated."""
+
+    clicks: Clicks
+    held_out: Clicks | None
+    observation: Float64 | None = None
+    user: User | None = None
 
 
 def _log(
-    settings: ExperimentSettings,
-    label: str,
-    data: Data,
-    *,
-    clicks: Path | None,
-    held_out: Path | None,
-) -> tuple[Clicks, Float64 | None, Clicks | None, User | None]:
-    """The clicks, the true observation where it is known, the clicks to validate by, and who clicked if simulated."""
-    seed, dataset = settings.seeds[0], data.dataset
+    settings: ExperimentSettings, label: str, data: Data, *, clicks: Path | None, held_out: Path | None
+) -> _Clicks:
+    dataset = data.dataset
     kept = None if held_out is None else load_clicks(held_out, dataset.validation.lists)
     if data.log is not None and kept is None:
         kept = data.log.clicks["validation"]
-    if clicks is None and data.log is not None:
-        return data.log.clicks["train"], None, kept, None
-    if clicks is None:
-        made = simulate_log(replace(settings, methods={label: settings.methods.get(label, {})}), dataset, seed=seed)
-        chosen = made.held_out if kept is None else kept
-        return made.simulation.clicks, made.simulation.observation, chosen, made.user
-    log, truth = load_log(clicks, dataset.train.lists)
-    return log, None if truth is None else Simulation(log, truth).observation, kept, None
+    if clicks is not None:
+        log, truth = load_log(clicks, dataset.train.lists)
+        return _Clicks(log, kept, None if truth is None else Simulation(log, truth).observation)
+    if data.log is not None:
+        return _Clicks(data.log.clicks["train"], kept)
+    only = replace(settings, methods={label: settings.methods.get(label, {})})
+    made = simulate_log(only, dataset, seed=settings.seed)
+    return _Clicks(
+        made.simulation.clicks, made.held_out if kept is None else kept, made.simulation.observation, made.user
+    )
+
+
+def _without_grades(settings: ExperimentSettings, data: Data) -> ExperimentSettings:
+    """Return the settings with validation by clicks if the data has no grades, or without one if it has no clicks."""
+    if data.log is None or data.log.graded or settings.evaluation.validation == "none":
+        return settings
+    by = "clicks" if data.log.clicks["validation"].clicks.any() else "none"
+    return replace(settings, evaluation=replace(settings.evaluation, validation=by))
+
+
+def train_method(
+    settings: ExperimentSettings,
+    dataset: Dataset,
+    label: str,
+    *,
+    clicks: Clicks,
+    truth: Float64 | None = None,
+    trust: Float64 | None = None,
+    held_out: Clicks | None = None,
+    seed: int,
+    out: Path | None = None,
+    resume: bool = False,
+    show: bool | None = None,
+) -> Fitted:
+    """Train the ranker of the settings by one method.
+
+    Args:
+        settings: Settings of the experiment.
+        dataset: Its labels are used by the method `labels` and by the validation only.
+        label: Which of `settings.methods`.
+        clicks: The log.
+        truth: True observation by position, for `ipw` and similar methods if no propensities are set.
+        trust: Trust of the simulated users, for `affine` if no alpha and beta are set (`true_trust`).
+        held_out: Clicks to validate by, if the settings say so.
+        seed: Random seed of the training.
+        out: Folder for metrics.jsonl and the checkpoint.
+        resume: Whether to continue from the checkpoint.
+        show: Whether to show a progress bar.
+    """
+    from clickprism.training.fit import fit
+
+    method = make_method(settings, label, truth=truth, trust=trust)
+    if method.name == "labels":
+        clicks = ideal_clicks(dataset.train)
+    elif not method.needs_patterns and settings.simulation.merge != "none":
+        clicks = clicks.merge()
+    return fit(
+        clicks,
+        method=method,
+        ranker=choose(RANKERS, settings.ranker, path="ranker"),
+        settings=FitSettings(**{**asdict(settings.fit), "seed": seed}),
+        validation=_validation(settings.evaluation, dataset, held_out, labels=method.name == "labels"),
+        out=out,
+        resume=resume,
+        show=show,
+    )
+
+
+def make_method(
+    settings: ExperimentSettings, label: str, *, truth: Float64 | None = None, trust: Float64 | None = None
+) -> Any:
+    """Return the method of this label; methods that weight clicks get the truth if they are not given weights."""
+    if label not in settings.methods and label not in METHODS:
+        raise SettingError("methods", label, f"be a known name ({suggest(label, [*METHODS, *settings.methods])})")
+    values = dict(settings.methods.get(label, {}))
+    told = _takes_truth(values, label)
+    if told == "propensities" and truth is not None:
+        values["propensities"] = np.maximum(truth, LEAST_OBSERVATION).tolist()
+    if told == "trust" and truth is not None and trust is not None:
+        plus, minus = trust[:, : len(truth)]
+        values["alpha"] = np.maximum(truth * (plus - minus), LEAST_OBSERVATION).tolist()
+        values["beta"] = (truth * minus).tolist()
+    return choose(METHODS, values, path=f"methods.{label}", name=label)
+
+
+def true_trust(settings: ExperimentSettings) -> Float64:
+    """Return, by position, the probability that a relevant and an irrelevant observed document is clicked.
+
+    Only users with trust bias click documents that they do not find relevant. The shape is [2, positions].
+    """
+    user, positions = choose(USERS, settings.user, path="user"), np.arange(1, settings.simulation.length + 1)
+    if isinstance(user, TrustUser):
+        return np.stack(user.trust(positions))
+    return np.stack([np.ones(len(positions)), np.zeros(len(positions))])
+
+
+def corrects_trust(method: Mapping[str, Any]) -> bool:
+    """Return whether the curve of a method (see `Model.method`) is alpha, which differs from observation by trust."""
+    return method.get("name") == "affine" or bool(method.get("trust", False))
+
+
+def true_curve(method: Mapping[str, Any], truth: Float64 | None, trust: Float64 | None) -> Float64 | None:
+    """Return what the curve of a method should be: the true observation, or alpha; None if it is not known."""
+    if truth is None or not corrects_trust(method):
+        return truth
+    return None if trust is None else np.asarray(truth * (trust[0] - trust[1])[: len(truth)], dtype=np.float64)
+
+
+def uses_truth(settings: ExperimentSettings, label: str) -> bool:
+    """Return whether a method uses what no log contains: the grades or the true observation."""
+    values = settings.methods.get(label, {})
+    return values.get("name", label) == "labels" or _takes_truth(values, label) is not None
+
+
+def _takes_truth(values: Mapping[str, Any], label: str) -> Literal["propensities", "trust"] | None:
+    """Return what a method is told about the simulated users: nothing if it is given, estimated or not needed."""
+    name = values.get("name", label)
+    if values.get("estimate", "none") != "none":
+        return None
+    if name in WEIGHTED and not values.get("propensities"):
+        return "propensities"
+    return "trust" if name == "affine" and not values.get("alpha") else None
+
+
+def _validation(
+    settings: EvaluationSettings, dataset: Dataset, held_out: Clicks | None, *, labels: bool
+) -> Validation | Clicks | None:
+    if settings.validation == "none":
+        return None
+    if settings.validation == "clicks":
+        if labels:
+            return ideal_clicks(dataset.validation)
+        if held_out is None:
+            raise SettingError("evaluation.validation", "clicks", "be a measure if no clicks were held out")
+        return held_out
+    return judged_validation(dataset.validation, settings.validation)
+
+
+def judged_validation(judged: JudgedLists, measure: str) -> Validation:
+    """Return a validation by a measure on judged lists."""
+    parsed = Measure.parse(measure)
+    return Validation(
+        str(parsed),
+        lambda score: evaluate(judged, score(judged.lists), parsed).mean(parsed),
+        higher_is_better=parsed.higher_is_better,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class RunRecord:
+    """run.json: what a run was, beside its model, for bundles.
+
+    Attributes:
+        label: Label of the method.
+        seed: Random seed.
+        data: Name, fingerprint and size of the data.
+        metrics: Values by part and measure.
+        observation: Observation by position, relative to the first; empty if there is none.
+        truth: The same of the simulated users; empty if it is not known.
+        feature_names: Names of the features, in order; empty if they have none.
+    """
+
+    label: str
+    seed: int
+    data: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    observation: tuple[float, ...] = ()
+    truth: tuple[float, ...] = ()
+    feature_names: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, folder: Path) -> RunRecord | None:
+        """Return the record of a folder; None if there is none."""
+        try:
+            return msgspec.convert(json.loads((folder / RUN).read_text(encoding="utf-8")), cls)
+        except FileNotFoundError:
+            return None
+        except (ValueError, msgspec.ValidationError) as error:
+            raise DataError(f"is not the record of a run ({error})", file=folder / RUN) from None
+
+
+def record_run(
+    settings: ExperimentSettings,
+    data: Data,
+    folder: Path,
+    *,
+    label: str,
+    seed: int,
+    metrics: Mapping[str, float | None],
+    observation: Float64 | None,
+    truth: Float64 | None,
+    clicks: str | None = None,
+) -> None:
+    """Write run.json; `clicks` says where they come from if the settings do not."""
+    lists = data.dataset.train.lists
+    about = {
+        "name": data_name(settings.data, folders=False),
+        "fingerprint": fingerprint(lists),
+        "queries": len(lists),
+        "documents": lists.documents,
+        "clicks": clicks or ("of real users" if data.log is not None else f"simulated: {settings.user['name']}"),
+    }
+    record = RunRecord(
+        label,
+        seed,
+        about,
+        {name: float(value) for name, value in metrics.items() if value is not None and np.isfinite(value)},
+        () if observation is None else tuple(np.asarray(observation, np.float64).tolist()),
+        () if truth is None else tuple(np.asarray(truth, np.float64).tolist()),
+        () if data.vocabulary is None else tuple(data.vocabulary.columns),
+    )
+    write_file(folder / RUN, to_json(record) + "\n")
+
+
+def fingerprint(lists: Lists) -> str:
+    """Return 16 digits of a SHA-256 over queries, sizes and features; large features are sampled by rows.
+
+    >>> lists = Lists(np.zeros((2, 1), np.float32), np.array([0, 2]), np.array(["q"]))
+    >>> fingerprint(lists)
+    'e8245f7c2db8316c'
+    """
+    digest = hashlib.sha256()
+    rows = max(1, SAMPLED // max(4 * lists.features.shape[1], 1))
+    step = max(1, -(-lists.documents // rows))
+    for values in (lists.offsets.astype("<i8"), np.ascontiguousarray(lists.features[::step], dtype="<f4")):
+        digest.update(repr(values.shape).encode())
+        digest.update(values.data)
+    digest.update("\0".join(lists.query_ids.tolist()).encode())
+    return digest.hexdigest()[:16]

@@ -7,7 +7,7 @@ from typing import Any
 
 import clickprism as cp
 from clickprism.experiments import Log
-from clickprism.experiments.bias import Known, find_items, ground_of
+from clickprism.experiments.bias import KnownItems, bias_basis, find_items
 from clickprism.types import Float64
 from reproduce.common.kept import keep
 from reproduce.inforank.worlds import World, data_key
@@ -25,8 +25,8 @@ def moved(world: World, folder: Path | None, *, dataset: cp.Dataset, log: Log, s
     """
     items = found_items(world, folder, dataset)
     clicks = log.simulation.clicks
-    bias = ground_of(dataset, clicks, log.initial, length=LENGTH, items=items, top=LENGTH).bias(scores)
-    own, distances = bias.own.parts, bias.moved.distances(bias.own)
+    bias = bias_basis(dataset, clicks, log.initial, length=LENGTH, items=items, top=LENGTH).bias(scores)
+    own, distances = bias.labels_own.parts, bias.curves.distances(bias.labels_own)
     return {
         mine.axis: {
             "at": _rounded(mine.at),
@@ -34,18 +34,18 @@ def moved(world: World, folder: Path | None, *, dataset: cp.Dataset, log: Log, s
             "labels": _rounded(own[name].value),
             "distance": distances[name],
         }
-        for name, mine in bias.moved.parts.items()
+        for name, mine in bias.curves.parts.items()
     }
 
 
-def found_items(world: World, folder: Path | None, dataset: cp.Dataset) -> Known:
+def found_items(world: World, folder: Path | None, dataset: cp.Dataset) -> KnownItems:
     """The items of the training and of the test part: articles of Adressa, else, as in the paper, clusters of features.
 
     LETOR has ids too, but its queries share hardly a document: 4 % of those of the test part in fold 1 of MQ2008.
     """
     parts = (dataset.train.lists, dataset.test.lists)
     key = ("items", *data_key(world, folder))
-    items: Known = keep(key, lambda: find_items(*parts, "ids" if world.data == "adressa" else "features"))
+    items: KnownItems = keep(key, lambda: find_items(*parts, "ids" if world.data == "adressa" else "features"))
     return items
 
 

@@ -9,18 +9,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
 from clickprism import __version__
 from clickprism.cli_old.app import app
 from clickprism.cli_old.output import command_line
-from clickprism.evaluation.compare import compare
-from clickprism.evaluation.measures import Evaluation, Measure
-from clickprism.experiments import ExperimentSettings, Results
-from clickprism.experiments.results import summary_of
 from clickprism.serve.examples import read_examples
 from clickprism.serve.store import open_store
 
@@ -285,24 +279,6 @@ def test_demo(tmp_path: Path) -> None:
     with closing(open_store(out / "store")) as store:
         for query in ("test-1", page_queries[0].id):
             assert store.get(query, ["d1", "d2"]).whole, query
-
-
-def test_percentages_need_a_gap() -> None:
-    settings = ExperimentSettings(methods={"labels": {}, "click": {}, "dla": {}})
-    ids = np.array([str(query) for query in range(40)])
-    noise = np.tile([0.0, 0.2], 20)
-
-    def summary(labels: NDArray[np.float64]) -> str:
-        values = {"labels": labels, "click": np.full(40, 0.5) + noise, "dla": np.full(40, 0.6) + noise}
-        measure = Measure.parse("nDCG(exp)@10")
-        made = {name: Evaluation((measure,), each[None], ids, "drop") for name, each in values.items()}
-        return summary_of(Results(settings, (), compare(made, baseline="click")))
-
-    sure = summary(0.75 + noise / 2)
-    assert "labels 0.8000 (the ceiling). Between them: dla 0.7000, 50% of the way." in sure
-    unsure = summary(0.5 + np.tile([0.21, 0.0], 20))
-    assert "not significantly better" in unsure
-    assert "% of the way" not in unsure
 
 
 def test_a_method_that_needs_patterns_gets_them_from_simulated_users(tmp_path: Path) -> None:

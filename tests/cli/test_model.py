@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clickprism._util.tables import to_json
 from clickprism.cli.reference import examples
 from clickprism.data.synthetic import SyntheticSettings
 from clickprism.data.write import write_letor
-from clickprism.experiments.run_record import RunRecord
+from clickprism.experiments.data import load_raw
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
-from clickprism.experiments.stages import load_raw
-from clickprism.experiments.train import train_ranker
+from clickprism.experiments.train import RUN, RunRecord, train_ranker
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     network_model(MLP(hidden=(4,)), "query-minmax").save(folder / "dla" / "model")
     names = tuple(f"f{number}" for number in range(7))
     record = RunRecord("dla", 3, {"name": "generated"}, {"validation nDCG@10": 0.5}, (1.0, 0.5), (1.0, 0.6), names)
-    record.write(folder / "dla")
+    (folder / "dla" / RUN).write_text(to_json(record))
     network_model(Linear(), "standard").save(folder / "click" / "model")
     return folder
 
@@ -232,7 +232,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         fit=FitSettings(epochs=1, threads=1), sessions=300,
     )  # fmt: skip
     for name in ("dla", "click"):
-        train_ranker(settings, name, out=tmp_path / "runs" / name, show=False)
+        train_ranker(settings, method=name, out=tmp_path / "runs" / name, show=False)
     model_of(TREES).save(tmp_path / "runs" / "trees" / "model")
     judged = load_raw(data).test
     write_letor(judged, tmp_path / "test.txt")

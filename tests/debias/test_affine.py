@@ -13,7 +13,7 @@ from clickprism.debias.batches import pad
 from clickprism.debias.ipw import InversePropensity
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments.settings import read_settings
-from clickprism.experiments.stages import is_told, make_method, true_trust
+from clickprism.experiments.train import make_method, true_trust, uses_truth
 from clickprism.rankers.linear import Linear
 from clickprism.types import Clicks, Lists
 from clickprism.users.trust import TrustUser
@@ -144,7 +144,7 @@ def test_experiments_tell_the_truth_to_those_only_who_neither_have_nor_estimate_
         '"harvest" = {name = "ipw", estimate = "allpairs"}, "given" = {name = "affine", alpha = [1.0], beta = [0.1]}}'
     ]
     settings = read_settings(None, words, flags={"user.name": "trust"})
-    told = [label for label in settings.methods if is_told(settings, label)]
+    told = [label for label in settings.methods if uses_truth(settings, label)]
     assert told == ["affine", "ipw"]
     seen, positions = np.array([0.7, 0.6]), np.array([1, 2])
     trust = true_trust(settings)

@@ -1,3 +1,5 @@
+"""The feedback loop: what is shown decides what is clicked, and what is clicked decides what is shown."""
+
 from __future__ import annotations
 
 import json
@@ -8,30 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from clickprism.cli_old.app import app
+from clickprism._util.tables import to_plain
 from clickprism.errors import DataError, SettingError
+from clickprism.evaluation.measures import Evaluation, Measure
 from clickprism.experiments import feedback
-from clickprism.experiments.chains import Chain, mark_of
-from clickprism.experiments.feedback import feedback_loop
-from clickprism.experiments.rounds import FeedbackResults, summary_of, write_feedback
+from clickprism.experiments.feedback import (
+    Chain,
+    FeedbackResults,
+    chain_key,
+    feedback_loop,
+    feedback_results,
+    summary_of,
+    write_feedback,
+)
 from clickprism.experiments.settings import DataSettings, FeedbackSettings
-from clickprism.experiments.stages import train_method
+from clickprism.experiments.train import train_method
+from clickprism.settings import build
 from clickprism.types import Clicks, Dataset
-
-TINY = {
-    "data.synthetic.train_queries": 80,
-    "data.synthetic.validation_queries": 10,
-    "data.synthetic.test_queries": 60,
-    "data.synthetic.features": 12,
-    "data.synthetic.items": 60,
-    "sessions": 20,
-    "fit.epochs": 3,
-    "rounds": 3,
-    "warm": 1,
-}
-WORDS = [f"--set={key}={value}" for key, value in TINY.items()]
 
 
 def tiny(**loop: Any) -> FeedbackSettings:
@@ -50,7 +46,8 @@ def tiny(**loop: Any) -> FeedbackSettings:
 
 
 def one(settings: FeedbackSettings, label: str = "click", seed: int = 0) -> Chain:
-    return feedback_loop(replace(settings, methods={label: settings.methods.get(label, {})}, seed=seed, runs=1))[0]
+    alone = replace(settings, methods={label: settings.methods.get(label, {})}, seed=seed, runs=1)
+    return feedback_loop(alone).chains[0]
 
 
 class Spy:
@@ -77,8 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(folder: Path) -> FeedbackResults:
-    settings = tiny()
-    return FeedbackResults(settings, tuple(feedback_loop(settings, out=folder)))
+    return feedback_loop(tiny(), out=folder)
 
 
 def values(chain: Chain) -> list[list[float]]:
@@ -111,8 +107,7 @@ def test_what_a_folder_holds_is_not_run_again(
 ) -> None:
     monkeypatch.setattr(feedback, "_Loop", None)
     again = feedback_loop(results.settings, out=folder)
-    assert [values(chain) for chain in again] == [values(chain) for chain in results.chains]
-    assert np.array_equal(again[0].evaluation.values, results.chains[0].evaluation.values, equal_nan=True)
+    assert to_plain(again) == to_plain(results)
     with pytest.raises(TypeError):
         feedback_loop(replace(results.settings, sessions=21), out=folder)
 
@@ -120,17 +115,17 @@ def test_what_a_folder_holds_is_not_run_again(
 def test_a_broken_chain_is_run_again(results: FeedbackResults, folder: Path) -> None:
     path = folder / "chains" / "click-0.json"
     path.write_text(path.read_text()[:100])
-    assert values(feedback_loop(results.settings, out=folder)[0]) == values(results.chains[0])
-    assert json.loads(path.read_text())["label"] == "click"
+    assert values(feedback_loop(results.settings, out=folder).chains[0]) == values(results.chains[0])
+    assert json.loads(path.read_text())["chain"]["label"] == "click"
 
 
 def test_raw_clicks_make_what_is_popular_more_popular_and_labels_do_not() -> None:
     """With a system that adds popularity, the first retrained ranker takes the places of its log for relevance."""
     settings = tiny(rounds=4, warm=0, boost=0.7)
     settings = replace(settings, sessions=50, fit=replace(settings.fit, epochs=10), methods={"click": {}, "labels": {}})
-    found = FeedbackResults(settings, tuple(feedback_loop(settings)))
+    found = feedback_loop(settings)
     for measure in ("correlation", "gini", "popular"):
-        click, labels = (found.curves(label, measure).mean(axis=0) for label in ("click", "labels"))
+        click, labels = (found.methods[label][measure].mean for label in ("click", "labels"))
         assert click[-1] > click[1] + 0.02
         assert click[-1] > labels[-1] + 0.02
 
@@ -152,12 +147,12 @@ def test_users_who_look_for_the_popular_and_methods_that_need_patterns_take_part
 
 def test_the_first_rounds_are_raw_clicks_whatever_is_called_click(results: FeedbackResults) -> None:
     named = replace(results.settings, methods={"click": {"name": "pal"}, "dla": {}}, seed=1, runs=1)
-    pal, dla = feedback_loop(named)
+    pal, dla = feedback_loop(named).chains
     assert values(dla) == values(results.chains[3])
     assert values(pal)[:2] == values(dla)[:2]
     assert values(pal)[2] not in (values(dla)[2], values(results.chains[1])[2])
-    assert mark_of(named, "dla", seed=1) == mark_of(results.settings, "dla", seed=1)
-    assert mark_of(named, "click", seed=1) != mark_of(results.settings, "click", seed=1)
+    assert chain_key(named, "dla", seed=1) == chain_key(results.settings, "dla", seed=1)
+    assert chain_key(named, "click", seed=1) != chain_key(results.settings, "click", seed=1)
 
 
 def test_all_rounds_are_learned_from_with_the_past_as_it_was_when_they_were_shown(
@@ -192,7 +187,7 @@ def test_a_method_that_needs_patterns_has_them_of_the_first_rounds_too_and_chang
     settings = replace(tiny(log="all", rounds=2, feature="rate"), runs=1)
     settings = replace(settings, evaluation=replace(settings.evaluation, validation="clicks"))
     alone = one(settings, "dla")
-    beside, model = feedback_loop(replace(settings, methods={"dla": {}, "click_model": {}}))
+    beside, model = feedback_loop(replace(settings, methods={"dla": {}, "click_model": {}})).chains
     assert values(beside) == values(alone)
     assert len(model.rounds) == 3
 
@@ -215,7 +210,7 @@ def impressions(path: Path, *, graded: bool) -> FeedbackSettings:
 
 
 def test_a_log_needs_grades_for_users_to_click_by(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="have a column of relevance where users are simulated"):
+    with pytest.raises(SettingError, match="have a relevance column, as simulated users click by grades"):
         one(impressions(tmp_path / "log.csv", graded=False))
 
 
@@ -232,8 +227,8 @@ def test_rankers_are_told_which_features_are_codes_of_names(tmp_path: Path, monk
 def test_a_ranker_that_takes_codes_for_numbers_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     feedback_loop(replace(impressions(tmp_path / "log.csv", graded=True), ranker={"name": "linear"}))
     assert [record.getMessage() for record in caplog.records if "codes" in record.getMessage()] == [
-        "linear takes the codes of names (topic) for numbers, which mean nothing: --set data.names=indicators makes a "
-        "feature of each name, and --ranker attention embeds them"
+        "linear uses the codes of categories (topic) as numbers, which have no meaning. Use one feature per category "
+        "(data.names=indicators), or a ranker that embeds them (ranker.name=attention)"
     ]
 
 
@@ -246,17 +241,20 @@ def test_clicks_can_validate_and_items_can_be_clusters() -> None:
 
 
 def test_changes_are_paired_by_seed() -> None:
+    measured = Evaluation((Measure.parse("nDCG@10"),), np.full((1, 2), 0.5), np.array(["a", "b"]), "drop")
     chains = [
-        Chain("click", seed, ({"gini": start}, {"gini": start + 0.1}, {"gini": start + 0.2 + up}), None, {}, 0.0)  # type: ignore[arg-type]
+        (Chain(label, seed, ({"gini": start}, {"gini": start + 0.1}, {"gini": start + 0.2 + up}), {}, 0.0), measured)
+        for label in ("click", "dla")
         for seed, start, up in ((0, 0.3, 0.0), (1, 0.5, 0.01), (2, 0.4, -0.01))
     ]
-    found = FeedbackResults(replace(tiny(), methods={"click": {}}, runs=3), tuple(chains))
-    change = found.change("click", "gini", since=1)
+    settings = replace(tiny(), runs=3)
+    found = feedback_results(settings, chains).methods["dla"]["gini"]
     half = 4.302652730 * 0.01 / np.sqrt(3)
-    assert tuple(change) == pytest.approx((0.1, 0.1 - half, 0.1 + half))
-    assert change.verdict == "grows"
-    assert found.against("click", "click", "gini").verdict == "no clear change"
-    single = FeedbackResults(found.settings, tuple(chains[:1])).change("click", "gini", since=1)
+    assert [found.change.mean, found.change.low, found.change.high] == pytest.approx([0.1, 0.1 - half, 0.1 + half])
+    assert found.change.verdict == "grows"
+    assert found.against_click is not None
+    assert found.against_click.verdict == "no clear change"
+    single = feedback_results(settings, chains[:1]).methods["click"]["gini"].change
     assert np.isnan(single.low)
     assert single.verdict == "no clear change"
 
@@ -264,12 +262,12 @@ def test_changes_are_paired_by_seed() -> None:
 def test_results_are_written_whole(results: FeedbackResults, tmp_path: Path) -> None:
     report = write_feedback(results, tmp_path, next_commands=["clickprism feedback"])
     page = report.read_text(encoding="utf-8")
-    assert "Round by round" in page
+    assert "Measures by round" in page
     assert page.count("<svg") == 2
     kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert kept["methods"]["dla"]["correlation"]["mean"][0] is None
     assert kept["methods"]["dla"]["gini"]["against_click"]["mean"] == pytest.approx(
-        results.curves("dla", "gini")[:, -1].mean() - results.curves("click", "gini")[:, -1].mean()
+        results.methods["dla"]["gini"].mean[-1] - results.methods["click"]["gini"].mean[-1]
     )
     assert {path.name for path in tmp_path.iterdir()} == {
         "report.html",
@@ -278,37 +276,22 @@ def test_results_are_written_whole(results: FeedbackResults, tmp_path: Path) -> 
         "popularity.svg",
         "concentration.svg",
     }
-    assert "The first 1 rounds learned from raw clicks" in summary_of(results)
-
-
-def test_the_command_prints_one_json_object_and_writes_the_report(tmp_path: Path) -> None:
-    words = ["feedback", *WORDS, "--methods", "click,pal", "--seeds", "1", "--out", str(tmp_path)]
-    result = CliRunner().invoke(app, [*words, "--json"])
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert set(told["methods"]) == {"click", "pal"}
-    assert len(told["methods"]["pal"]["gini"]["mean"]) == 4
-    assert (tmp_path / "report.html").exists()
-    again = CliRunner().invoke(app, ["feedback", "--config", str(tmp_path / "settings.toml"), "--out", str(tmp_path)])
-    assert again.exit_code == 0, again.output
-    assert "no clear change" in again.stdout
+    assert "In the first 1 rounds every method learned from raw clicks" in summary_of(results)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("wrong", "message"),
     [
-        (["--rounds", "0"], "rounds must be at least 1"),
-        (["--rounds", "2", "--set", "warm=2"], "warm must be from 0 to 1"),
-        (["--set", "boost=-1"], "boost must be 0 or more"),
-        (["--set", "exploration=2"], "exploration must be from 0 to 1"),
-        (["--set", "feature=counts"], "feature must be one of count, rate, none"),
-        (["--methods", "clicks"], "did you mean 'click'"),
+        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"rounds": 2, "warm": 2}, "warm must be from 0 to 1"),
+        ({"boost": -1.0}, "boost must be 0 or more"),
+        ({"exploration": 2.0}, "exploration must be from 0 to 1"),
+        ({"feature": "counts"}, "feature must be one of count, rate, none"),
     ],
 )
-def test_wrong_settings_are_named(words: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["feedback", *words])
-    assert result.exit_code == 2
-    assert message in result.stderr
+def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        build(FeedbackSettings, wrong)
 
 
 def test_no_methods_and_no_lists_are_refused() -> None:

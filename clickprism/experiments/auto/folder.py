@@ -20,7 +20,7 @@ from clickprism.choice.folder import START, only_one, refuse_strange
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import plain
 from clickprism.errors import DataError
-from clickprism.experiments.run_record import fingerprint
+from clickprism.experiments.train import fingerprint
 
 STAGES: Final = ("read", "diagnosis", "choice", "value", "bundle", "report")
 POINTS: Final = tuple(f"{stage}-{what}" for stage in STAGES for what in ("made", "kept"))
