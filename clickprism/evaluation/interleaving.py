@@ -33,7 +33,7 @@ class Draft(Generic[T]):
     """A list that two rankers have drafted.
 
     Attributes:
-        documents: as they are shown.
+        documents: in the order in which they are shown.
         teams: of each, who drafted it: 0 the first ranker, 1 the second.
     """
 
@@ -100,7 +100,7 @@ def winners(first: Int64, second: Int64) -> Int64:
 
 
 def by_user(won: Int64, users: Int64) -> Int64:
-    """Who won each user, by more won searches: users in the order of their first search, [users].
+    """Return which ranker won more searches of each user: -1, 0 or 1, users by the time of their first search, [users].
 
     Searches of one user are alike, so users, not searches, are independent.
 
@@ -300,7 +300,7 @@ def compare_interleaved(store: LogStore, settings: InterleavingSettings) -> Comp
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """How likely a fair coin falls this unequally or more so, in either direction; ties are left out.
+    """Return the probability that a fair coin falls at least this unequally, in either direction; ties are ignored.
 
     >>> sign_test(9, 1)  # 2 (1 + 10) / 1024
     0.021484375
