@@ -102,21 +102,21 @@ def test_many_queries_are_drawn_in_blocks() -> None:
 
 
 @pytest.mark.parametrize("estimator", [PositionModelCurve(), BrowsingModelCurve()])
-def test_threads_change_nothing_and_draws_are_told(
+def test_the_number_of_threads_changes_nothing_and_progress_counts_the_resamples(
     estimator: PositionModelCurve | BrowsingModelCurve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = log_of(queries=20, sessions=2000, seed=0)
-    told: list[tuple[str, int, int]] = []
+    progress: list[tuple[int, int | None, str]] = []
     found = []
     for threads in (1, 3):
         monkeypatch.setattr("clickprism._util.compiled.THREADS", threads)
         curves = estimate_curves(
-            log, [estimator], bootstrap=Bootstrap(resamples=4), progress=lambda *words: told.append(words)
+            log, [estimator], bootstrap=Bootstrap(resamples=4), progress=lambda *step: progress.append(step)
         )
         found.append(curves.curves[estimator.name])
     assert np.array_equal(found[0].lower, found[1].lower)
     assert np.array_equal(found[0].upper, found[1].upper)
-    assert told == 2 * [(estimator.name, done, 4) for done in (1, 2, 3, 4)]
+    assert progress == 2 * [(done, 4, f"resamples of {estimator.name}") for done in (1, 2, 3, 4)]
 
 
 def test_one_resample_is_no_interval() -> None:

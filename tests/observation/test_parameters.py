@@ -80,7 +80,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         ClickParameters.read(file)
     file.write_text("{")
-    with pytest.raises(DataError, match=r"p\.json: is not valid JSON.*clickprism parameters"):
+    with pytest.raises(DataError, match=r"p\.json: is not valid JSON.*clickprism bias trust LOG"):
         ClickParameters.read(file)
     file.write_text("[1]")
     with pytest.raises(DataError, match=r"is not a JSON object.*clickprism parameters"):
