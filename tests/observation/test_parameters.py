@@ -83,7 +83,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"p\.json: is not valid JSON.*clickprism bias trust LOG"):
         ClickParameters.read(file)
     file.write_text("[1]")
-    with pytest.raises(DataError, match=r"is not a JSON object.*clickprism parameters"):
+    with pytest.raises(DataError, match=r"is not a JSON object.*clickprism bias trust LOG"):
         ClickParameters.read(file)
     ClickParameters.from_plain(SOUND).write(file)
     assert ClickParameters.read(file).alpha.tolist() == [1, 0.5]
