@@ -236,6 +236,7 @@ def build_app(words: Sequence[str] | None = None, given: list[Argument] | None =
         help="A click is relevance times observation. clickprism separates the two.",
         help_format="markdown",
         default_parameter=STYLE,
+        suppress_keyboard_interrupt=False,
         config=lambda command, _commands, arguments: _configure(command, arguments, given),
     )
     _add(app, TREE, None if words is None else addressed(words), ())

@@ -10,23 +10,17 @@ from typer.core import TyperGroup
 from clickprism import __version__
 from clickprism.cli_old import (
     approximate,
-    compact,
     compare,
     data,
     demo,
     estimate,
     exploration,
     feedback,
-    forget,
     impute,
-    ingest,
     judgments,
-    quarantine,
     rank,
-    sessions,
     simulate,
     train,
-    windows,
 )
 from clickprism.cli_old.output import fail
 from clickprism.errors import ClickprismError, DataError, missing_extra
@@ -46,12 +40,6 @@ EXIT_CODES = {
 ORDER = [
     "data",
     "simulate",
-    "ingest",
-    "quarantine",
-    "sessions",
-    "windows",
-    "compact",
-    "forget",
     "impute",
     "estimate",
     "approximate",
@@ -104,12 +92,6 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 for module in (
     simulate,
-    ingest,
-    quarantine,
-    sessions,
-    windows,
-    compact,
-    forget,
     impute,
     estimate,
     approximate,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Final
+from typing import Final
 
+from clickprism._util.tables import Table
 from clickprism.errors import DataError
 
 IGNORED: Final = "not a click event"
@@ -65,20 +66,22 @@ class Account:
             )
         return self
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {
-            "in": self.rows_in,
-            "accepted": self.accepted,
-            "duplicate": self.duplicate,
-            "filtered": sum(self.filtered.values()),
-            "quarantined": sum(self.quarantined.values()),
-            "filtered_by_rule": dict(self.filtered),
-            "quarantined_by_reason": dict(self.quarantined),
-            "days": [day.isoformat() for day in self.days],
-            "files": self.files,
-            "known_files": self.known,
-            "seconds": round(self.seconds, 3),
-            "rows_per_second": round(self.rows_per_second),
-            "dry_run": self.dry_run,
-        }
+    def tables(self) -> list[Table]:
+        """Return where the rows went, and what else an ingest reports."""
+        from clickprism.log.readers import REASONS
+
+        rows = [["rows read", self.rows_in, ""], ["accepted", self.accepted, ""], ["duplicate", self.duplicate, ""]]
+        rows += [["filtered", sum(self.filtered.values()), ""]]
+        rows += [["", count, rule] for rule, count in self.filtered.items()]
+        rows += [["quarantined", sum(self.quarantined.values()), ""]]
+        rows += [["", count, f"{code}: {REASONS.get(code, '')}"] for code, count in self.quarantined.items()]
+        days = f"{len(self.days):,} ({self.days[0]} to {self.days[-1]})" if self.days else "none"
+        summary = [
+            ["files", f"{self.files:,} new, {self.known:,} ingested before"],
+            ["days", days],
+            ["time", f"{self.seconds:.1f} s, {self.rows_per_second:,.0f} rows/s"],
+        ]
+        return [
+            Table("", ["rows", "count", "reason"], [[str(name), f"{count:,}", str(why)] for name, count, why in rows]),
+            Table("", ["ingest", ""], summary),
+        ]

@@ -1,7 +1,7 @@
 """Compaction: small files of a day of `events` become one file, with the same rows.
 
-`ingest` does it by itself for the days it touched (`MANY`, `SMALL`); `clickprism compact` for all days. Nothing that is
-derived is made anew for it: what sessions are a function of is told by a sum over the files of a day
+`ingest` does it by itself for the days it touched (`MANY`, `SMALL`); `clickprism log compact` for all days. Nothing
+that is derived is made anew for it: what sessions are a function of is told by a sum over the files of a day
 (`table.files_id`), and the name of a file that others were put into carries theirs. Each day is one commit, so a run
 that is killed has done some days whole and others not at all.
 """
@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism._util.crash_points import crash_point
-from clickprism.errors import SettingError
+from clickprism._util.tables import Table
 from clickprism.log.schema import EVENTS
+from clickprism.log.settings import CompactSettings
 from clickprism.log.staging import GROUP_ROWS, event_writer
 from clickprism.log.table import SUM, files_id, writing
 
@@ -34,37 +35,46 @@ SMALL: Final = GROUP_ROWS
 _COLUMNS: Final = [name for name in EVENTS.names if name != "day"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Compacted:
     """What `compact` did.
 
-    Args:
-        days: whose files were put into one.
-        before: how many of their files were.
-        rows: these hold.
+    Attributes:
+        days: Days whose files were merged.
+        files_before: Number of files of these days before.
+        rows: Number of their rows.
     """
 
     days: tuple[date, ...]
-    before: int
+    files_before: int
     rows: int
+
+    def tables(self) -> list[Table]:
+        """Return the number of days, files and rows."""
+        rows = [["days", f"{len(self.days):,}"], ["files before", f"{self.files_before:,}"]]
+        rows += [["files now", f"{len(self.days):,}"], ["rows", f"{self.rows:,}"]]
+        return [Table("", ["merged", "count"], rows)]
 
 
 def compact(
-    store: LogStore, *, files: int = 8, small: int | None = None, days: Iterable[date] | None = None
+    store: LogStore,
+    settings: CompactSettings | None = None,
+    *,
+    small: int | None = None,
+    days: Iterable[date] | None = None,
 ) -> Compacted:
-    """Put the files of each day of `events` that has more than so many into one.
+    """Merge the files of each day of `events` that has too many.
 
-    The files that were replaced stay on disk for `windows.keep_hours`, for those who read them; the next compaction, or
-    an erasure, deletes them.
+    The files that were replaced stay on disk for `windows.keep_hours`, for processes that read them; the next
+    compaction, or an erasure, deletes them.
 
     Args:
         store: the log.
-        files: how many a day may have.
-        small: only files of fewer rows count and are touched; None: all.
-        days: to look at; None: all.
+        settings: the maximum number of files of a day.
+        small: only files with fewer rows count and are merged; None: all.
+        days: the days to look at; None: all.
     """
-    if files < 1:
-        raise SettingError("--files", files, "be at least 1")
+    files = (settings or CompactSettings()).files
     done: dict[date, dict[str, int]] = {}
     with store.lock():
         events = store.table("events")
@@ -81,7 +91,11 @@ def compact(
             done[day] = some
         if done or days is None:
             events.vacuum(hours=store.settings.windows.keep_hours)
-    return Compacted(tuple(done), sum(map(len, done.values())), sum(sum(rows.values()) for rows in done.values()))
+    return Compacted(
+        days=tuple(done),
+        files_before=sum(map(len, done.values())),
+        rows=sum(sum(rows.values()) for rows in done.values()),
+    )
 
 
 def _write(files: Sequence[str], path: Path) -> None:

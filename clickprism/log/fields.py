@@ -27,7 +27,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from clickprism.log.schema import EDGES, HISTOGRAMS
+from clickprism.log.schema import HISTOGRAMS
+from clickprism.log.settings import EDGES
 
 WINDOWS: Final = ("day", "week", "month")
 POSITIONS: Final = 10

@@ -10,8 +10,9 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from clickprism.log.robots import RobotSettings, unique, verdicts
+from clickprism.log.robots import unique, verdicts
 from clickprism.log.schema import EVENTS
+from clickprism.log.settings import RobotSettings
 
 ROWS: Final = 1 << 21
 """Of days that one query looks at together: to plan it costs as much as to look at 100 thousand."""

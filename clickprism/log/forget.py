@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism._util.files import read_json, write_file
+from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.log.mentions import COLUMNS, Mentions
 from clickprism.log.schema import EVENTS, QUARANTINE
@@ -40,25 +41,39 @@ TOGETHER: Final = 64
 _BATCH: Final = 10_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Forgotten:
-    """What `forget` did, or would do.
+    """What `forget` erased, or would erase.
 
-    Args:
-        rows: that left `events`.
-        files: of `events` that were written anew.
-        quarantined: rows that left `quarantine`.
-        days: whose sessions were made anew.
-        snapshots: whether the snapshots were dropped.
-        models: examination models that were dropped, by name.
+    Attributes:
+        rows: Number of rows removed from `events`.
+        files: Number of files of `events` that were rewritten.
+        quarantined: Number of rows removed from `quarantine`.
+        days: Days whose sessions were rebuilt.
+        snapshots: Whether the click features were deleted.
+        models: Names of the examination models that were deleted.
+        dry_run: Whether nothing was written.
     """
 
-    rows: int
-    files: int
-    quarantined: int
-    days: tuple[date, ...]
-    snapshots: bool
-    models: tuple[str, ...]
+    rows: int = 0
+    files: int = 0
+    quarantined: int = 0
+    days: tuple[date, ...] = ()
+    snapshots: bool = False
+    models: tuple[str, ...] = ()
+    dry_run: bool = False
+
+    def tables(self) -> list[Table]:
+        """Return one row for each kind of data."""
+        rows = [
+            ["rows of events", f"{self.rows:,}"],
+            ["files of events rewritten", f"{self.files:,}"],
+            ["rows in quarantine", f"{self.quarantined:,}"],
+            ["days of sessions rebuilt", f"{len(self.days):,}"],
+            ["examination models deleted", f"{len(self.models):,}"],
+            ["click features deleted", "all" if self.snapshots else "none"],
+        ]
+        return [Table("", ["would erase" if self.dry_run else "erased", ""], rows)]
 
 
 def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bool = False) -> Forgotten:
@@ -74,7 +89,7 @@ def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bo
         begun, days = _begun(store)
         everyone = sorted({*users, *begun})
         if not everyone or not all(everyone):
-            raise SettingError("--user", list(users), "be the id of a user")
+            raise SettingError("user", list(users), "be the id of a user")
         with engine.held(_searches(store.table("events"), engine, everyone)) as searches:
             return _forget(store, engine, everyone, days, searches, dry_run=dry_run)
 
@@ -96,6 +111,7 @@ def _forget(
         days=tuple(sorted(touched & {*events.days(), *store.table("sessions").days()})),
         snapshots=bool(touched) and bool(store.table("snapshots").files()),
         models=tuple(sorted(model.stem for model in models)),
+        dry_run=dry_run,
     )
     pending = store.folder / PENDING
     if dry_run:

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism._util.crash_points import crash_point
+from clickprism._util.progress import Progress, no_progress
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log.account import IGNORED, Account
 from clickprism.log.compact import MANY, SMALL, compact
@@ -36,7 +37,7 @@ from clickprism.log.filtered import ROWS, filtered_rows
 from clickprism.log.group import Group, InputFile, begun_latest
 from clickprism.log.pieces import read_pieces
 from clickprism.log.readers import SourceSettings, Task, find_inputs, read_tasks
-from clickprism.log.settings import PARTS, EngineSettings, LogSettings
+from clickprism.log.settings import PARTS, CompactSettings, EngineSettings, LogSettings
 from clickprism.log.staging import Stage
 from clickprism.log.store import SETTINGS_FILE, LogStore, refuse_others
 from clickprism.log.table import first_line, writing
@@ -48,16 +49,6 @@ _LARGE: Final = (32 << 20) - 8192
 _ATTEMPTS: Final = 10
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far an ingest is: rows so far, bytes so far and in all, and what it does."""
-
-    rows: int
-    bytes_read: int
-    bytes_all: int
-    doing: str
-
-
 def ingest(
     paths: Sequence[Path | str],
     into: Path | str,
@@ -66,7 +57,7 @@ def ingest(
     settings: LogSettings | None = None,
     dry_run: bool = False,
     max_bad_ratio: float = 0.01,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress = no_progress,
     note: Callable[[str], None] | None = None,
     threads: int = 2,
     memory: str = "2GB",
@@ -85,7 +76,7 @@ def ingest(
         dry_run: do everything but write.
         max_bad_ratio: a file after which more than this share of all rows so far is broken is not ingested: an error.
             1: never.
-        progress: called now and then.
+        progress: called with the percentage of the input that was read.
         note: receives messages for the user, such as that another process is writing to the log.
         threads: to use.
         memory: what DuckDB may hold at a time.
@@ -147,7 +138,7 @@ def _settings(store: LogStore, given: LogSettings) -> LogSettings:
         return merged
     old, new = kept.part(others[0]), given.part(others[0])
     field = next(each.name for each in fields(new) if getattr(old, each.name) != getattr(new, each.name))
-    words = f"be {getattr(old, field)!r}, as {path} has it (leave it out, or ingest into another folder)"
+    words = f"be {getattr(old, field)!r}, as in {path} (omit it, or ingest into another folder)"
     raise SettingError(f"{others[0]}.{field}", getattr(new, field), words)
 
 
@@ -162,7 +153,7 @@ class _Run:
     connection: duckdb.DuckDBPyConnection
     dry_run: bool
     max_bad_ratio: float
-    progress: Callable[[Progress], None] | None
+    progress: Progress
     threads: int
     robots: bool
     files: list[InputFile] = field(default_factory=list)
@@ -194,7 +185,7 @@ class _Run:
         """Put small files of the days that got rows together, where there are more than so many."""
         if self.days and not self.dry_run:
             self._say("compacting")
-            compact(self.store, files=many, small=SMALL, days=self.days)
+            compact(self.store, CompactSettings(files=many), small=SMALL, days=self.days)
 
     def _groups(self, inputs: Sequence[Path]) -> Iterator[Group]:
         self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
@@ -257,7 +248,9 @@ class _Run:
             if bad > Fraction(str(self.max_bad_ratio)) * rows:
                 problem = f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; "
                 problem += f"nothing of this file was ingested. {'; '.join(file.examples)}"
-                remedy = "Mend them, or check --schema and --mapping; --max-bad-ratio 1 puts them into quarantine"
+                remedy = (
+                    "Repair them, or check --schema and --mapping; --max-bad-ratio 1 puts broken rows into quarantine"
+                )
                 group.drop(number, DataError(problem, file=file.path, remedy=remedy))
                 return
 
@@ -265,7 +258,7 @@ class _Run:
         """Write the settings of a new log; an error if another run has written others since the files were read."""
         settings = _settings(self.store, self.given)
         if settings.source != self.settings.source:
-            words = "another ingest has said otherwise how files are read; nothing of this one went in"
+            words = "Another ingest changed the source settings of this log. No rows were added"
             raise DataError(words, file=self.store.folder / SETTINGS_FILE, remedy="Run the same command again")
         self.settings = settings
         if settings.values != self.store.settings.values:
@@ -273,8 +266,7 @@ class _Run:
         crash_point("settings-written")
 
     def _say(self, doing: str) -> None:
-        if self.progress is not None:
-            self.progress(Progress(self.rows, self.bytes_read, self.bytes_all, doing))
+        self.progress(100 * self.bytes_read // max(self.bytes_all, 1), 100, f"{doing}, {self.rows:,} rows")
 
     def account(self, started: float) -> Account:
         """Where every row went."""

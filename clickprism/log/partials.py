@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -20,11 +19,10 @@ import ibis
 import pyarrow as pa
 from ibis.expr import datatypes, operations
 
-from clickprism.errors import SettingError
 from clickprism.log.engine import by_rows
-from clickprism.log.schedule import WEEKDAYS, Weekday
-from clickprism.log.schema import BEHAVIOUR, EDGES, EXAMINATION_UNIT, PARTIALS, SESSIONS
+from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import by_day
+from clickprism.log.settings import EDGES, WindowSettings
 from clickprism.log.table import writing
 
 if TYPE_CHECKING:
@@ -33,42 +31,8 @@ if TYPE_CHECKING:
 
 PAIR: Final = ("query_id", "document_id")
 EXAMINATION: Final = ("examination", "examination_clicked", "examination_squared")
-SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
 LAYOUT: Final = 3
 """Raised when what a partial or a window holds changes, so that old ones are made anew."""
-
-
-@dataclass(frozen=True)
-class WindowSettings:
-    """How session rows become click features.
-
-    Args:
-        k: a pair is left out of a window in which it has fewer distinct users; a row without a user is nobody's.
-            0 leaves nothing out.
-        week_start: the day at whose beginning the month is updated.
-        dwell_edges_ms: where a bin of the dwell histogram ends and the next begins, 7 of them.
-        display_edges_ms: the same of the display histogram.
-        keep_hours: how long an earlier snapshot stays readable after it was replaced, and the files of all other
-            derived tables.
-    """
-
-    k: int = 5
-    week_start: Weekday = "monday"
-    dwell_edges_ms: tuple[int, ...] = SECONDS
-    display_edges_ms: tuple[int, ...] = SECONDS
-    keep_hours: int = 168
-
-    def __post_init__(self) -> None:
-        if self.k < 0:
-            raise SettingError("windows.k", self.k, "be 0 or more")
-        if self.week_start not in WEEKDAYS:
-            raise SettingError("windows.week_start", self.week_start, f"be one of {', '.join(WEEKDAYS)}")
-        for name in ("dwell_edges_ms", "display_edges_ms"):
-            edges = getattr(self, name)
-            if len(edges) != EDGES or sorted({*edges}) != list(edges) or edges[0] <= 0:
-                raise SettingError(f"windows.{name}", edges, f"be {EDGES} numbers above 0, each above the one before")
-        if self.keep_hours < 0:
-            raise SettingError("windows.keep_hours", self.keep_hours, "be 0 or more")
 
 
 class Examiner(Protocol):

@@ -1,10 +1,10 @@
-"""Broken rows that were kept: what they are, their bytes to mend, and how they are cleared once they are mended."""
+"""Quarantine: the rows that an ingest rejected. They can be shown, written to a file to be repaired, and cleared."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism._util.files import atomic_file
+from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError
-from clickprism.log.readers.chunk import REASONS, shown
+from clickprism.log.readers.chunk import shown
 from clickprism.log.readers.inputs import FORMATS, extension
 from clickprism.log.schema import QUARANTINE
+from clickprism.log.settings import RowFilter
 from clickprism.log.store import LogStore
 from clickprism.log.table import sweep, writing
-from clickprism.settings import suggest
 
 _BATCH: Final = 10_000
 CUT: Final = ("too-long", "unreadable")
@@ -30,43 +31,8 @@ CUT: Final = ("too-long", "unreadable")
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Which rows of quarantine are meant, of those that were not cleared; by default all.
-
-    Args:
-        file: the path or the name of their input file, or a pattern of it.
-        reason: the code of the reason.
-        whole: only those whose bytes are kept whole, so that they can be mended.
-    """
-
-    file: str | None = None
-    reason: str | None = None
-    whole: bool = False
-
-    def __post_init__(self) -> None:
-        if self.reason is not None and self.reason not in REASONS:
-            raise SettingError("--reason", self.reason, f"be the code of a reason ({suggest(self.reason, REASONS)})")
-
-    def among(self, batch: pa.RecordBatch) -> pa.Array:
-        """Which rows of a batch are meant, [rows]."""
-        meant = batch.column("cleared_at").is_null()
-        if self.file is not None:
-            names = [name for name in batch.column("file").unique().to_pylist() if self._is_of(name)]
-            meant = pc.and_(meant, pc.is_in(batch.column("file"), pa.array(names, pa.string())))
-        if self.reason is not None:
-            meant = pc.and_(meant, pc.starts_with(batch.column("reason"), f"{self.reason}:"))
-        for code in CUT if self.whole else ():
-            meant = pc.and_not(meant, pc.starts_with(batch.column("reason"), f"{code}:"))
-        return meant
-
-    def _is_of(self, name: str) -> bool:
-        pattern = self.file or ""
-        return any(each == pattern or fnmatchcase(each, pattern) for each in (name, Path(name).name))
-
-
-@dataclass(frozen=True)
 class Reason:
-    """Why rows were put aside: how many, and of the first its file, line, field, value and the start of its bytes."""
+    """Why rows were rejected: how many, and of the first one its file, line, field, value and the start of its text."""
 
     code: str
     rows: int
@@ -77,15 +43,15 @@ class Reason:
     raw: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Standing:
     """Where the rows are that were ever quarantined: `quarantined = standing + cleared + forgotten`.
 
-    Args:
-        quarantined: in all, by the ledger.
-        standing: that are there to be mended.
-        cleared: that were cleared.
-        forgotten: that named a user who was erased.
+    Attributes:
+        quarantined: Number of rows that `ingest` has put into quarantine.
+        standing: Number of rows that are in quarantine now.
+        cleared: Number of rows that were cleared.
+        forgotten: Number of rows that were erased with their users.
     """
 
     quarantined: int
@@ -94,10 +60,76 @@ class Standing:
     forgotten: int
 
 
-def reasons(store: LogStore, chosen: Chosen | None = None) -> list[Reason]:
-    """The reasons in a log's quarantine, the most frequent first."""
+@dataclass(frozen=True, kw_only=True)
+class QuarantineReport:
+    """What is in quarantine, and what was done with it.
+
+    Attributes:
+        rows: Number of rows that match the filter.
+        reasons: Why they were rejected, with an example each.
+        written: Number of rows written to a file.
+        cut: Number of rows that could not be written, because they are kept in part only.
+        cleared_now: Number of rows cleared now.
+        total: Where all rows of this log are that were ever quarantined.
+    """
+
+    rows: int
+    reasons: tuple[Reason, ...]
+    written: int
+    cut: int
+    cleared_now: int
+    total: Standing
+
+    def tables(self) -> list[Table]:
+        """Return one row for each reason, and where all rows are."""
+        reasons = [
+            [
+                f"{each.rows:,}",
+                each.code,
+                "-" if each.field is None else each.field if each.value is None else f"{each.field} is '{each.value}'",
+                f"{shown(Path(each.file).name)}:{each.line}",
+                shown(each.raw),
+            ]
+            for each in self.reasons
+        ]
+        total = [[name, f"{count:,}"] for name, count in asdict(self.total).items()]
+        names = {"quarantined": "quarantined so far", "standing": "in quarantine now", "forgotten": "erased with users"}
+        if not reasons:
+            return [Table("", ["quarantine"], [["No rows are in quarantine."]])]
+        return [
+            Table("", ["rows", "reason", "field", "first example", "its content"], reasons),
+            Table("", ["all rows of this log", "count"], [[names.get(name, name), count] for name, count in total]),
+        ]
+
+
+def examine_quarantine(
+    store: LogStore, which: RowFilter | None = None, *, out: Path | None = None, clear_rows: bool = False
+) -> QuarantineReport:
+    """Report the rows in quarantine, write them to a file, and clear them.
+
+    Args:
+        store: the log.
+        which: which rows; None: all.
+        out: file for the content of the rows, to be repaired and ingested; None writes none.
+        clear_rows: take the rows out of quarantine; with `out`, those that were written.
+    """
+    found = tuple(reasons(store, which))
+    count = sum(each.rows for each in found)
+    written = 0 if out is None else write_raw(store, out, which)
+    return QuarantineReport(
+        rows=count,
+        reasons=found,
+        written=written,
+        cut=0 if out is None else count - written,
+        cleared_now=clear(store, which, whole=out is not None) if clear_rows else 0,
+        total=standing(store),
+    )
+
+
+def reasons(store: LogStore, which: RowFilter | None = None) -> list[Reason]:
+    """Return why rows were rejected, the most frequent reason first."""
     found: dict[str, Reason] = {}
-    for _, table in _meant(store, chosen or Chosen()):
+    for _, table in _matching(store, which):
         for each in table["reason"].value_counts():
             text, count = str(each["values"]), each["counts"].as_py()
             before = found.get(text)
@@ -108,38 +140,43 @@ def reasons(store: LogStore, chosen: Chosen | None = None) -> list[Reason]:
 
 
 def standing(store: LogStore) -> Standing:
-    """Where the rows are that were ever quarantined."""
+    """Return where the rows are that were ever quarantined."""
     ever = pc.sum(store.table("files").read(["quarantined"])["quarantined"]).as_py() or 0
     table = store.table("quarantine").read(["cleared_at"])
     there, cleared = len(table), len(table) - table["cleared_at"].null_count
-    return Standing(max(ever, there), there - cleared, cleared, max(0, ever - there))
+    return Standing(
+        quarantined=max(ever, there), standing=there - cleared, cleared=cleared, forgotten=max(0, ever - there)
+    )
 
 
-def write_raw(store: LogStore, out: Path, chosen: Chosen | None = None) -> int:
-    """Write broken rows that are kept whole to a file to be mended and ingested, those of CSV below their header.
+def write_raw(store: LogStore, out: Path, which: RowFilter | None = None) -> int:
+    """Write the rows that are kept completely to a file, to be repaired and ingested; return their number.
 
-    Returns:
-        how many.
+    Rows of a CSV file are written below its header.
     """
-    chosen = replace(chosen or Chosen(), whole=True)
-    header, count = _header(store, out, chosen), 0
+    header, count = _header(store, out, which), 0
     with writing(out), atomic_file(out) as draft, draft.open("wb") as handle:
         handle.write(header.encode() + b"\n" if header else b"")
-        for _, rows in _meant(store, chosen, columns=["raw"]):
+        for _, rows in _matching(store, which, columns=["raw"], whole=True):
             handle.writelines(line.removesuffix(b"\n") + b"\n" for line in rows["raw"].to_pylist())
             count += len(rows)
     return count
 
 
-def clear(store: LogStore, chosen: Chosen | None = None) -> int:
-    """Mark rows as cleared and drop their bytes, in one commit; returns how many.
+def clear(store: LogStore, which: RowFilter | None = None, *, whole: bool = False) -> int:
+    """Mark rows as cleared and delete their content, in one commit; return their number.
 
-    They stay in the table with file, line, reason and field, so that what came in is still accounted for.
+    They stay in the table with file, line, reason and field, so that every row is still accounted for.
+
+    Args:
+        store: the log.
+        which: which rows; None: all.
+        whole: only rows that are kept completely.
     """
     now = pa.scalar(datetime.now(UTC).replace(tzinfo=None), QUARANTINE.field("cleared_at").type)
     with store.lock(), store.staging() as temp:
         counts: Counter[str] = Counter()
-        for file, rows in _meant(store, chosen or Chosen(), columns=["line"]):
+        for file, rows in _matching(store, which, columns=["line"], whole=whole):
             counts[file] += len(rows)
         added, old = [], [file for file, count in counts.items() if count]
         with writing(store.folder):
@@ -147,11 +184,28 @@ def clear(store: LogStore, chosen: Chosen | None = None) -> int:
                 added.append(temp / f"{uuid4().hex}.parquet")
                 with pq.ParquetFile(file) as opened, pq.ParquetWriter(added[-1], QUARANTINE, compression="zstd") as to:
                     for batch in opened.iter_batches(_BATCH):
-                        to.write_batch(_cleared(batch, (chosen or Chosen()).among(batch), now))
+                        to.write_batch(_cleared(batch, _among(which or RowFilter(), batch, whole=whole), now))
         if old:
             store.table("quarantine").commit_files({None: added}, remove=old)
         sweep(store.table("quarantine"))
     return counts.total()
+
+
+def _among(which: RowFilter, batch: pa.RecordBatch, *, whole: bool) -> pa.Array:
+    """Return which rows of a batch match the filter and are not cleared, [rows]; `whole`: only if kept completely."""
+    match = batch.column("cleared_at").is_null()
+    if which.file is not None:
+        names = [name for name in batch.column("file").unique().to_pylist() if _matches(name, which.file)]
+        match = pc.and_(match, pc.is_in(batch.column("file"), pa.array(names, pa.string())))
+    if which.reason is not None:
+        match = pc.and_(match, pc.starts_with(batch.column("reason"), f"{which.reason}:"))
+    for code in CUT if whole else ():
+        match = pc.and_not(match, pc.starts_with(batch.column("reason"), f"{code}:"))
+    return match
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return any(each == pattern or fnmatchcase(each, pattern) for each in (name, Path(name).name))
 
 
 def _cleared(batch: pa.RecordBatch, meant: pa.Array, now: pa.Scalar) -> pa.RecordBatch:
@@ -162,15 +216,16 @@ def _cleared(batch: pa.RecordBatch, meant: pa.Array, now: pa.Scalar) -> pa.Recor
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=QUARANTINE)
 
 
-def _meant(
-    store: LogStore, chosen: Chosen, *, columns: Sequence[str] = QUARANTINE.names
+def _matching(
+    store: LogStore, which: RowFilter | None, *, columns: Sequence[str] = QUARANTINE.names, whole: bool = False
 ) -> Iterator[tuple[str, pa.Table]]:
-    """The chosen rows, some at a time, with the file of the table that they are in."""
+    """Yield the rows that match, some at a time, with the file of the table that they are in."""
     read = [*dict.fromkeys([*columns, "file", "reason", "cleared_at"])]
     for file in store.table("quarantine").files():
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches(_BATCH, columns=read):
-                yield file, pa.Table.from_batches([batch]).filter(chosen.among(batch)).select(list(columns))
+                match = _among(which or RowFilter(), batch, whole=whole)
+                yield file, pa.Table.from_batches([batch]).filter(match).select(list(columns))
 
 
 def _first(table: pa.Table, text: str) -> Reason:
@@ -180,17 +235,19 @@ def _first(table: pa.Table, text: str) -> Reason:
     return Reason(text, 0, row["file"], row["line"], row["field"], value, raw)
 
 
-def _header(store: LogStore, out: Path, chosen: Chosen) -> str:
-    """The first line of the file to write; an error if its rows cannot stand in one file, or not under this name."""
+def _header(store: LogStore, out: Path, which: RowFilter | None) -> str:
+    """Return the first line of the file to write; an error if its rows do not fit in one file of this name."""
     found: dict[str | None, str] = {}
-    for _, table in _meant(store, chosen, columns=["header", "file"]):
+    for _, table in _matching(store, which, columns=["header", "file"], whole=True):
         for pair in table.group_by("header", use_threads=False).aggregate([("file", "min")]).to_pylist():
             found.setdefault(pair["header"], pair["file_min"])
     if len(found) > 1:
         files = " and ".join(shown(Path(name).name) for name in [*found.values()][:2])
-        raise DataError(f"rows of {files} cannot stand in one file", file=out, remedy="Choose some by --file NAME")
+        raise DataError(
+            f"rows of {files} do not fit in one file", file=out, remedy="Choose one of them with --file NAME"
+        )
     header = next(iter(found), None)
     form, ends = ("json", ".jsonl") if header is None else ("csv", ".csv")
     if found and FORMATS.get(extension(out)) != form:
-        raise SettingError("--out", str(out), f"end in {ends}, as the rows are {form.upper()}, and are read again")
+        raise SettingError("out", str(out), f"end in {ends}, because the rows are {form.upper()}")
     return header or ""

@@ -7,77 +7,17 @@ nothing stored is deleted. Rules on users do not apply to events without a user.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any, Final
 
-from clickprism.errors import SettingError
 from clickprism.log.schema import KINDS
+from clickprism.log.settings import RobotSettings
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
 
 RULES: Final = ("rate", "click_through", "repeat_clicks", "agent")
-AGENTS: Final = (
-    "bot/",
-    "bot;",
-    "googlebot",
-    "bingbot",
-    "crawler",
-    "spider",
-    "slurp",
-    "headless",
-    "phantomjs",
-    "selenium",
-    "scrapy",
-    "python-requests",
-    "python-urllib",
-    "aiohttp",
-    "go-http-client",
-    "libwww-perl",
-    "curl/",
-    "wget/",
-)
 _SHARE: Final = 1_000_000
-
-
-@dataclass(frozen=True)
-class RobotSettings:
-    """Which events of a day are left out, by rule.
-
-    Args:
-        searches_per_day: `rate`: all events of a user with more searches in the day; 0: any number will do.
-        searches_per_minute: `rate`: all events of a user with more searches in a minute of the clock; 0: as above.
-        click_through: `click_through`: all events of a user who clicked more than this share of the documents shown;
-            1: any share will do.
-        click_through_impressions: how many documents must have been shown to the user for that.
-        repeat_clicks: `repeat_clicks`: the events of a user that click one document of one query, if they are more;
-            0: any number will do.
-        agents: `agent`: the events whose agent has one of these words in it, in lower case; none: all agents will do.
-
-    >>> RobotSettings(click_through=1.5)
-    Traceback (most recent call last):
-    clickprism.errors.SettingError: robots.click_through must be above 0 and at most 1, got 1.5
-    """
-
-    searches_per_day: int = 1000
-    searches_per_minute: int = 30
-    click_through: float = 0.8
-    click_through_impressions: int = 100
-    repeat_clicks: int = 20
-    agents: tuple[str, ...] = AGENTS
-
-    def __post_init__(self) -> None:
-        for name in ("searches_per_day", "searches_per_minute", "repeat_clicks"):
-            if getattr(self, name) < 0:
-                raise SettingError(f"robots.{name}", getattr(self, name), "be at least 1, or 0 to turn the rule off")
-        if not 0 < self.click_through <= 1:
-            raise SettingError("robots.click_through", self.click_through, "be above 0 and at most 1")
-        if self.click_through_impressions < 1:
-            raise SettingError("robots.click_through_impressions", self.click_through_impressions, "be at least 1")
-        for word in self.agents:
-            if not word or word != word.lower() or not word.isascii():
-                raise SettingError("robots.agents", word, "hold words in lower case ASCII letters")
 
 
 def verdicts(

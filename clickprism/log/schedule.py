@@ -72,17 +72,17 @@ def schedule(as_of: datetime, *, week_start: Weekday = "monday") -> tuple[Window
             Window("month", boundary - 28 * DAY, boundary),
         )
     except OverflowError:
-        raise SettingError("--as-of", str(as_of), "be later than the first month of the calendar") from None
+        raise SettingError("as_of", str(as_of), "be later than the first month of the calendar") from None
 
 
-def parse_time(text: str, *, field: str = "--as-of") -> datetime:
+def parse_time(text: str, *, field: str = "as_of") -> datetime:
     """A time in UTC from ISO 8601: a day, or a day with a time, with or without a zone (none means UTC).
 
     >>> parse_time("2026-03-04"), parse_time("2026-03-04T15:30:00+01:00")
     (datetime.datetime(2026, 3, 4, 0, 0), datetime.datetime(2026, 3, 4, 14, 30))
     >>> parse_time("soon")
     Traceback (most recent call last):
-    clickprism.errors.SettingError: --as-of must be a time such as 2026-03-04T15:00 (UTC), got 'soon'
+    clickprism.errors.SettingError: as_of must be a time such as 2026-03-04T15:00 (UTC), got 'soon'
     """
     try:
         read = datetime.fromisoformat(text)

@@ -12,12 +12,12 @@ from typing import Final
 import pyarrow as pa
 
 from clickprism.errors import DataError
+from clickprism.log.settings import EDGES
 
 EXAMINATION_UNIT: Final = 2**20
 KINDS: Final = ("impression", "ranking", "interaction")
 TIME: Final = pa.timestamp("us")
 HISTOGRAMS: Final = ("dwell_hist", "display_hist")
-EDGES: Final = 7
 
 ROW: Final = pa.schema(
     [

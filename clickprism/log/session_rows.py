@@ -19,7 +19,7 @@ from clickprism.log.schema import KINDS, SESSIONS
 if TYPE_CHECKING:
     from ibis.expr.types import Table
 
-    from clickprism.log.sessions import SessionSettings
+    from clickprism.log.settings import SessionSettings
 
 BUCKETS: Final = (2, 10, 100, 1000)
 """How many searches of its query in the day put a row in the next `query_bucket`."""

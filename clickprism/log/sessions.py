@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism._util.files import atomic_file
-from clickprism.errors import SettingError
+from clickprism._util.tables import Table as TextTable
 from clickprism.log.engine import by_rows
 from clickprism.log.robots import unique, verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
@@ -41,44 +41,70 @@ LAYOUT: Final = 2
 """Raised when what a session row holds changes, so that old ones are made anew."""
 
 
-@dataclass(frozen=True)
-class SessionSettings:
-    """How events become lists with clicks.
-
-    Args:
-        page_size: how many documents a page of results has, for the feature `page`.
-        click_window_hours: how long after it was shown a document may be clicked; the next day is read, no further.
-    """
-
-    page_size: int = 10
-    click_window_hours: int = 24
-
-    def __post_init__(self) -> None:
-        if self.page_size < 1:
-            raise SettingError("sessions.page_size", self.page_size, "be at least 1")
-        if not 1 <= self.click_window_hours <= 24:
-            raise SettingError("sessions.click_window_hours", self.click_window_hours, "be from 1 to 24")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SessionReport:
-    """What the sessions of a day hold.
+    """What the sessions of a day contain.
 
     Attributes:
-        day: which.
-        searches: that count.
-        rows: documents shown by them.
-        clicked: documents among them that were clicked.
-        filtered: rows that a robot rule leaves out.
-        unmatched: clicks of the day on documents that no search of that day or the one before has shown.
+        day: The day (UTC).
+        searches: Number of searches that no robot rule excludes.
+        rows: Number of documents shown by these searches.
+        clicked: Number of these documents that were clicked.
+        filtered: Number of rows that a robot rule excludes.
+        unmatched: Number of clicks on documents that no search of that day or the day before has shown.
+        repeated: Number of times that a search showed a document again; only its first position counts.
     """
 
     day: date
-    searches: int
-    rows: int
-    clicked: int
-    filtered: int
-    unmatched: int
+    searches: int = 0
+    rows: int = 0
+    clicked: int = 0
+    filtered: int = 0
+    unmatched: int = 0
+    repeated: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionUpdate:
+    """What `build_sessions` did.
+
+    Attributes:
+        rebuilt: What the days contain that were rebuilt.
+        days: Number of days that have sessions.
+        rows_written: Number of rows written to a file; None if none was asked for.
+    """
+
+    rebuilt: tuple[SessionReport, ...]
+    days: int
+    rows_written: int | None
+
+    def tables(self) -> list[TextTable]:
+        """Return one row for each rebuilt day."""
+        if not self.rebuilt:
+            return [TextTable("", ["sessions"], [[f"All {self.days:,} days are up to date."]])]
+        names = ["searches", "rows", "clicked", "filtered", "unmatched", "repeated"]
+        header = ["searches", "documents shown", "clicked", "excluded as robots", "clicks not shown", "shown again"]
+        rows = [[each.day.isoformat(), *(f"{getattr(each, name):,}" for name in names)] for each in self.rebuilt]
+        return [TextTable("", ["day", *header], rows)]
+
+
+def build_sessions(
+    store: LogStore, engine: Engine, days: Iterable[date] | None = None, *, out: Path | None = None
+) -> SessionUpdate:
+    """Rebuild the days of `sessions` whose events or settings have changed, and count what they contain.
+
+    Args:
+        store: the log.
+        engine: where the queries run.
+        days: the days that may be rebuilt; None: all.
+        out: Parquet file for the rows of these days that no robot rule excludes; None writes none.
+    """
+    rebuilt = update_sessions(store, engine, days)
+    return SessionUpdate(
+        rebuilt=tuple(session_report(store, engine, rebuilt)),
+        days=len(store.table("sessions").days()),
+        rows_written=None if out is None else export_sessions(store, out, days),
+    )
 
 
 def update_sessions(store: LogStore, engine: Engine, days: Iterable[date] | None = None) -> list[date]:
@@ -116,8 +142,8 @@ def _stale(store: LogStore, days: Iterable[date]) -> dict[date, Inputs]:
 
 
 def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> list[SessionReport]:
-    """What the sessions of these days hold, as they are now."""
-    made = []
+    """Return what the sessions of these days contain."""
+    made, repeated = [], _repeated(store, engine, days)
     for together in by_rows(store.table("events").rows_of(days), most=engine.batch_rows):
         rows = engine.read(store.table("sessions").files(together), SESSIONS)
         kept = rows["filter"].isnull()
@@ -130,8 +156,8 @@ def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> lis
         found: dict[date, dict[str, Any]] = {row["day"]: row for row in engine.collect(counts).to_pylist()}
         lost = _unmatched(store, engine, together)
         for day in together:
-            row = {"searches": 0, "rows": 0, "clicked": 0, "filtered": 0} | found.get(day, {"day": day})
-            made.append(SessionReport(unmatched=lost[day], **row))
+            row = found.get(day, {"day": day})
+            made.append(SessionReport(unmatched=lost[day], repeated=repeated[day], **row))
     return made
 
 
@@ -274,3 +300,33 @@ def _unmatched(store: LogStore, engine: Engine, days: Sequence[date]) -> Counter
     lost = clicks.anti_join(shown, ["day", "search_id", "document_id"])
     counts = engine.collect(lost.group_by("day").aggregate(lost=lost.count()))
     return Counter(dict(zip(*(counts[name].to_pylist() for name in ("day", "lost")), strict=True)))
+
+
+def _repeated(store: LogStore, engine: Engine, days: Sequence[date]) -> Counter[date]:
+    """Return by day how often a search shows a document again: in one ranking, or by several impression rows."""
+    events, sessions = store.table("events"), store.table("sessions")
+    found: Counter[date] = Counter()
+    for together in by_rows(events.rows_of(days), most=engine.batch_rows):
+        kinds = kinds_of(events.files(together))
+        if kinds == ("impression",) and events.rows_of(together) == sessions.rows_of(together):
+            continue
+        rows = engine.read(sessions.files(together), SESSIONS)
+        kept, all_ = rows.filter(rows["filter"].isnull()), unique(engine.read(events.files(together), EVENTS))
+        for kind, again in (("impression", _repeated_rows), ("ranking", _repeated_in_lists)):
+            if kind in kinds:
+                extra = again(all_.filter(all_.kind == kind), kept)
+                counts = engine.collect(extra.group_by("day").aggregate(extra=extra.extra.sum()))
+                found.update(dict(zip(*(counts[name].to_pylist() for name in ("day", "extra")), strict=True)))
+    return found
+
+
+def _repeated_rows(impressions: Table, kept: Table) -> Table:
+    pair = ["day", "search_id", "document_id"]
+    times = impressions.group_by(pair).aggregate(times=impressions.count())
+    return times.filter(times.times > 1).semi_join(kept, pair).mutate(extra=times.times - 1)
+
+
+def _repeated_in_lists(rankings: Table, kept: Table) -> Table:
+    extra = rankings.documents.length() - rankings.documents.unique().length()
+    lists = rankings.select("day", "search_id", extra=extra)
+    return lists.filter(lists.extra > 0).semi_join(kept, ["day", "search_id"])

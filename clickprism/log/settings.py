@@ -6,28 +6,49 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from clickprism._util.files import write_file
 from clickprism.errors import SettingError
-from clickprism.settings import build, plain, read_toml, resolve, suggest, to_toml
+from clickprism.log.schedule import WEEKDAYS, Weekday, parse_time
+from clickprism.settings import build, override, plain, read_toml, resolve, suggest, to_toml
 
 if TYPE_CHECKING:
     from clickprism.log.readers import SourceSettings
-    from clickprism.log.robots import RobotSettings
-    from clickprism.log.sessions import SessionSettings
-    from clickprism.log.windows import WindowSettings
 
 T = TypeVar("T")
+SchemaName: TypeAlias = Literal["auto", "clickprism", "ubi", "metarank", "yandex", "mapping"]
 PARTS: Final = {
     "source": "clickprism.log.readers:SourceSettings",
-    "robots": "clickprism.log.robots:RobotSettings",
-    "sessions": "clickprism.log.sessions:SessionSettings",
-    "windows": "clickprism.log.windows:WindowSettings",
+    "robots": "clickprism.log.settings:RobotSettings",
+    "sessions": "clickprism.log.settings:SessionSettings",
+    "windows": "clickprism.log.settings:WindowSettings",
     "examination": "clickprism.observation.examination:ExaminationSettings",
 }
 SPARK: Final = re.compile(r"local(\[(\*|[1-9]\d*)\])?|spark://\S+")
 MEMORY: Final = re.compile(r"[1-9]\d*(MB|GB)")
+EDGES: Final = 7
+SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
+AGENTS: Final = (
+    "bot/",
+    "bot;",
+    "googlebot",
+    "bingbot",
+    "crawler",
+    "spider",
+    "slurp",
+    "headless",
+    "phantomjs",
+    "selenium",
+    "scrapy",
+    "python-requests",
+    "python-urllib",
+    "aiohttp",
+    "go-http-client",
+    "libwww-perl",
+    "curl/",
+    "wget/",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +68,209 @@ class EngineSettings:
             raise SettingError("engine", self.engine, "be duckdb, local[*], local[N] or spark://host:port")
         if not MEMORY.fullmatch(self.memory):
             raise SettingError("memory", self.memory, "be such as 500MB or 2GB")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobotSettings:
+    """Rules that exclude the events of robots and of click spam; each looks at the events of one day.
+
+    Attributes:
+        searches_per_day: Exclude users with more searches per day; 0 turns the rule off.
+        searches_per_minute: Exclude users with more searches in one minute; 0 turns the rule off.
+        click_through: Exclude users who clicked more than this share of the documents shown to them; 1 turns the rule
+            off.
+        click_through_impressions: Minimum number of documents shown to a user for the rule click_through.
+        repeat_clicks: Exclude the clicks of a user on one document of one query if there are more; 0 turns the rule
+            off.
+        agents: Exclude events whose user agent contains one of these words (lower case).
+
+    >>> RobotSettings(click_through=1.5)
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: robots.click_through must be above 0 and at most 1, got 1.5
+    """
+
+    searches_per_day: int = 1000
+    searches_per_minute: int = 30
+    click_through: float = 0.8
+    click_through_impressions: int = 100
+    repeat_clicks: int = 20
+    agents: tuple[str, ...] = AGENTS
+
+    def __post_init__(self) -> None:
+        for name in ("searches_per_day", "searches_per_minute", "repeat_clicks"):
+            if getattr(self, name) < 0:
+                raise SettingError(f"robots.{name}", getattr(self, name), "be at least 1, or 0 to turn the rule off")
+        if not 0 < self.click_through <= 1:
+            raise SettingError("robots.click_through", self.click_through, "be above 0 and at most 1")
+        if self.click_through_impressions < 1:
+            raise SettingError("robots.click_through_impressions", self.click_through_impressions, "be at least 1")
+        for word in self.agents:
+            if not word or word != word.lower() or not word.isascii():
+                raise SettingError("robots.agents", word, "hold words in lower case ASCII letters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionSettings:
+    """How events become ranked lists with clicks.
+
+    Attributes:
+        page_size: Number of documents on a page of results.
+        click_window_hours: Maximum time from the display of a document to a click on it, in hours (1 to 24).
+    """
+
+    page_size: int = 10
+    click_window_hours: int = 24
+
+    def __post_init__(self) -> None:
+        if self.page_size < 1:
+            raise SettingError("sessions.page_size", self.page_size, "be at least 1")
+        if not 1 <= self.click_window_hours <= 24:
+            raise SettingError("sessions.click_window_hours", self.click_window_hours, "be from 1 to 24")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowSettings:
+    """How ranked lists with clicks become click features.
+
+    Attributes:
+        k: Minimum number of users of a query-document pair in a window (k-anonymity); 0 keeps all pairs. Rows without
+            a user do not count.
+        week_start: Day of the week on which the window of a month moves on.
+        dwell_edges_ms: Limits of the bins of the dwell time histogram, 7 numbers in ms.
+        display_edges_ms: Limits of the bins of the display time histogram, 7 numbers in ms.
+        keep_hours: How long replaced files and earlier snapshots stay readable, in hours.
+    """
+
+    k: int = 5
+    week_start: Weekday = "monday"
+    dwell_edges_ms: tuple[int, ...] = SECONDS
+    display_edges_ms: tuple[int, ...] = SECONDS
+    keep_hours: int = 168
+
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise SettingError("windows.k", self.k, "be 0 or more")
+        if self.week_start not in WEEKDAYS:
+            raise SettingError("windows.week_start", self.week_start, f"be one of {', '.join(WEEKDAYS)}")
+        for name in ("dwell_edges_ms", "display_edges_ms"):
+            edges = getattr(self, name)
+            if len(edges) != EDGES or sorted({*edges}) != list(edges) or edges[0] <= 0:
+                raise SettingError(f"windows.{name}", edges, f"be {EDGES} numbers above 0, each above the one before")
+        if self.keep_hours < 0:
+            raise SettingError("windows.keep_hours", self.keep_hours, "be 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestSettings:
+    """How raw events are added to a log.
+
+    A log keeps the settings `schema`, `ordinal_base`, `mapping`, `source`, `robots`, `sessions` and `windows` of its
+    first ingest in its `log.toml`; None means those of the log, or the defaults for a new one.
+
+    Attributes:
+        schema: Format of the rows: clickprism, ubi, metarank, yandex, mapping, or auto to detect it.
+        ordinal_base: Number of the first position in the rows, 0 or 1 (schemas ubi and mapping).
+        mapping: TOML file that says which of your columns holds which field.
+        max_bad_ratio: Maximum share of broken rows. A file that exceeds it is not ingested, and the command fails; 1
+            puts all broken rows into quarantine.
+        dry_run: Read and count everything, but write nothing.
+        threads: Number of threads.
+        memory: Maximum memory of the engine, such as 500MB or 2GB.
+        source: Further settings of the input files, such as --source.time-unit ms or --source.delimiter ";".
+        robots: Rules that exclude the events of robots.
+        sessions: How events become ranked lists with clicks.
+        windows: How ranked lists with clicks become click features.
+    """
+
+    schema: SchemaName | None = None
+    ordinal_base: Literal[0, 1] | None = None
+    mapping: Path | None = None
+    max_bad_ratio: float = 0.01
+    dry_run: bool = False
+    threads: int = 2
+    memory: str = "2GB"
+    source: dict[str, str] = field(default_factory=dict)
+    robots: RobotSettings | None = None
+    sessions: SessionSettings | None = None
+    windows: WindowSettings | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_bad_ratio <= 1:
+            raise SettingError("max_bad_ratio", self.max_bad_ratio, "be from 0 to 1")
+        if self.threads < 1:
+            raise SettingError("threads", self.threads, "be at least 1")
+        EngineSettings(memory=self.memory)
+
+    def of_log(self, log: LogSettings) -> LogSettings:
+        """Return the settings of a log with those that were given on top."""
+        from clickprism.log.mapping import read_mapping
+
+        source = override({}, [f"{name.replace('-', '_')}={value}" for name, value in self.source.items()])
+        source |= {} if self.schema is None else {"schema": self.schema}
+        source |= {} if self.ordinal_base is None else {"ordinal_base": self.ordinal_base}
+        source |= {} if self.mapping is None else {"mapping": plain(read_mapping(self.mapping))}
+        parts = {name: getattr(self, name) for name in ("robots", "sessions", "windows")}
+        given = {name: plain(part) for name, part in parts.items() if part is not None}
+        if source:
+            given["source"] = {**log.values.get("source", {}), **source}
+        return LogSettings({**log.values, **given})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactSettings:
+    """When the files of a day are merged.
+
+    Attributes:
+        files: Maximum number of files per day; the files of a day with more are merged into one.
+    """
+
+    files: int = 8
+
+    def __post_init__(self) -> None:
+        if self.files < 1:
+            raise SettingError("files", self.files, "be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSettings:
+    """Which click features are computed.
+
+    Attributes:
+        as_of: Time at which the windows end (UTC), such as 2026-03-04T15:00, or now. By default the end of the log.
+        min_users: Minimum number of users of a query-document pair in a window (k-anonymity); 0 keeps all pairs. By
+            default the setting windows.k of the log, 5 unless changed.
+        examination: JSON file of an examination model, or none. By default the current model of the log, if it has one.
+    """
+
+    as_of: str | None = None
+    min_users: int | None = None
+    examination: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_users is not None and self.min_users < 0:
+            raise SettingError("min_users", self.min_users, "be 0 or more")
+        if self.as_of not in (None, "now"):
+            parse_time(self.as_of)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFilter:
+    """Which rows in quarantine are meant.
+
+    Attributes:
+        file: Only rows of this input file: its path, its name, or a pattern such as "web-*.csv".
+        reason: Only rows with this reason, such as not-json.
+    """
+
+    file: str | None = None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.reason is not None:
+            from clickprism.log.readers.chunk import REASONS
+
+            if self.reason not in REASONS:
+                raise SettingError("reason", self.reason, f"be the code of a reason ({suggest(self.reason, REASONS)})")
 
 
 @dataclass(frozen=True)
@@ -72,7 +296,6 @@ class LogSettings:
     def beneath(self, name: str, given: T) -> T:
         """Return the settings of a part with every field of `given` that is not at its default.
 
-        >>> from clickprism.log.windows import WindowSettings
         >>> LogSettings({"windows": {"k": 3}}).beneath("windows", WindowSettings()).k
         3
         """

@@ -27,7 +27,7 @@ from clickprism.settings import plain
 _BATCH: Final = 10_000
 
 if TYPE_CHECKING:
-    from clickprism.log.partials import WindowSettings
+    from clickprism.log.settings import WindowSettings
     from clickprism.log.store import LogStore
 
 
@@ -74,7 +74,7 @@ class Snapshot:
         if not self.kept:
             raise DataError(
                 f"the snapshot of version {self.version} is no longer kept",
-                remedy=f"Make it again by clickprism windows --as-of {self.as_of.isoformat()}, "
+                remedy=f"Compute it again with: clickprism log features LOG --as-of {self.as_of.isoformat()}, "
                 "or raise windows.keep_hours",
             )
 
@@ -127,7 +127,11 @@ def read_snapshot(store: LogStore, *, as_of: datetime | None = None, version: in
         found = [each for each in found if each.as_of <= as_of]
     if not found:
         which = f" of version {version}" if version is not None else "" if as_of is None else f" as of {as_of}"
-        raise DataError(f"there is no snapshot{which}", file=store.folder, remedy="Make one by: clickprism windows DIR")
+        raise DataError(
+            f"there is no snapshot{which}",
+            file=store.folder,
+            remedy=f"Compute one with: clickprism log features {store.folder.name}",
+        )
     return max(found, key=_rank)
 
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import ibis
 
-from clickprism.errors import SettingError
+from clickprism._util.tables import Table as TextTable
+from clickprism.errors import SettingError, UnsupportedError
 from clickprism.log.fields import PLACES, POSITIONS, click_fields, no_clicks, window_fields
 from clickprism.log.follow import Clock, now
 from clickprism.log.partials import (
     PAIR,
     Examiner,
-    WindowSettings,
     counting,
     examined_cells,
     fingerprint,
@@ -34,17 +34,17 @@ from clickprism.log.partials import (
     partial_rows,
     update_partials,
 )
-from clickprism.log.schedule import Window, midnight_after, schedule
+from clickprism.log.schedule import Window, midnight_after, parse_time, schedule
 from clickprism.log.schema import DICTIONARY, EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import by_day, update_sessions
+from clickprism.log.settings import WindowSettings
 from clickprism.log.snapshots import Snapshot, commit_snapshot, find_snapshots
+from clickprism.log.store import SETTINGS_FILE
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
     from clickprism.log.store import LogStore
     from clickprism.log.table import LogTable
-
-__all__ = ["WindowSettings", "Windows", "end_of_log", "windows"]
 
 HOUR_US: Final = 3_600_000_000
 DERIVED: Final = ("sessions", "partials", "week", "month")
@@ -68,6 +68,85 @@ class Windows:
     sessions: tuple[date, ...]
     partials: tuple[date, ...]
     dictionaries: tuple[str, ...]
+
+    def report(self) -> FeatureReport:
+        """Return what the features contain, in numbers."""
+        snapshot = self.snapshot
+        spans = schedule(snapshot.as_of, week_start=snapshot.settings["week_start"])
+        return FeatureReport(
+            as_of=snapshot.as_of,
+            version=snapshot.version,
+            changed=self.changed,
+            rows=snapshot.rows(),
+            fields=len(snapshot.fields),
+            min_users=snapshot.settings["k"],
+            windows={span.name: (span.start, span.end) for span in spans},
+            pairs=snapshot.pairs,
+            suppressed=snapshot.suppressed,
+            examination=snapshot.examination,
+            sessions_rebuilt=self.sessions,
+            partials_rebuilt=self.partials,
+            windows_rebuilt=self.dictionaries,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureReport:
+    """What the click features as of a time contain.
+
+    Attributes:
+        as_of: Time at which the windows end (UTC).
+        version: Version of the table `snapshots`.
+        changed: Whether the features were computed now; False if they were up to date.
+        rows: Number of query-document pairs.
+        fields: Number of features of a pair.
+        min_users: Minimum number of users of a pair in a window.
+        windows: First time and end of each window.
+        pairs: Number of pairs with enough users in each window.
+        suppressed: Number of pairs with too few users in each window.
+        examination: Fingerprint of the examination model; None without one.
+        sessions_rebuilt: Days whose sessions were rebuilt.
+        partials_rebuilt: Days whose daily sums were rebuilt.
+        windows_rebuilt: Which of week and month were rebuilt.
+    """
+
+    as_of: datetime
+    version: int
+    changed: bool
+    rows: int
+    fields: int
+    min_users: int
+    windows: Mapping[str, tuple[datetime, datetime]]
+    pairs: Mapping[str, int]
+    suppressed: Mapping[str, int]
+    examination: str | None
+    sessions_rebuilt: tuple[date, ...]
+    partials_rebuilt: tuple[date, ...]
+    windows_rebuilt: tuple[str, ...]
+
+    def tables(self) -> list[TextTable]:
+        """Return one row for each window."""
+        caption = f"As of {_stamp(self.as_of)} UTC: {self.rows:,} pairs, {self.fields} features, "
+        caption += f"version {self.version}" + ("" if self.changed else " (unchanged)")
+        header = ["window", "from", "to", "pairs", f"pairs with fewer than {self.min_users} users"]
+        rows = [
+            [name, _stamp(start), _stamp(end), f"{self.pairs[name]:,}", f"{self.suppressed[name]:,}"]
+            for name, (start, end) in self.windows.items()
+        ]
+        return [TextTable(caption, header, rows)]
+
+    def advice(self, end: datetime | None) -> str:
+        """Return what to do if the features are empty, else an empty text; `end` is the end of the log."""
+        if self.rows:
+            return ""
+        if any(self.suppressed.values()):
+            return (
+                f"Every pair has fewer than {self.min_users} users in every window, so none is kept. If the log has "
+                "few users or no user ids, add --min-users 0"
+            )
+        if end is not None and end < self.as_of:
+            return f"No document was shown in these windows: the log ends {_stamp(end)}. Omit --as-of to use its end"
+        return ""
 
 
 def windows(
@@ -94,7 +173,7 @@ def windows(
         clock: the time now, UTC without a zone.
     """
     if as_of > (time := clock()):
-        raise SettingError("--as-of", str(as_of), f"not be after now ({time:%Y-%m-%d %H:%M} UTC)")
+        raise SettingError("as_of", str(as_of), f"not be after now ({time:%Y-%m-%d %H:%M} UTC)")
     settings = store.settings.windows if settings is None else settings
     spans = schedule(as_of, week_start=settings.week_start)
     with store.lock(), ExitStack() as stack:
@@ -139,6 +218,26 @@ def end_of_log(store: LogStore) -> datetime | None:
     """The midnight after the last day that has events; None if there are none."""
     days = store.table("events").days() or store.table("sessions").days()
     return midnight_after(days[-1]) if days else None
+
+
+def features_time(store: LogStore, as_of: str | None) -> datetime:
+    """Return the time at which the windows end: the one that is given, or the end of the log, at most now."""
+    if as_of is not None:
+        return now() if as_of == "now" else parse_time(as_of)
+    end = end_of_log(store)
+    if end is None:
+        raise UnsupportedError(
+            "has no events",
+            file=store.folder,
+            remedy=f"Add some with: clickprism log ingest FILE --into {store.folder.name}",
+        )
+    return min(end, now())
+
+
+def inputs_of(store: LogStore) -> object:
+    """Return what the click features depend on besides the time: the events, the settings and the models of a log."""
+    models = sorted(path.name for path in (store.folder / "models").glob("*.json"))
+    return store.table("events").version, (store.folder / SETTINGS_FILE).read_bytes(), models
 
 
 def pair_users(sessions: Any, spans: Sequence[Window]) -> Any:
@@ -324,3 +423,7 @@ def _counts(table: LogTable, stem: str) -> tuple[int, int] | None:
         if entry.get("fingerprint") == stem:
             return int(entry["pairs"]), int(entry["suppressed"])
     return None
+
+
+def _stamp(time: datetime) -> str:
+    return time.isoformat(sep=" ", timespec="minutes")

@@ -39,7 +39,8 @@ from clickprism.types import Float32, Float64
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
-    from clickprism.log.partials import Examiner, WindowSettings
+    from clickprism.log.partials import Examiner
+    from clickprism.log.settings import WindowSettings
     from clickprism.log.snapshots import Snapshot
     from clickprism.log.store import LogStore
 

@@ -14,7 +14,7 @@ import pytest
 from clickprism.cli.reference import examples
 from clickprism.log.engine import connect
 from clickprism.log.ingest import ingest
-from clickprism.log.partials import WindowSettings
+from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.log.windows import windows
 from clickprism.serve.deployment import Deployment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import datetime
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import ibis.backends.duckdb  # noqa: F401 - so that it is imported once, before the forks
 
 from clickprism._util.crash_points import VARIABLE
+from clickprism._util.tables import to_json
 from clickprism.log.compact import MANY, compact
 from clickprism.log.engine import connect
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
-from clickprism.log.partials import WindowSettings
 from clickprism.log.quarantine import clear
+from clickprism.log.settings import CompactSettings, WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.log.windows import windows
 
@@ -27,7 +27,7 @@ def run(paths: list[str], log: str, *, fault: str = "", out: str = "", many: int
     os.environ[VARIABLE] = fault
     account = ingest(paths, log, max_bad_ratio=1, many=many)
     if out:
-        Path(out).write_text(json.dumps(account.plain()), encoding="utf-8")
+        Path(out).write_text(to_json(account), encoding="utf-8")
 
 
 def forget_user(log: str, user: str, fault: str) -> None:
@@ -40,7 +40,7 @@ def forget_user(log: str, user: str, fault: str) -> None:
 def compact_log(log: str, fault: str) -> None:
     """Put the files of each day into one, and be killed at this point."""
     os.environ[VARIABLE] = fault
-    compact(LogStore.open(log), files=1)
+    compact(LogStore.open(log), CompactSettings(files=1))
 
 
 def clear_rows(log: str, fault: str) -> None:

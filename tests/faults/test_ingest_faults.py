@@ -141,9 +141,9 @@ def test_two_at_once_of_the_same_files(
         process.join(LIMIT)
         assert process.exitcode == 0
     accounts = [json.loads(out.read_text(encoding="utf-8")) for out in outs]
-    assert sum(account["in"] for account in accounts) == 120
+    assert sum(account["rows_in"] for account in accounts) == 120
     assert sum(account["files"] for account in accounts) == 3
-    assert sum(account["known_files"] for account in accounts) == 3
+    assert sum(account["known"] for account in accounts) == 3
     assert everything(log) == undisturbed
 
 

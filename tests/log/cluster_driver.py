@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 from clickprism.log.engine import connect
-from clickprism.log.partials import WindowSettings
 from clickprism.log.sessions import update_sessions
+from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.log.windows import windows
 from clickprism.observation.examination import examine, make_current

@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from clickprism.log.robots import RobotSettings
 from clickprism.log.schema import EVENTS, SESSIONS
-from clickprism.log.sessions import SessionSettings
+from clickprism.log.settings import RobotSettings, SessionSettings
 
 NOON = datetime(2026, 3, 1, 12)
 DOCUMENTS = ("a", "A", "a ", "e\u0301", "\U0001f600")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from clickprism.log.engine import Engine
-from clickprism.log.partials import WindowSettings
 from clickprism.log.schema import KINDS
 from clickprism.log.sessions import update_sessions
+from clickprism.log.settings import WindowSettings
 from clickprism.log.snapshots import read_snapshot
 from clickprism.log.windows import windows
 from clickprism.observation.examination import examine, make_current, newest_model

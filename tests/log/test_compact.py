@@ -17,8 +17,8 @@ from clickprism.log.compact import compact
 from clickprism.log.engine import Engine
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
-from clickprism.log.partials import WindowSettings
 from clickprism.log.sessions import by_day, update_sessions
+from clickprism.log.settings import CompactSettings, WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.log.table import SUM
 from clickprism.log.windows import windows
@@ -54,15 +54,15 @@ def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, prepare
     store = LogStore.open(log)
     rows, snapshot = events(store), made(store, duck)
     sessions, days = store.table("sessions").files(), store.table("events").days()
-    done = compact(store, files=1)
+    done = compact(store, CompactSettings(files=1))
     assert len(store.table("events").files()) == len(days)
-    assert done.before > len(days) >= len(done.days) > 0
+    assert done.files_before > len(days) >= len(done.days) > 0
     assert done.rows <= len(rows)
     assert events(store) == rows
     again = windows(store, duck, AS_OF, settings=WindowSettings(k=0))
     assert (again.changed, again.sessions, again.partials) == (False, (), ())
     assert store.table("sessions").files() == sessions
-    assert compact(store, files=1).days == ()
+    assert compact(store, CompactSettings(files=1)).days == ()
     store.table("sessions").commit_files({}, remove_days=days)
     assert update_sessions(store, duck) == days
     assert made(store, duck) == snapshot
@@ -71,7 +71,7 @@ def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, prepare
     late = write_lines(tmp_path / "late.jsonl", [impression(999)])
     assert ingest([late], log).accepted == 1
     assert len(windows(store, duck, AS_OF, settings=WindowSettings(k=0)).sessions) in (1, 2)
-    assert compact(store, files=1).days != ()
+    assert compact(store, CompactSettings(files=1)).days != ()
     assert windows(store, duck, AS_OF, settings=WindowSettings(k=0)).sessions == ()
 
 
@@ -86,7 +86,7 @@ def test_killed(point: str, log: Path) -> None:
     assert process.exitcode == -signal.SIGKILL
     store = LogStore.open(log)
     assert events(store) == rows
-    compact(store, files=1)
+    compact(store, CompactSettings(files=1))
     assert events(store) == rows
     assert len(store.table("events").files()) == len(store.table("events").days())
 
@@ -95,7 +95,7 @@ def test_erasure_leaves_no_copy(duck: Engine, log: Path) -> None:
     """The files that were put into others are deleted too."""
     store = LogStore.open(log)
     user = next(name for name in store.table("events").read()["user_id"].to_pylist() if name)
-    compact(store, files=1)
+    compact(store, CompactSettings(files=1))
     forget(store, duck, [user])
     held = {str(file) for file in store.table("events").folder.rglob("*.parquet") if "_delta_log" not in file.parts}
     assert held == set(store.table("events").files())
@@ -108,9 +108,9 @@ def test_only_days_with_many_files(tmp_path: Path) -> None:
         lines = [impression(10 * number + day, day=day) for day in days]
         ingest([write_lines(tmp_path / f"{number}.jsonl", lines)], tmp_path / "log")
     store = LogStore.open(tmp_path / "log")
-    assert compact(store, files=2).days == (date(2026, 3, 1),)
-    with pytest.raises(SettingError, match="--files must be at least 1"):
-        compact(store, files=0)
+    assert compact(store, CompactSettings(files=2)).days == (date(2026, 3, 1),)
+    with pytest.raises(SettingError, match="files must be at least 1"):
+        compact(store, CompactSettings(files=0))
 
 
 def lines(tmp_path: Path, numbers: Iterable[int]) -> Path:
@@ -147,12 +147,12 @@ def test_large_files_stay(tmp_path: Path) -> None:
     ingest([lines(tmp_path, [21])], log)
     store = LogStore.open(log)
     before = store.table("events").file_rows()
-    done = compact(store, files=1, small=3)
-    assert (done.before, done.rows) == (2, 2)
+    done = compact(store, CompactSettings(files=1), small=3)
+    assert (done.files_before, done.rows) == (2, 2)
     after = store.table("events").file_rows()
     assert {day: sorted(rows.values()) for day, rows in after.items()} == {day: [2, 3, 3, 3, 3] for day in before}
-    assert compact(store, files=1, small=3, days=before).days == ()
-    assert compact(store, files=1, days=[]).days == ()
+    assert compact(store, CompactSettings(files=1), small=3, days=before).days == ()
+    assert compact(store, CompactSettings(files=1), days=[]).days == ()
 
 
 @pytest.mark.parametrize("point", COMPACT_POINTS)

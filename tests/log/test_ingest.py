@@ -25,7 +25,7 @@ from clickprism.log.engine import connect
 from clickprism.log.filtered import filtered_rows
 from clickprism.log.forget import forget
 from clickprism.log.group import Group
-from clickprism.log.ingest import Progress, ingest
+from clickprism.log.ingest import ingest
 from clickprism.log.quarantine import reasons, write_raw
 from clickprism.log.readers import SourceSettings, Task, plain, read_tasks
 from clickprism.log.settings import LogSettings
@@ -193,7 +193,7 @@ def test_settings_of_a_log_are_kept(tmp_path: Path) -> None:
     ingest([path], tmp_path / "log", settings=LogSettings({"robots": {"searches_per_day": 7}}))
     assert LogStore.open(tmp_path / "log").settings.robots.searches_per_day == 7
     assert ingest([path], tmp_path / "log", source=SourceSettings()).known == 1
-    with pytest.raises(SettingError, match=r"source\.schema must be 'auto', as .*log\.toml has it"):
+    with pytest.raises(SettingError, match=r"source\.schema must be 'auto', as in .*log\.toml"):
         ingest([path], tmp_path / "log", source=SourceSettings(schema="clickprism"))
 
 
@@ -225,11 +225,12 @@ def test_two_first_runs_that_read_otherwise(tmp_path: Path) -> None:
     path, log = write_lines(tmp_path / "a.jsonl", [impression(1)]), tmp_path / "log"
     other = write_lines(tmp_path / "b.jsonl", [impression(2)])
 
-    def meanwhile(at: Progress) -> None:
-        if at.doing.startswith("reading") and not (log / "log.toml").exists():
+    def meanwhile(done: int, total: int | None = None, text: str = "") -> None:
+        assert total is None or 0 <= done <= total
+        if text.startswith("reading") and not (log / "log.toml").exists():
             ingest([other], log, source=SourceSettings(max_position=5))
 
-    with pytest.raises(DataError, match=r"log\.toml: another ingest has said otherwise"):
+    with pytest.raises(DataError, match=r"log\.toml: Another ingest changed the source settings"):
         ingest([path], log, progress=meanwhile)
     assert len(stored(log)) == 1
     assert ingest([path], log).accepted == 1

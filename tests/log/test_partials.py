@@ -9,8 +9,9 @@ import pytest
 
 from clickprism.errors import SettingError
 from clickprism.log.engine import Engine
-from clickprism.log.partials import WindowSettings, partial_rows, update_partials
+from clickprism.log.partials import partial_rows, update_partials
 from clickprism.log.schema import PARTIALS, SESSIONS, conform
+from clickprism.log.settings import WindowSettings
 from tests.log.window_logs import UNIT, Thirds, make_log, session, write_sessions
 
 DAY = datetime(2026, 3, 4, 12)

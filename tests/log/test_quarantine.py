@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from clickprism.cli_old.app import app
 from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
-from clickprism.log.quarantine import Chosen, Standing, clear, standing, write_raw
+from clickprism.log.quarantine import Standing, clear, standing, write_raw
 from clickprism.log.readers import SourceSettings
+from clickprism.log.settings import RowFilter
 from clickprism.log.store import LogStore
+from tests.conftest import run_command
 from tests.faults.children import clear_rows
 from tests.log.raw_logs import impression, stored, write_lines
 from tests.waiting import LIMIT
@@ -37,12 +37,6 @@ def ubi(number: int, **changes: Any) -> dict[str, Any]:
     place = {"object": {"object_id": f"d{number}"}, "position": {"ordinal": number}}
     row = {"action_name": "click", "query_id": "q", "client_id": "c", "timestamp": "2026-03-01T10:00:00Z"}
     return row | {"event_attributes": place} | changes
-
-
-def invoke(*words: str, code: int = 0) -> Any:
-    done = CliRunner().invoke(app, [*words])
-    assert done.exit_code == code, done.output
-    return done
 
 
 @pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "csv", "semicolon", "tsv.gz", "parquet", "ubi"])
@@ -73,18 +67,18 @@ def test_the_printed_remedy(form: str, tmp_path: Path) -> None:
         path.write_bytes(gzip.compress(text.encode()) if form.endswith("gz") else text.encode())
     log, out = tmp_path / "log", tmp_path / ("broken.csv" if sign else "broken.jsonl")
     ingest([path], log, source=source, max_bad_ratio=1)
-    done = invoke("quarantine", str(log), "--out", str(out), "--clear")
-    words = done.stderr.partition("then: clickprism ")[2].splitlines()[0].split()
+    done = run_command("log", "quarantine", str(log), "--out", str(out), "--clear")
+    words = done.stderr.partition("Next: clickprism ")[2].splitlines()[0].split()
     text = out.read_text(encoding="utf-8")
     assert text.count(wrong) == 1
     out.write_text(text.replace(wrong, right), encoding="utf-8")
-    account = json.loads(invoke(*words, "--json").stdout)
-    assert (account["in"], account["accepted"], account["duplicate"]) == (1, 1, 0)
+    account = run_command(*words, "--json").json
+    assert (account["rows_in"], account["accepted"], account["duplicate"]) == (1, 1, 0)
     never = write_lines(tmp_path / "whole.jsonl", whole)
     ingest([never], tmp_path / "never", source=source)
     assert stored(log) == stored(tmp_path / "never")
     assert standing(LogStore.open(log)) == Standing(quarantined=1, standing=0, cleared=1, forgotten=0)
-    assert "no broken rows" in invoke("quarantine", str(log)).stdout
+    assert "No rows are in quarantine" in run_command("log", "quarantine", str(log)).stdout
 
 
 def test_reasons_show_the_value_safely(tmp_path: Path) -> None:
@@ -101,7 +95,7 @@ def test_reasons_show_the_value_safely(tmp_path: Path) -> None:
     ):
         ingest([path], tmp_path / "log")
     ingest([path], tmp_path / "log", max_bad_ratio=1)
-    shown = invoke("quarantine", str(tmp_path / "log")).stdout
+    shown = run_command("log", "quarantine", str(tmp_path / "log")).stdout
     for text in ("position is '\\x1b[31mred\\u202exx", r"time is 'yesterday\n'", "dwell_ms is '100000000000000'"):
         assert text in shown
     assert "kind is 'visit'" in shown
@@ -119,21 +113,21 @@ def test_rows_are_chosen_by_file_and_reason(tmp_path: Path) -> None:
     ingest([first, second, tmp_path / "three.csv"], log, max_bad_ratio=1)
     store = LogStore.open(log)
     with pytest.raises(
-        DataError, match=r"rows of .* and three.csv cannot stand in one file. Choose some by --file NAME"
+        DataError, match=r"rows of .* and three.csv do not fit in one file. Choose one of them with --file NAME"
     ):
         write_raw(store, tmp_path / "out.jsonl")
-    with pytest.raises(SettingError, match=r"--out must end in .csv"):
-        write_raw(store, tmp_path / "out.jsonl", Chosen("three.csv"))
-    with pytest.raises(SettingError, match=r"--reason must be .*did you mean 'not-json'"):
-        Chosen(reason="not-jsn")
-    assert write_raw(store, tmp_path / "out.jsonl", Chosen("*.jsonl", "not-json")) == 2
+    with pytest.raises(SettingError, match=r"out must end in .csv"):
+        write_raw(store, tmp_path / "out.jsonl", RowFilter(file="three.csv"))
+    with pytest.raises(SettingError, match=r"reason must be .*did you mean 'not-json'"):
+        RowFilter(reason="not-jsn")
+    assert write_raw(store, tmp_path / "out.jsonl", RowFilter(file="*.jsonl", reason="not-json")) == 2
     assert (tmp_path / "out.jsonl").read_text() == "{\n[\n"
-    assert clear(store, Chosen(str(first), "position-range")) == 1
-    assert clear(store, Chosen(str(first), "position-range")) == 0
-    assert clear(store, Chosen("two.*")) == 1
+    assert clear(store, RowFilter(file=str(first), reason="position-range")) == 1
+    assert clear(store, RowFilter(file=str(first), reason="position-range")) == 0
+    assert clear(store, RowFilter(file="two.*")) == 1
     assert standing(store) == Standing(quarantined=4, standing=2, cleared=2, forgotten=0)
-    told = json.loads(invoke("quarantine", str(log), "--clear", "--json").stdout)
-    assert (told["cleared_now"], told["standing"], told["cleared"], told["quarantined"]) == (2, 0, 4, 4)
+    told = run_command("log", "quarantine", str(log), "--clear", "--json").json
+    assert (told["cleared_now"], told["total"]) == (2, {"quarantined": 4, "standing": 0, "cleared": 4, "forgotten": 0})
     rows = store.table("quarantine").read().to_pylist()
     assert {(row["raw"], row["value"]) for row in rows} == {(b"", None)}
     assert sorted(row["line"] for row in rows) == [2, 2, 2, 3]
@@ -144,9 +138,9 @@ def test_rows_are_chosen_by_file_and_reason(tmp_path: Path) -> None:
 def test_rows_that_are_not_kept_whole_are_not_written(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [GOOD[0], json.dumps(GOOD[1] | {"query": "x" * 500}), "{"])
     ingest([path], tmp_path / "log", source=SourceSettings(max_line_bytes=400), max_bad_ratio=1)
-    done = invoke("quarantine", str(tmp_path / "log"), "--out", str(tmp_path / "out.jsonl"), "--clear")
-    assert standing(LogStore.open(tmp_path / "log")) == Standing(2, 1, 1, 0)
-    assert "1 could not be written: they are too long" in done.stderr
+    done = run_command("log", "quarantine", str(tmp_path / "log"), "--out", str(tmp_path / "out.jsonl"), "--clear")
+    assert standing(LogStore.open(tmp_path / "log")) == Standing(quarantined=2, standing=1, cleared=1, forgotten=0)
+    assert "1 rows were not written: they are too long" in done.stderr
     assert (tmp_path / "out.jsonl").read_text() == "{\n"
 
 
@@ -159,9 +153,9 @@ def test_killed_while_clearing(point: str, tmp_path: Path) -> None:
     process.join(LIMIT)
     assert process.exitcode == -signal.SIGKILL
     store, left = LogStore.open(log), 2 if point == "quarantine-moved" else 0
-    assert standing(store) == Standing(2, left, 2 - left, 0)
+    assert standing(store) == Standing(quarantined=2, standing=left, cleared=2 - left, forgotten=0)
     assert clear(store) == left
-    assert standing(store) == Standing(2, 0, 2, 0)
+    assert standing(store) == Standing(quarantined=2, standing=0, cleared=2, forgotten=0)
     files = [str(file) for file in (log / "quarantine").rglob("*.parquet")]
     assert files == store.table("quarantine").files()
     assert ingest([path], log, max_bad_ratio=1).known == 1

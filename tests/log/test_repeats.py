@@ -6,8 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from clickprism.log.engine import Engine
-from clickprism.log.repeats import repeated
-from clickprism.log.sessions import update_sessions
+from clickprism.log.sessions import build_sessions, session_report, update_sessions
 from tests.log.event_logs import NOON, event
 from tests.log.test_sessions import DAY, log
 
@@ -25,14 +24,14 @@ def test_documents_shown_again_are_counted(engine: Engine, duck: Engine, tmp_pat
         event("impression", "list", document_id="a", position=1, time=NOON + timedelta(days=1)),
     ]
     store = log(tmp_path / "log", rows)
-    days = update_sessions(store, duck)
-    assert dict(repeated(store, engine, days)) == {DAY: 4}
-    found = store.table("sessions").read(["search_id", "document_id", "position", "day"]).to_pylist()
-    assert {"search_id": "list", "document_id": "a", "position": 1, "day": DAY} in found
-    assert {"search_id": "list", "document_id": "b", "position": 2, "day": DAY} in found
-    assert sum(row["search_id"] == "list" and row["day"] == DAY for row in found) == 2
+    found = session_report(store, engine, update_sessions(store, duck))
+    assert {each.day: each.repeated for each in found if each.repeated} == {DAY: 4}
+    rows = store.table("sessions").read(["search_id", "document_id", "position", "day"]).to_pylist()
+    assert {"search_id": "list", "document_id": "a", "position": 1, "day": DAY} in rows
+    assert {"search_id": "list", "document_id": "b", "position": 2, "day": DAY} in rows
+    assert sum(row["search_id"] == "list" and row["day"] == DAY for row in rows) == 2
 
 
 def test_a_log_without_any_is_not_read_twice(duck: Engine, tmp_path: Path) -> None:
     store = log(tmp_path / "log", [event("impression", "s", document_id=name, position=1) for name in "ab"])
-    assert repeated(store, duck, update_sessions(store, duck)).total() == 0
+    assert [each.repeated for each in build_sessions(store, duck).rebuilt] == [0]

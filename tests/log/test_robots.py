@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from clickprism.errors import SettingError
 from clickprism.log.engine import Engine
-from clickprism.log.robots import AGENTS, RobotSettings, unique, verdicts
+from clickprism.log.robots import unique, verdicts
 from clickprism.log.schema import KINDS
+from clickprism.log.settings import AGENTS, RobotSettings
 from tests.log.event_logs import NOON, Row, event, judged_rows, random_rows, stored, table, unique_rows
 
 OFF = RobotSettings(searches_per_day=0, searches_per_minute=0, click_through=1, repeat_clicks=0, agents=())

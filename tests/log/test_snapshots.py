@@ -12,7 +12,7 @@ import pytest
 from clickprism.errors import DataError, SettingError
 from clickprism.log.engine import Engine
 from clickprism.log.follow import follow
-from clickprism.log.partials import WindowSettings
+from clickprism.log.settings import WindowSettings
 from clickprism.log.snapshots import find_snapshots, read_snapshot
 from clickprism.log.windows import windows
 from tests.log.window_logs import Thirds, as_dict, by_hand, make_log, random_rows, session, write_sessions

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism.log.fields import click_fields, no_clicks, window_fields
-from clickprism.log.partials import SECONDS
 from clickprism.log.schedule import Window, schedule
 from clickprism.log.schema import SESSIONS
+from clickprism.log.settings import SECONDS
 from clickprism.log.store import LogStore
 
 UNIT = 2**20

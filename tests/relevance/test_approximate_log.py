@@ -16,7 +16,7 @@ pytest.importorskip("ibis")
 
 from clickprism.errors import DataError, SettingError
 from clickprism.log.engine import Engine, connect
-from clickprism.log.partials import WindowSettings
+from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.relevance.approximate import ApproximateSettings, Approximation
 from clickprism.relevance.approximate_log import apply_log, fit_log

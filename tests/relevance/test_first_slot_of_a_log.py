@@ -11,7 +11,7 @@ pytest.importorskip("ibis")
 
 from clickprism.errors import DataError
 from clickprism.log.engine import connect
-from clickprism.log.partials import WindowSettings
+from clickprism.log.settings import WindowSettings
 from clickprism.log.windows import windows
 from clickprism.relevance.click_vectors import ClickVectors
 from clickprism.relevance.randomised import read_first_slot

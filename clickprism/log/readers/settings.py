@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 from clickprism.errors import SettingError
 from clickprism.log.mapping import ColumnMapping, TimeUnit
+from clickprism.log.settings import SchemaName
 
-SchemaName: TypeAlias = Literal["auto", "clickprism", "ubi", "metarank", "yandex", "mapping"]
 FormatName: TypeAlias = Literal["auto", "json", "csv", "parquet"]
 
 

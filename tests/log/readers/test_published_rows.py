@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
-
-from clickprism.cli_old.app import app
+from tests.conftest import run_command
 from tests.log.readers.reading import json_lines, read
 
 CLIENT, SEARCH = "CLIENT-9a9968ac", "d194b734-70a4-41dc-b103-b26a56a277b5"
@@ -182,8 +179,7 @@ def test_from_documented_rows_to_sessions(tmp_path: Path) -> None:
     rows = [QUERY, click(event_attributes={"object": {"object_id": "B07S3T59VP"}, "position": {"ordinal": 2}})]
     (tmp_path / "ubi.jsonl").write_bytes(json_lines(*rows))
     log = str(tmp_path / "log")
-    done = CliRunner().invoke(app, ["ingest", str(tmp_path / "ubi.jsonl"), "--into", log, "--ordinal-base", "1"])
-    assert done.exit_code == 0, done.output
-    told = json.loads(CliRunner().invoke(app, ["sessions", log, "--json"]).stdout)
+    run_command("log", "ingest", tmp_path / "ubi.jsonl", "--into", log, "--ordinal-base", "1")
+    told = run_command("log", "sessions", log, "--json").json
     (day,) = told["rebuilt"]
     assert (day["day"], day["searches"], day["rows"], day["clicked"], day["unmatched"]) == ("2025-01-23", 1, 2, 1, 0)

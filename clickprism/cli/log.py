@@ -1,0 +1,345 @@
+"""`clickprism log`: load and maintain click logs."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+from clickprism.cli.output import FLAT, Output
+from clickprism.log.settings import CompactSettings, EngineSettings, FeatureSettings, IngestSettings, RowFilter
+from clickprism.simulation.raw_settings import RawLogSettings
+
+
+def ingest(
+    *paths: str,
+    into: Path,
+    settings: Annotated[IngestSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Add raw events to a click log.
+
+    The files are JSON lines, CSV or Parquet, plain, .gz or .zst, with the fields of clickprism, OpenSearch UBI or
+    Metarank, or with columns of your own (--mapping). Broken rows go into quarantine, each event is stored once, and a
+    file that was ingested before is skipped. The result says where every row went.
+
+    The settings of the first ingest, such as --schema and --robots.searches-per-day, stay in the log's log.toml.
+
+    ```bash
+    clickprism log ingest events.jsonl --into mylog
+    clickprism log ingest 'ubi/*.jsonl.gz' --into ubilog --schema ubi --ordinal-base 0
+    clickprism log ingest export.csv --into newlog --mapping columns.toml --dry-run
+    ```
+
+    Args:
+        paths: Files, folders or quoted patterns.
+        into: Folder of the log; it is created if it is missing.
+    """
+    from clickprism.errors import ClickprismError, SettingError
+    from clickprism.log.ingest import ingest
+    from clickprism.log.settings import read_log_settings
+    from clickprism.log.store import SETTINGS_FILE
+
+    if not paths:
+        raise SettingError("paths", None, "name at least one file or folder")
+    with output.progress("reading") as progress:
+        try:
+            account = ingest(
+                paths,
+                into,
+                settings=settings.of_log(read_log_settings(into / SETTINGS_FILE)),
+                dry_run=settings.dry_run,
+                max_bad_ratio=settings.max_bad_ratio,
+                threads=settings.threads,
+                memory=settings.memory,
+                progress=progress,
+                note=output.note,
+            )
+        except ClickprismError as error:
+            if error.done is not None:
+                output.result(error.done)
+            raise
+    output.result(account)
+    if settings.dry_run:
+        output.note("This was a dry run: nothing was written")
+    elif account.files:
+        if account.quarantined:
+            output.next("log", "quarantine", into)
+        output.next("log", "sessions", into)
+
+
+def sessions(
+    log: Path,
+    *,
+    days: str | None = None,
+    out: Path | None = None,
+    engine: Annotated[EngineSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Build the ranked lists with clicks of a log.
+
+    Only days whose events or settings have changed are rebuilt. A row of the result is a day. Commands that need the
+    lists build them by themselves; this command shows what they contain and writes them to a file.
+
+    ```bash
+    clickprism log sessions mylog
+    clickprism log sessions mylog --days 2024-01-01..2024-01-07 --out week.parquet
+    ```
+
+    Args:
+        log: Folder of an ingested log.
+        days: Only these days (UTC), such as 2024-01-01..2024-01-07, or one day.
+        out: Parquet file for the rows: one for each document shown, with its clicks. Rows of robots are excluded.
+    """
+    from clickprism._util.files import check_output
+    from clickprism.log.schedule import days_of
+    from clickprism.log.sessions import build_sessions, has_display_times
+    from clickprism.log.store import LogStore
+
+    if out is not None:
+        check_output(out, suffix=".parquet")
+    chosen, store = days_of(days), LogStore.open(log, note=output.note)
+    with store.write(engine=engine.engine, memory=engine.memory, exclusive=False) as writer:
+        output.result(build_sessions(store, writer.engine, chosen, out=out))
+    if has_display_times(store.table("events").files()):
+        output.next("bias", "examination", log)
+    else:
+        output.next("log", "features", log)
+
+
+def features(
+    log: Path,
+    *,
+    follow: bool = False,
+    out: Path | None = None,
+    settings: Annotated[FeatureSettings, FLAT],
+    engine: Annotated[EngineSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Compute click features over a day, a week and a month.
+
+    The features of a query-document pair are its impressions, clicks, display and dwell times by position, over the
+    day, the week and the month before a time. They are stored in the log; the latest ones are the current ones.
+
+    ```bash
+    clickprism log features mylog
+    clickprism log features mylog --as-of 2024-01-07T15:00 --min-users 0 --out features.parquet
+    ```
+
+    Args:
+        log: Folder of an ingested log.
+        follow: Compute the features at each full hour and when the log changes, until Ctrl-C.
+        out: Parquet file for the features, one column each.
+    """
+    import json
+    from dataclasses import replace
+
+    from clickprism._util.files import check_output
+    from clickprism._util.tables import to_plain
+    from clickprism.errors import SettingError
+    from clickprism.log.follow import follow as keep_following
+    from clickprism.log.snapshots import find_snapshots
+    from clickprism.log.store import LogStore
+    from clickprism.log.windows import end_of_log, features_time, inputs_of, windows
+    from clickprism.observation.examination import chosen_model
+
+    if follow and settings.as_of is not None:
+        raise SettingError("as_of", settings.as_of, "not be given with --follow, which uses the current hour")
+    if out is not None:
+        check_output(out, suffix=".parquet")
+    store = LogStore.open(log, note=output.note)
+
+    def compute(time: datetime) -> None:
+        own = store.settings.windows
+        own = own if settings.min_users is None else replace(own, k=settings.min_users)
+        with store.write(engine=engine.engine, memory=engine.memory) as writer:
+            model = chosen_model(store.folder / "models", settings.examination)
+            before = next(iter(find_snapshots(store)), None)
+            computed = windows(store, writer.engine, time, examiner=model, settings=own)
+        report, fields = computed.report(), computed.snapshot.fields
+        if follow and output.json:  # one object per line
+            print(json.dumps(to_plain(report)), flush=True)
+        else:
+            output.result(report)
+        if computed.changed and before is not None and before.fields != fields:
+            why = "an examination model was added" if report.examination else "the examination model is missing now"
+            change = f"{len(fields)} features instead of {len(before.fields)}"
+            print(f"warning: {change}: {why}. Read features by name", file=sys.stderr)
+        if advice := report.advice(end_of_log(store)):
+            output.note(advice)
+        if out is not None:
+            computed.snapshot.export(out)
+
+    if not follow:
+        compute(features_time(store, settings.as_of))
+        return
+    output.note("Following the log; press Ctrl-C to end")
+    try:
+        keep_following(compute, state=lambda: inputs_of(store))
+    except KeyboardInterrupt:
+        output.note("Ended. The last features stay current")
+
+
+def quarantine(
+    log: Path,
+    *,
+    rows: Annotated[RowFilter, FLAT],
+    out: Path | None = None,
+    clear: bool = False,
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Show the rows that ingest rejected, with the reason.
+
+    To repair rows, write them to a file, correct them and ingest that file.
+
+    ```bash
+    clickprism log quarantine mylog
+    clickprism log quarantine mylog --reason not-json --out broken.jsonl --clear
+    ```
+
+    Args:
+        log: Folder of an ingested log.
+        out: File for the content of the rows, to be repaired and ingested.
+        clear: Take the rows out of quarantine; with --out only those that were written.
+    """
+    from clickprism.log.quarantine import examine_quarantine
+    from clickprism.log.store import LogStore
+
+    store = LogStore.open(log, note=output.note)
+    with store.write():
+        report = examine_quarantine(store, rows, out=out, clear_rows=clear)
+    output.result(report)
+    if report.cut:
+        output.note(f"{report.cut:,} rows were not written: they are too long, or part of an unreadable file")
+    if out is not None:
+        output.note(f"{report.written:,} rows written to {out}. Repair them")
+        output.next("log", "ingest", out, "--into", log)
+
+
+def compact(
+    log: Path,
+    *,
+    settings: Annotated[CompactSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Merge the small files of a log.
+
+    The rows stay the same, and nothing is rebuilt. `log ingest` merges files by itself when a day has more than 32
+    small ones. Replaced files stay on disk for windows.keep_hours.
+
+    ```bash
+    clickprism log compact mylog
+    clickprism log compact mylog --files 1
+    ```
+
+    Args:
+        log: Folder of an ingested log.
+    """
+    from clickprism.log.compact import compact
+    from clickprism.log.store import LogStore
+
+    store = LogStore.open(log, note=output.note)
+    with store.write():
+        output.result(compact(store, settings))
+
+
+def forget(
+    log: Path,
+    *,
+    user: tuple[str, ...] = (),
+    dry_run: bool = False,
+    engine: Annotated[EngineSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Erase users from a log.
+
+    All their rows are erased, also from quarantine, and the sessions of their days are rebuilt. Click features and
+    examination models that used their rows are deleted. The input files are yours to delete.
+
+    ```bash
+    clickprism log forget mylog --user user-17 --dry-run
+    clickprism log forget mylog --user user-17 --user user-18
+    ```
+
+    Args:
+        log: Folder of an ingested log.
+        user: Id of a user, exactly as in the log; can be repeated. Without it, an interrupted erasure is finished.
+        dry_run: Count what would be erased, but erase nothing.
+    """
+    from clickprism.log.forget import forget
+    from clickprism.log.store import PENDING, LogStore
+
+    store = LogStore.open(log, note=output.note)
+    with store.write(engine=engine.engine, memory=engine.memory, finish_erasure=False) as writer:
+        interrupted = (store.folder / PENDING).exists()
+        if interrupted:
+            output.note("An earlier erasure was interrupted: its users are erased too")
+        erased = forget(store, writer.engine, user, dry_run=dry_run)
+    output.result(erased)
+    if not (erased.rows or erased.quarantined or interrupted):
+        output.note("The log has no rows of these users. Ids must be written exactly as in the log")
+    elif not dry_run:
+        output.note("The input files may still contain these users; clickprism does not change them")
+        if erased.models:
+            output.next("bias", "examination", log)
+        if erased.snapshots:
+            output.next("log", "features", log)
+
+
+def simulate(
+    *,
+    out: Path,
+    settings: Annotated[RawLogSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Write the raw log of a simulated search engine.
+
+    People and robots search for some days; their rows arrive late, twice or broken, as on a real site. The folder gets
+    events/ (the raw log) and truth/ (what was observed and how relevant it is, and what an ingest must count).
+
+    ```bash
+    clickprism log simulate --out raw
+    clickprism log simulate --searches 1000 --days 7 --schema ubi --robots 0 --user.name ubm --seed 3 --out rawubi
+    ```
+
+    Args:
+        out: Folder for the log, new or empty.
+    """
+    from clickprism.simulation.raw_log import write_raw_log
+
+    with output.progress("days") as progress:
+        log = write_raw_log(out, settings, progress=progress)
+    output.result(log)
+    schema = ["--schema", "ubi", "--ordinal-base", settings.ordinal_base] if settings.schema == "ubi" else []
+    output.next("log", "ingest", out / "events", "--into", "mylog", *schema)
+
+
+def info(
+    log: Path,
+    *,
+    engine: Annotated[EngineSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Describe what a log contains.
+
+    The result is the number of searches, events and users, the days and input files, the rows in quarantine, the size
+    on disk, and the clicks by position.
+
+    ```bash
+    clickprism log info mylog
+    ```
+
+    Args:
+        log: Folder of an ingested log.
+    """
+    from clickprism.log.engine import connect
+    from clickprism.log.info import log_info
+    from clickprism.log.store import LogStore
+
+    store = LogStore.open(log, note=output.note)
+    with connect(engine.engine, memory=engine.memory) as running:
+        result = log_info(store, running)
+    output.result(result)
+    if result.session_days < result.days:
+        output.next("log", "sessions", log)
