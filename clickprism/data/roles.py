@@ -13,9 +13,20 @@ from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
 
 ROLES: dict[str, tuple[str, ...]] = {
-    "request": ("request", "request_id", "session", "session_id", "impression_id", "query", "query_id", "qid"),
+    "request": (
+        "request",
+        "request_id",
+        "search",
+        "search_id",
+        "session",
+        "session_id",
+        "impression_id",
+        "query",
+        "query_id",
+        "qid",
+    ),
     "user": ("user", "user_id", "userid", "visitor_id", "client_id"),
-    "item": ("item", "item_id", "itemid", "article_id", "product_id", "news_id", "document_id", "doc_id"),
+    "item": ("item", "item_id", "itemid", "article_id", "product_id", "news_id", "document", "document_id", "doc_id"),
     "position": ("position", "pos", "rank", "slot"),
     "clicked": ("clicked", "click", "is_click", "label"),
     "seen": ("seen", "viewed", "observed", "in_view", "viewport"),
