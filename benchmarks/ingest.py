@@ -1,6 +1,6 @@
 """Ingest of a raw log, end to end by the command line: rows a second, peak memory, and what DuckDB alone would need.
 
-The log is simulated (`clickprism simulate --as-log`): JSON lines with robots, duplicates, late and broken rows;
+The log is simulated (`clickprism log simulate`): JSON lines with robots, duplicates, late and broken rows;
 `CLICKPRISM_BENCH_IMPRESSIONS` sets its size. Each figure is measured in a process of its own, so that the peak of
 memory is its own. The limit is DuckDB: the same files parsed by `read_json` and written as Parquet by day, with no
 check, no duplicates told, no account.

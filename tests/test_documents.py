@@ -32,7 +32,7 @@ REFUSED = 3
 SMALL_README = {"--budget 10s": "--budget 10m --processes 1"}  # enough time for all: the result is always the same
 SMALL_TUTORIAL = {
     "--searches 30000 --days 10": "--searches 5000 --days 5",
-    "queries=1500 --set length=10": "queries=60 --set length=6",
+    "--queries 1500 --length 10": "--queries 60 --length 6",
     "--budget 5m": "--budget 10m --processes 1",
 }
 AS_PRINTED: dict[str, str] = {}

@@ -258,8 +258,8 @@ def forget(
     examination models that used their rows are deleted. The input files are yours to delete.
 
     ```bash
-    clickprism log forget mylog --user user-17 --dry-run
-    clickprism log forget mylog --user user-17 --user user-18
+    clickprism log forget mylog --user u17 --dry-run
+    clickprism log forget mylog --user u17 --user u18
     ```
 
     Args:

@@ -41,7 +41,7 @@ OPTIONAL: Final = {
 
 
 def read_store(folder: Path, *, memory: str = "700MB", note: Callable[[str], None] | None = None) -> Logged:
-    """The log in a folder that `clickprism ingest` made; its sessions are brought up to date first.
+    """The log in a folder that `clickprism log ingest` made; its sessions are brought up to date first.
 
     Args:
         folder: of the log.

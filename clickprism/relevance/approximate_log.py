@@ -203,7 +203,7 @@ def _span(store: LogStore) -> tuple[datetime, datetime]:
     """When the log begins and ends."""
     days, end = store.table("events").days() or store.table("sessions").days(), end_of_log(store)
     if not days or end is None:
-        remedy = "Bring some in by: clickprism ingest PATH --into DIR"
+        remedy = "Bring some in by: clickprism log ingest PATH --into DIR"
         raise DataError("has no events", file=store.folder, remedy=remedy)
     return datetime(days[0].year, days[0].month, days[0].day), end
 

@@ -171,7 +171,7 @@ def read_first_slots(store: LogStore, days: Iterable[date] | None = None) -> pa.
         rows = rows.set_column(rows.column_names.index("clicked"), "clicked", rows["clicked"].cast(pa.int64()))
         parts.append(rows.group_by(keys).aggregate([("clicked", "sum"), ("clicked", "count")]))
     if not sum(part.num_rows for part in parts):
-        raise DataError("has no sessions", file=store.folder, remedy="Bring some in by: clickprism ingest")
+        raise DataError("has no sessions", file=store.folder, remedy="Bring some in by: clickprism log ingest")
     whole = pa.concat_tables(parts).group_by(keys).aggregate([("clicked_sum", "sum"), ("clicked_count", "sum")])
     return whole.rename_columns([*keys, "clicked", "shown"])
 

@@ -123,7 +123,7 @@ class EventSink:
         """Put a batch into the log and say what became of each row; blocks until it is there.
 
         Args:
-            body: JSON lines, or a JSON array, of rows as `clickprism ingest` reads them.
+            body: JSON lines, or a JSON array, of rows as `clickprism log ingest` reads them.
             key: the same key is the same batch.
         """
         if not key:

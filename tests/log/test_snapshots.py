@@ -25,7 +25,7 @@ def test_found_by_time_and_version(duck: Engine, tmp_path: Path) -> None:
     rows = random_rows(5, count=60, end=NOW)
     store = make_log(tmp_path / "log", rows)
     small = WindowSettings(k=1)
-    with pytest.raises(DataError, match=r"there is no snapshot\. Make one by: clickprism windows DIR"):
+    with pytest.raises(DataError, match=r"there is no snapshot\. Compute one with: clickprism log features log"):
         read_snapshot(store)
     later, earlier = (windows(store, duck, time, settings=small, refresh=False).snapshot for time in (NOW, NOW - HOUR))
     assert read_snapshot(store) == later

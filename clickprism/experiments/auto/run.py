@@ -77,7 +77,7 @@ def auto(
     comes to the same. The folder has report.html, auto.json and, where a ranker could be trained, bundle/.
 
     Args:
-        log: a folder of `clickprism ingest`, a file of sessions or of `clickprism simulate`, a `Logged`, or a
+        log: a folder of `clickprism log ingest`, a file of sessions or of `clickprism simulate`, a `Logged`, or a
             function that reads one.
         out: the folder; one of another log or of other settings is refused.
         settings: budget, seed and processes.
