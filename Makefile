@@ -49,7 +49,7 @@ reproduce: $(WHOLE) ## the tables and figures of three papers, in small (half an
 	@$(BIN)/python -m reproduce.adr --quick --out out/adr
 
 docs: $(WHOLE) ## the site, in site/: docs/cli.md and the API written anew from the code, every link checked
-	@$(BIN)/python -m clickprism.cli_old.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
+	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 	@$(BIN)/python -m docs.build --out site
 
 help: ## this text

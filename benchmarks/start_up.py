@@ -12,7 +12,7 @@ def run() -> list[Result]:
     """`import clickprism` against .3 s, `clickprism --help` against .5 s, a bare interpreter taken off neither."""
     imported = seconds(lambda: _python("import clickprism"), repeats=7)
     helped = seconds(
-        lambda: _python("import sys; sys.argv = ['clickprism', '--help']; import clickprism.cli_old as c; c.main()")
+        lambda: _python("import sys; sys.argv = ['clickprism', '--help']; import clickprism.cli as c; c.main()")
     )
     return [
         Result("import clickprism", imported, 0.3, 1.0, "s; limit: .3", higher_is_better=False),

@@ -135,6 +135,7 @@ TREE: Tree = {
         "Run experiments on simulated users.",
         {
             "compare": ("Compare methods over several seeds.", "experiment:compare"),
+            "simulate": ("Simulate users who click on judged lists.", "experiment:simulate"),
             "feedback": ("Simulate a ranker that is retrained on its own clicks.", "experiment:feedback"),
         },
     ),

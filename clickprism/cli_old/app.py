@@ -10,17 +10,13 @@ from typer.core import TyperGroup
 from clickprism import __version__
 from clickprism.cli_old import (
     approximate,
-    compare,
     data,
-    demo,
     estimate,
     exploration,
-    feedback,
     impute,
     judgments,
     rank,
     simulate,
-    train,
 )
 from clickprism.cli_old.output import fail
 from clickprism.errors import ClickprismError, DataError, missing_extra
@@ -46,10 +42,6 @@ ORDER = [
     "judgments",
     "rank",
     "exploration",
-    "train",
-    "compare",
-    "feedback",
-    "demo",
 ]
 
 
@@ -98,10 +90,6 @@ for module in (
     judgments,
     rank,
     exploration,
-    train,
-    compare,
-    feedback,
-    demo,
 ):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
 

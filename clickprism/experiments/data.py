@@ -9,7 +9,9 @@ from typing import Final, Literal, TypeVar
 
 import numpy as np
 
-from clickprism.data.clicks import saved_data
+from clickprism._util.files import make_folder
+from clickprism._util.tables import Table
+from clickprism.data.clicks import save_clicks, saved_data
 from clickprism.data.impression_parts import PARTS, SHARES, ImpressionParts, load_impressions
 from clickprism.data.normalise import Kind, Normaliser, normalised
 from clickprism.data.recipes import RECIPES, load, load_parts
@@ -19,7 +21,7 @@ from clickprism.debias import METHODS
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.rankers import RANKERS
-from clickprism.settings import build, choose, resolve
+from clickprism.settings import build, choose, plain, resolve
 from clickprism.simulation.clicks import simulate
 from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists, Simulation
 from clickprism.users import USERS
@@ -196,6 +198,71 @@ def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -
         for part, one in ((dataset.train, seeds[0]), (dataset.validation, seeds[1]))
     ]
     return Log(parts[0], parts[1].clicks, rankers[0](dataset.test.lists.features), user)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedClicks:
+    """What a file of simulated clicks contains.
+
+    Attributes:
+        file: The file.
+        user: Name of the user model.
+        seed: Random seed.
+        sessions: Number of sessions.
+        lists: Number of distinct ranked lists.
+        clicks: Number of clicks.
+        click_rate: Clicks per impression at each position, position 1 first.
+        observation: Share of the impressions that users observed at each position.
+    """
+
+    file: Path
+    user: str
+    seed: int
+    sessions: int
+    lists: int
+    clicks: int
+    click_rate: Float64
+    observation: Float64
+
+    def tables(self) -> list[Table]:
+        """Return the click rate and the observation by position."""
+        counts = f"{self.sessions:,} sessions, {self.lists:,} distinct ranked lists, {self.clicks:,} clicks"
+        rows = [
+            [str(position), f"{rate:.4f}", f"{observed:.4f}"]
+            for position, (rate, observed) in enumerate(zip(self.click_rate, self.observation, strict=True), start=1)
+        ]
+        header = ["position", "clicked", "observed"]
+        return [Table(f"{self.user}, seed {self.seed}: {counts}", header, rows)]
+
+
+def simulate_file(settings: ExperimentSettings, out: Path, *, held_out: Path | None = None) -> SimulatedClicks:
+    """Simulate users who click on the training part, and save their clicks with the truth and the data they are on.
+
+    Args:
+        settings: Settings of the experiment.
+        out: File for the clicks (.npz).
+        held_out: File for clicks on the validation part (.npz).
+    """
+    for file in (out, held_out or out):
+        make_folder(file.parent)
+        if file.is_dir():
+            raise DataError("is a folder", file=file, remedy="Name a file to write, such as clicks.npz")
+    simulated = simulate_log(settings, graded(load_data(settings.data)), seed=settings.seed)
+    clicks, data = simulated.simulation.clicks, plain(settings.data)
+    save_clicks(clicks, out, truth=simulated.simulation.truth, data=data)
+    if held_out is not None:
+        save_clicks(simulated.held_out, held_out, data=data)
+    shown = np.bincount(clicks.positions, weights=clicks.list_impressions)[1:]
+    return SimulatedClicks(
+        file=out,
+        user=settings.user["name"],
+        seed=settings.seed,
+        sessions=clicks.sessions,
+        lists=len(clicks),
+        clicks=int(clicks.clicks.sum()),
+        click_rate=np.bincount(clicks.positions, weights=clicks.clicks)[1:] / np.maximum(shown, 1),
+        observation=simulated.simulation.observation,
+    )
 
 
 def top_grade(dataset: Dataset) -> int:

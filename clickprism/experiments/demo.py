@@ -126,7 +126,7 @@ def next_commands(settings: ExperimentSettings, out: Path, *, program: str = "cl
     served = [f"{program} serve {folder}/{BUNDLE} --store {folder}/{STORE}"] if can_serve() else []
     return [
         *served,
-        f"{program} evaluate {folder}/{NAIVE}-{settings.seed} {folder} --measure nDCG@10 --measure MRR",
-        f"{program} compare --config {folder}/settings.toml --user ubm --jobs 2 --out runs/ubm",
+        f"{program} evaluate judged {folder}/{NAIVE}-{settings.seed} {folder} --measure nDCG@10 --measure MRR",
+        f"{program} experiment compare --config {folder}/settings.toml --user ubm --jobs 2 --out runs/ubm",
         f"{program} train --config {folder}/settings.toml --method {DEBIASED} --ranker lambdamart --out runs/trees",
     ]

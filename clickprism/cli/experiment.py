@@ -1,0 +1,214 @@
+"""`clickprism demo`, `train` and `experiment`: train rankers on clicks, and compare methods on simulated users."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from cyclopts import Parameter
+
+from clickprism.cli.output import FLAT, Output, command_line, program
+from clickprism.experiments.settings import DemoSettings, ExperimentSettings, FeedbackSettings
+
+S = TypeVar("S", bound=ExperimentSettings)
+
+
+def demo(
+    *,
+    out: Path = Path("runs/demo"),
+    jobs: int = 0,
+    settings: Annotated[DemoSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Run the main job on embedded data and show a table and a report.
+
+    Simulated users click on the results of a search engine. Rankers are trained on the raw clicks, on clicks corrected
+    for position bias, and on the true grades, and are compared on test queries.
+
+    ```bash
+    clickprism demo
+    clickprism demo --seed 7 --out runs/demo7
+    ```
+
+    Args:
+        out: Folder for the report, the models and a bundle.
+        jobs: Number of processes; 0 means one per core.
+    """
+    from clickprism.experiments.demo import next_commands, run_demo
+
+    with output.progress("runs") as progress:
+        result = run_demo(settings, out=out, jobs=jobs or os.cpu_count() or 1, progress=progress)
+    output.result(result)
+    output.note(f"\nReport: {result.report}\nModel:  {result.model}\nNext:")
+    for line in next_commands(settings, out, program=program()):
+        output.note(f"  {line}")
+
+
+def train(
+    log: Path | None = None,
+    /,
+    *,
+    out: Path,
+    method: str | None = None,
+    held_out: Path | None = None,
+    resume: bool = False,
+    settings: Annotated[ExperimentSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Train one ranker on clicks.
+
+    Without a log, users are simulated on judged lists. If training is interrupted, the best model so far is saved.
+
+    ```bash
+    clickprism train mylog --method dla --out runs/dla
+    clickprism train clicks.npz --method ipw --methods.ipw.floor 0.05 --ranker linear --out runs/ipw
+    clickprism train --user ubm --method dla --ranker.hidden "[64, 32]" --fit.epochs 20 --out runs/dla
+    ```
+
+    Args:
+        log: An ingested log (a folder), a frame with one row per shown document (CSV, TSV, JSON lines or Parquet), or a
+            simulated log (.npz).
+        out: Folder for the model, the metrics, the settings and the checkpoint.
+        method: Name of a method, or a label of the settings. By default the only one of the settings, or else dla.
+        held_out: Simulated log on the validation part, for `--evaluation.validation clicks`.
+        resume: Continue from the checkpoint in the folder, with the settings saved there.
+    """
+    from clickprism.errors import DataError, SettingError
+    from clickprism.experiments.train import CHECKPOINT, SETTINGS, train_ranker
+    from clickprism.settings import build, read_toml
+    from clickprism.training.distributed import place
+
+    first = place()[0] == 0
+    if resume and first and not any((out / file).is_file() for file in (SETTINGS, CHECKPOINT)):
+        raise DataError("there is nothing to resume", file=out, remedy="Name the folder of an earlier run")
+    if resume and output.config is None and (out / SETTINGS).exists():
+        if settings != ExperimentSettings():
+            raise SettingError("config", None, f"be {out / SETTINGS}, if a run is resumed with other settings")
+        settings = build(ExperimentSettings, read_toml(out / SETTINGS))
+    label = method or (next(iter(settings.methods)) if len(settings.methods) == 1 else "dla")
+    trained = train_ranker(
+        settings, method=label, out=out, source=log, held_out=held_out, resume=resume, show=output.show_progress
+    )
+    if first:
+        output.result(trained)
+    if trained.stopped == "interrupted":
+        words = [*([] if log is None else [log]), *([] if held_out is None else ["--held-out", held_out])]
+        again = command_line("train", *words, "--resume", "--out", out)
+        output.note(f"The best model so far is saved. To continue: {again}")
+        raise KeyboardInterrupt
+    if first:
+        output.next("evaluate", "judged", out)
+
+
+def simulate(
+    *,
+    out: Path,
+    held_out: Path | None = None,
+    settings: Annotated[ExperimentSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Simulate users who click on judged lists.
+
+    The file contains the clicks, what the users observed, and which data they clicked on, so that other commands can
+    read it without further settings. `clickprism log simulate` writes the raw log of a whole search engine instead.
+
+    ```bash
+    clickprism experiment simulate --out clicks.npz
+    clickprism experiment simulate --user trust --sessions 50 --simulation.length 20 --out clicks.npz
+    ```
+
+    Args:
+        out: File to write (.npz).
+        held_out: File for clicks on the validation part, which can choose the epoch without labels.
+    """
+    from clickprism.experiments.data import simulate_file
+
+    output.result(simulate_file(settings, out, held_out=held_out))
+    output.next("train", out, "--method", "dla", "--out", "runs/dla")
+
+
+def compare(
+    *,
+    method: tuple[str, ...] = (),
+    baseline: str | None = None,
+    jobs: int = 1,
+    form: Annotated[Literal["text", "markdown", "latex", "html"], Parameter(name="--format")] = "text",
+    out: Path | None = None,
+    settings: Annotated[ExperimentSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Compare methods over several seeds.
+
+    Every method is trained on the clicks of simulated users in every run, and measured on the test part.
+
+    ```bash
+    clickprism experiment compare --method labels --method click --method dla --ranker linear --runs 3
+    clickprism experiment compare --user ubm --runs 2 --jobs 2 --out runs/ubm
+    ```
+
+    Args:
+        method: Name of a method, or a label of the settings; may be repeated. By default those of the settings.
+        baseline: Method to compare with. By default click, or else the first.
+        jobs: Number of processes.
+        form: Format of the table.
+        out: Folder for the models, the table in every format, the figures and report.html.
+    """
+    from clickprism.evaluation import tables
+    from clickprism.experiments.compare import compare_methods
+    from clickprism.experiments.results import write_results
+
+    settings = chosen(settings, method)
+    with output.progress("runs") as progress:
+        results = compare_methods(settings, baseline=baseline, out=out, jobs=jobs, progress=progress)
+    if form == "text":
+        output.result(results)
+    else:
+        written = {"markdown": tables.as_markdown, "latex": tables.as_latex, "html": tables.as_html}
+        output.show(written[form](results.comparison).rstrip(), results)
+    if out is not None:
+        title = f"{', '.join(settings.methods)}: {settings.user['name']} users, {settings.ranker['name']} ranker"
+        again = command_line("experiment", "compare", "--config", out / "settings.toml", "--user", "ubm")
+        output.note(f"Report: {write_results(results, out, title=title, next_commands=[again])}")
+
+
+def feedback(
+    *,
+    method: tuple[str, ...] = (),
+    jobs: int = 1,
+    out: Path | None = None,
+    settings: Annotated[FeedbackSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Simulate a ranker that is retrained on its own clicks.
+
+    In each round users click on what the ranker shows, and the ranker is trained on these clicks. The result is how
+    popularity bias changes over the rounds, for each method.
+
+    ```bash
+    clickprism experiment feedback --method click --method dla --runs 3 --out runs/feedback
+    clickprism experiment feedback --user popularity --rounds 4 --exploration 0.1
+    ```
+
+    Args:
+        method: Name of a method, or a label of the settings; may be repeated. By default those of the settings.
+        jobs: Number of processes.
+        out: Folder for results.json, the figures and report.html; runs that it already contains are not repeated.
+    """
+    from clickprism.experiments.feedback import feedback_loop, write_feedback
+
+    settings = chosen(settings, method)
+    with output.progress("runs") as progress:
+        results = feedback_loop(settings, out=out, jobs=jobs, progress=progress)
+    output.result(results)
+    if out is not None:
+        again = command_line("experiment", "feedback", "--config", out / "settings.toml", "--user", "popularity")
+        output.note(f"Report: {write_feedback(results, out, next_commands=[again])}")
+
+
+def chosen(settings: S, methods: Iterable[str]) -> S:
+    """Return the settings with only these methods; labels of the settings keep theirs."""
+    labels = [label for each in methods for label in each.split(",")]
+    return replace(settings, methods={label: settings.methods.get(label, {}) for label in labels} or settings.methods)
