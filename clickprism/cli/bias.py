@@ -39,7 +39,7 @@ def position(
         out: Folder for curves.json and the plots (SVG and PNG).
         on_error: Stop at the first broken line of a session file (raise), or skip broken lines (quarantine).
     """
-    from clickprism._util.files import make_folder
+    from clickprism._util.files import make_folder, write_file
     from clickprism._util.tables import to_json
     from clickprism.errors import UnsupportedError
     from clickprism.observation.contexts import observe
@@ -54,7 +54,7 @@ def position(
     if out is not None:
         from clickprism.evaluation.plots import write_curves
 
-        (out / "curves.json").write_text(to_json(observed) + "\n", encoding="utf-8")
+        write_file(out / "curves.json", to_json(observed) + "\n")
         output.note(f"Written to {out}: curves.json, {', '.join(write_curves(observed, out))}")
     whole = observed.whole
     if not whole.curves:

@@ -30,6 +30,7 @@ def info(
         on_error: Stop at the first broken line (raise), or skip and count broken lines (quarantine).
         quarantine_file: Write the skipped lines to this file, as JSON lines.
     """
+    from clickprism._util.files import write_file
     from clickprism.data.facts import FileFacts, FilesFacts, facts
     from clickprism.data.letor import scan_letor
     from clickprism.errors import SettingError
@@ -39,7 +40,7 @@ def info(
     readings = {file: scan_letor(file, missing="nan", on_error=on_error) for file in files}
     if quarantine_file is not None:
         lines = [f"{line.to_json()}\n" for reading in readings.values() for line in reading.quarantined]
-        quarantine_file.write_text("".join(lines), encoding="utf-8")
+        write_file(quarantine_file, "".join(lines))
     described = [FileFacts(str(file), facts(it.judged), len(it.quarantined)) for file, it in readings.items()]
     output.result(FilesFacts(tuple(described)))
 

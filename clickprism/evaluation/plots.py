@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from clickprism._util.files import write_file
 from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison
 from clickprism.evaluation.measures import Measure
@@ -183,7 +184,7 @@ def write_curves(observed: Observed, folder: Path) -> list[str]:
         intervals = {key: (curve.lower, curve.upper) for key, curve in curves.items() if curve.unit}
         figure = observation_intervals(truth, estimates, intervals=intervals)
         title = f"Observation by position, by {', '.join(curves)}"
-        (folder / f"{name}.svg").write_text(svg(figure, title=title), encoding="utf-8")
+        write_file(folder / f"{name}.svg", svg(figure, title=title), durable=False)
         figure.savefig(folder / f"{name}.png", dpi=150)
         names += [f"{name}.svg", f"{name}.png"]
     return names
