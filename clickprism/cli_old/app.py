@@ -11,11 +11,7 @@ from clickprism import __version__
 from clickprism.cli_old import (
     approximate,
     data,
-    estimate,
-    exploration,
     impute,
-    judgments,
-    rank,
     simulate,
 )
 from clickprism.cli_old.output import fail
@@ -37,11 +33,7 @@ ORDER = [
     "data",
     "simulate",
     "impute",
-    "estimate",
     "approximate",
-    "judgments",
-    "rank",
-    "exploration",
 ]
 
 
@@ -85,11 +77,7 @@ app.add_typer(data.app, name="data")
 for module in (
     simulate,
     impute,
-    estimate,
     approximate,
-    judgments,
-    rank,
-    exploration,
 ):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
 

@@ -85,7 +85,7 @@ class DoublyRobust:
         if counts.examination is None:
             raise DataError(
                 "the doubly robust estimator needs the examination of each impression, which these counts lack",
-                remedy="Train a model of examination (clickprism examine), or take the estimator shrunk or affine",
+                remedy="Train a model with clickprism bias examination, or use the estimator shrunk or affine",
             )
         whole = counts.total()
         shown, clicked = whole.impressions[0], whole.clicked[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, final, runtime_checkable
+from typing import ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
 
@@ -70,6 +70,8 @@ class Estimates:
 @runtime_checkable
 class Estimator(Protocol):
     """Anything that makes estimates of counts, a batch of pairs at a time."""
+
+    name: ClassVar[str]
 
     def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimator:
         """The same with everything settled that depends on the whole log; no settings are left to learn in it."""

@@ -7,15 +7,16 @@ they return arrays, so a log of any size runs through them; what depends on the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
 from clickprism.errors import SettingError
 from clickprism.observation.parameters import ClickParameters
 from clickprism.relevance.counts import PairCounts
-from clickprism.relevance.estimates import Estimates, check_inputs, require_imputed
-from clickprism.relevance.sums import Sums
+from clickprism.relevance.estimates import Estimates, Estimator, check_inputs, require_imputed
+from clickprism.relevance.sums import Sums, Weighting
+from clickprism.settings import choose
 from clickprism.types import Float64
 
 ESTIMATORS: Final = {
@@ -26,6 +27,45 @@ ESTIMATORS: Final = {
     "shrunk": "clickprism.relevance.shrinkage:Shrunk",
 }
 DEFAULT: Final = "shrunk"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EstimateSettings:
+    """How the relevance of the pairs of a log is estimated.
+
+    Attributes:
+        estimator: Estimator, given as --estimator.name (shrunk, affine, ipw, doubly_robust or imputation), and its
+            settings, such as --estimator.k 5 (impressions at position 1 that the prior of shrunk is equivalent to).
+        weighting: Weights of the impressions of a pair: equal after correction (mean), by how much each says about
+            relevance (ratio), or by the smallest variance (precision).
+        confidence: Confidence level of the intervals.
+        depth: Ignore impressions below this position, and below the last position of the parameters.
+        min_users: Ignore the clicks on pairs seen by fewer users (privacy); 0 ignores none. By default the k of the
+            log's windows, 5.
+    """
+
+    estimator: dict[str, Any] = field(default_factory=dict)
+    weighting: Weighting = "precision"
+    confidence: float = 0.95
+    depth: int = 10
+    min_users: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "estimator", {"name": DEFAULT, **self.estimator})
+        if self.depth < 1:
+            raise SettingError("depth", self.depth, "be at least 1")
+        if self.min_users is not None and self.min_users < 0:
+            raise SettingError("min_users", self.min_users, "be 0 or more")
+        self.build()
+
+    def build(self) -> Estimator:
+        """Return the estimator with its settings."""
+        made: Any = choose(ESTIMATORS, self.estimator, path="estimator")
+        if hasattr(made, "sums"):
+            made = replace(made, sums=replace(made.sums, weighting=self.weighting, confidence=self.confidence))
+        estimator: Estimator = made
+        return estimator
 
 
 @final

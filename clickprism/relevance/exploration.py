@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 from scipy.stats import norm
 
-from clickprism.errors import DataError
+from clickprism._util.tables import Table
+from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.relevance.estimates import Estimates
 from clickprism.types import Float64, Int64, check
 
@@ -20,6 +22,26 @@ if TYPE_CHECKING:
     from clickprism.log.store import LogStore
 
 PAIR: Final = ["query_id", "document_id"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExplorationSettings:
+    """What to compute about randomised first results.
+
+    Attributes:
+        share: Share of the searches with a randomised first result to compute the cost for; by default that of the log.
+        confidence: Confidence level of the intervals.
+    """
+
+    share: float | None = None
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.share is not None and not 0 <= self.share <= 1:
+            raise SettingError("share", self.share, "be from 0 to 1")
+        if not 0.5 <= self.confidence <= 0.999:
+            raise SettingError("confidence", self.confidence, "be from 0.5 to 0.999")
 
 
 @final
@@ -53,10 +75,6 @@ class Cost:
         """
         return self.lost * share, self.low * share, self.high * share
 
-    def plain(self) -> dict[str, Any]:
-        """As values that JSON can hold."""
-        return asdict(self)
-
 
 def exploration_cost(
     shown: Int64, clicked: Int64, explored: Int64, explored_clicked: Int64, *, confidence: float = 0.95
@@ -79,9 +97,9 @@ def exploration_cost(
     """
     both = (shown > 0) & (explored > 0)
     if not both.any():
-        raise DataError(
-            "no query has first slots that were filled at random and others",
-            remedy="Randomise the first slot of a share of searches, and mark those rows as randomised",
+        raise UnsupportedError(
+            "no query has both randomised first results and others",
+            remedy="Randomise the first result of a share of the searches, and mark those rows as randomised",
         )
     n, c, n_e, c_e = (each[both].astype(np.float64) for each in (shown, clicked, explored, explored_clicked))
     total, instead = n_e.sum(), n_e * c / n
@@ -106,12 +124,74 @@ class Bought:
     Attributes:
         times: so many.
         width: of the intervals of pairs that were explored, on average.
-        told: the share of explored pairs that are told apart from the best of their query.
+        distinguished: the share of explored pairs that are significantly worse than the best of their query.
     """
 
     times: float
     width: float
-    told: float
+    distinguished: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Exploration:
+    """What randomised first results cost in clicks, and how much more certain they make the estimates.
+
+    Attributes:
+        cost: Clicks on randomised first results against the others of the same queries.
+        share: Share of the searches that the following cost is for.
+        lost_per_1000_searches: Clicks lost per 1,000 searches at this share, and the ends of the interval.
+        gain: Certainty without, with, and with twice the randomised first results; empty without estimates.
+    """
+
+    cost: Cost
+    share: float
+    lost_per_1000_searches: tuple[float, float, float]
+    gain: tuple[Bought, ...]
+
+    def tables(self) -> list[Table]:
+        """Return the cost, and the gain if there are estimates."""
+        cost, (lost, low, high) = self.cost, self.lost_per_1000_searches
+        rows = [
+            ["searches", f"{cost.searches:,}"],
+            ["with a randomised first result", f"{cost.share:.1%}"],
+            ["click rate of randomised first results", f"{cost.explored_rate:.3f}"],
+            ["click rate of first results in other searches of the same queries", f"{cost.rate:.3f}"],
+            [
+                f"clicks lost per 1,000 searches if {self.share:.1%} are randomised",
+                f"{lost:.2f} ({low:.2f} to {high:.2f})",
+            ],
+        ]
+        tables = [Table("", ["cost", ""], rows)]
+        if self.gain:
+            names = {0.0: "none", 1.0: "as in the log", 2.0: "twice as many"}
+            rows = [[names[each.times], f"{each.width:.4f}", f"{each.distinguished:.1%}"] for each in self.gain]
+            header = ["randomised first results", "mean width of intervals", "documents proven worse than the best"]
+            tables.append(Table("", header, rows))
+        return tables
+
+
+def measure_exploration(
+    store: LogStore, settings: ExplorationSettings | None = None, *, estimates: Path | None = None
+) -> Exploration:
+    """Measure what the randomised first results of a log cost, and with estimates of the same log what they gain.
+
+    Args:
+        store: The log, with sessions that are up to date.
+        settings: Which share, and the confidence of the intervals.
+        estimates: Parquet file that `clickprism relevance estimate` has written.
+    """
+    from clickprism.relevance.table import read_estimates
+
+    settings = settings or ExplorationSettings()
+    known, slots, gain = None if estimates is None else read_estimates(estimates), read_first_slots(store), ()
+    cost = exploration_cost(*by_query(slots), confidence=settings.confidence)
+    if known is not None:
+        pairs, queries, made = known
+        found = exploration_gain(made, queries, explored_of(slots, pairs), confidence=settings.confidence)
+        gain = tuple(found)
+    share = cost.share if settings.share is None else settings.share
+    return Exploration(cost=cost, share=share, lost_per_1000_searches=cost.per_thousand(share), gain=gain)
 
 
 def exploration_gain(
@@ -137,7 +217,7 @@ def exploration_gain(
     >>> values, none = np.array([0.58, 0.42]), np.zeros(2)
     >>> made = Estimates(values, none, none + 1, np.full(2, 0.2436 / 101), none, np.zeros(2, np.bool_))
     >>> found = exploration_gain(made, np.zeros(2, np.int64), np.array([50, 50]))
-    >>> [round(each.width, 3) for each in found], [each.told for each in found]
+    >>> [round(each.width, 3) for each in found], [each.distinguished for each in found]
     ([0.271, 0.193, 0.157], [0.0, 1.0, 1.0])
     """
     check(len(queries) == len(estimates) == len(explored), "estimates, queries and explored must be one a pair")
@@ -147,7 +227,9 @@ def exploration_gain(
     best, z = _best(m, queries), float(norm.ppf((1 + confidence) / 2))
     counted, others = known & (explored > 0), best != np.arange(len(m))
     if not counted.any():
-        raise DataError("no pair of the estimates was in an explored first slot", remedy="Estimate the same log")
+        raise UnsupportedError(
+            "no pair of the estimates was a randomised first result", remedy="Use estimates of the same log"
+        )
     found = []
     for each in times:
         variance = m * (1 - m) / (np.maximum(worth + (each - 1) * explored, 0.0) + 1)
@@ -171,7 +253,9 @@ def read_first_slots(store: LogStore, days: Iterable[date] | None = None) -> pa.
         rows = rows.set_column(rows.column_names.index("clicked"), "clicked", rows["clicked"].cast(pa.int64()))
         parts.append(rows.group_by(keys).aggregate([("clicked", "sum"), ("clicked", "count")]))
     if not sum(part.num_rows for part in parts):
-        raise DataError("has no sessions", file=store.folder, remedy="Bring some in by: clickprism log ingest")
+        raise DataError(
+            "has no sessions", file=store.folder, remedy="Add events with: clickprism log ingest FILE --into LOG"
+        )
     whole = pa.concat_tables(parts).group_by(keys).aggregate([("clicked_sum", "sum"), ("clicked_count", "sum")])
     return whole.rename_columns([*keys, "clicked", "shown"])
 

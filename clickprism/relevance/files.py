@@ -19,7 +19,7 @@ SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
 def check_suffix(out: Path) -> None:
     """Refuse a name that does not tell the format."""
     if out.suffix not in SUFFIXES:
-        raise SettingError("--out", str(out), f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        raise SettingError("out", str(out), f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
 
 
 def write_rows(out: Path, columns: Mapping[str, Any]) -> None:

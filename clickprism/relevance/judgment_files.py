@@ -15,21 +15,56 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Literal
+
+import numpy as np
 
 from clickprism._util.files import atomic_file, write_errors
 from clickprism.data.texts import read_texts
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError
+from clickprism.relevance.judgments import JudgmentSettings, JudgmentSummary, judge
 
-FORMATS: Final = ("table", "workbench", "quepid", "letor")
-
+Format = Literal["table", "workbench", "quepid", "letor"]
 Row = tuple[str, str, int]
 
 
-def check_judgment_format(name: str) -> None:
-    """Refuse a format that there is none of."""
-    if name not in FORMATS:
-        raise SettingError("--format", name, f"be one of {', '.join(FORMATS)}")
+def judge_file(
+    estimates: Path,
+    out: Path,
+    settings: JudgmentSettings | None = None,
+    *,
+    kind: Format = "table",
+    queries: Path | None = None,
+) -> JudgmentSummary:
+    """Grade the pairs of a file of estimates, and write the judgment list.
+
+    Args:
+        estimates: Parquet file that `clickprism relevance estimate` has written.
+        out: File to write; of a table its suffix decides the format.
+        settings: How estimates become grades.
+        kind: Format of the list.
+        queries: Texts of the queries, for the formats of other tools; without it they get the ids.
+    """
+    from clickprism.relevance.files import check_suffix, write_rows
+    from clickprism.relevance.table import read_estimates
+
+    if kind == "table":
+        check_suffix(out)
+    ids, query, known = read_estimates(estimates)
+    made = judge(known, query, settings=settings)
+    order = np.lexsort((-known.values[made.pairs], query[made.pairs]))
+    pairs, grades = made.pairs[order], made.grades[order]
+    kept = known.select(pairs)
+    query_ids, document_ids = (ids[name].take(pairs) for name in ("query_id", "document_id"))
+    if kind == "table":
+        columns = {"query_id": query_ids, "document_id": document_ids, "grade": grades, "estimate": kept.values}
+        write_rows(out, columns | {"lower": kept.lower, "upper": kept.upper, "weight": kept.weight})
+    else:
+        words = query_ids.to_pylist() if queries is None else query_words(queries, query_ids.to_pylist())
+        write_judgments(
+            out, zip(words, document_ids.to_pylist(), grades.tolist(), strict=True), kind=kind, name=out.stem
+        )
+    return made.summary(out)
 
 
 def query_words(file: Path, query_ids: list[str]) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final, get_args
+from pathlib import Path
+from typing import Literal, final, get_args
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.relevance.estimates import Estimates
 from clickprism.types import Bool, Float64, Int32, Int64, Text, check
@@ -16,33 +18,33 @@ By = Literal["value", "lower"]
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JudgmentSettings:
     """How estimates become grades.
 
-    Clicks do not tell the level of relevance: with trust in the first result, the click probability there of the worst
-    document may be half that of the best, or a tenth. So a cut at a number, or at a share of the query's best, means
-    something else for every search page, while the order of pairs does not depend on the level. By default grades are
-    therefore cut at quantiles of all the pairs that are judged.
+    Clicks do not identify the level of relevance: with trust in the first result, the click probability of the worst
+    document there may be half that of the best, or a tenth. So a cut at a number, or at a share of the query's best,
+    means something else on every search page, while the order of pairs does not depend on the level. By default grades
+    are therefore cut at quantiles of all judged pairs.
 
     Attributes:
-        scale: what the cuts are: "quantile", shares of the judged pairs; "absolute", click probabilities in the first
-            slot; "relative", shares of the highest estimate among the query's judged documents.
-        cuts: where grade 1, 2, ... begins; as many as there are grades above 0.
-        by: what is graded: the estimate, or the lower end of its interval, which asks for proof of relevance.
-        least_weight: pairs whose clicks are worth fewer impressions in the first slot are not judged.
-        widest: pairs with a wider interval are not judged; 1 leaves none out.
-        imputed: whether pairs without any impression may be judged, by the imputation alone.
-        least_documents: queries with fewer judged documents are left out.
+        scale: What the cuts are: shares of the judged pairs (quantile), click probabilities at position 1 (absolute),
+            or shares of the highest estimate of the query (relative).
+        cuts: Start of grade 1, 2, ...; repeat the option, once for each grade above 0.
+        by: What is graded: the estimate (value), or the lower end of its interval (lower), which requires evidence.
+        min_weight: Do not judge pairs whose clicks are equivalent to fewer impressions at position 1.
+        max_width: Do not judge pairs with a wider interval; 1 for no limit.
+        imputed: Also judge pairs without impressions, by the imputation alone.
+        min_documents: Exclude queries with fewer judged documents.
     """
 
     scale: Scale = "quantile"
     cuts: tuple[float, ...] = (0.5, 0.75, 0.9, 0.97)
     by: By = "value"
-    least_weight: float = 10.0
-    widest: float = 1.0
+    min_weight: float = 10.0
+    max_width: float = 1.0
     imputed: bool = False
-    least_documents: int = 1
+    min_documents: int = 1
 
     def __post_init__(self) -> None:
         for name, kind in (("scale", Scale), ("by", By)):
@@ -51,12 +53,12 @@ class JudgmentSettings:
         rising = all(a < b for a, b in zip(self.cuts, self.cuts[1:], strict=False))
         if not self.cuts or not rising or not all(0 <= cut <= 1 for cut in self.cuts):
             raise SettingError("cuts", self.cuts, "be numbers from 0 to 1, each above the one before")
-        if not self.least_weight >= 0:
-            raise SettingError("least_weight", self.least_weight, "be 0 or more")
-        if not 0 < self.widest <= 1:
-            raise SettingError("widest", self.widest, "be above 0 and at most 1")
-        if self.least_documents < 1:
-            raise SettingError("least_documents", self.least_documents, "be at least 1")
+        if not self.min_weight >= 0:
+            raise SettingError("min_weight", self.min_weight, "be 0 or more")
+        if not 0 < self.max_width <= 1:
+            raise SettingError("max_width", self.max_width, "be above 0 and at most 1")
+        if self.min_documents < 1:
+            raise SettingError("min_documents", self.min_documents, "be at least 1")
 
 
 @final
@@ -68,26 +70,52 @@ class Judgments:
         pairs: which of the pairs were judged, in their order, [judged].
         grades: from 0, [judged].
         cuts: where each grade begins, as c_1, or as a share of the query's best; nan where no pair got that far.
-        left_out: how many pairs were not judged, by reason; a pair counts for the first that holds.
+        excluded: how many pairs were not judged, by reason; a pair counts for the first that holds.
     """
 
     pairs: Int64
     grades: Int32
     cuts: Float64
-    left_out: dict[str, int]
+    excluded: dict[str, int]
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def plain(self) -> dict[str, Any]:
-        """The account of it as JSON takes it: how many of each grade, the cuts, what was left out."""
+    def summary(self, file: Path | None = None) -> JudgmentSummary:
+        """Return how many pairs got each grade, the cuts, and what was excluded; `file` is where they were written."""
         by_grade = np.bincount(self.grades, minlength=len(self.cuts) + 1)
-        return {
-            "judged": len(self),
-            "grades": {str(grade): int(number) for grade, number in enumerate(by_grade)},
-            "cuts": [float(cut) for cut in self.cuts],
-            "left_out": self.left_out,
-        }
+        grades = {str(grade): int(number) for grade, number in enumerate(by_grade)}
+        return JudgmentSummary(len(self), grades, self.cuts, self.excluded, file)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class JudgmentSummary:
+    """What a judgment list contains.
+
+    Attributes:
+        judged: Number of judged pairs.
+        grades: Number of pairs of each grade.
+        cuts: Estimate, or share of the query's best, at which each grade above 0 starts; nan for grades without pairs.
+        excluded: Number of pairs that were not judged, by reason.
+        file: The file that was written.
+    """
+
+    judged: int
+    grades: dict[str, int]
+    cuts: Float64
+    excluded: dict[str, int]
+    file: Path | None = None
+
+    def tables(self) -> list[Table]:
+        """Return the grades, and the pairs that were not judged."""
+        starts = ["", *("-" if np.isnan(cut) else f"{cut:.4f}" for cut in self.cuts)]
+        rows = [[grade, start, f"{self.grades[grade]:,}"] for grade, start in zip(self.grades, starts, strict=True)]
+        tables = [Table("", ["grade", "from", "pairs"], rows)]
+        if self.excluded:
+            rows = [[reason, f"{number:,}"] for reason, number in self.excluded.items()]
+            tables.append(Table("", ["not judged", "pairs"], rows))
+        return tables
 
 
 def judge(
@@ -108,17 +136,17 @@ def judge(
 
     >>> made = Estimates(np.array([0.9, 0.5, 0.1]), np.zeros(3), np.ones(3), np.ones(3), np.array([50.0, 20.0, 2.0]),
     ...     np.zeros(3, np.bool_))
-    >>> judge(made, np.array(["q", "q", "q"]), settings=JudgmentSettings("absolute", cuts=(0.3, 0.8))).plain()
-    {'judged': 2, 'grades': {'0': 0, '1': 1, '2': 1}, 'cuts': [0.3, 0.8], 'left_out': {'too little evidence': 1}}
+    >>> judge(made, np.array(["q", "q", "q"]), settings=JudgmentSettings(scale="absolute", cuts=(0.3, 0.8))).grades
+    array([2, 1], dtype=int32)
     """
     settings = JudgmentSettings() if settings is None else settings
     check(len(queries) == len(estimates), f"{len(estimates)} estimates but {len(queries)} queries")
-    kept, left_out = _enough(estimates, settings)
+    kept, excluded = _enough(estimates, settings)
     _, query = np.unique(queries, return_inverse=True)
     documents = np.bincount(query[kept], minlength=int(query.max(initial=-1)) + 1)
-    few = kept & (documents[query] < settings.least_documents)
+    few = kept & (documents[query] < settings.min_documents)
     kept &= ~few
-    left_out["too few judged documents of the query"] = int(few.sum())
+    excluded["too few judged documents of the query"] = int(few.sum())
     pairs = np.flatnonzero(kept)
     values = (estimates.values if settings.by == "value" else estimates.lower)[pairs]
     if settings.scale == "relative":
@@ -132,7 +160,7 @@ def judge(
             cuts = _quantiles(values, cuts)
     check(len(cuts) == len(settings.cuts), f"{len(settings.cuts)} cuts in the settings but {len(cuts)} given")
     grades = np.searchsorted(cuts, values, side="right").astype(np.int32)
-    return Judgments(pairs, grades, cuts, {reason: number for reason, number in left_out.items() if number})
+    return Judgments(pairs, grades, cuts, {reason: number for reason, number in excluded.items() if number})
 
 
 def _quantiles(values: Float64, shares: Float64) -> Float64:
@@ -155,12 +183,12 @@ def _enough(estimates: Estimates, settings: JudgmentSettings) -> tuple[Bool, dic
     reasons = {
         "nothing known": np.isnan(estimates.values),
         "imputed only": imputed & (not settings.imputed),
-        "too little evidence": ~imputed & (estimates.weight < settings.least_weight),
-        "interval too wide": estimates.upper - estimates.lower > settings.widest,
+        "too little evidence": ~imputed & (estimates.weight < settings.min_weight),
+        "interval too wide": estimates.upper - estimates.lower > settings.max_width,
     }
     kept = np.ones(len(estimates), dtype=np.bool_)
-    left_out = {}
+    excluded = {}
     for reason, holds in reasons.items():
-        left_out[reason] = int((kept & holds).sum())
+        excluded[reason] = int((kept & holds).sum())
         kept &= ~holds
-    return kept, left_out
+    return kept, excluded

@@ -18,13 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clickprism.errors import DataError
+from clickprism._util.tables import Table
+from clickprism.errors import SettingError, UnsupportedError
 from clickprism.log.partials import EXAMINATION, PAIR, Examiner, counting, update_partials
 from clickprism.log.schema import EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import update_sessions
+from clickprism.observation.estimate_parameters import deepest_parameters
+from clickprism.observation.examination import chosen_model
 from clickprism.observation.parameters import ClickParameters
+from clickprism.observation.placed import place
 from clickprism.relevance.counts import PairCounts
 from clickprism.relevance.estimates import Estimator
+from clickprism.relevance.estimators import EstimateSettings
 from clickprism.relevance.table import (
     ESTIMATES,
     IMPUTATION,
@@ -41,20 +46,28 @@ if TYPE_CHECKING:
 
 LEARN: Final = 60_000  # pairs, at most, to learn from
 COUNTS: Final = ("impressions", "clicked")
+LEARNED: Final = {
+    "k": "k: impressions at position 1 that the prior is equivalent to",
+    "shift": "shift: prior = sigmoid(shift + slope logit(imputation))",
+    "slope": "slope",
+}
 
 
 @final
 @dataclass(frozen=True)
 class LogEstimates:
-    """What `estimate_log` did.
+    """The estimates of a log, which are in a file.
 
     Attributes:
-        pairs: how many have an estimate, or a row that says that nothing is known.
-        imputed_only: how many of them rest on the imputation alone.
-        suppressed: pairs whose clicks do not speak, since fewer than k users saw them.
-        below: impressions further down than the parameters go; they do not count.
-        without_imputation: pairs that the imputation does not know; they take its mean over pairs that were shown.
-        learned: the estimator with all that it learned.
+        pairs: Number of pairs in the file.
+        imputed_only: Number of them without an impression that counts: their estimate is the imputation or the prior.
+        suppressed: Number of pairs whose clicks are ignored, since fewer than min_users users saw them.
+        below: Number of impressions below the last position of the parameters, which are ignored.
+        without_imputation: Number of pairs without an imputation; they get the mean imputation of the shown pairs.
+        estimator: Name of the estimator.
+        learned: The estimator with everything that it learned from the log.
+        parameters: Click parameters of the positions.
+        file: The file that was written.
     """
 
     pairs: int
@@ -62,7 +75,89 @@ class LogEstimates:
     suppressed: int
     below: int
     without_imputation: int
+    estimator: str
     learned: Estimator
+    parameters: ClickParameters
+    file: Path
+
+    def tables(self) -> list[Table]:
+        """Return the counts, and what the estimator learned."""
+        rows = [
+            ["pairs", f"{self.pairs:,}"],
+            ["without impressions: prior alone", f"{self.imputed_only:,}"],
+            ["clicks ignored: too few users", f"{self.suppressed:,}"],
+            [f"impressions ignored: below position {len(self.parameters)}", f"{self.below:,}"],
+        ]
+        if self.without_imputation:
+            rows.append(["without an imputation: its mean", f"{self.without_imputation:,}"])
+        for name, meaning in LEARNED.items():
+            value = getattr(self.learned, name, None)
+            if value is not None:
+                rows.append([meaning, f"{value:.4g}"])
+        return [Table("", [f"estimator {self.estimator}", ""], rows)]
+
+
+def estimate_relevance(
+    store: LogStore,
+    engine: Engine,
+    out: Path,
+    settings: EstimateSettings | None = None,
+    *,
+    parameters: Path | None = None,
+    imputation: Path | None = None,
+    days: Sequence[date] | None = None,
+    examination: str | None = None,
+) -> LogEstimates:
+    """Estimate the relevance of every pair of a log; parameters that are not given are estimated from the same days.
+
+    Args:
+        store: The log.
+        engine: Engine that adds up the clicks.
+        out: Parquet file to write.
+        settings: Estimator, depth and privacy.
+        parameters: JSON file that `clickprism bias trust` has written.
+        imputation: Parquet file of imputations; pairs that were never shown are estimated by it.
+        days: Use only these days.
+        examination: JSON file of an examination model, "none", or None for the current model of the log.
+    """
+    settings = settings or EstimateSettings()
+    estimator = settings.build()
+    if estimator.name in ("doubly_robust", "imputation") and imputation is None:
+        raise SettingError("imputation", None, f"be given for the estimator {estimator.name}")
+    if days is not None:
+        known = store.table("events").days()
+        days = sorted(set(known) & set(days))
+        if not days:
+            span = f"{known[0]} to {known[-1]}" if known else "no day"
+            raise UnsupportedError(f"has no events on these days; it has {span}", file=store.folder)
+    examiner = chosen_model(store.folder / "models", examination)
+    if parameters is not None:
+        found = ClickParameters.read(parameters).cut(settings.depth)
+    else:
+        update_sessions(store, engine, days)
+        found = deepest_parameters(place(store, days).cut(settings.depth))
+        store.note(
+            f"Click parameters estimated by {found.source}; to keep them: clickprism bias trust {store.folder} "
+            "--out trust.json"
+        )
+        for note in found.notes:
+            store.note(f"note: {note}")
+    if estimator.name == "doubly_robust" and examiner is not None and examiner.settings.clicks == "all":
+        store.note(
+            "warning: the examination model uses the click on the document itself, which biases doubly_robust. "
+            f"Run: clickprism bias examination {store.folder} --clicks others"
+        )
+    return estimate_log(
+        store,
+        engine,
+        out,
+        estimator=estimator,
+        parameters=found,
+        imputation=imputation,
+        days=days,
+        k=settings.min_users,
+        examiner=examiner,
+    )
 
 
 def estimate_log(
@@ -116,7 +211,17 @@ def estimate_log(
             files = engine.write_batches(sums, task, ESTIMATES, Path(place), stem="estimates")
             pairs = join_files(files, out, ESTIMATES)
     only, without = count_written(out)
-    return LogEstimates(pairs, only, every - shown, below, without if imputation is not None else 0, task.estimator)
+    return LogEstimates(
+        pairs,
+        only,
+        every - shown,
+        below,
+        without if imputation is not None else 0,
+        estimator.name,
+        task.estimator,
+        parameters,
+        out,
+    )
 
 
 def pair_sums(partials: Any, *, depth: int, names: Sequence[str] = COUNTS) -> Any:
@@ -186,7 +291,9 @@ def _learned(task: _Task, engine: Engine, sums: Any, *, shown: int) -> _Task:
         sample = sample.filter(letters < f"{int(LEARN / shown * 16**6):06x}")
     table = engine.collect(sample).sort_by([(name, "ascending") for name in PAIR])
     if not given and not table.num_rows:
-        raise DataError("has no pair to estimate", remedy="Ingest a log first, or give other days or a lower --k")
+        raise UnsupportedError(
+            "the log has no pair to estimate", remedy="Ingest events first, use other days, or lower --min-users"
+        )
     task = replace(task, mean=pc.mean(table["imputation"]).as_py() if given else None)
     counts, imputed = task.inputs(table)
     return replace(task, estimator=task.estimator.learn(counts, task.parameters, imputed))

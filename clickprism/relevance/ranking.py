@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal, final, get_args
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.relevance.estimates import Estimates
 from clickprism.types import Float64, Int64, Text, check
@@ -16,25 +18,82 @@ LEAST: Final = 0.5  # of the two numbers of a Beta distribution, Jeffreys' where
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankSettings:
-    """What documents are ordered by.
+    """What documents are ranked by.
 
     Attributes:
-        rule: "value", the estimate; "lower", the lower end of its interval: what is sure to be good comes first, what
-            is new has to prove itself elsewhere; "thompson", a draw of what c_1 may be, so that each document comes
-            first as often as it may be the best (Thompson 1933): for the slot in which documents are tried out.
-        seed: of the draws.
+        by: The estimate (value); the lower end of its interval (lower), so that documents without much evidence come
+            later; or a random draw from its distribution (thompson), to try documents at one position of the page
+            (Thompson 1933).
+        top: Keep only the best so many documents of each query; by default all.
+        seed: Random seed of the draws.
     """
 
-    rule: Rule = "value"
+    by: Rule = "value"
+    top: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.rule not in get_args(Rule):
-            raise SettingError("rule", self.rule, f"be one of {', '.join(get_args(Rule))}")
+        if self.by not in get_args(Rule):
+            raise SettingError("by", self.by, f"be one of {', '.join(get_args(Rule))}")
+        if self.top is not None and self.top < 1:
+            raise SettingError("top", self.top, "be at least 1")
         if self.seed < 0:
             raise SettingError("seed", self.seed, "not be negative")
+
+
+@final
+@dataclass(frozen=True)
+class Ranking:
+    """What a file of ranked documents contains.
+
+    Attributes:
+        queries: Number of queries.
+        documents: Number of ranked documents, all queries together.
+        by: What they are ranked by.
+        file: The file that was written.
+    """
+
+    queries: int
+    documents: int
+    by: Rule
+    file: Path
+
+    def tables(self) -> list[Table]:
+        """Return the counts."""
+        rows = [["queries", f"{self.queries:,}"], ["documents", f"{self.documents:,}"]]
+        return [Table("", [f"ranked by {self.by}", ""], rows)]
+
+
+def rank_file(estimates: Path, out: Path, settings: RankSettings | None = None) -> Ranking:
+    """Rank the documents of each query of a file of estimates, and write the ranking.
+
+    Args:
+        estimates: Parquet file that `clickprism relevance estimate` has written.
+        out: File to write; its suffix decides the format.
+        settings: What documents are ranked by.
+    """
+    from clickprism.relevance.files import check_suffix, write_rows
+    from clickprism.relevance.table import read_estimates
+
+    settings = settings or RankSettings()
+    check_suffix(out)
+    ids, queries, known = read_estimates(estimates)
+    order, ranks = rank(known, queries, settings=settings)
+    kept = np.arange(len(order)) if settings.top is None else np.flatnonzero(ranks <= settings.top)
+    order = order[kept]
+    columns = {
+        "query_id": ids["query_id"].take(order),
+        "rank": ranks[kept],
+        "document_id": ids["document_id"].take(order),
+        "score": scores(known, settings=settings)[order],
+        "estimate": known.values[order],
+        "lower": known.lower[order],
+        "upper": known.upper[order],
+    }
+    write_rows(out, columns)
+    return Ranking(int(queries[-1]) + 1 if len(queries) else 0, len(order), settings.by, out)
 
 
 def scores(estimates: Estimates, *, settings: RankSettings | None = None) -> Float64:
@@ -45,13 +104,13 @@ def scores(estimates: Estimates, *, settings: RankSettings | None = None) -> Flo
 
     >>> made = Estimates(np.array([0.5, 0.4]), np.array([0.1, 0.3]), np.array([0.9, 0.5]), np.array([0.04, 0.01]),
     ...     np.array([6.0, 24.0]), np.zeros(2, np.bool_))
-    >>> scores(made).tolist(), scores(made, settings=RankSettings("lower")).tolist()
+    >>> scores(made).tolist(), scores(made, settings=RankSettings(by="lower")).tolist()
     ([0.5, 0.4], [0.1, 0.3])
     """
     settings = RankSettings() if settings is None else settings
     known = ~np.isnan(estimates.values)
-    if settings.rule != "thompson":
-        ranked_by = estimates.values if settings.rule == "value" else estimates.lower
+    if settings.by != "thompson":
+        ranked_by = estimates.values if settings.by == "value" else estimates.lower
         return np.where(known, ranked_by, -np.inf)
     middle = np.clip((estimates.lower + estimates.upper) / 2, 1e-6, 1 - 1e-6)
     spread = np.where(np.isfinite(estimates.variance), estimates.variance, 1.0)

@@ -25,7 +25,7 @@ IMPUTATION: Final = pa.schema(
         pa.field("imputation", pa.float64(), nullable=False),
     ]
 )
-"""A relevance that no click of the pair speaks for, from 0 to 1: what `clickprism impute --apply` writes."""
+"""A relevance that no click of the pair speaks for, from 0 to 1: what `clickprism relevance impute apply` writes."""
 
 ESTIMATES: Final = pa.schema(
     [
@@ -78,7 +78,7 @@ def join_files(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
 
 def check_imputation(path: Path) -> Path:
     """The file, if it is an imputation: each pair once, numbers from 0 to 1."""
-    remedy = "Make it by: clickprism impute --apply, or as Parquet with query_id, document_id, imputation"
+    remedy = "Create it with: clickprism relevance impute apply, or as Parquet with query_id, document_id, imputation"
     if not path.is_file():
         raise DataError("does not exist", file=path, remedy=remedy)
     try:
@@ -112,7 +112,7 @@ def count_written(out: Path) -> tuple[int, int]:
 
 
 def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
-    """The pairs of a file that `clickprism estimate` has written, in the order of their ids, whatever that of the file.
+    """Return the pairs of a file of estimates, sorted by their ids whatever the order of the file.
 
     Returns:
         the columns query_id and document_id; which query each pair is of, from 0, [pairs]; the estimates.
@@ -143,4 +143,4 @@ def _changes(column: pa.ChunkedArray) -> Bool:
     return np.append(np.ones(min(len(column), 1), np.bool_), other.to_numpy().astype(np.bool_))
 
 
-_REMEDY: Final = "Make the file by: clickprism estimate DIR --out FILE.parquet"
+_REMEDY: Final = "Create it with: clickprism relevance estimate LOG --out FILE.parquet"

@@ -36,6 +36,6 @@ def test_more_impressions_tell_more_apart() -> None:
         variance = m[:3] * (1 - m[:3]) / (31 + 30 * times)
         assert each.width == pytest.approx(2 * 1.959964 * np.sqrt(variance).mean())
         apart = 0.7 - m[1:3] > 1.959964 * np.sqrt(variance[0] + variance[1:3])
-        assert each.told == apart.mean()
+        assert each.distinguished == apart.mean()
     with pytest.raises(DataError, match="was in an explored first slot"):
         exploration_gain(made, np.zeros(4, np.int64), np.zeros(4, np.int64))

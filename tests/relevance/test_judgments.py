@@ -27,14 +27,14 @@ def estimates(values: list[float], *, weight: float = 50.0, half: float = 0.1) -
 
 def test_grades_on_each_scale_by_hand() -> None:
     made = estimates([0.8, 0.4, 0.1, 0.2, 0.1, 0.3])
-    absolute = judge(made, QUERIES, settings=JudgmentSettings("absolute", (0.2, 0.4)))
+    absolute = judge(made, QUERIES, settings=JudgmentSettings(scale="absolute", cuts=(0.2, 0.4)))
     assert absolute.grades.tolist() == [2, 2, 0, 1, 0, 1]
-    relative = judge(made, QUERIES, settings=JudgmentSettings("relative", (0.5, 0.9)))
+    relative = judge(made, QUERIES, settings=JudgmentSettings(scale="relative", cuts=(0.5, 0.9)))
     assert relative.grades.tolist() == [2, 1, 0, 2, 1, 2]
-    quantile = judge(made, QUERIES, settings=JudgmentSettings("quantile", (0.5, 0.8)))
+    quantile = judge(made, QUERIES, settings=JudgmentSettings(scale="quantile", cuts=(0.5, 0.8)))
     assert quantile.cuts.round(6).tolist() == [0.3, 0.4]
     assert quantile.grades.tolist() == [2, 2, 0, 0, 0, 1]
-    lower = judge(made, QUERIES, settings=JudgmentSettings("absolute", (0.15, 0.4), by="lower"))
+    lower = judge(made, QUERIES, settings=JudgmentSettings(scale="absolute", cuts=(0.15, 0.4), by="lower"))
     assert lower.grades.tolist() == [2, 1, 0, 0, 0, 1]
 
 
@@ -49,38 +49,38 @@ def test_quantiles_do_not_depend_on_the_level_and_carry_over() -> None:
 def test_equal_pairs_get_the_grade_of_the_middle_one() -> None:
     never, always = [0.0] * 80 + [0.3] * 15 + [0.6] * 5, [0.0] * 5 + [0.3] * 70 + [1.0] * 25
     queries = np.repeat("q", 100)
-    assert judge(estimates(never), queries).plain()["grades"] == {"0": 80, "1": 0, "2": 15, "3": 0, "4": 5}
-    assert judge(estimates(always), queries).plain()["grades"] == {"0": 75, "1": 0, "2": 25, "3": 0, "4": 0}
+    assert judge(estimates(never), queries).summary().grades == {"0": 80, "1": 0, "2": 15, "3": 0, "4": 5}
+    assert judge(estimates(always), queries).summary().grades == {"0": 75, "1": 0, "2": 25, "3": 0, "4": 0}
     alike = judge(estimates([0.4] * 10), queries[:10], settings=JudgmentSettings(cuts=(0.6, 0.9)))
     assert alike.grades.tolist() == [0] * 10
     assert np.isnan(alike.cuts).all()
 
 
-def test_what_is_left_out_is_counted_once_and_by_reason() -> None:
+def test_what_is_excluded_is_counted_once_and_by_reason() -> None:
     values = [0.8, np.nan, 0.1, 0.2, 0.1, 0.3]
     made = estimates(values)
     made.weight[2] = 3
     made.imputed_only[3] = True
     made.weight[3] = 0
     made.upper[4] = 1.0
-    settings = JudgmentSettings(widest=0.5)
+    settings = JudgmentSettings(max_width=0.5)
     judged = judge(made, QUERIES, settings=settings)
     assert judged.pairs.tolist() == [0, 5]
-    assert judged.left_out == {
+    assert judged.excluded == {
         "nothing known": 1,
         "imputed only": 1,
         "too little evidence": 1,
         "interval too wide": 1,
     }
-    assert sum(judged.left_out.values()) + len(judged) == len(made)
-    with_imputed = judge(made, QUERIES, settings=JudgmentSettings(widest=0.5, imputed=True, least_documents=2))
+    assert sum(judged.excluded.values()) + len(judged) == len(made)
+    with_imputed = judge(made, QUERIES, settings=JudgmentSettings(max_width=0.5, imputed=True, min_documents=2))
     assert len(with_imputed) == 0
-    assert with_imputed.left_out["too few judged documents of the query"] == 3
+    assert with_imputed.excluded["too few judged documents of the query"] == 3
 
 
 def test_no_estimates_give_no_judgments() -> None:
     judged = judge(estimates([]), QUERIES[:0])
-    assert judged.plain()["grades"] == {"0": 0, "1": 0, "2": 0, "3": 0, "4": 0}
+    assert judged.summary().grades == {"0": 0, "1": 0, "2": 0, "3": 0, "4": 0}
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_no_estimates_give_no_judgments() -> None:
     [
         ({"cuts": (0.5, 0.5)}, "cuts must be numbers from 0 to 1, each above the one before"),
         ({"scale": "log"}, "scale must be one of quantile, absolute, relative"),
-        ({"widest": 0.0}, "widest must be above 0"),
-        ({"least_weight": -1.0}, "least_weight must be 0 or more"),
+        ({"max_width": 0.0}, "max_width must be above 0"),
+        ({"min_weight": -1.0}, "min_weight must be 0 or more"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, object], problem: str) -> None:
@@ -103,20 +103,20 @@ def test_ranks_by_value_and_lower_end() -> None:
     order, ranks = rank(made, QUERIES)
     assert order.tolist() == [0, 1, 2, 3, 4, 5]
     assert ranks.tolist() == [1, 2, 3, 1, 2, 1]
-    order, _ = rank(made, QUERIES, settings=RankSettings("lower"))
+    order, _ = rank(made, QUERIES, settings=RankSettings(by="lower"))
     assert order[:3].tolist() == [1, 0, 2]
 
 
 def test_draws_have_the_mean_and_spread_of_the_estimate() -> None:
     size = 20_000
     made = estimates([0.3] * size)
-    drawn = scores(made, settings=RankSettings("thompson", seed=5))
+    drawn = scores(made, settings=RankSettings(by="thompson", seed=5))
     assert drawn.mean() == pytest.approx(0.3, abs=0.003)
     assert drawn.std() == pytest.approx(0.1 / 1.96, rel=0.03)
-    assert scores(made, settings=RankSettings("thompson", seed=5)).tolist() == drawn.tolist()
-    unknown = scores(estimates([np.nan] * size), settings=RankSettings("thompson"))
+    assert scores(made, settings=RankSettings(by="thompson", seed=5)).tolist() == drawn.tolist()
+    unknown = scores(estimates([np.nan] * size), settings=RankSettings(by="thompson"))
     assert unknown.min() >= 0
     assert unknown.max() <= 1
     assert unknown.mean() == pytest.approx(0.5, abs=0.01)
-    with pytest.raises(SettingError, match="rule must be one of value, lower, thompson"):
-        RankSettings("ucb")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="by must be one of value, lower, thompson"):
+        RankSettings(by="ucb")  # type: ignore[arg-type]

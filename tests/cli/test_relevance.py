@@ -1,0 +1,179 @@
+"""`clickprism relevance`: from a log to estimates, grades and rankings, and what is said about errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clickprism.cli.reference import examples
+from clickprism.log.ingest import ingest
+from clickprism.observation.parameters import ClickParameters
+from clickprism.simulation.raw_log import write_raw_log
+from clickprism.simulation.raw_settings import RawLogSettings
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of a query with three documents: the first is always clicked, the second often, the third never."""
+    folder = tmp_path_factory.mktemp("three")
+    rows = [
+        {
+            "search_id": f"s{number}",
+            "query_id": "q",
+            "document_id": document,
+            "position": place + 1,
+            "time": f"2026-03-0{1 + number % 3}T10:00:00Z",
+            "click": number % 4 < chance,
+            "user_id": f"u{number}",
+        }
+        for number in range(60)
+        for place, (document, chance) in enumerate((("always", 4), ("often", 2), ("never", 0)))
+    ]
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    ingest([folder / "rows.jsonl"], folder / "log")
+    ClickParameters(np.array([1.0, 0.8, 0.6]), np.zeros(3)).write(folder / "trust.json")
+    return folder
+
+
+def estimated(cli: Run, three: Path, *words: object, code: int = 0) -> Any:
+    """Estimate the log of three documents with known click parameters."""
+    given = ["--parameters", three / "trust.json", "--out", three / "e.parquet", "--json"]
+    return cli("relevance", "estimate", three / "log", *given, *words, code=code)
+
+
+def test_from_a_log_to_grades_and_rankings(three: Path, tmp_path: Path, cli: Run) -> None:
+    found = estimated(cli, three)
+    assert (found.json["pairs"], found.json["suppressed"], found.json["estimator"]) == (3, 0, "shrunk")
+    assert found.json["learned"]["k"] > 0
+    assert f"clickprism relevance judgments {three / 'e.parquet'}" in found.stderr
+    estimates = three / "e.parquet"
+    words = ["--scale", "absolute", "--cuts", ".2", "--cuts", ".8", "--out", tmp_path / "judged.csv"]
+    assert cli("relevance", "judgments", estimates, *words, "--json").json["grades"] == {"0": 1, "1": 1, "2": 1}
+    judged = list(csv.DictReader((tmp_path / "judged.csv").read_text().splitlines()))
+    assert {row["document_id"]: row["grade"] for row in judged} == {"always": "2", "often": "1", "never": "0"}
+    for by in ("value", "lower", "thompson"):
+        words = ["--by", by, "--top", 2, "--out", tmp_path / "ranked.jsonl", "--json"]
+        assert cli("relevance", "rank", estimates, *words).json["documents"] == 2
+        ranked = [json.loads(line) for line in (tmp_path / "ranked.jsonl").read_text().splitlines()]
+        assert [(row["rank"], row["document_id"]) for row in ranked] == [(1, "always"), (2, "often")]
+
+
+def test_draws_and_ties_do_not_depend_on_the_order_of_the_file(tmp_path: Path, cli: Run) -> None:
+    whole = pa.table(
+        {
+            "query_id": ["b", "a", "b", "a", "b"],
+            "document_id": ["x", "y", "a" * 500, "x", "y"],
+            "estimate": [0.5, 0.2, 0.5, 0.2, None],
+            "lower": [0.1] * 5,
+            "upper": [0.9] * 5,
+            "variance": [0.04] * 5,
+            "weight": [20.0] * 5,
+            "imputed_only": [False] * 5,
+            "impressions": [30] * 5,
+            "clicked": [15] * 5,
+            "imputation": pa.nulls(5, pa.float64()),
+        }
+    )
+    file, written = tmp_path / "e.parquet", set()
+    for order in ([0, 1, 2, 3, 4], [4, 2, 0, 3, 1]):
+        pq.write_table(whole.take(order), file)
+        texts = []
+        for words in (["rank", "--by", "thompson"], ["rank"], ["judgments"]):
+            cli("relevance", words[0], file, *words[1:], "--out", tmp_path / "out.csv")
+            texts.append((tmp_path / "out.csv").read_text())
+        assert [row["document_id"] for row in csv.DictReader(texts[1].splitlines())] == ["x", "y", "a" * 500, "x", "y"]
+        written.add("".join(texts))
+    assert len(written) == 1
+    cli("relevance", "rank", file, "--out", tmp_path / "r.parquet")
+    assert pq.read_table(tmp_path / "r.parquet")["rank"].to_pylist() == [1, 2, 1, 2, 3]
+    pq.write_table(pa.concat_tables([whole, whole.slice(2, 1)]), file)
+    assert "has a pair twice" in cli("relevance", "rank", file, "--out", tmp_path / "r.csv", code=1).stderr
+
+
+def test_few_users_and_days(three: Path, cli: Run) -> None:
+    assert "no pair to estimate" in estimated(cli, three, "--min-users", 999, code=3).stderr
+    words = ["--days", "2026-03-03", "--min-users", 0, "--estimator.name", "affine"]
+    found = estimated(cli, three, *words, "--weighting", "mean").json
+    assert (found["pairs"], found["learned"]["sums"]["weighting"]) == (3, "mean")
+    assert "2026-03-01 to 2026-03-03" in estimated(cli, three, "--days", "2027-01-01", code=3).stderr
+
+
+def test_a_number_of_the_estimator_is_read(three: Path, cli: Run) -> None:
+    assert estimated(cli, three, "--estimator.k", "5").json["learned"]["k"] == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["estimate", "LOG", "--out", "e.csv"], 2, "--out must end in .parquet"),
+        (["estimate", "LOG", "--out", "e.parquet", "--estimator.name", "shrink"], 2, "did you mean 'shrunk'"),
+        (["estimate", "LOG", "--out", "e.parquet", "--estimator.name", "doubly_robust"], 2, "--imputation must be"),
+        (["estimate", "LOG", "--out", "e.parquet", "--estimator.kk", "3"], 2, "estimator.kk must be a known setting"),
+        (["estimate", "LOG", "--out", "e.parquet", "--days", "March"], 2, "--days must be two days such as"),
+        (["estimate", "LOG", "--out", "e.parquet", "--depth", "-1"], 2, "--depth must be at least 1"),
+        (["judgments", "nothing.parquet", "--out", "j.csv"], 1, "clickprism relevance estimate"),
+        (["judgments", "nothing.parquet", "--out", "j.xls"], 2, "--out must end in .csv"),
+        (["judgments", "nothing.parquet", "--out", "j.csv", "--cuts", "2"], 2, "--cuts must be numbers from 0 to 1"),
+        (["rank", "nothing.parquet", "--out", "j.csv"], 1, "clickprism relevance estimate"),
+        (["rank", "nothing.parquet", "--out", "j.csv", "--top", "0"], 2, "--top must be at least 1"),
+        (["exploration", "LOG"], 3, "no query has both randomised first results and others"),
+        (["exploration", "LOG", "--share", "2"], 2, "--share must be from 0 to 1"),
+    ],
+)
+def test_errors_name_the_option(three: Path, words: list[str], code: int, told: str, cli: Run) -> None:
+    paths = [str(three / "log") if word == "LOG" else word for word in words]
+    paths = [str(three / word) if word.endswith((".parquet", ".csv", ".xls")) else word for word in paths]
+    assert told in cli("relevance", *paths, code=code).stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, cli: Run) -> Path:
+    """A folder with all that the examples of the help name."""
+    folder = tmp_path_factory.mktemp("relevance")
+    raw = RawLogSettings(
+        searches=2000, days=2, seed=5, queries=30, randomised=0.3, robots=0.0, max_documents=6, broken=0.0, length=6
+    )
+    write_raw_log(folder / "raw", raw)
+    ingest([folder / "raw" / "events"], folder / "mylog")
+    ClickParameters(1 / np.arange(1, 7) ** 0.5, np.zeros(6)).write(folder / "trust.json")
+    words = ["--parameters", folder / "trust.json", "--out", folder / "estimates.parquet"]
+    cli("relevance", "estimate", folder / "mylog", *words)
+    pairs = pq.read_table(folder / "estimates.parquet").select(["query_id", "document_id"])
+    imputed = pairs.append_column("imputation", pa.array(np.linspace(0.1, 0.9, len(pairs))))
+    pq.write_table(imputed, folder / "imputed.parquet")
+    queries = sorted(set(pairs["query_id"].to_pylist()))
+    lines = "".join(f"{name}\ttext of {name}\n" for name in queries)
+    (folder / "queries.tsv").write_text(f"id\ttext\n{lines}", encoding="utf-8")
+    return folder
+
+
+NAMES = ("estimate", "judgments", "rank", "exploration")
+
+
+@pytest.mark.parametrize("line", [line for name in NAMES for line in examples(["relevance", name])])
+def test_examples_of_the_help_run(line: str, folder: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    cli(*shlex.split(line)[1:])
+
+
+def test_exploration_measures_cost_and_gain(folder: Path, cli: Run) -> None:
+    words = ["--estimates", folder / "estimates.parquet", "--share", 0.1, "--json"]
+    found = cli("relevance", "exploration", folder / "mylog", *words).json
+    cost, lost = found["cost"], found["lost_per_1000_searches"]
+    assert 0.2 < cost["share"] < 0.4
+    assert lost[0] == pytest.approx(0.1 * cost["lost"])
+    assert lost[1] < lost[0] < lost[2]
+    widths = [each["width"] for each in found["gain"]]
+    assert widths == sorted(widths, reverse=True)
+    assert "lost per 1,000 searches" in cli("relevance", "exploration", folder / "mylog").stdout
