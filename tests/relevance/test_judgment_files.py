@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from clickprism.cli_old.app import app
 from clickprism.relevance.judgment_files import write_judgments
 from clickprism.relevance.table import ESTIMATES
+from tests.conftest import Done
 
 
-def run(*words: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    return done.exit_code, done.stdout, done.stderr
-
-
-def test_judgement_lists_by_hand(tmp_path: Path) -> None:
+def test_judgment_lists_by_hand(tmp_path: Path) -> None:
     rows = [("red, dress", "d1", 3), ("red, dress", "d 2", 0), ("jeans", "d1", 1)]
     write_judgments(tmp_path / "j.json", rows, kind="workbench", name="mine")
     body = json.loads((tmp_path / "j.json").read_text())
@@ -57,20 +52,20 @@ def estimates(tmp_path: Path) -> Path:
     return tmp_path / "estimates.parquet"
 
 
-def test_judgments_in_other_formats(tmp_path: Path, estimates: Path) -> None:
-    (tmp_path / "queries.tsv").write_text("q1\tred dress\nq2\tblue  jeans\n")
-    scale = ["--set", "scale=absolute", "--set", "cuts=[.3, .8]"]
-    texts = ["--queries", tmp_path / "queries.tsv"]
-    out = tmp_path / "list.txt"
-    code, _, noted = run("judgments", estimates, "--format", "letor", "--out", out, *scale, *texts)
-    assert (code, out.read_text()) == (
-        0,
-        "2 qid:1 # b red dress\n0 qid:1 # a red dress\n1 qid:2 # a blue jeans\n",
-    ), noted
-    assert run("judgments", estimates, "--format", "quepid", "--out", out, *scale)[0] == 0
+def test_judgments_in_other_formats(tmp_path: Path, estimates: Path, cli: Callable[..., Done]) -> None:
+    out, texts = tmp_path / "list.txt", tmp_path / "queries.tsv"
+
+    def written(kind: str, *words: object, code: int = 0) -> Done:
+        scale = ["--scale", "absolute", "--cuts", ".3", "--cuts", ".8"]
+        return cli("relevance", "judgments", estimates, "--format", kind, "--out", out, *scale, *words, code=code)
+
+    texts.write_text("q1\tred dress\nq2\tblue  jeans\n")
+    written("letor", "--queries", texts)
+    assert out.read_text() == "2 qid:1 # b red dress\n0 qid:1 # a red dress\n1 qid:2 # a blue jeans\n"
+    written("quepid")
     assert out.read_text() == "query,docid,rating\nq1,b,2\nq1,a,0\nq2,a,1\n"
-    (tmp_path / "queries.tsv").write_text("q1\tjeans\nq2\tjeans\n")
-    code, _, noted = run("judgments", estimates, "--format", "workbench", "--out", out, *scale, *texts)
-    assert (code, "the same text 'jeans'" in noted) == (3, True)
-    code, _, noted = run("judgments", estimates, "--format", "trec", "--out", out)
-    assert (code, "be one of table, workbench, quepid, letor" in noted) == (2, True)
+    texts.write_text("q1\tjeans\nq2\tjeans\n")
+    assert "the same text 'jeans'" in written("workbench", "--queries", texts, code=1).stderr
+    told = written("trec", code=2).stderr
+    assert "--format" in told
+    assert "workbench" in told
