@@ -184,7 +184,8 @@ def measure_exploration(
     from clickprism.relevance.table import read_estimates
 
     settings = settings or ExplorationSettings()
-    known, slots, gain = None if estimates is None else read_estimates(estimates), read_first_slots(store), ()
+    known, slots = None if estimates is None else read_estimates(estimates), read_first_slots(store)
+    gain: tuple[Bought, ...] = ()
     cost = exploration_cost(*by_query(slots), confidence=settings.confidence)
     if known is not None:
         pairs, queries, made = known

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -109,6 +109,8 @@ def test_with_an_imputation(duck: Engine, tmp_path: Path, estimator: Estimator) 
 @dataclass(frozen=True)
 class Told:
     """Remembers how many pairs it learned from."""
+
+    name: ClassVar[str] = "told"
 
     pairs: list[int]
 
