@@ -72,7 +72,7 @@ def test_a_linear_ranker_converges_to_the_exact_answer() -> None:
     lists = Lists(np.array([[1.0], [0.0]], dtype=np.float32), np.array([0, 2]), np.array(["q"]))
     places = np.array([1, 2], dtype=np.int32)
     clicks = Clicks(lists, np.array([0, 2]), np.arange(2), places, np.array([3, 1]), np.array([4]))
-    settings = FitSettings(epochs=400, optimiser="sgd", learning_rate=1.0, threads=1, patience=0)
+    settings = FitSettings(epochs=100, optimiser="sgd", learning_rate=1.0, threads=1, patience=0)
     for method, odds in (
         (Click(), 3.0),
         (InversePropensity((1.0, 0.25)), 3 / 4),
