@@ -217,9 +217,15 @@ def test_a_vocabulary_goes_to_disk_and_back(tmp_path: Path) -> None:
     file.write_text(file.read_text("utf-8").replace("æ", "ø"), "utf-8")
     with pytest.raises(DataError, match="was changed after it was saved"):
         Vocabulary.load(file)
-    for text in ("", "{}", "[1]", '{"format": "clickprism vocabulary", "version": 1, "columns": [["a", [1]]]}'):
+    wrong = {
+        "": "is not valid JSON",
+        "[1]": "is not a JSON object",
+        "{}": "is not a vocabulary",
+        '{"format": "clickprism vocabulary", "version": 1, "columns": [["a", [1]]]}': "is not a vocabulary",
+    }
+    for text, words in wrong.items():
         file.write_text(text)
-        with pytest.raises(DataError, match="is not a vocabulary"):
+        with pytest.raises(DataError, match=words):
             Vocabulary.load(file)
     with pytest.raises(DataError, match="cannot be read"):
         Vocabulary.load(tmp_path / "none.json")

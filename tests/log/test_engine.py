@@ -136,6 +136,8 @@ def test_too_little_memory_is_said(tmp_path: Path) -> None:
 
 
 def test_command_line_does_not_load_engines() -> None:
-    code = "import sys, clickprism.cli.app; print([name for name in ('ibis', 'duckdb', 'pyspark') if x in sys.modules])"
+    code = (
+        "import sys, clickprism.cli.app; print([name for name in ('ibis', 'duckdb', 'pyspark') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
