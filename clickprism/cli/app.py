@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Token
 from cyclopts.argument import Argument, ArgumentCollection
 
 from clickprism import __version__
@@ -214,7 +214,10 @@ def _explain(error: BaseException, words: Sequence[str], given: Sequence[Argumen
     if isinstance(error, ModuleNotFoundError):
         error = missing_extra(error)
     if isinstance(error, CycloptsError):
-        return f"error: {error}\nFor help: clickprism {' '.join([*addressed(words), '--help'])}", WRONG_USE
+        told = str(error)
+        if isinstance(error, MissingArgumentError) and error.argument is not None:
+            told = f"{error.argument.name} needs a value."
+        return f"error: {told}\nFor help: clickprism {' '.join([*addressed(words), '--help'])}", WRONG_USE
     if isinstance(error, OSError):
         why = error.strerror or str(error)
         return f"error: {why if error.filename is None else f'{error.filename}: {why}'}", FAILED

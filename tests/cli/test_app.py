@@ -76,6 +76,11 @@ def test_an_unknown_option_gets_a_suggestion(cli: Run, tmp_path: Path) -> None:
     assert "--seed" in told.replace("--sed.", "")
 
 
+def test_a_missing_argument_is_named(cli: Run) -> None:
+    assert cli("diagnose", code=2).stderr.startswith("error: LOG needs a value.\nFor help: clickprism diagnose --help")
+    assert cli("data", "generate", code=2).stderr.startswith("error: --out needs a value.")
+
+
 def test_a_missing_file_is_a_failure_that_names_it(cli: Run, tmp_path: Path) -> None:
     assert str(tmp_path / "none.txt") in cli("data", "info", tmp_path / "none.txt", code=1).stderr
 
