@@ -129,6 +129,7 @@ def test_a_budget_that_ends_says_what_was_left_out(logged: Logged) -> None:
 
 def test_while_nothing_is_done_there_is_some_more_time(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
+    monkeypatch.setattr(search, "GRACE", 1e9)
 
     def never(*_: Any, until: Callable[[], bool]) -> Iterator[str]:
         asked.append(until())
