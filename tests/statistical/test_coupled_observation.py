@@ -1,7 +1,7 @@
 """LBD on simulated truth: documents whose relevance also says how well they are seen.
 
 Log relevance is linear, and so is the exponent that bends the curve of eye tracking for each document (`CoupledUser`);
-it works against the order of relevance. Tolerances hold for 4000 sessions of each of 400 ranked lists, over seven seeds.
+it works against the order of relevance. Tolerances hold for 4000 sessions of each of 400 ranked lists, over 7 seeds.
 """
 
 from __future__ import annotations
