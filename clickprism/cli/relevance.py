@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from clickprism.cli.output import FLAT, Output
-from clickprism.log.settings import EngineSettings
+from clickprism.log.settings import EngineSettings, WindowSettings
+from clickprism.relevance.approximate_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings
 from clickprism.relevance.exploration import ExplorationSettings
 from clickprism.relevance.judgments import JudgmentSettings
 from clickprism.relevance.ranking import RankSettings
+
+if TYPE_CHECKING:
+    from clickprism.log.store import LogStore
 
 
 def estimate(
@@ -67,6 +72,125 @@ def estimate(
     output.result(found)
     output.note(f"Written: {out}")
     output.next("relevance", "judgments", out, "--out", "judgments.csv")
+
+
+def approximate_fit(
+    log: Path,
+    *,
+    imputation: Path,
+    out: Path,
+    since: str | None = None,
+    min_users: int | None = None,
+    examination: str | None = None,
+    settings: Annotated[ApproximateSettings, FLAT],
+    engine: Annotated[EngineSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Fit the approximation network.
+
+    The network learns to estimate relevance from the click features of a pair and its imputation, from the clicks on
+    randomised first results. It is fast enough to rank by online.
+
+    ```bash
+    clickprism relevance approximate fit mylog --imputation imputed.parquet --out runs/approximation
+    ```
+
+    Args:
+        log: Ingested log in which some first results were randomised, and are marked as such.
+        imputation: Predicted relevance, from `clickprism relevance impute apply`.
+        out: Folder for the network.
+        since: Learn from randomised first results from this time on (UTC), by click features as of then; by default
+            the last half of the log, at most four weeks.
+        min_users: Exclude pairs seen by fewer users in a window from the click features (privacy); 0 excludes none. By
+            default the k of the log's windows, 5.
+        examination: JSON file of an examination model, or none; by default the current one of the log, if there is one.
+    """
+    from clickprism.log.schedule import parse_time
+    from clickprism.log.store import LogStore
+    from clickprism.observation.examination import chosen_model
+    from clickprism.relevance.approximate_log import fit_log
+
+    start = None if since is None else parse_time(since, field="since")
+    store = LogStore.open(log, note=output.note)
+    with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        fitted = fit_log(
+            store,
+            writer.engine,
+            imputation,
+            since=start,
+            settings=settings,
+            examiner=chosen_model(store.folder / "models", examination),
+            window_settings=_windows(store, min_users),
+        )
+    found = fitted.save(out)
+    output.result(found)
+    if found.warning is not None:
+        output.note(found.warning)
+    output.note(f"Written: {out}")
+    more = [] if min_users is None else ["--min-users", min_users]
+    words = ["relevance", "approximate", "apply", log, out, "--imputation", imputation, *more]
+    output.next(*words, "--out", "estimates.parquet")
+
+
+def approximate_apply(
+    log: Path,
+    network: Path,
+    *,
+    imputation: Path,
+    out: Path,
+    as_of: str | None = None,
+    min_users: int | None = None,
+    examination: str | None = None,
+    engine: Annotated[EngineSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Predict estimates with a fitted network.
+
+    The file has one row for each pair of the log and of the imputation, as that of `clickprism relevance estimate`.
+
+    ```bash
+    clickprism relevance approximate apply mylog runs/approximation --imputation imputed.parquet --out estimates.parquet
+    ```
+
+    Args:
+        log: Ingested log.
+        network: Folder that `clickprism relevance approximate fit` has written.
+        imputation: Predicted relevance, from `clickprism relevance impute apply`.
+        out: Parquet file for the estimates.
+        as_of: Time of the click features (UTC); by default the end of the log.
+        min_users: Exclude pairs seen by fewer users in a window from the click features (privacy); 0 excludes none. By
+            default the k of the log's windows, 5.
+        examination: JSON file of an examination model, or none; by default the current one of the log, if there is one.
+    """
+    from clickprism._util.files import check_output
+    from clickprism.log.schedule import parse_time
+    from clickprism.log.store import LogStore
+    from clickprism.observation.examination import chosen_model
+    from clickprism.relevance.approximate import Approximation
+    from clickprism.relevance.approximate_log import apply_log
+
+    check_output(out, suffix=".parquet")
+    time, loaded = None if as_of is None else parse_time(as_of, field="as_of"), Approximation.load(network)
+    store = LogStore.open(log, note=output.note)
+    with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        found = apply_log(
+            store,
+            writer.engine,
+            loaded,
+            out,
+            imputation=imputation,
+            as_of=time,
+            examiner=chosen_model(store.folder / "models", examination),
+            window_settings=_windows(store, min_users),
+        )
+    output.result(found)
+    output.note(f"Written: {out}")
+    output.next("relevance", "rank", out, "--out", "ranking.csv")
+
+
+def _windows(store: LogStore, min_users: int | None) -> WindowSettings:
+    """Return the window settings of a log with another number of users."""
+    return store.settings.windows if min_users is None else replace(store.settings.windows, k=min_users)
 
 
 def judgments(

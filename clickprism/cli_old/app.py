@@ -9,7 +9,6 @@ from typer.core import TyperGroup
 
 from clickprism import __version__
 from clickprism.cli_old import (
-    approximate,
     data,
     impute,
     simulate,
@@ -33,7 +32,6 @@ ORDER = [
     "data",
     "simulate",
     "impute",
-    "approximate",
 ]
 
 
@@ -77,7 +75,6 @@ app.add_typer(data.app, name="data")
 for module in (
     simulate,
     impute,
-    approximate,
 ):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
 

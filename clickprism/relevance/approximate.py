@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final, get_args
+from typing import Any, Final, final
 
 import numpy as np
 import torch
 from torch import nn
 
 from clickprism._util.manifest import Manifest
-from clickprism.errors import DataError, SettingError
-from clickprism.rankers.mlp import MLP, MLPNetwork
+from clickprism.errors import DataError
+from clickprism.relevance.approximate_settings import ApproximateSettings, Form
 from clickprism.relevance.certainty import Certainty
 from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown, never_shown
-from clickprism.relevance.descent import DescentSettings, Split, cross_entropy, descend, split, torch_for
+from clickprism.relevance.descent import Split, cross_entropy, descend, split, torch_for
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.randomised import FirstSlot
-from clickprism.relevance.tradeoff import Form, begin, blend, blend_loss, blend_mean, logit
+from clickprism.relevance.tradeoff import begin, blend, blend_loss, blend_mean, logit
 from clickprism.settings import build, plain
 from clickprism.types import Float32, Float64
 
@@ -33,46 +33,6 @@ PRIOR: Final = 10.0
 START: Final = 1.0
 WORTH: Final = tuple(10 ** (tenth / 10) for tenth in range(-10, 51))
 """The impressions that an imputation may be worth, k: from a tenth to a hundred thousand."""
-
-
-@final
-@dataclass(frozen=True)
-class ApproximateSettings:
-    """Of the approximation.
-
-    Attributes:
-        form: how imputation and affine part are blended, see `clickprism.relevance.tradeoff`.
-        hidden: units of the hidden layers of both networks.
-        members: networks that are fitted, each with its own start and its own held-out queries; the estimate is their
-            mean, and their disagreement its uncertainty. With five that hold out a fifth, each query is held out once.
-        evidence: whether the trade-off starts at k / (k + n) after n impressions, with k fitted; else, as printed, it
-            is tanh(MLP(x)) alone. The form `reward` has no k: its loss is no proper score, and could not choose it.
-        fit: of the loop.
-        seed: of everything random.
-    """
-
-    form: Form = "logit"
-    hidden: tuple[int, ...] = (64, 32, 16)
-    members: int = 5
-    evidence: bool = True
-    fit: DescentSettings = field(default_factory=DescentSettings)
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.form not in get_args(Form):
-            raise SettingError("form", self.form, f"be one of {', '.join(get_args(Form))}")
-        if self.members < 1:
-            raise SettingError("members", self.members, "be at least 1")
-        if not 0 <= self.seed < 2**32:
-            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
-        self.network(1)
-
-    def network(self, inputs: int, *, start: float = 0.0) -> nn.Module:
-        """A new network of these layers, [pairs, inputs] to [pairs], that gives `start` for every pair at first."""
-        network = MLPNetwork(MLP(hidden=self.hidden, activation="relu", layer_norm="none"), inputs)
-        nn.init.zeros_(network.last().weight)
-        nn.init.constant_(network.last().bias, start)
-        return network
 
 
 @final

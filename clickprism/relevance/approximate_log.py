@@ -6,7 +6,7 @@ in memory than the pairs to learn from, or a batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -15,14 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clickprism.errors import DataError, SettingError
+from clickprism._util.tables import Table
+from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.fields import no_clicks
 from clickprism.log.partials import PAIR
 from clickprism.log.schedule import schedule
 from clickprism.log.schema import SNAPSHOT
 from clickprism.log.sessions import update_sessions
 from clickprism.log.windows import end_of_log, windows
-from clickprism.relevance.approximate import ApproximateSettings, Approximation, fit_approximation
+from clickprism.relevance.approximate import Approximation, fit_approximation
+from clickprism.relevance.approximate_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import ClickVectors
 from clickprism.relevance.losses import Losses, compare_losses
 from clickprism.relevance.of_log import with_imputation
@@ -73,16 +75,96 @@ class LogApproximation:
     without_imputation: int
     losses: Losses
 
+    def save(self, folder: Path) -> ApproximationSummary:
+        """Save the networks to a folder, and return everything but the networks."""
+        self.approximation.save(folder)
+        shared = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "approximation"}
+        return ApproximationSummary(k=self.approximation.k, folder=folder, **shared)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ApproximationSummary:
+    """What the approximation network was fitted to, and how good it is.
+
+    Attributes:
+        as_of: Time of the click vectors (UTC).
+        until: First-slot clicks are from before this time (UTC).
+        pairs: Number of pairs that it was fitted to.
+        impressions: Number of their impressions as randomised first results.
+        without_imputation: Number of pairs without an imputation; they get the mean imputation.
+        losses: Losses of another fit, on a fifth of the queries that it was not fitted to.
+        k: Number of impressions of a pair that its imputation is equivalent to.
+        folder: Folder of the networks.
+    """
+
+    as_of: datetime
+    until: datetime
+    pairs: int
+    impressions: int
+    without_imputation: int
+    losses: Losses
+    k: float
+    folder: Path
+
+    def tables(self) -> list[Table]:
+        """Return what it was fitted to, and the losses on held-out queries."""
+        rows = [
+            ["randomised first results", f"{self.as_of} to {self.until} UTC"],
+            ["click features as of", f"{self.as_of} UTC"],
+            ["pairs", f"{self.pairs:,}"],
+            ["impressions", f"{self.impressions:,}"],
+            ["pairs without an imputation: its mean", f"{self.without_imputation:,}"],
+            ["impressions that an imputation is equivalent to", f"{self.k:.3g}"],
+        ]
+        losses, measured = self.losses, []
+        for name, loss in losses.values.items():
+            gain = losses.gains.get(name)
+            text = "" if gain is None else f"{gain[0]:+.5f} ({gain[1]:+.5f} to {gain[2]:+.5f})"
+            measured.append([name, f"{loss:.5f}", text])
+        caption = f"On {losses.queries:,} held-out queries ({losses.impressions:,} impressions)"
+        return [Table("", ["fitted to", ""], rows), Table(caption, ["", "loss", "gain of the approximation"], measured)]
+
+    @property
+    def warning(self) -> str | None:
+        """Why the approximation should not be used yet, or is not certain to be better."""
+        gains = self.losses.gains
+        worse = [name for name, gain in gains.items() if gain[0] <= 0]
+        unsure = [name for name, gain in gains.items() if gain[1] <= 0 < gain[0]]
+        if worse:
+            return f"warning: it is not better than the {' and the '.join(worse)} alone: do not rank by it yet"
+        if unsure:
+            return f"note: it is not significantly better than the {' and the '.join(unsure)}: use more clicks"
+        return None
+
 
 @final
 @dataclass(frozen=True)
 class AppliedApproximation:
-    """What `apply_log` did: how many pairs have an estimate, rest on the imputation alone, or lack an imputation."""
+    """The estimates of an approximation network, which are in a file.
+
+    Attributes:
+        as_of: Time of the click features (UTC).
+        pairs: Number of pairs in the file.
+        imputed_only: Number of pairs not shown in the month, or to too few users; their estimate is the imputation.
+        without_imputation: Number of pairs without an imputation; they get the mean imputation.
+        file: The file that was written.
+    """
 
     as_of: datetime
     pairs: int
     imputed_only: int
     without_imputation: int
+    file: Path
+
+    def tables(self) -> list[Table]:
+        """Return the counts."""
+        rows = [
+            ["pairs", f"{self.pairs:,}"],
+            ["not shown in the month, or to too few users: imputation alone", f"{self.imputed_only:,}"],
+            ["without an imputation: its mean", f"{self.without_imputation:,}"],
+        ]
+        return [Table("", [f"as of {self.as_of} UTC", ""], rows)]
 
 
 def split_time(start: datetime, end: datetime) -> datetime:
@@ -126,7 +208,7 @@ def fit_log(
         start, end = _span(store)
         since = split_time(start, end) if since is None else since
         if not start < since < end:
-            raise SettingError("--since", str(since), f"be within the log, after {start} and before {end} (UTC)")
+            raise SettingError("since", str(since), f"be within the log, after {start} and before {end} (UTC)")
         slot = _sampled(read_first_slot(store, since=since), seed=settings.seed)
         made = windows(store, engine, since, examiner=examiner, settings=window_settings, refresh=False)
         vectors, imputed, without = _joined(engine, slot, made.snapshot, check_imputation(imputation))
@@ -172,7 +254,7 @@ def apply_log(
         with store.staging() as place:
             files = engine.write_batches(with_imputation(rows, known), task, ESTIMATES, Path(place), stem="estimates")
             pairs = join_files(files, out, ESTIMATES)
-    return AppliedApproximation(snapshot.as_of, pairs, *count_written(out))
+    return AppliedApproximation(snapshot.as_of, pairs, *count_written(out), out)
 
 
 @final
@@ -228,7 +310,7 @@ def _joined(engine: Engine, slot: FirstSlot, snapshot: Snapshot, imputation: Pat
     given = table["imputation"].to_numpy().astype(np.float64)
     missing = np.isnan(given)
     if missing.all():
-        remedy = "Impute the pairs of this log: clickprism impute --apply DIR --pairs FILE"
+        remedy = "Impute the pairs of this log: clickprism relevance impute apply"
         raise DataError("knows none of the pairs in randomised first slots", file=imputation, remedy=remedy)
     empty = _empty(snapshot)
     x = _matrix(table["x"].combine_chunks(), empty)
@@ -244,7 +326,7 @@ def _tested(slot: FirstSlot, vectors: ClickVectors, imputed: Float64, settings: 
     aside = np.isin(query, order[: max(1, round(TESTED * len(queries)))])
     if aside.all():
         remedy = "Randomise the first slot of a share of all searches"
-        raise DataError("only one query has randomised first slots", remedy=remedy)
+        raise UnsupportedError("only one query has randomised first slots", remedy=remedy)
     learned, tested = slot.take(~aside), slot.take(aside)
     fitted = fit_approximation(learned, vectors, imputed[~aside], settings=settings)
     x, known = vectors.before(tested), imputed[aside]
@@ -281,7 +363,7 @@ def _columns(wanted: tuple[str, ...], present: tuple[str, ...]) -> tuple[int, ..
     if missing:
         raise DataError(
             f"the approximation needs the field {missing[0]!r} of click vectors, which this log's lack",
-            remedy="Train an examination model (clickprism examine), or fit the approximation without: "
-            "clickprism approximate --examination none",
+            remedy="Train an examination model (clickprism bias examination), or fit the approximation without one "
+            "(clickprism relevance approximate fit --examination none)",
         )
     return tuple(present.index(name) for name in wanted)

@@ -23,7 +23,8 @@ from torch import nn
 from clickprism.debias import method
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.mlp import MLP
-from clickprism.relevance.descent import DescentSettings, cross_entropy, descend, split, torch_for
+from clickprism.relevance.approximate_settings import DescentSettings
+from clickprism.relevance.descent import cross_entropy, descend, split, torch_for
 from clickprism.relevance.mixture import Backbone
 from clickprism.relevance.pairs import find_pairs
 from clickprism.relevance.randomised import FirstSlot

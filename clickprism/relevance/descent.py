@@ -4,65 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
-from clickprism.errors import DataError, SettingError, TrainingError
-from clickprism.relevance.randomised import FirstSlot
+from clickprism.errors import DataError, TrainingError
+from clickprism.relevance.approximate_settings import DescentSettings
 from clickprism.types import Text
 
 Split: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-
-
-@final
-@dataclass(frozen=True)
-class DescentSettings:
-    """How a network is fitted.
-
-    Attributes:
-        epochs: over the pairs, at most.
-        batch_size: pairs a step.
-        learning_rate: of Adam.
-        weight_decay: decoupled, on all weights.
-        patience: epochs without a better loss on held-out queries before it stops.
-        held_out: the share of queries that choose the epoch; 0 takes the last one.
-        most: a pair counts as at most so many impressions, at its own click rate; 0 for no limit. Without it the few
-            pairs of head queries, with thousands of impressions each, are all that a network looks at.
-        threads: of torch.
-    """
-
-    epochs: int = 100
-    batch_size: int = 256
-    learning_rate: float = 1e-3
-    weight_decay: float = 1.0
-    patience: int = 8
-    held_out: float = 0.2
-    most: int = 200
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "patience", "threads"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
-        if not 0 < self.learning_rate <= 1:
-            raise SettingError("learning_rate", self.learning_rate, "be above 0 and at most 1")
-        if not 0 <= self.weight_decay < 10:
-            raise SettingError("weight_decay", self.weight_decay, "be from 0 to 10")
-        if not 0 <= self.held_out <= 0.9:
-            raise SettingError("held_out", self.held_out, "be from 0 to .9")
-        if self.most < 0:
-            raise SettingError("most", self.most, "be 0 or more")
-
-    def counts(self, slot: FirstSlot) -> tuple[torch.Tensor, torch.Tensor]:
-        """Clicks and skips of each pair, as they count; each [pairs]."""
-        shown = slot.impressions.astype(np.float64)
-        weight = np.minimum(shown, self.most) / shown if self.most else np.ones(len(shown))
-        clicks, skips = slot.clicks * weight, (slot.impressions - slot.clicks) * weight
-        return torch.from_numpy(clicks).float(), torch.from_numpy(skips).float()
 
 
 def cross_entropy(odds: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from scipy.stats import norm
@@ -29,12 +29,6 @@ class Losses:
     impressions: int
     values: Mapping[str, float]
     gains: Mapping[str, tuple[float, float, float]]
-
-    def plain(self) -> dict[str, Any]:
-        """As values that JSON can hold."""
-        gains = {name: dict(zip(("gain", "low", "high"), of, strict=True)) for name, of in self.gains.items()}
-        counts = {"queries": self.queries, "impressions": self.impressions}
-        return counts | {"loss": dict(self.values), "gain": gains}
 
 
 def compare_losses(slot: FirstSlot, values: Mapping[str, Float64], *, confidence: float = 0.95) -> Losses:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from clickprism.errors import DataError
+from clickprism.errors import UnsupportedError
 from clickprism.relevance.pairs import distinct_pairs
 from clickprism.types import Bool, Int64, Text, check
 
@@ -130,7 +130,7 @@ def read_first_slot(
     table = pa.concat_tables(parts) if parts else None
     if table is None or not table.num_rows:
         remedy = "Randomise the first slot of a share of searches, and mark those rows as randomised"
-        raise DataError("has no impression in a randomised first slot", file=store.folder, remedy=remedy)
+        raise UnsupportedError("has no impression in a randomised first slot", file=store.folder, remedy=remedy)
     ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in ("query_id", "document_id")]
     counts = [table[name].to_numpy().astype(np.int64) for name in ("clicked_sum", "clicked_count")]
     return FirstSlot.of(ids[0], ids[1], counts[0], impressions=counts[1], since=since)

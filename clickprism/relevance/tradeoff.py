@@ -19,13 +19,13 @@ score: what minimises it is 0 where the click rate is below one half and as much
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import torch
 
+from clickprism.relevance.approximate_settings import Form
 from clickprism.relevance.descent import cross_entropy
 
-Form: TypeAlias = Literal["logit", "likelihood", "convex", "reward"]
 LOW: Final = 0.01
 SEEN: Final = 1e-3
 TINY: Final = 1e-6

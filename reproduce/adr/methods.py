@@ -61,7 +61,8 @@ def estimated(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
 
 def approximated(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
     """The networks of §6.2: fitted to the first slots of the later half by vectors before it, applied to those now."""
-    from clickprism.relevance.approximate import ApproximateSettings, Approximation, fit_approximation
+    from clickprism.relevance.approximate import Approximation, fit_approximation
+    from clickprism.relevance.approximate_settings import ApproximateSettings
 
     world, site, log = run.world, site_of(run.world, folder), log_of(run.world, folder)
     imputed = run.needs.arrays()["imputed"].astype(np.float64)

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -42,18 +40,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*words: object) -> tuple[int, str, str]:
     done = CliRunner().invoke(app, [str(word) for word in words])
     return done.exit_code, done.stdout, done.stderr
-
-
-def test_approximate_and_exploration_say_what_they_need(folder: Path, tmp_path: Path) -> None:
-    imputed = tmp_path / "imputed.parquet"
-    pq.write_table(pa.table({"query_id": ["q"], "document_id": ["always"], "imputation": [0.5]}), imputed)
-    words = ["approximate", folder / "log", "--imputation", imputed, "--out", tmp_path / "a"]
-    code, _, noted = run(*words)
-    assert (code, "no impression in a randomised first slot" in noted) == (3, True), noted
-    code, _, noted = run(*words, "--as-of", "2026-03-03")
-    assert (code, "with --apply only" in noted) == (2, True), noted
-    code, _, noted = run(*words[:-1], tmp_path / "e.parquet", "--apply", tmp_path, "--seed", 3)
-    assert (code, "learns nothing" in noted) == (2, True), noted
 
 
 def test_impute_takes_a_log_that_was_only_ingested(tmp_path: Path) -> None:

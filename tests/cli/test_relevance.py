@@ -155,16 +155,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cli: Run) -> Path:
     queries = sorted(set(pairs["query_id"].to_pylist()))
     lines = "".join(f"{name}\ttext of {name}\n" for name in queries)
     (folder / "queries.tsv").write_text(f"id\ttext\n{lines}", encoding="utf-8")
+    (folder / "small.toml").write_text("members = 1\n[fit]\nepochs = 2\n", encoding="utf-8")
+    words = ["--imputation", folder / "imputed.parquet", "--config", folder / "small.toml"]
+    cli("relevance", "approximate", "fit", folder / "mylog", *words, "--out", folder / "runs" / "approximation")
     return folder
 
 
-NAMES = ("estimate", "judgments", "rank", "exploration")
+SMALL = {"approximate fit": "small.toml"}
+NAMES = ("estimate", "approximate fit", "approximate apply", "judgments", "rank", "exploration")
+EXAMPLES = [(name, line) for name in NAMES for line in examples(["relevance", *name.split()])]
 
 
-@pytest.mark.parametrize("line", [line for name in NAMES for line in examples(["relevance", name])])
-def test_examples_of_the_help_run(line: str, folder: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+def test_examples_of_the_help_run(
+    name: str, line: str, folder: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
-    cli(*shlex.split(line)[1:])
+    cli(*shlex.split(line)[1:], *(["--config", SMALL[name]] if name in SMALL else []))
 
 
 def test_exploration_measures_cost_and_gain(folder: Path, cli: Run) -> None:
@@ -177,3 +184,32 @@ def test_exploration_measures_cost_and_gain(folder: Path, cli: Run) -> None:
     widths = [each["width"] for each in found["gain"]]
     assert widths == sorted(widths, reverse=True)
     assert "lost per 1,000 searches" in cli("relevance", "exploration", folder / "mylog").stdout
+
+
+def test_approximate_fits_and_applies_a_network(folder: Path, tmp_path: Path, cli: Run) -> None:
+    words = ["--imputation", folder / "imputed.parquet"]
+    small = ["--members", 1, "--fit.epochs", 1, "--out", tmp_path / "network", "--json"]
+    fitted = cli("relevance", "approximate", "fit", folder / "mylog", *words, *small)
+    assert fitted.json["impressions"] > 100
+    assert list(fitted.json["losses"]["values"]) == ["click rate", "imputation", "affine", "approximation"]
+    assert len(fitted.json["losses"]["gains"]["affine"]) == 3
+    out = tmp_path / "e.parquet"
+    applied = cli("relevance", "approximate", "apply", folder / "mylog", tmp_path / "network", *words, "--out", out)
+    assert "without an imputation: its mean" in applied.stdout
+    assert f"clickprism relevance rank {out}" in applied.stderr
+    cli("relevance", "rank", out, "--out", tmp_path / "ranking.csv")
+
+
+def test_approximate_says_what_it_needs(three: Path, tmp_path: Path, cli: Run) -> None:
+    imputed, log = tmp_path / "imputed.parquet", three / "log"
+    pq.write_table(pa.table({"query_id": ["q"], "document_id": ["always"], "imputation": [0.5]}), imputed)
+    words = ["--imputation", imputed, "--out", tmp_path / "a"]
+    refused = cli("relevance", "approximate", "fit", log, *words, code=3).stderr
+    assert "no impression in a randomised first slot" in refused
+    told = cli("relevance", "approximate", "fit", log, *words, "--as-of", "2026-03-03", code=2).stderr
+    assert "--as-of" in told
+    late = cli("relevance", "approximate", "fit", log, *words, "--since", "2030-01-01", code=2).stderr
+    assert "--since must be within the log" in late
+    words = ["--imputation", imputed, "--out", tmp_path / "e.parquet"]
+    told = cli("relevance", "approximate", "apply", log, tmp_path, *words, "--seed", 3, code=2).stderr
+    assert "--seed" in told

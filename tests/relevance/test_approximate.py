@@ -13,13 +13,14 @@ import torch
 
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import evaluate
-from clickprism.relevance.approximate import ApproximateSettings, Approximation, fit_approximation
+from clickprism.relevance.approximate import Approximation, fit_approximation
+from clickprism.relevance.approximate_settings import ApproximateSettings, DescentSettings, Form
 from clickprism.relevance.click_vectors import ClickVectors, never_shown
 from clickprism.relevance.counts import PairCounts
-from clickprism.relevance.descent import DescentSettings, cross_entropy, split
+from clickprism.relevance.descent import cross_entropy, split
 from clickprism.relevance.pairs import find_pairs
 from clickprism.relevance.randomised import FirstSlot
-from clickprism.relevance.tradeoff import Form, blend, blend_loss
+from clickprism.relevance.tradeoff import blend, blend_loss
 from clickprism.types import Float64
 from tests.relevance.search_world import SearchWorld, WorldSettings, search_world
 

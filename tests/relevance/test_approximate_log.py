@@ -18,10 +18,10 @@ from clickprism.errors import DataError, SettingError
 from clickprism.log.engine import Engine, connect
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.relevance.approximate import ApproximateSettings, Approximation
+from clickprism.relevance.approximate import Approximation
 from clickprism.relevance.approximate_log import apply_log, fit_log
+from clickprism.relevance.approximate_settings import ApproximateSettings, DescentSettings
 from clickprism.relevance.certainty import Certainty
-from clickprism.relevance.descent import DescentSettings
 from clickprism.relevance.losses import compare_losses
 from clickprism.relevance.randomised import FirstSlot
 from clickprism.relevance.table import read_estimates

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from clickprism.errors import DataError
 from clickprism.rankers.linear import Linear
-from clickprism.relevance.tradeoff import Form
+from clickprism.relevance.approximate_settings import Form
 from clickprism.serve.bundle import write_bundle
 from clickprism.serve.scorer import Candidates, open_scorer
 from clickprism.training.calibration import Calibration
