@@ -5,7 +5,7 @@ One `ExperimentSettings` holds all settings; a TOML file has the same names. `tr
 """
 
 from clickprism.experiments.bias import Coupling, coupling_of
-from clickprism.experiments.compare import compare_methods, evaluate_models
+from clickprism.experiments.compare import compare_methods, evaluate_judged
 from clickprism.experiments.data import Data, Log, load_data, load_raw, simulate_log
 from clickprism.experiments.feedback import FeedbackResults, feedback_loop, write_feedback
 from clickprism.experiments.results import Results, Run, results_of, write_results
@@ -35,7 +35,7 @@ __all__ = [
     "Trained",
     "compare_methods",
     "coupling_of",
-    "evaluate_models",
+    "evaluate_judged",
     "feedback_loop",
     "judged_validation",
     "load_data",

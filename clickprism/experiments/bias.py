@@ -115,29 +115,17 @@ class Bias:
 @final
 @dataclass(frozen=True, eq=False)
 class BiasBasis:
-    """What the bias of rankings is measured on: a test part in its initial order, and the log of the training part.
+    """What the bias of rankings is measured on: a test part in its initial order, and the log of the training part."""
 
-    Attributes:
-        shown: The test part as the initial ranker orders it, as many documents as users are shown.
-        every: The same, all documents.
-        grades: Grades of the test part.
-        tested: Item of each test document; None if items are not known.
-        frequency: How often the log shows each item.
-        popularity: How often the log clicks each item.
-        items: What items are.
-        note: Why items are not known.
-        top: Number of positions that are exposed; see `exposure_shares`.
-    """
-
-    shown: Clicks
-    every: Clicks
+    shown: Clicks  # the test part as the initial ranker orders it, as many documents as users are shown
+    every: Clicks  # the same, all documents
     grades: Int32
-    tested: Int64 | None = None
-    frequency: Float64 | None = None
-    popularity: Float64 | None = None
+    tested: Int64 | None = None  # item of each test document
+    frequency: Float64 | None = None  # how often the log shows each item
+    popularity: Float64 | None = None  # how often the log clicks each item
     items: str = ""
     note: str = ""
-    top: int | None = None
+    top: int | None = None  # positions that are exposed
 
     def curves(self, scores: Float64 | Float32 | Int32) -> BiasCurves:
         """Return the curves of a ranking by these scores of the test documents."""
@@ -170,11 +158,6 @@ def find_items(train: Lists, test: Lists, by: Items) -> KnownItems:
     """Return the items of two parts: by document ids, else by clusters of features if asked or if that is cheap.
 
     Ids that the parts hardly share are of no use (MQ2008: 7% of the test documents); "auto" uses clusters then.
-
-    Args:
-        train: Lists that the log shows.
-        test: Lists that are ranked.
-        by: The setting `evaluation.items`.
     """
     if by == "ids" and (train.document_ids is None or test.document_ids is None):
         raise SettingError("evaluation.items", by, "be 'features', 'auto' or 'none' where documents have no ids")
@@ -295,13 +278,7 @@ def bias_results(
     gaps: Mapping[str, Mapping[int, Independence]],
     labels: str | None = None,
 ) -> BiasResults:
-    """Return the means over runs.
-
-    Args:
-        biases: Bias by method and seed.
-        gaps: Delta-CI by method and seed.
-        labels: The method that was trained on labels.
-    """
+    """Return the means over runs of biases and Delta-CI by method and seed; `labels` names the one trained on labels."""
     first = next(iter(next(iter(biases.values())).values()))
     goal = {} if labels is None else biases[labels]
     own = {label: [(bias.curves, bias.labels_own) for bias in of.values()] for label, of in biases.items()}
@@ -403,10 +380,7 @@ class Coupling:
 def coupling_of(learner: Learner | None, clicks: Clicks, user: User | None) -> Coupling | None:
     """Return how the observation model of a trained learner depends on documents; None if it cannot depend on them.
 
-    Args:
-        learner: The learner that `fit` returns.
-        clicks: The log; every document that it shows counts once, or a regular sample of them.
-        user: The user model, adapted to the documents; None if it is not known.
+    Every document that the log shows counts once, or a regular sample of them.
     """
     from clickprism.debias.document import DocumentLearner
     from clickprism.debias.lbd import DecoupledLearner
@@ -443,7 +417,7 @@ def choice_text(choices: Sequence[Choice]) -> str:
 
     >>> from clickprism.debias.steepness import Choice
     >>> choice_text([Choice(0, 0.01, -1.4081, 9), Choice(0, math.inf, -1.4161, 7)])
-    'observation depends on documents linearly, penalty 0.01 (held-out log-likelihood -1.4081; positions only -1.4161)'
+    'observation depends on documents: linear, penalty 0.01 (held-out log-likelihood -1.4081; positions only -1.4161)'
     >>> choice_text([Choice(0, math.inf, -1.5, 7), Choice(16, 0.0, -1.6, 9)])
     'observation depends on positions only (held-out log-likelihood -1.5000; best with documents -1.6000)'
     >>> choice_text([Choice(0, math.inf, math.nan, 60)])
@@ -465,7 +439,7 @@ def choices_text(couplings: Mapping[int, Coupling]) -> str:
     >>> flat = Lipschitz("relative", 0.0, 0.0, (0.0,), (0.0,))
     >>> line, curve = (Coupling(1, flat, None, (Choice(0, each, -1.5, 3),)) for each in (0.01, math.inf))
     >>> choices_text({0: line, 1: curve, 2: line})
-    'observation depends on documents linearly, penalty 0.01 (seeds 0, 2); depends on positions only (seed 1)'
+    'observation depends on documents: linear, penalty 0.01 (seeds 0, 2); depends on positions only (seed 1)'
     """
     seeds: dict[str, list[int]] = {}
     for seed, coupling in couplings.items():
@@ -493,35 +467,26 @@ def coupling_tables(couplings: Mapping[str, Mapping[int, Coupling]]) -> list[Tab
         f"{label}, seed {seed}": one for label, of in couplings.items() for seed, one in of.items() if one.choices
     }
     if chosen:
-        kinds = sorted({_kind(choice) for one in chosen.values() for choice in one.choices})
-        lines = [[name, *_likelihoods(one, kinds)] for name, one in chosen.items()]
+        tried = [choice for one in chosen.values() for choice in one.choices]
+        tried.sort(key=lambda choice: (choice.penalty == math.inf, choice.hidden, choice.penalty))
+        kinds = list(dict.fromkeys(map(_kind, tried)))
+        lines = []
+        for name, one in chosen.items():
+            likelihoods = {_kind(choice): _text(choice.likelihood) for choice in one.choices}
+            likelihoods[_kind(one.choices[0])] += " *"
+            lines.append([name, *(likelihoods.get(kind, "") for kind in kinds)])
         caption = "Log-likelihood per session of held-out clicks, by how observation depends on documents; * chosen"
-        tables.append(Table(caption, ["method", *[_name(*kind) for kind in kinds]], lines))
+        tables.append(Table(caption, ["method", *kinds], lines))
     return tables
 
 
-_Kind = tuple[bool, int, float]  # whether positions only, hidden units, penalty
-
-
-def _kind(choice: Choice) -> _Kind:
-    return choice.penalty == math.inf, choice.hidden, choice.penalty
-
-
-def _name(curve: bool, hidden: int, penalty: float) -> str:
-    return CURVE if curve else f"{f'{hidden} units' if hidden else 'linear'}, penalty {penalty:g}"
-
-
-def _likelihoods(coupling: Coupling, kinds: Sequence[_Kind]) -> list[str]:
-    texts = {_kind(choice): _text(choice.likelihood) for choice in reversed(coupling.choices)}
-    texts[_kind(coupling.choices[0])] += " *"
-    return [texts.get(kind, "") for kind in kinds]
+def _kind(choice: Choice) -> str:
+    how = f"network of {choice.hidden} units" if choice.hidden else "linear"
+    return CURVE if choice.penalty == math.inf else f"{how}, penalty {choice.penalty:g}"
 
 
 def _verb(choice: Choice) -> str:
-    if choice.penalty == math.inf:
-        return f"depends on {CURVE}"
-    how = f"by a network of {choice.hidden} hidden units" if choice.hidden else "linearly"
-    return f"depends on documents {how}, penalty {choice.penalty:g}"
+    return f"depends on {CURVE}" if choice.penalty == math.inf else f"depends on documents: {_kind(choice)}"
 
 
 def _mean_slopes(several: Sequence[Lipschitz]) -> Lipschitz:

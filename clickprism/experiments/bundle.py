@@ -156,16 +156,7 @@ def run_examples(
     observation: Float64 | None = None,
     most: int | None = None,
 ) -> Examples:
-    """Return examples from the training part of a run.
-
-    Args:
-        settings: Settings of the experiment.
-        debiased: A model of the run, which takes raw features.
-        naive: A model that was trained on raw clicks.
-        seed: Random seed of the run.
-        observation: Observation by position, relative to the first, of the debiased method.
-        most: Maximum number of queries.
-    """
+    """Return at most `most` example queries from the training part of a run, ranked by one or two of its models."""
     from clickprism.serve.examples import MOST, examples_of
 
     data = load_data(settings.data)
@@ -181,10 +172,7 @@ def run_examples(
 def examples_of_run(run: Path, *, naive: Path | None = None, most: int | None = None) -> Examples:
     """Return examples from the folder of a run; its log is simulated again, or read again if it is a log.
 
-    Args:
-        run: Folder with run.json, settings.toml and model/, as `clickprism train` and `compare` write it.
-        naive: A run or model that was trained on raw clicks.
-        most: Maximum number of queries.
+    `naive` is a run or model that was trained on raw clicks.
     """
     known, settings = RunRecord.read(run), _settings_file(run)
     if known is None or settings is None or str(known.data.get("clicks", "")).startswith("of the file"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -188,46 +188,6 @@ def _basis(settings: ExperimentSettings, data: Data, log: Log, seed: int) -> Bia
     return basis
 
 
-def evaluate_models(
-    settings: ExperimentSettings,
-    models: Mapping[str, Path],
-    *,
-    part: Part = "test",
-    confidence: float = 0.95,
-    seeds: Sequence[int] = (),
-) -> Comparison:
-    """Measure saved models on the data of the settings; models normalise the raw features themselves.
-
-    With several models, the others are compared with the first.
-
-    Args:
-        settings: Settings with the data and the measures.
-        models: Folders of models, by label.
-        part: Part of the data.
-        confidence: Confidence level of the intervals.
-        seeds: Random seeds of the models, for the reader.
-    """
-    data = read_data(settings.data)
-    judged: JudgedLists = getattr(data.dataset, part)
-    evaluations = {
-        label: evaluate(
-            judged,
-            Model.load(folder).score(judged.lists),
-            settings.evaluation.measures,
-            empty=settings.evaluation.empty,
-        )
-        for label, folder in models.items()
-    }
-    return compare(
-        evaluations,
-        baseline=next(iter(models)) if len(models) > 1 else None,
-        confidence=confidence,
-        data=f"{data_name(settings.data)}, {part} part",
-        seeds=seeds,
-        remark=UNGRADED if data.log is not None and not data.log.graded else "",
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class JudgedSettings:
     """On what models are measured, and by what.
@@ -262,8 +222,17 @@ def evaluate_judged(models: Sequence[Path], *, settings: JudgedSettings = DEFAUL
     names = [folder.parent.name if folder.name == "model" else folder.name for folder in folders]
     labels = names if len(set(names)) == len(names) else [str(path) for path in models]
     experiment = settings_of(folders, settings)
-    return evaluate_models(
-        experiment, dict(zip(labels, folders, strict=True)), part=settings.part, seeds=_seeds(folders)
+    data, measured = read_data(experiment.data), experiment.evaluation
+    judged: JudgedLists = getattr(data.dataset, settings.part)
+    return compare(
+        {
+            label: evaluate(judged, Model.load(folder).score(judged.lists), measured.measures, empty=measured.empty)
+            for label, folder in zip(labels, folders, strict=True)
+        },
+        baseline=labels[0] if len(labels) > 1 else None,
+        data=f"{data_name(experiment.data)}, {settings.part} part",
+        seeds=_seeds(folders),
+        remark=UNGRADED if data.log is not None and not data.log.graded else "",
     )
 
 
@@ -351,12 +320,7 @@ class ValuedLog:
         return scorer.score(Candidates(features=features, offsets=self.lists.offsets)).scores
 
     def scores_in(self, path: Path, *, note: Callable[[str], None] = lambda _: None) -> Float64:
-        """Return the scores of a file with query, document and score, [documents]; documents without one rank last.
-
-        Args:
-            path: A .csv, .tsv, .jsonl or .parquet file, as `clickprism model score` writes it.
-            note: Called with the number of documents without a score.
-        """
+        """Return the scores of a file with query, document and score, [documents]; documents without one rank last."""
         from clickprism.data.tables import read_table
         from clickprism.data.vocabulary import Names
 

@@ -54,23 +54,14 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class RawData:
-    """Data with the features as they are.
-
-    Attributes:
-        dataset: The lists.
-        kind: How to normalise the features.
-        keep: Columns that are not normalised.
-        vocabulary: The columns, if some features are codes of categories.
-        log: The clicks on each part, if the data is a log of real users.
-        names: Names of the features; None if they have numbers only.
-    """
+    """Data with raw features."""
 
     dataset: Dataset
-    kind: Kind
-    keep: tuple[int, ...] = ()
+    kind: Kind  # how to normalise the features
+    keep: tuple[int, ...] = ()  # columns that are not normalised
     vocabulary: Vocabulary | None = None
     log: ImpressionParts | None = None
-    names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None  # names of the features
 
 
 @dataclass(frozen=True, eq=False)

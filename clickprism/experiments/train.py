@@ -242,20 +242,10 @@ def train_method(
     resume: bool = False,
     show: bool | None = None,
 ) -> Fitted:
-    """Train the ranker of the settings by one method.
+    """Train the ranker of the settings on clicks by one method.
 
-    Args:
-        settings: Settings of the experiment.
-        dataset: Its labels are used by the method `labels` and by the validation only.
-        label: Which of `settings.methods`.
-        clicks: The log.
-        truth: True observation by position, for `ipw` and similar methods if no propensities are set.
-        trust: Trust of the simulated users, for `affine` if no alpha and beta are set (`true_trust`).
-        held_out: Clicks to validate by, if the settings say so.
-        seed: Random seed of the training.
-        out: Folder for metrics.jsonl and the checkpoint.
-        resume: Whether to continue from the checkpoint.
-        show: Whether to show a progress bar.
+    The labels of the data set are used by the method `labels` and by validation only. The true observation (`truth`) is
+    for `ipw` and similar methods if no propensities are set, `true_trust` for `affine` if no alpha and beta are set.
     """
     from clickprism.training.fit import fit
 

@@ -130,7 +130,7 @@ def test_tables_of_slopes_and_choices() -> None:
         ["short", "0.0000", "0.0000", "n/a", "0.0000", "0.0000"],
         ["lbd_paper", "0.5000", "n/a", "n/a", "1.0000", "n/a"],
     ]
-    assert choices.header == ["method", "linear, penalty 0.01", "16 units, penalty 0", "positions only"]
+    assert choices.header == ["method", "linear, penalty 0.01", "network of 16 units, penalty 0", "positions only"]
     assert choices.rows == [["lbd, seed 3", "-1.2500", "-1.2000 *", "-1.5000"], ["short, seed 0", "", "", "n/a *"]]
     assert len(coupling_tables({"lbd_paper": {3: Coupling(10, steep, None)}})) == 1
     assert coupling_tables({}) == []
@@ -138,7 +138,7 @@ def test_tables_of_slopes_and_choices() -> None:
 
 def test_what_was_chosen_in_a_line() -> None:
     words = "(held-out log-likelihood -1.2000; positions only -1.5000)"
-    network = "depends on documents by a network of 16 hidden units, penalty 0"
+    network = "depends on documents: network of 16 units, penalty 0"
     assert choice_text(TRIED) == f"observation {network} {words}"
     assert choice_text(TRIED[:1]).endswith("(held-out log-likelihood -1.2000)")
     assert choice_text(TRIED[::-1]).endswith("(held-out log-likelihood -1.5000; best with documents -1.2000)")
@@ -146,7 +146,7 @@ def test_what_was_chosen_in_a_line() -> None:
 
 def test_what_was_chosen_in_each_run() -> None:
     chosen, curve = Coupling(10, FLAT, None, TRIED), Coupling(10, FLAT, None, TRIED[::-1])
-    network = "depends on documents by a network of 16 hidden units, penalty 0"
+    network = "depends on documents: network of 16 units, penalty 0"
     words = f"observation {network} (seed 7); depends on positions only (seeds 0, 3)"
     assert choices_text({7: chosen, 3: curve, 0: curve}) == words
     assert choices_text({0: Coupling(10, FLAT, None)}) == ""
