@@ -14,7 +14,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -26,7 +26,7 @@ from clickprism.errors import DataError, SettingError, missing_extra
 T = TypeVar("T")
 
 
-def build(cls: type[T], values: Mapping[str, Any], *, path: str = "") -> T:
+def build(cls: type[T], values: Mapping[str, Any], *, path: str = "", default: T | None = None) -> T:
     """Return the settings of class `cls` with the values of a mapping; unknown names and wrong types are errors.
 
     >>> from dataclasses import dataclass
@@ -55,9 +55,11 @@ def build(cls: type[T], values: Mapping[str, Any], *, path: str = "") -> T:
             inner = [repr(f"{before}{table}.{key}") for table in known if key in _names(hints[table])]
             words = f"did you mean {' or '.join(inner)}?" if inner and close.startswith("known") else close
             raise SettingError(name, value, f"be a known setting ({words})")
-        made[key] = _convert(value, hints[key], name)
+        made[key] = _convert(value, hints[key], name, _default(known[key], default))
     for key, field in known.items():
-        if key not in made and field.default is MISSING and field.default_factory is MISSING:
+        if key not in made and default is not None:
+            made[key] = getattr(default, key)
+        elif key not in made and field.default is MISSING and field.default_factory is MISSING:
             raise SettingError(f"{path}.{key}" if path else key, None, "be given")
     try:
         return cls(**made)
@@ -81,9 +83,16 @@ def _options(hint: Any) -> list[str]:
     return [option for part in parts for option in part] if all(parts) else []
 
 
-def _convert(value: Any, hint: Any, name: str) -> Any:
+def _default(field: Field[Any], default: Any) -> Any:
+    """Return the value that a field has if it is not given: that of `default`, or its own."""
+    if default is not None:
+        return getattr(default, field.name)
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def _convert(value: Any, hint: Any, name: str, default: Any) -> Any:
     if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
-        return build(hint, value, path=name)
+        return build(hint, value, path=name, default=default if isinstance(default, hint) else None)
     try:
         return _typed(value, hint)
     except msgspec.ValidationError:

@@ -147,6 +147,16 @@ def test_choose_builds_what_is_named() -> None:
         choose(RANKERS, {"name": "mlp", "dropout": 1.0}, path="ranker")
 
 
+@dataclass(frozen=True)
+class Whole:
+    outer: Outer = field(default_factory=lambda: Outer("x", limit=3.0, inner=Inner(5)))
+
+
+def test_a_partial_table_keeps_the_other_defaults_of_the_whole() -> None:
+    made = build(Whole, {"outer": {"hidden": [1], "inner": {}}})
+    assert made == Whole(Outer("x", hidden=(1,), limit=3.0, inner=Inner(5)))
+
+
 def test_text_from_the_command_line_is_read_as_the_type_of_the_field() -> None:
     text = {"name": "3", "hidden": "[4, 5]", "limit": ".5", "names": '["a", "b"]', "inner": {"depth": "7"}}
     assert build(Outer, text) == Outer("3", hidden=(4, 5), limit=0.5, names=("a", "b"), inner=Inner(7))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
@@ -318,14 +318,36 @@ def _configure(app: App, arguments: ArgumentCollection, given: list[Argument] | 
             _put_beneath(read_toml(Path(file)), arguments, file=file, path=())
     for argument in free:
         if argument.tokens and all(token.source == "cli" for token in argument.tokens):
-            _put_keys_beneath(_default(app, argument), argument, (), source="default")
+            _put_keys_beneath(_default(app, argument.keys[0]), argument, (), source="default")
+    _put_defaults_beneath(app, arguments)
 
 
-def _default(app: App, argument: Argument) -> Any:
+def _put_defaults_beneath(app: App, arguments: ArgumentCollection) -> None:
+    """Put the defaults of the command beneath the options of nested settings.
+
+    `--simulation.length 5` builds a new `SimulationSettings`, whose other fields would have the defaults of that class,
+    not those of the settings that it is part of.
+    """
+    given = {argument.keys[0] for argument in arguments if len(argument.keys) > 1 and argument.tokens}
+    for argument in arguments:
+        if len(argument.keys) < 2 or argument.keys[0] not in given or argument.tokens or is_dataclass(argument.hint):
+            continue
+        owner = _default(app, argument.keys[0])
+        for key in argument.keys[1:-1]:
+            owner = getattr(owner, key)
+        value, name = getattr(owner, argument.keys[-1]), argument.keys[-1]
+        field = next(each for each in fields(owner) if each.name == name)
+        own = field.default if field.default_factory is MISSING else field.default_factory()
+        if value != own and value is not None:
+            for index, each in enumerate(value if isinstance(value, list | tuple) else [value]):
+                argument.append(Token(keyword=argument.name, value=_text(each), source="default", index=index))
+
+
+def _default(app: App, name: str) -> Any:
     """Return the default of a field of the command's settings."""
     function = app.default_command
     defaults = [] if function is None else list((function.__kwdefaults__ or {}).values())
-    return next((getattr(each, argument.keys[0]) for each in defaults if hasattr(each, argument.keys[0])), {})
+    return next((getattr(each, name) for each in defaults if hasattr(each, name)), {})
 
 
 def _put_beneath(values: Mapping[str, Any], arguments: ArgumentCollection, *, file: str, path: tuple[str, ...]) -> None:

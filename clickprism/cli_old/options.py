@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,12 +106,44 @@ def settings_of(
     **flags: Any,
 ) -> Any:
     """The settings that config, flags and `--set` make, in this order; `__` in a flag's name stands for a dot."""
-    from clickprism.experiments import read_settings
+    from clickprism.experiments import ExperimentSettings
+    from clickprism.settings import build, override, plain, read_toml
 
-    named = {name.replace("__", "."): value for name, value in flags.items()}
+    base = ExperimentSettings() if base is None else base
+    values = plain(base)
+    values["fit"].pop("seed", None)
+    if config is not None:
+        values = _merged(values, read_toml(config))
     if seeds is not None:
-        named |= {"seed": seeds[0], "runs": len(seeds)}
-    return read_settings(config, assignments or (), base=base, flags=named, methods=methods)
+        flags |= {"seed": seeds[0], "runs": len(seeds)}
+    for name, value in flags.items():
+        if value is not None:
+            values = _merged(values, _nested(name.replace("__", "."), value))
+    if methods is not None:
+        values["methods"] = {label: values["methods"].get(label, {}) for label in methods}
+    return build(type(base), override(values, assignments or ()))
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over others, key by key; methods, and what has another `name`, are replaced whole."""
+    result = dict(under)
+    for key, value in over.items():
+        before = result.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping) and _same(key, before, value):
+            result[key] = _merged(before, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _same(key: str, before: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    return key != "methods" and value.get("name", before.get("name")) == before.get("name")
 
 
 def seconds_from(text: str) -> float:

@@ -278,7 +278,7 @@ def bias_results(
     gaps: Mapping[str, Mapping[int, Independence]],
     labels: str | None = None,
 ) -> BiasResults:
-    """Return the means over runs of biases and Delta-CI by method and seed; `labels` names the one trained on labels."""
+    """Return means over runs of biases and Delta-CI by method and seed; `labels` is the method trained on labels."""
     first = next(iter(next(iter(biases.values())).values()))
     goal = {} if labels is None else biases[labels]
     own = {label: [(bias.curves, bias.labels_own) for bias in of.values()] for label, of in biases.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -16,7 +16,7 @@ from clickprism.debias import METHODS
 from clickprism.errors import SettingError
 from clickprism.evaluation.measures import Empty, Measure
 from clickprism.rankers import RANKERS
-from clickprism.settings import build, choose, override, plain, read_toml, suggest
+from clickprism.settings import build, choose, plain, read_toml, suggest
 from clickprism.simulation.clicks import SimulationSettings
 from clickprism.training.settings import TrainingSettings
 from clickprism.users import USERS
@@ -223,46 +223,15 @@ class DemoSettings(ExperimentSettings):
     runs: int = 2
 
 
-def read_settings(
-    config: Path | None = None,
-    assignments: Sequence[str] = (),
-    *,
-    base: ExperimentSettings | None = None,
-    flags: Mapping[str, Any] | None = None,
-    methods: Sequence[str] | None = None,
-) -> ExperimentSettings:
-    """The settings of a TOML file, and on top of it single ones; what neither names is as in `base`.
-
-    Args:
-        config: the file; its keys are those of `ExperimentSettings`.
-        assignments: words such as "fit.epochs=5".
-        base: what holds where nothing else is said; the defaults if None.
-        flags: single settings by dotted name, between the file and the assignments; None is no setting. A `user.name`
-            or `ranker.name` that is another than before drops the settings of the one before.
-        methods: labels to choose among those there are; the name of a method that is not there adds it.
-
-    >>> read_settings(None, ["simulation.length=5", "user.severity=2"]).user
-    {'name': 'pbm', 'severity': 2}
-    >>> read_settings(flags={"user.name": "ubm"}, methods=["dla"]).methods
-    {'dla': {}}
-    """
-    base = ExperimentSettings() if base is None else base
-    values = plain(base)
-    values["fit"].pop("seed", None)
-    if config is not None:
-        values = _merged(values, read_toml(config))
-    for key, value in (flags or {}).items():
-        if value is not None:
-            values = _merged(values, _nested(key, value))
-    if methods is not None:
-        values["methods"] = {label: values["methods"].get(label, {}) for label in methods}
-    return build(type(base), override(values, assignments))
+def read_settings(file: Path) -> ExperimentSettings:
+    """Return the settings in a TOML file; those that it does not name have their defaults."""
+    return build(ExperimentSettings, read_toml(file))
 
 
 def resolved(settings: ExperimentSettings, *, methods: Sequence[str] | None = None) -> dict[str, Any]:
-    """All settings as a mapping, those of user, ranker and methods that were left at their defaults too.
+    """Return all settings as a mapping, with the defaults of the user, the ranker and the methods (or of `methods`).
 
-    `methods` limits it to these labels. `read_settings` takes the mapping back from a TOML file.
+    `read_settings` reads the mapping back from a TOML file.
     """
     values = plain(settings)
     values["fit"].pop("seed", None)
@@ -277,25 +246,3 @@ def resolved(settings: ExperimentSettings, *, methods: Sequence[str] | None = No
 
 def _full(chosen: Any) -> dict[str, Any]:
     return {"name": chosen.name, **plain(chosen)}
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return dict(value)
-
-
-def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings over others, key by key; methods, and what has another `name`, are replaced whole."""
-    result = dict(under)
-    for key, value in over.items():
-        before = result.get(key)
-        if isinstance(before, Mapping) and isinstance(value, Mapping) and _same(key, before, value):
-            result[key] = _merged(before, value)
-        else:
-            result[key] = value
-    return result
-
-
-def _same(key: str, before: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    return key != "methods" and value.get("name", before.get("name")) == before.get("name")

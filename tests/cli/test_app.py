@@ -138,3 +138,12 @@ def test_every_group_and_command_has_a_summary() -> None:
                 check(inner)
 
     check(TREE)
+
+
+def test_an_option_of_nested_settings_keeps_the_other_defaults_of_the_command(cli: Run, tmp_path: Path) -> None:
+    words = ["experiment", "simulate", "--out", tmp_path / "clicks.npz", "--sessions", "2", "--json"]
+    few = [f"--data.synthetic.{part}-queries=5" for part in ("train", "validation", "test")]
+    for length in (["--simulation.length", "3"], ["--config", config(tmp_path, "[simulation]\nlength = 3")]):
+        found = cli(*words, *few, *length).json
+        assert found["sessions"] == 5 * 2  # of each query, the default of experiments, not of SimulationSettings
+        assert len(found["observation"]) == 3

@@ -12,7 +12,7 @@ from clickprism.debias.affine import AffineCorrection
 from clickprism.debias.batches import pad
 from clickprism.debias.ipw import InversePropensity
 from clickprism.errors import DataError, SettingError
-from clickprism.experiments.settings import read_settings
+from clickprism.experiments.settings import ExperimentSettings
 from clickprism.experiments.train import make_method, true_trust, uses_truth
 from clickprism.rankers.linear import Linear
 from clickprism.types import Clicks, Lists
@@ -139,11 +139,14 @@ def test_propensities_come_from_the_log(estimate: str) -> None:
 
 
 def test_experiments_tell_the_truth_to_those_only_who_neither_have_nor_estimate_it() -> None:
-    words = [
-        'methods={"affine" = {}, "ipw" = {}, "guess" = {name = "affine", estimate = "trust"}, '
-        '"harvest" = {name = "ipw", estimate = "allpairs"}, "given" = {name = "affine", alpha = [1.0], beta = [0.1]}}'
-    ]
-    settings = read_settings(None, words, flags={"user.name": "trust"})
+    methods: dict[str, dict[str, object]] = {
+        "affine": {},
+        "ipw": {},
+        "guess": {"name": "affine", "estimate": "trust"},
+        "harvest": {"name": "ipw", "estimate": "allpairs"},
+        "given": {"name": "affine", "alpha": [1.0], "beta": [0.1]},
+    }
+    settings = ExperimentSettings(user={"name": "trust"}, methods=methods)
     told = [label for label in settings.methods if uses_truth(settings, label)]
     assert told == ["affine", "ipw"]
     seen, positions = np.array([0.7, 0.6]), np.array([1, 2])
@@ -156,7 +159,7 @@ def test_experiments_tell_the_truth_to_those_only_who_neither_have_nor_estimate_
     assert make_method(settings, "harvest", truth=seen, trust=trust).propensities == ()
     assert make_method(settings, "given", truth=seen, trust=trust).alpha == (1.0,)
     assert make_method(settings, "affine", truth=seen).alpha == ()  # a log from a file does not tell its trust
-    plain = read_settings(None, flags={"user.name": "pbm"}, methods=["affine"])
+    plain = ExperimentSettings(methods={"affine": {}})
     method = make_method(plain, "affine", truth=seen, trust=true_trust(plain))
     assert method.alpha == pytest.approx(seen)
     assert method.beta == (0.0, 0.0)

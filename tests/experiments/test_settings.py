@@ -1,4 +1,4 @@
-"""How files, flags and words become settings, and how they come back."""
+"""Settings of experiments: from TOML and text, with advice on errors, and back to TOML."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clickprism.cli_old.options import seeds_from
 from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
 from clickprism.experiments import ExperimentSettings, read_settings, resolved
-from clickprism.settings import build, to_toml
+from clickprism.settings import build, override, plain, to_toml
 from clickprism.training.settings import FitSettings
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
@@ -23,39 +22,20 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
-def test_nothing_said_is_the_defaults() -> None:
-    assert read_settings() == ExperimentSettings()
+def given(*words: str) -> ExperimentSettings:
+    return build(ExperimentSettings, override({}, words))
 
 
-def test_what_a_file_does_not_name_stays(tmp_path: Path) -> None:
+def test_what_a_file_does_not_name_keeps_the_default_of_the_experiment(tmp_path: Path) -> None:
     settings = read_settings(write(tmp_path, "[simulation]\nlength = 5\n[user]\nseverity = 2.0\n"))
-    assert settings.simulation.frequency == "each"
+    assert settings.simulation.frequency == "each"  # the default of SimulationSettings alone is "uniform"
     assert settings.simulation.length == 5
     assert settings.user == {"name": "pbm", "severity": 2.0}
     assert list(settings.methods) == ["labels", "click", "ipw", "dla"]
 
 
-def test_methods_of_a_file_are_all_there_are(tmp_path: Path) -> None:
-    settings = read_settings(write(tmp_path, "[methods.click]\n"), ["methods.click2.name=click"])
-    assert settings.methods == {"click": {}, "click2": {"name": "click"}}
-
-
-def test_flags_lie_over_the_file_and_words_over_flags(tmp_path: Path) -> None:
-    file = write(tmp_path, "sessions = 1\n[fit]\nepochs = 1\npatience = 7\n")
-    settings = read_settings(file, ["fit.epochs=3"], flags={"fit.epochs": 2, "sessions": 2, "seeds": None})
-    assert (settings.sessions, settings.fit.epochs, settings.fit.patience, settings.seeds) == (2, 3, 7, (0,))
-
-
-def test_another_user_drops_the_settings_of_the_one_before(tmp_path: Path) -> None:
-    file = write(tmp_path, '[user]\nname = "pbm"\nseverity = 2.0\n')
-    assert read_settings(file, flags={"user.name": "cascade"}).user == {"name": "cascade"}
-    assert read_settings(file, flags={"user.name": "pbm"}).user == {"name": "pbm", "severity": 2.0}
-
-
-def test_chosen_methods_keep_their_settings(tmp_path: Path) -> None:
-    file = write(tmp_path, '[methods.mine]\nname = "dla"\nmax_weight = 3.0\n[methods.click]\n')
-    chosen = read_settings(file, methods=["ipw", "mine"]).methods
-    assert chosen == {"ipw": {}, "mine": {"name": "dla", "max_weight": 3.0}}
+def test_methods_of_a_file_replace_the_default_ones(tmp_path: Path) -> None:
+    assert read_settings(write(tmp_path, "[methods.click]\n")).methods == {"click": {}}
 
 
 @pytest.mark.parametrize(
@@ -74,12 +54,12 @@ def test_chosen_methods_keep_their_settings(tmp_path: Path) -> None:
 )
 def test_wrong_settings_are_refused_with_advice(word: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        read_settings(None, [word])
+        given(word)
 
 
 def test_resolved_settings_say_all_and_come_back(tmp_path: Path) -> None:
-    settings = read_settings(None, ["user.severity=2", "ranker.hidden=[8]", "simulation.max_grade=4"], methods=["ipw"])
-    values = resolved(settings)
+    words = ["user.severity=2", "ranker.hidden=[8]", "simulation.max_grade=4", "methods.ipw.floor=0.0"]
+    values = resolved(given(*words))
     assert values["user"]["curve"][0] == 0.68
     assert (list(values["ranker"]["hidden"]), values["ranker"]["dropout"]) == ([8], 0.0)
     ipw = {"name": "ipw", "propensities": (), "floor": 0.0, "self_normalise": False, "estimate": "none"}
@@ -95,22 +75,12 @@ def test_toml_of_odd_values_comes_back() -> None:
 
 def test_all_defaults_survive_toml() -> None:
     settings = ExperimentSettings()
-    from clickprism.settings import plain
-
     assert build(ExperimentSettings, tomllib.loads(to_toml(plain(settings)))) == settings
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
 def test_examples_are_sound(file: Path) -> None:
     assert resolved(read_settings(file))
-
-
-def test_seeds() -> None:
-    assert seeds_from(None, None) is None
-    assert seeds_from("2", 4) == [4, 5]
-    for wrong, first in (("x", None), ("0", None), ("1,x", None)):
-        with pytest.raises(SettingError, match="--seed"):
-            seeds_from(wrong, first)
 
 
 @pytest.mark.parametrize(
