@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import tempfile
 import time
@@ -16,6 +15,7 @@ import numpy as np
 
 from clickprism._util.files import write_file
 from clickprism._util.processes import side_by_side
+from clickprism._util.tables import to_json
 from clickprism.choice import words
 from clickprism.choice.candidates import CHOSEN_FROM, RANKERS, Candidate, supported
 from clickprism.choice.criterion import Gain, estimated_ndcg
@@ -32,7 +32,6 @@ from clickprism.choice.trials import (
     tried_of,
 )
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.finding import plain
 from clickprism.errors import DataError, SettingError
 from clickprism.observation.counts import count
 from clickprism.observation.pairs import LEAST_CLICKS, link
@@ -225,7 +224,7 @@ class _Search:
         choice = Choice(
             candidate.name, candidate.words, tuple(why), numbers, words.HEADER, tuple(map(tuple, rows)), *models
         )
-        write_file(self.folder / RESULT, json.dumps(plain(choice.plain()), indent=1) + "\n")
+        write_file(self.folder / RESULT, to_json(choice.plain()) + "\n")
         return choice
 
     def _final(self, where: str) -> Model:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final, get_args
 
-import numpy as np
-
+from clickprism._util.tables import to_plain
 from clickprism.errors import SettingError
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Finding:
             "interval": None if self.interval is None else list(self.interval),
             "p_value": self.p_value,
             "advice": self.advice,
-            "details": plain(self.details),
+            "details": to_plain(self.details),
         }
 
 
@@ -104,22 +103,3 @@ class Diagnosis:
             "impressions": self.impressions,
             "findings": [finding.to_json() for finding in self.findings.values()],
         }
-
-
-def plain(value: Json) -> Json:
-    """The same value without numpy in it; numbers that JSON does not know become None.
-
-    >>> plain({"a": np.array([1.0, np.nan]), "b": (np.int64(2), "x")})
-    {'a': [1.0, None], 'b': [2, 'x']}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
+from clickprism._util.tables import to_plain
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.beyond import daily_shape, heeds_clicks
 from clickprism.diagnosis.clusters import FEWEST, NORMAL_95, by_query, one_thread, p_words, shown
@@ -273,7 +274,7 @@ def _agreement(apart: dict[str, float], settings: PositionSettings) -> str:
 
 
 def _details(curves: dict[str, Curve], refused: dict[str, str], apart: dict[str, float]) -> dict[str, object]:
-    return {"curves": {name: each.plain() for name, each in curves.items()}, "refused": refused, "apart": apart}
+    return {"curves": to_plain(curves), "refused": refused, "apart": apart}
 
 
 def _table(curves: dict[str, Curve]) -> tuple[list[str], list[list[str]]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from clickprism._util.tables import Table
-from clickprism.diagnosis.finding import Diagnosis, Finding, Json, plain
+from clickprism.diagnosis.finding import Diagnosis, Finding, Json
 from clickprism.evaluation.plots import svg
 from clickprism.evaluation.report import Beside, Part, Said, write_report
 from clickprism.evaluation.tables import p_text
@@ -110,7 +110,7 @@ def as_text(diagnosis: Diagnosis, *, width: int = 110) -> str:
 def as_json(diagnosis: Diagnosis, *, log: str, account: Mapping[str, int]) -> dict[str, Json]:
     """All findings, each with the words of a report, and what was counted on the way in."""
     findings = [{**each.to_json(), "title": title(each), "word": word(each)} for each in diagnosis.findings.values()]
-    return {**diagnosis.to_json(), "findings": findings, "log": log, "account": plain(account)}
+    return {**diagnosis.to_json(), "findings": findings, "log": log, "account": dict(account)}
 
 
 def finding_parts(finding: Finding, *, figure: str | None = None) -> list[Part]:

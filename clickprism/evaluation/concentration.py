@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -33,10 +33,6 @@ class Concentration:
     popular: float
     mean: float
     correlation: float
-
-    def plain(self) -> dict[str, float]:
-        """All of it by name."""
-        return asdict(self)
 
 
 def concentration(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, final
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, final
 
-from clickprism._util.tables import Table, to_plain
+from clickprism._util.tables import Table
 from clickprism.evaluation.counterfactual_settings import Measure, Name
 
 Verdict: TypeAlias = Literal["better", "worse", "no difference found", "unknown"]
@@ -51,6 +51,7 @@ class Estimate:
         clipped: of the clicks at stake, the share whose weight was clipped.
         effective: sessions that the value rests on, in effect.
         assumption: under which it is unbiased.
+        verdict: whether the new ranker earns more than the log did.
     """
 
     name: Name
@@ -61,15 +62,12 @@ class Estimate:
     clipped: float
     effective: float
     assumption: str
+    verdict: Verdict = field(init=False)
 
-    @property
-    def verdict(self) -> Verdict:
-        """Whether the new ranker earns more than the log did."""
-        if self.refusal:
-            return "unknown"
-        if self.difference.lower > 0:
-            return "better"
-        return "worse" if self.difference.upper < 0 else "no difference found"
+    def __post_init__(self) -> None:
+        better, worse = self.difference.lower > 0, self.difference.upper < 0
+        verdict = "better" if better else "worse" if worse else "no difference found"
+        object.__setattr__(self, "verdict", "unknown" if self.refusal else verdict)
 
 
 @final
@@ -84,6 +82,7 @@ class CounterfactualResult:
         depth: positions that count.
         sessions: of the log.
         queries: that were asked.
+        best: name of the estimate with the fewest assumptions; None if all were refused.
     """
 
     logged: Range
@@ -92,19 +91,11 @@ class CounterfactualResult:
     depth: int
     sessions: int
     queries: int
+    best: str | None = field(init=False)
 
-    @property
-    def best(self) -> Estimate | None:
-        """The estimate with the fewest assumptions of those given; None where all were refused."""
-        return next((each for each in self.estimates.values() if not each.refusal), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
-        best = self.best
-        facts = {**vars(self), "best": None if best is None else best.name}
-        facts["estimates"] = {name: {**vars(each), "verdict": each.verdict} for name, each in self.estimates.items()}
-        plain: dict[str, Any] = to_plain(facts)
-        return plain
+    def __post_init__(self) -> None:
+        best = next((name for name, each in self.estimates.items() if not each.refusal), None)
+        object.__setattr__(self, "best", best)
 
     def table(self, ranker: str, *, confidence: float) -> Table:
         """Return one row for the log and one for each estimator that was not refused."""
@@ -151,7 +142,3 @@ class CounterfactualResults:
             for name, each in self.rankers.items()
             for table in (each.table(name, confidence=self.confidence), each.remarks())
         ]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
-        return {**vars(self), "rankers": {name: each.to_json() for name, each in self.rankers.items()}}

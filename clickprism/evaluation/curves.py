@@ -9,7 +9,7 @@ places are worth, which is the exact expectation over all orders of the tied.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 
@@ -47,10 +47,6 @@ class Curve:
         total = float(self.documents.sum())
         return float(self.documents @ np.abs(self.value - other.value)) / total if total else float("nan")
 
-    def plain(self) -> dict[str, Any]:
-        """The curve as JSON can hold it."""
-        return _plain(self)
-
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -73,10 +69,6 @@ class Shares:
         """The share of exposure that two rankings give to different groups: half the sum of absolute differences."""
         _check_same(self, other)
         return float(np.abs(self.value - other.value).sum() / 2)
-
-    def plain(self) -> dict[str, Any]:
-        """The shares as JSON can hold them."""
-        return _plain(self)
 
 
 def initial_order(lists: Lists, scores: Float64 | Float32, *, length: int | None = None) -> Clicks:
@@ -217,7 +209,3 @@ def _check_same(one: Curve | Shares, other: Curve | Shares) -> None:
     if one.axis != other.axis or not np.array_equal(one.at, other.at):
         problem = f"a curve by {one.axis} over {len(one.at)} points and one by {other.axis} over {len(other.at)}"
         raise DataError(f"{problem} cannot be compared", remedy="Take both over the same lists, items and bins")
-
-
-def _plain(curve: Curve | Shares) -> dict[str, Any]:
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(curve).items()}

@@ -6,7 +6,7 @@ They describe a model, not the world: clicks never show the relevance of what wa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, final, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -69,18 +69,6 @@ class Independence:
     information: float
     by_position: Float64 | None
     documents: int
-
-    def plain(self) -> dict[str, Any]:
-        """The figures as JSON can hold them, None for NaN."""
-        curve = None if self.by_position is None else [_number(value) for value in self.by_position.tolist()]
-        return {
-            "mean": _number(self.mean),
-            "error": _number(self.error),
-            "largest": _number(self.largest),
-            "information": _number(self.information),
-            "by_position": curve,
-            "documents": self.documents,
-        }
 
 
 def independence(
@@ -168,7 +156,3 @@ def _error(residuals: Float64, owner: Int64, total: float) -> float:
     sums = np.bincount(owner, weights=residuals)
     clusters = len(sums)
     return float(np.sqrt(clusters / (clusters - 1) * (sums @ sums)) / total) if clusters > 1 else float("nan")
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -53,20 +52,6 @@ class Curve:
     def __len__(self) -> int:
         return len(self.values)
 
-    def plain(self) -> dict[str, Any]:
-        """All of it as JSON takes it; None where there is no number."""
-        kept = self.support
-        return {
-            "values": _numbers(self.values),
-            "lower": _numbers(self.lower),
-            "upper": _numbers(self.upper),
-            "unit": self.unit or None,
-            "documents": kept.documents,
-            "impressions": _numbers(kept.impressions),
-            "clicks": _numbers(kept.clicks),
-            "note": kept.note,
-        }
-
 
 def sums(group: Int64, values: Float64, size: int) -> Float64:
     """Values added up by group, [size]."""
@@ -105,7 +90,3 @@ def cut(clicks: Clicks, depth: int) -> Clicks:
         clicks.clicks[kept],
         clicks.impressions[shown],
     )
-
-
-def _numbers(values: Float64) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]

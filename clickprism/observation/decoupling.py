@@ -10,8 +10,8 @@ is the first, in all four theorems. Simulated truth only: a log knows c, not r.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias, final
+from dataclasses import dataclass
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -247,14 +247,6 @@ class DecouplingBounds:
     common_t: float
     shares: dict[str, float]
     quantiles: dict[str, tuple[float, ...]]
-
-    def plain(self) -> dict[str, Any]:
-        """All of it as JSON takes it; None where there is no number."""
-        quantiles = {
-            name: [value if np.isfinite(value) else None for value in values] for name, values in self.quantiles.items()
-        }
-        beta = self.common_beta if np.isfinite(self.common_beta) else None
-        return asdict(self) | {"quantiles": quantiles, "common_beta": beta}
 
 
 def decoupling(

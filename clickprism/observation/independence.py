@@ -249,8 +249,8 @@ class Observed:
         total = float(squares.sum())
         return total, mean, float(gamma.sf(total, mean**2 / variance, scale=variance / mean))
 
-    def plain(self) -> dict[str, float]:
-        """The figures by name."""
+    def summary(self) -> dict[str, float]:
+        """Return the number of tables, the mean difference and information, and the result of the test."""
         statistic, expected, p_value = self.test
         return {
             "tables": len(self.shown),

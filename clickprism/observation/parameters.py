@@ -20,6 +20,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from clickprism._util.files import read_json, write_file
+from clickprism._util.tables import to_plain
 from clickprism.errors import DataError
 from clickprism.types import Float64
 
@@ -157,7 +158,7 @@ class ClickParameters:
         made: dict[str, Any] = {"format": FORMAT, "source": self.source, "confidence": self.confidence}
         for name in ("alpha", "beta", "theta", *ENDS):
             values = getattr(self, name)
-            made[name] = None if values is None or np.isnan(values).all() else _numbers(values)
+            made[name] = None if values is None or np.isnan(values).all() else to_plain(values)
         return {**made, "notes": list(self.notes)}
 
     @classmethod
@@ -201,10 +202,6 @@ class ClickParameters:
     def read(cls, path: Path) -> ClickParameters:
         """Read what `write` has written; a `DataError` names the file and what is wrong with it."""
         return cls.from_plain(read_json(path, remedy=REMEDY), file=path)
-
-
-def _numbers(values: Float64) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def _vector(values: Mapping[str, Any], name: str, file: object) -> Float64 | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 
+from clickprism._util.tables import to_plain
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.curves import by_frequency, by_position, exposure_shares, groups_of, initial_order
 from clickprism.evaluation.ranking import expected_worth
@@ -146,10 +146,10 @@ def test_groups_keep_equal_values_together_and_none_is_empty() -> None:
 def test_values_are_plain_json() -> None:
     shown = log_of(lists_of(2), np.array([1]))
     items, often = np.array([0, 1]), np.array([1.0, 2.0])
-    plain = by_position(shown, np.array([1.0, 2.0])).plain()
-    assert json.loads(json.dumps(plain)) == {"axis": "position", "at": [1, 2], "value": [2, 1], "documents": [1, 1]}
-    shares = exposure_shares(shown, np.array([1.0, 2.0]), items, often, groups=2, top=1).plain()
-    assert json.loads(json.dumps(shares)) == {
+    plain = to_plain(by_position(shown, np.array([1.0, 2.0])))
+    assert plain == {"axis": "position", "at": [1, 2], "value": [2, 1], "documents": [1, 1]}
+    shares = to_plain(exposure_shares(shown, np.array([1.0, 2.0]), items, often, groups=2, top=1))
+    assert shares == {
         "axis": "popularity",
         "at": [0.5, 1],
         "value": [0, 1],

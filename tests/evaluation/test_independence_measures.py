@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
+from clickprism._util.tables import to_plain
 from clickprism.debias.inforank import InfoRank
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.independence import independence, learner_independence
@@ -24,8 +24,7 @@ def test_the_measures_agree_with_a_calculation_by_hand() -> None:
     assert found.largest == pytest.approx(0.4)
     assert found.by_position is not None
     np.testing.assert_allclose(found.by_position, [0.3, np.nan, 0])
-    assert found.plain()["by_position"] == [pytest.approx(0.3), None, 0]
-    json.dumps(found.plain(), allow_nan=False)
+    assert to_plain(found)["by_position"] == [pytest.approx(0.3), None, 0]
 
 
 def test_the_standard_error_is_that_of_the_mean_and_grows_with_lists_that_are_alike() -> None:
@@ -46,7 +45,7 @@ def test_the_standard_error_is_that_of_the_mean_and_grows_with_lists_that_are_al
 
 def test_nothing_gives_nan_and_wrong_shapes_are_errors() -> None:
     assert np.isnan(independence([], [], []).mean)
-    assert independence([], [], [], positions=np.empty(0, np.int64)).plain()["by_position"] == []
+    assert to_plain(independence([], [], [], positions=np.empty(0, np.int64)))["by_position"] == []
     with pytest.raises(DataError, match="2 documents need as many positions"):
         independence([0.5, 0.5], [0.5, 0.5], [0.5, 0.5], positions=np.array([1]))
     with pytest.raises(DataError, match="one value a document"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clickprism._util.tables import to_plain
 from clickprism.errors import DataError, SettingError
 from clickprism.observation.bootstrap import Bootstrap, Sample
 from clickprism.observation.estimate import estimate_curve, estimate_curves
@@ -54,7 +55,7 @@ def test_no_resamples_no_intervals() -> None:
     curve = estimate_curve(log_of(queries=20, sessions=500, seed=0), ClickThrough(), bootstrap=Bootstrap(resamples=0))
     assert np.isnan(curve.lower).all()
     assert curve.unit == ""
-    assert curve.plain()["lower"] == [None] * 3
+    assert to_plain(curve)["lower"] == [None] * 3
 
 
 def test_weights_of_counts_are_those_of_the_lists() -> None:

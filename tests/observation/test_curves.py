@@ -261,7 +261,7 @@ def test_all_estimators_at_once(searched: JudgedLists) -> None:
     for curve in found.curves.values():
         assert curve.values[0] == curve.lower[0] == curve.upper[0] == 1
         assert (curve.lower <= curve.upper).all()
-        assert len(curve.plain()["values"]) == 3
+        assert len(curve.values) == 3
 
 
 @pytest.mark.parametrize(

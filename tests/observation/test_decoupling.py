@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from clickprism._util.tables import to_json
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.errors import DataError, SettingError
 from clickprism.observation.decoupling import (
@@ -267,7 +268,7 @@ def test_bounds_over_a_log() -> None:
     first, second = (user.observation(clicks.lists, rows[:, i], np.ones(500, np.int64)) for i in (0, 1))
     ordered = relevance[rows[:, 0]] * first > relevance[rows[:, 1]] * second
     assert shares["first"] == pytest.approx(ordered.mean())
-    assert json.loads(json.dumps(found.plain(), allow_nan=False))["pairs"] == 500
+    assert json.loads(to_json(found))["pairs"] == 500
 
 
 def test_alpha_is_that_of_the_whole_line() -> None:

@@ -293,8 +293,8 @@ def test_observed_counts_by_hand() -> None:
     truth = Truth(np.array([6]), np.array([4]))
     found = observed(Simulation(clicks, truth))
     assert (found.r1[0], found.r0[0], found.o[0]) == (0.5, 0.25, 0.6)
-    assert found.plain()["difference"] == pytest.approx(0.25)
-    assert found.plain()["information"] == pytest.approx(float(by_definition(0.5, 0.25, 0.6)))
+    assert found.summary()["difference"] == pytest.approx(0.25)
+    assert found.summary()["information"] == pytest.approx(float(by_definition(0.5, 0.25, 0.6)))
     with pytest.raises(SettingError, match="document, position"):
         observed(Simulation(clicks, truth), by="list")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="trust"):

@@ -18,7 +18,6 @@ from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import to_json
 from clickprism.choice.folder import START, only_one, refuse_strange
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.finding import plain
 from clickprism.errors import DataError
 from clickprism.experiments.train import fingerprint
 
@@ -87,7 +86,7 @@ class AutoFolder:
             except (KeyError, TypeError, ValueError):
                 raise _damaged(file) from None
         begun = time.perf_counter()
-        made = plain(make())
+        made = make()
         seconds = round(spent + time.perf_counter() - begun, 3)
         crash_point(f"{name}-made")
         text = to_json({"stage": name, "seconds": seconds, "result": made}) + "\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from clickprism._util.files import write_file
-from clickprism._util.tables import Table, to_json
+from clickprism._util.tables import Table, to_json, to_plain
 from clickprism.choice.words import legend
 from clickprism.diagnosis.report import SIGNS, finding_parts, number, title, tone, word
 from clickprism.evaluation.report import Part, Said, write_report
@@ -28,7 +28,7 @@ def as_plain(result: AutoResult, name: str) -> dict[str, Any]:
         "version": 1,
         "log": {"name": name, **result.stages["read"]["counts"]},
         "chosen": result.chosen,
-        "decisions": [each.plain() for each in result.decisions],
+        "decisions": to_plain(result.decisions),
         "found": result.diagnosis.to_json()["findings"],
         "choice": result.stages["choice"],
         "value": result.stages["value"],

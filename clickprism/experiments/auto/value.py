@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from clickprism._util.tables import to_plain
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError
 from clickprism.types import Float64
@@ -44,10 +45,11 @@ def value_of(logged: Logged, scores: Float64, *, whose: str) -> dict[str, Any]:
         result = counterfactual(logged, scores)
     except DataError as error:
         return _told("unknown", SILENT, f"What it would earn cannot be said: {error}.", {})
-    best = result.best
-    if best is None:
-        return _told("unknown", SILENT, _refusal(result), result.to_json())
-    return _told(best.verdict, _sentence(result, best, whose), "", result.to_json())
+    numbers = to_plain(result)
+    if result.best is None:
+        return _told("unknown", SILENT, _refusal(result), numbers)
+    best = result.estimates[result.best]
+    return _told(best.verdict, _sentence(result, best, whose), "", numbers)
 
 
 def _told(verdict: str, sentence: str, refusal: str, numbers: Mapping[str, Any]) -> dict[str, Any]:

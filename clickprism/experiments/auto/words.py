@@ -52,15 +52,6 @@ class Decision:
     reason: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
-    def plain(self) -> dict[str, Any]:
-        """As auto.json has it."""
-        return {
-            "stage": self.stage,
-            "decision": self.decision,
-            "reason": self.reason,
-            "numbers": dict(self.numbers),
-        }
-
 
 def decisions(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis) -> list[Decision]:
     """Every decision, in the order in which they were taken; `stages` are the results of the stages by name."""
