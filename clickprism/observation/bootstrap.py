@@ -16,6 +16,7 @@ from typing import Literal, final, get_args
 import numpy as np
 
 from clickprism._util.grouping import same_lists
+from clickprism._util.progress import Progress, no_progress
 from clickprism.errors import SettingError, UnsupportedError
 from clickprism.observation.counts import BY_PATTERN, Counts
 from clickprism.observation.curve import cut, sums
@@ -81,9 +82,7 @@ class Sample:
         unit: what is drawn, "query", "list" or "session".
     """
 
-    def __init__(
-        self, clicks: Clicks, bootstrap: Bootstrap, *, progress: Callable[[int, int], None] | None = None
-    ) -> None:
+    def __init__(self, clicks: Clicks, bootstrap: Bootstrap, *, progress: Progress = no_progress) -> None:
         if clicks.sessions == 0:
             raise UnsupportedError("there are no sessions to estimate from")
         if clicks.max_position > DEEPEST:
@@ -170,8 +169,7 @@ class Sample:
             try:
                 for curve in pool.map(fit, range(1, self.draws)):
                     made.append(curve)
-                    if self._progress is not None:
-                        self._progress(len(made) - 1, self.draws - 1)
+                    self._progress(len(made) - 1, self.draws - 1)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise

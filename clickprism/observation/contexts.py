@@ -8,7 +8,7 @@ from typing import Final, Literal, final
 
 import numpy as np
 
-from clickprism._util.progress import Progress
+from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.data.sessions import SessionLog
 from clickprism.errors import DataError, SettingError
@@ -126,7 +126,7 @@ def observe(
     settings: CurveSettings | None = None,
     *,
     bootstrap: Bootstrap | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Observed:
     """Estimate the position curves of a log by several estimators, and those of each part of it.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Protocol, final
 
-from clickprism._util.progress import Progress
+from clickprism._util.progress import Progress, no_progress
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.observation.bootstrap import Bootstrap, Sample
 from clickprism.observation.counts import require_clicks
@@ -83,7 +83,7 @@ def estimate_curves(
     bootstrap: Bootstrap | None = None,
     depth: int | None = None,
     truth: Float64 | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Curves:
     """The curves of several estimators, by default all; those that the log cannot support are named with the reason.
 
@@ -101,11 +101,10 @@ def estimate_curves(
         raise SettingError("depth", depth, "be at least 2")
     running = ""
 
-    def tell(done: int, draws: int) -> None:
-        if progress is not None:
-            progress(done, draws, f"resamples of {running}")
+    def report(done: int, total: int | None = None, text: str = "") -> None:
+        progress(done, total, text or f"resamples of {running}")
 
-    sample = Sample(clicks if depth is None else cut(clicks, depth), bootstrap, progress=tell)
+    sample = Sample(clicks if depth is None else cut(clicks, depth), bootstrap, progress=report)
     relative = None if truth is None or truth[0] == 0 else truth[:depth] / truth[0]
     curves, unsupported = {}, {}
     for estimator in _all() if estimators is None else estimators:

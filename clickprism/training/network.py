@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from clickprism._util.progress import progress_bar
 from clickprism.data.clicks import fingerprint
 from clickprism.debias.base import Learner, NetworkMethod, RestoringMethod
 from clickprism.debias.batches import Share, batches, shares
@@ -24,7 +25,6 @@ from clickprism.model import network_scores
 from clickprism.rankers.base import NetworkRanker
 from clickprism.settings import plain
 from clickprism.training import checkpoint, journal
-from clickprism.training.display import bar
 from clickprism.training.distributed import Group, joined, share_of_threads
 from clickprism.training.settings import FitSettings, Plain, Progress, Record, Stopped, Validation
 from clickprism.types import Clicks
@@ -79,7 +79,8 @@ def train(
         journal.start(out, loop.progress.history)
         title = f"{method.name} · {ranker.name}"
         stopped: Stopped = "epochs"
-        with bar(title, settings.epochs, done=loop.progress.epoch, show=show) as display:
+        with progress_bar(title, show=show) as report:
+            report(loop.progress.epoch, settings.epochs)
             try:
                 while loop.progress.epoch < settings.epochs:
                     if settings.patience and loop.progress.waited >= settings.patience:
@@ -92,7 +93,7 @@ def train(
                     due = record.epoch % settings.checkpoint_every == 0 or record.epoch == settings.epochs
                     if due and out is not None and saved is not None:
                         checkpoint.save(saved, learner, optimiser, best=loop.best, progress=loop.progress, plan=plan)
-                    display(record)
+                    report(record.epoch, settings.epochs, f"{title}  {record.text()}")
             except KeyboardInterrupt:
                 if loop.progress.epoch == 0 or not group.agreed:
                     raise

@@ -115,6 +115,13 @@ class Record:
     seconds: float
     validation: float | None
 
+    def text(self) -> str:
+        """Return the losses, the validation and the speed as one line."""
+        values = self.loss if self.validation is None else {**self.loss, "validation": self.validation}
+        return "  ".join(
+            [*(f"{name} {value:.4f}" for name, value in values.items()), f"{self.lists_per_second:,.0f} lists/s"]
+        )
+
 
 @dataclass(frozen=True)
 class Fitted:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from clickprism._util.progress import progress_bar
 from clickprism.debias.base import Learner
 from clickprism.rankers.boosting import Boosting, shown
 from clickprism.rankers.lambdamart import LambdaMART, Trees
 from clickprism.rankers.machines import Machines
 from clickprism.settings import plain
 from clickprism.training import journal
-from clickprism.training.display import bar
 from clickprism.training.distributed import TIMEOUT, Group, addresses, joined, share_of_threads
 from clickprism.training.settings import FitSettings, Progress, Record, Stopped, Validation
 from clickprism.types import Clicks, Float64, Int64
@@ -98,7 +98,7 @@ def train(
         record = Record(count, count, {}, 0.0, len(boosting.lengths) * count / seconds, seconds, value)
         progress.history.append(record)
         journal.add(out, record)
-        display(record)
+        report(count, ranker.trees, f"{title}  {record.text()}")
         if progress.is_best(value, validation):
             progress.best_epoch, progress.best_value, progress.waited = count, value, 0
         else:
@@ -111,7 +111,7 @@ def train(
         machines = None if group.size == 1 else _machines(group, boosting, ranker, settings)
         journal.start(out)
         threads = share_of_threads(settings.threads)
-        with bar(title, ranker.trees, show=show) as display, group.watched():
+        with progress_bar(title, show=show) as report, group.watched():
             try:
                 ranker.train(boosting, seed=settings.seed, threads=threads, on_tree=on_tree, machines=machines)
             except KeyboardInterrupt:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from clickprism._util import processes as pool
+from clickprism._util.progress import progress_bar
 from reproduce.common.files import Run, done, finished, path_of, perform, read
 
 Task: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -126,14 +127,8 @@ def bar(what: str, total: int, expected: float) -> Iterator[Callable[[int], None
 
         yield line
         return
-    from rich import progress as rich
-    from rich.console import Console
-
-    columns = (rich.TextColumn(what), rich.BarColumn(), rich.MofNCompleteColumn())
-    times = (rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
-    with rich.Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda count: progress.update(task, completed=count)
+    with progress_bar(what, show=True) as report:
+        yield lambda count: report(count, total)
 
 
 def seconds_of(runs: Sequence[Run], out: Path) -> float:
