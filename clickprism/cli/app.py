@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
@@ -278,7 +278,7 @@ def _add(app: App, tree: Tree, wanted: tuple[str, ...] | None, path: tuple[str, 
     for order, (name, (summary, inner)) in enumerate(tree.items()):
         here = (*path, name)
         if isinstance(inner, str) and wanted in (None, here):
-            app.command(_function(inner), name=name, sort_key=order, default_parameter=STYLE)
+            app.command(Command(name=name, default_command=_function(inner), sort_key=order, default_parameter=STYLE))
             continue
         child = App(name=name, help=summary, sort_key=order)
         app.command(child)
@@ -319,26 +319,38 @@ def _configure(app: App, arguments: ArgumentCollection, given: list[Argument] | 
     for argument in free:
         if argument.tokens and all(token.source == "cli" for token in argument.tokens):
             _put_keys_beneath(_default(app, argument.keys[0]), argument, (), source="default")
-    _put_defaults_beneath(app, arguments)
+    _put_defaults_beneath(arguments)
 
 
-def _put_defaults_beneath(app: App, arguments: ArgumentCollection) -> None:
-    """Put the defaults of the command beneath the options of nested settings.
+class Command(App):
+    """A command whose options have the defaults of its settings.
 
-    `--simulation.length 5` builds a new `SimulationSettings`, whose other fields would have the defaults of that class,
-    not those of the settings that it is part of.
+    Cyclopts builds nested settings from their class: `--simulation.length 5` would give the other fields of
+    `SimulationSettings` the defaults of that class, not those of the settings that it is part of.
     """
-    given = {argument.keys[0] for argument in arguments if len(argument.keys) > 1 and argument.tokens}
-    for argument in arguments:
-        if len(argument.keys) < 2 or argument.keys[0] not in given or argument.tokens or is_dataclass(argument.hint):
-            continue
-        owner = _default(app, argument.keys[0])
-        for key in argument.keys[1:-1]:
-            owner = getattr(owner, key)
-        value, name = getattr(owner, argument.keys[-1]), argument.keys[-1]
-        field = next(each for each in fields(owner) if each.name == name)
-        own = field.default if field.default_factory is MISSING else field.default_factory()
-        if value != own and value is not None:
+
+    def assemble_argument_collection(self, **options: Any) -> ArgumentCollection:
+        """Return the options with the defaults of the command's settings, for the help."""
+        arguments = super().assemble_argument_collection(**options)
+        for argument in _nested_options(arguments):
+            value = _default(self, argument.keys[0])
+            for key in argument.keys[1:]:
+                value = getattr(value, key, None)
+            if value is not None:
+                argument.field_info = argument.field_info.evolve(default=value)  # type: ignore[no-untyped-call]
+        return arguments
+
+
+def _nested_options(arguments: ArgumentCollection) -> Iterator[Argument]:
+    return (each for each in arguments if len(each.keys) > 1 and not is_dataclass(each.hint))
+
+
+def _put_defaults_beneath(arguments: ArgumentCollection) -> None:
+    """Put the defaults of nested settings beneath the options, if some of them are given."""
+    given = {argument.keys[0] for argument in _nested_options(arguments) if argument.tokens}
+    for argument in _nested_options(arguments):
+        value = argument.field_info.default
+        if argument.keys[0] in given and not argument.tokens and value is not None:
             for index, each in enumerate(value if isinstance(value, list | tuple) else [value]):
                 argument.append(Token(keyword=argument.name, value=_text(each), source="default", index=index))
 
