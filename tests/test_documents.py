@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from clickprism.cli.app import RENAMED, build_app
 from tests.serve.service_kit import serving, until_ready
 
 ROOT = Path(__file__).parents[1]
@@ -139,3 +140,15 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     listed = set("".join(blocks("{toctree}", (docs / "index.md").read_text(encoding="utf-8"))).split())
     pages = {str(page.relative_to(docs).with_suffix("")) for page in docs.rglob("*.md")}
     assert pages - {"index"} <= listed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_on_a_page_can_be_typed(page: Path) -> None:
+    """Its name and its options exist, and its values have the right types; it is not run."""
+    text = re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8"))
+    lines = re.findall(r"^(?: {4}|\$ |[\d*/ ]+)?(?:[A-Z_]+=\w+ )?clickprism ([a-z].*)$", text, flags=re.MULTILINE)
+    for line in lines:
+        words = shlex.split(re.sub(r" --config \S+|\s+[#&|>].*", "", line))
+        build_app(words).parse_args(words, exit_on_error=False, print_error=False)
+    for line in re.findall(r"`clickprism ([a-z][^`]*)`", text):
+        assert line.split()[0] not in RENAMED, line
