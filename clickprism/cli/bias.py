@@ -16,6 +16,7 @@ from clickprism.observation.examination_settings import ExaminationSettings
 
 def position(
     log: Path,
+    /,
     *,
     out: Path | None = None,
     on_error: Literal["raise", "quarantine"] = "raise",
@@ -74,6 +75,7 @@ def position(
 
 def trust(
     log: Path,
+    /,
     *,
     out: Path | None = None,
     on_error: Literal["raise", "quarantine"] = "raise",
@@ -123,6 +125,7 @@ def trust(
 
 def examination(
     log: Path,
+    /,
     *,
     days: str | None = None,
     truth: Path | None = None,
@@ -174,6 +177,7 @@ def examination(
 
 def click_models(
     log: Path,
+    /,
     *,
     on_error: Literal["raise", "quarantine"] = "raise",
     settings: Annotated[ClickModelSettings, FLAT],

@@ -89,6 +89,7 @@ def counterfactual(
 
 def interleaving(
     log: Path,
+    /,
     *,
     settings: Annotated[InterleavingSettings, FLAT],
     output: Annotated[Output, FLAT],

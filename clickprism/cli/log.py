@@ -71,6 +71,7 @@ def ingest(
 
 def sessions(
     log: Path,
+    /,
     *,
     days: str | None = None,
     out: Path | None = None,
@@ -110,6 +111,7 @@ def sessions(
 
 def features(
     log: Path,
+    /,
     *,
     follow: bool = False,
     out: Path | None = None,
@@ -183,6 +185,7 @@ def features(
 
 def quarantine(
     log: Path,
+    /,
     *,
     rows: Annotated[RowFilter, FLAT],
     out: Path | None = None,
@@ -219,6 +222,7 @@ def quarantine(
 
 def compact(
     log: Path,
+    /,
     *,
     settings: Annotated[CompactSettings, FLAT],
     output: Annotated[Output, FLAT],
@@ -246,6 +250,7 @@ def compact(
 
 def forget(
     log: Path,
+    /,
     *,
     user: tuple[str, ...] = (),
     dry_run: bool = False,
@@ -317,6 +322,7 @@ def simulate(
 
 def info(
     log: Path,
+    /,
     *,
     engine: Annotated[EngineSettings, FLAT],
     output: Annotated[Output, FLAT],

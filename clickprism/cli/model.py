@@ -13,6 +13,7 @@ from clickprism.serve.settings import BundleSettings, ExportSettings, PublishSet
 
 def bundle(
     source: Path,
+    /,
     *,
     out: Path,
     settings: Annotated[BundleSettings, FLAT],
@@ -38,7 +39,7 @@ def bundle(
     output.next("serve", out)
 
 
-def verify(bundle: Path, *, output: Annotated[Output, FLAT]) -> None:
+def verify(bundle: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     """Verify the files and scores of a bundle.
 
     The hash of every file is checked, and the rankers must give the scores that are recorded in the bundle.
@@ -59,6 +60,7 @@ def verify(bundle: Path, *, output: Annotated[Output, FLAT]) -> None:
 def score(
     bundle: Path,
     file: Path,
+    /,
     *,
     out: Path,
     threads: int = 1,
@@ -91,6 +93,7 @@ def score(
 
 def export(
     model: Path,
+    /,
     *,
     format_name: Annotated[str, Parameter(name="--format")],
     out: Path,
@@ -123,7 +126,7 @@ def export(
     output.result(export(source, out, format_name=format_name, seed=settings.seed))
 
 
-def promote(bundle: Path, *, to: Path, output: Annotated[Output, FLAT]) -> None:
+def promote(bundle: Path, /, *, to: Path, output: Annotated[Output, FLAT]) -> None:
     """Make a bundle the current one of a deployment.
 
     The bundle is copied into the deployment and verified. Then the deployment switches to it in one step; services that
@@ -147,7 +150,7 @@ def promote(bundle: Path, *, to: Path, output: Annotated[Output, FLAT]) -> None:
         output.note(f"To undo: {command_line('model', 'rollback', to)}")
 
 
-def rollback(deployment: Path, *, output: Annotated[Output, FLAT]) -> None:
+def rollback(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     """Return a deployment to its previous bundle.
 
     The previous bundle is verified first. Another rollback goes one bundle further back.
@@ -164,7 +167,7 @@ def rollback(deployment: Path, *, output: Annotated[Output, FLAT]) -> None:
     output.result(Deployment(deployment).rollback())
 
 
-def status(deployment: Path, *, output: Annotated[Output, FLAT]) -> None:
+def status(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     """Show the current bundle of a deployment.
 
     ```bash
@@ -181,6 +184,7 @@ def status(deployment: Path, *, output: Annotated[Output, FLAT]) -> None:
 
 def serve(
     source: Path,
+    /,
     *,
     no_auth: bool = False,
     settings: Annotated[ServeSettings, FLAT],
@@ -226,6 +230,7 @@ def serve(
 
 def publish(
     log: Path | None = None,
+    /,
     *,
     to: str,
     follow: bool = False,
@@ -270,7 +275,7 @@ def publish(
         output.note("Stopped. The version that was published last stays current.")
 
 
-def store_info(store: str, *, output: Annotated[Output, FLAT]) -> None:
+def store_info(store: str, /, *, output: Annotated[Output, FLAT]) -> None:
     """Describe what a store contains.
 
     The result is the current version and older ones that are still kept, with their age and size, and the names of the

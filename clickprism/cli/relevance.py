@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def estimate(
     log: Path,
+    /,
     *,
     out: Path,
     parameters: Path | None = None,
@@ -195,6 +196,7 @@ def _windows(store: LogStore, min_users: int | None) -> WindowSettings:
 
 def judgments(
     estimates: Path,
+    /,
     *,
     out: Path,
     format: Literal["table", "workbench", "quepid", "letor"] = "table",  # noqa: A002
@@ -231,6 +233,7 @@ def judgments(
 
 def rank(
     estimates: Path,
+    /,
     *,
     out: Path,
     settings: Annotated[RankSettings, FLAT],
@@ -257,6 +260,7 @@ def rank(
 
 def exploration(
     log: Path,
+    /,
     *,
     estimates: Path | None = None,
     settings: Annotated[ExplorationSettings, FLAT],
