@@ -35,6 +35,8 @@ def shown_default(value: Any) -> str | None:
     """Return a default as the help shows it; a flag that is off and an empty list need no words."""
     if value is None or value is False or value in ((), {}):
         return None
+    if isinstance(value, dict):
+        return ", ".join(key if isinstance(each, dict) else f"{key} = {each}" for key, each in value.items())
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

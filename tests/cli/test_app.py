@@ -5,16 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from inspect import getdoc
+from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cyclopts import App
+from cyclopts.argument import Argument
 
 from clickprism import __version__
-from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, Tree, addressed, find
+from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, Tree, addressed, build_app, find
 
 Run = Callable[..., Any]
+KINDS = (int, float, str)
 
 
 def summaries(tree: Tree = TREE, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
@@ -22,6 +25,24 @@ def summaries(tree: Tree = TREE, path: tuple[str, ...] = ()) -> dict[tuple[str, 
     for name, (summary, inner) in tree.items():
         found |= {(*path, name): summary} if isinstance(inner, str) else summaries(inner, (*path, name))
     return found
+
+
+def options(path: tuple[str, ...]) -> list[Argument]:
+    """Return the arguments and options that the help of a command shows."""
+    app: App = build_app(path)
+    for name in path:
+        app = app[name]
+    return [option for option in app.assemble_argument_collection(parse_docstring=True) if option.show]
+
+
+def required_words(option: Argument) -> list[str]:
+    """Return words that give a required argument or option some value."""
+    return ["3"] if option.index is not None else [option.name, "3"]
+
+
+def parsed(*words: str) -> Mapping[str, Any]:
+    """Return the arguments that a command line gives to the function of its command."""
+    return build_app(words).parse_args(list(words), exit_on_error=False, print_error=False)[1].arguments
 
 
 def test_without_words_six_commands_lead_to_a_result(cli: Run) -> None:
@@ -53,6 +74,40 @@ def test_the_help_of_a_command_starts_with_its_summary_and_has_an_example(path: 
     assert f"clickprism {' '.join(path)}" in shown
     for option in ("--json", "--quiet", "--config"):
         assert option in shown
+
+
+@pytest.mark.parametrize("path", summaries(), ids=" ".join)
+def test_every_option_has_a_sentence_as_its_help(path: tuple[str, ...]) -> None:
+    for option in options(path):
+        meaning = option.parameter.help or ""
+        assert meaning[:1].isupper(), f"{option.name}: {meaning!r} must start with a capital letter"
+        assert meaning.endswith("."), f"{option.name}: {meaning!r} must end with a period"
+
+
+@pytest.mark.parametrize("path", summaries(), ids=" ".join)
+def test_data_is_given_by_position_and_everything_else_by_name(path: tuple[str, ...]) -> None:
+    kinds = {parameter.kind for parameter in signature(find(path)).parameters.values()}
+    assert Parameter.POSITIONAL_OR_KEYWORD not in kinds
+
+
+@pytest.mark.parametrize("path", summaries(), ids=" ".join)
+def test_a_nested_option_with_its_default_changes_no_other_setting(path: tuple[str, ...]) -> None:
+    required = [word for option in options(path) if option.required for word in required_words(option)]
+    nested = [option for option in options(path) if len(option.keys) > 1 and type(option.field_info.default) in KINDS]
+    for option in {option.keys[:-1]: option for option in nested}.values():  # one of each nested class
+        given = parsed(*path, *required, option.name, str(option.field_info.default))
+        for name, settings in (find(path).__kwdefaults__ or {}).items():
+            if getattr(settings, option.keys[0], None) is not None:
+                assert given[name] == settings, f"{name} after {option.name}"
+
+
+def test_the_demo_keeps_its_defaults_beside_nested_options() -> None:
+    settings = parsed("demo", "--fit.epochs", "3", "--data.synthetic.train-queries", "60")["settings"]
+    assert (settings.fit.epochs, settings.fit.patience) == (3, 10)
+    assert (settings.data.synthetic.train_queries, settings.data.synthetic.test_queries) == (60, 10_000)
+    assert settings.simulation.frequency == "each"
+    shown = {option.name: option.field_info.default for option in options(("demo",))}
+    assert (shown["--fit.patience"], shown["--data.synthetic.test-queries"]) == (10, 10_000)
 
 
 def test_help_imports_no_heavy_package() -> None:
