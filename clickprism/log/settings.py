@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -205,7 +206,10 @@ class IngestSettings:
         """Return the settings of a log with those that were given on top."""
         from clickprism.log.mapping import read_mapping
 
-        source = override({}, [f"{name.replace('-', '_')}={value}" for name, value in self.source.items()])
+        source: dict[str, Any] = {}
+        for name, text in self.source.items():
+            value = override({}, [f"value={text}"])["value"]
+            source[name.replace("-", "_")] = text if isinstance(value, date) else value  # dates are kept as text
         source |= {} if self.schema is None else {"schema": self.schema}
         source |= {} if self.ordinal_base is None else {"ordinal_base": self.ordinal_base}
         source |= {} if self.mapping is None else {"mapping": plain(read_mapping(self.mapping))}

@@ -144,10 +144,20 @@ def test_a_log_keeps_the_settings_of_its_first_ingest(tmp_path: Path, cli: Run) 
     row["sku"] = row.pop("document_id")
     path, log = write_lines(tmp_path / "a.jsonl", [row]), tmp_path / "log"
     words = ["log", "ingest", path, "--into", log, "--mapping", tmp_path / "columns.toml", "--json"]
-    given = ["--robots.searches-per-minute", "7", "--source.max-position", "50", "--config", tmp_path / "settings.toml"]
+    given = [
+        "--robots.searches-per-minute",
+        "7",
+        "--source.max-position",
+        "50",
+        "--source.start",
+        "2001-02-03",
+        "--config",
+        tmp_path / "settings.toml",
+    ]
     assert cli(*words, *given).json["accepted"] == 1
     kept = LogStore.open(log).settings
     assert (kept.source.mapping.columns, kept.source.max_position) == ({"document_id": "sku"}, 50)
+    assert kept.source.start == "2001-02-03"
     assert (kept.robots.searches_per_day, kept.robots.searches_per_minute) == (5, 7)
     assert cli(*words).json["known"] == 1
     assert "--robots.searches-per-day must be 5, as in" in cli(*words, "--robots.searches-per-day", "6", code=2).stderr
