@@ -7,9 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from clickprism.cli_old.app import app
+from tests.conftest import run_command
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recommendation.md").read_text(encoding="utf-8")
 
@@ -27,9 +26,8 @@ def test_from_a_log_to_the_scores_of_a_new_request(
     exec(made, {})  # noqa: S102 - the page's own code
     for line in commands.splitlines():
         words = shlex.split(line)[1:]
-        words += ["--epochs", "3", "--set", "fit.threads=1"] if words[0] == "train" else []
-        result = CliRunner().invoke(app, words)
-        assert result.exit_code == 0, result.output
+        words += ["--fit.epochs", "3", "--fit.threads", "1"] if words[0] == "train" else []
+        result = run_command(*words)
         if words[0] == "data":
             following = "Next: clickprism train --config data/shop/settings.toml --method dla --ranker attention"
             assert following in " ".join(result.stderr.split())
@@ -39,7 +37,6 @@ def test_from_a_log_to_the_scores_of_a_new_request(
         "= vocabulary.encode(columns)  #", "= vocabulary.indicators(vocabulary.encode(columns))  #"
     )
     assert indicators != scored
-    words = ["train", "--config", "data/shop/settings.toml", "--set", "data.names=indicators", "--epochs", "2"]
-    result = CliRunner().invoke(app, [*words, "--set", "fit.threads=1", "--out", "runs/dla"])
-    assert result.exit_code == 0, result.output
+    words = ["--config", "data/shop/settings.toml", "--data.names", "indicators", "--fit.epochs", "2"]
+    run_command("train", *words, "--fit.threads", "1", "--out", "runs/dla")
     exec(indicators, {})  # noqa: S102

@@ -9,9 +9,7 @@ from typer.core import TyperGroup
 
 from clickprism import __version__
 from clickprism.cli_old import (
-    data,
     impute,
-    simulate,
 )
 from clickprism.cli_old.output import fail
 from clickprism.errors import ClickprismError, DataError, missing_extra
@@ -29,8 +27,6 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far, `auto` and `tune` go on when called again",
 }
 ORDER = [
-    "data",
-    "simulate",
     "impute",
 ]
 
@@ -71,11 +67,7 @@ app = typer.Typer(
     help="A click is relevance times observation; clickprism splits the two.",
     epilog="Example:\n\nclickprism demo",
 )
-app.add_typer(data.app, name="data")
-for module in (
-    simulate,
-    impute,
-):
+for module in (impute,):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
 
 

@@ -13,13 +13,11 @@ import numpy as np
 
 from clickprism.data.vocabulary import Column, Names
 from clickprism.errors import DataError
-from clickprism.settings import toml_value
 from clickprism.types import Float64, Int64
 
 Kind: TypeAlias = Literal["names", "numbers", "either", "none"]
 Values: TypeAlias = Sequence[Any]
 
-SAID = ("categorical", "numeric", "ignore")
 LONGEST = 1000  # characters of a name
 HIGHEST = float(np.finfo(np.float32).max)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|null", re.IGNORECASE | re.ASCII)
@@ -139,14 +137,14 @@ class Builder:
                 self._mixed(value, line, "text before")
 
     def _mixed(self, value: Any, line: int, before: str) -> None:
-        words = {kind: shlex.quote(f"data.impressions.{kind}={toml_value([self.name])}") for kind in SAID}
+        name = shlex.quote(self.name)
+        options = f"--categorical {name}, --ignore {name} or --numeric {name}"
         raise DataError(
             f"column {self.name!r} has {_shown(value)} and {before}",
             file=self.file,
             line=line,
-            remedy="Leave the field empty where a number is missing, or say what the column is: categorical (--set "
-            f"{words['categorical']}), ignored (--set {words['ignore']}), or numeric (--set {words['numeric']}), which "
-            "makes what is no number a broken row",
+            remedy=f"Leave the field empty where a number is missing, or say what the column is: {options} "
+            f"(`train`: --data.impressions.ignore {name}). In a numeric column, rows without a number are broken",
         )
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, final
+from pathlib import Path
+from typing import Any, Final, final
 
 import numpy as np
 
+from clickprism._util.files import make_folder, write_file
+from clickprism._util.tables import Table
+from clickprism.data.clicks import save_clicks
 from clickprism.data.impressions import Account, ImpressionLog, read_impressions
 from clickprism.data.letor import OnError, PathLike
 from clickprism.data.roles import ImpressionSettings
 from clickprism.data.vocabulary import Vocabulary, take
 from clickprism.errors import DataError, SettingError
+from clickprism.settings import to_toml
 from clickprism.types import Bool, Clicks, Dataset, Int64, JudgedLists, Lists, slices
 
 PARTS: Final = ("train", "validation", "test")
 SHARES: Final = (0.8, 0.1, 0.1)
 MOST_ONCE: Final = 0.5  # of documents
-UNGRADED: Final = "The log has no grades: measures take clicks for grades, which are biased as clicks are"
+UNGRADED: Final = "The log has no grades: measures use clicks as grades, which are biased"
 
 
 @final
@@ -54,6 +60,73 @@ class ImpressionParts:
                 found.append(name)
         return found
 
+    def facts(self) -> ImpressionFacts:
+        """Return what the log contains, in numbers."""
+        parts = {
+            name: ImpressionPart(
+                lists=len(clicks.lists),
+                documents=clicks.lists.documents,
+                requests=clicks.sessions,
+                clicks=int(clicks.clicks.sum()),
+                seen=None if clicks.seen is None else int(clicks.seen.sum()),
+                positions=clicks.max_position,
+            )
+            for name, clicks in self.clicks.items()
+        }
+        files = [
+            ImpressionFile(
+                file=str(each.file),
+                columns=each.columns,
+                rows=each.rows,
+                duplicates=each.duplicates,
+                gaps=each.gaps,
+                unknown=each.unknown,
+                quarantined=len(each.quarantined),
+            )
+            for each in self.accounts
+        ]
+        columns = self.vocabulary.columns.items()
+        return ImpressionFacts(
+            files=tuple(files),
+            parts=parts,
+            graded=self.graded,
+            features={name: "numbers" if values is None else len(values) for name, values in columns},
+            vocabulary=self.vocabulary.hash,
+            advice=tuple(self._advice()),
+        )
+
+    def _advice(self) -> Iterator[str]:
+        if not self.graded:
+            yield UNGRADED
+        for part, purpose in (("validation", "choose an epoch"), ("test", "measure a ranker")):
+            if not self.clicks[part].clicks.any():
+                yield (
+                    f"The {part} part has no clicks to {purpose} by. Use a longer log, or one log for each part "
+                    "(--validation FILE --test FILE)"
+                )
+        for name in self.once():
+            yield (
+                f"Most names of column {name!r} occur in one list only, so they teach a ranker nothing. If it is a "
+                f"time or an id, add --ignore {shlex.quote(name)}"
+            )
+
+    def save(self, folder: Path, data: Mapping[str, Any]) -> Path:
+        """Write the clicks, the vocabulary and the settings by which `train` reads the log; return the settings file.
+
+        Args:
+            folder: the folder; it is created if it is missing.
+            data: the settings of the data, as in the table `[data]` of a settings file.
+        """
+        files = {part: str(Path(data[part]).absolute()) for part in PARTS if data.get(part) is not None}
+        data = {**data, **files}
+        make_folder(folder)
+        save_clicks(self.clicks["train"], folder / "clicks.npz", data=data)
+        save_clicks(self.clicks["validation"], folder / "held_out.npz", data=data)
+        self.vocabulary.save(folder / "vocabulary.json")
+        values = {"data": data, "evaluation": {"validation": "clicks"}}
+        write_file(folder / "settings.toml", to_toml(values))
+        return folder / "settings.toml"
+
     def over(self, dataset: Dataset) -> ImpressionParts:
         """The same clicks on the same lists with other features, such as normalised ones."""
         clicks = {part: replace(self.clicks[part], lists=getattr(dataset, part).lists) for part in PARTS}
@@ -67,6 +140,104 @@ class ImpressionParts:
             judged[part] = old.take(keep[part])
             clicks[part] = on_lists(self.clicks[part], np.flatnonzero(keep[part]), judged[part].lists)
         return replace(self, dataset=Dataset(self.dataset.name, **judged), clicks=clicks)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImpressionFile:
+    """What one impression log contains.
+
+    Attributes:
+        file: Path of the log.
+        columns: Column of each role, such as the item.
+        rows: Number of rows.
+        duplicates: Number of rows that repeat an earlier row; they count once.
+        gaps: Number of requests in which a position is missing.
+        unknown: Number of documents whose name is not in the training part, by column.
+        quarantined: Number of broken rows that were skipped, with all rows of their requests.
+    """
+
+    file: str
+    columns: Mapping[str, str]
+    rows: int
+    duplicates: int
+    gaps: int
+    unknown: Mapping[str, int]
+    quarantined: int
+
+    def table(self) -> Table:
+        """Return one row for each fact."""
+        roles = ", ".join(role if role == name else f"{role} ({name})" for role, name in self.columns.items())
+        unknown = ", ".join(f"{count:,} ({name})" for name, count in self.unknown.items() if count)
+        rows = [
+            ["rows", f"{self.rows:,}"],
+            ["columns", roles],
+            ["duplicate rows, counted once", f"{self.duplicates:,}"],
+            ["requests with a missing position", f"{self.gaps:,}"],
+            ["broken rows skipped", f"{self.quarantined:,}"],
+            ["documents with a name unknown in training", unknown or "0"],
+        ]
+        return Table("", [self.file, ""], rows)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImpressionPart:
+    """What one part of an impression log contains.
+
+    Attributes:
+        lists: Number of lists.
+        documents: Number of documents in all lists.
+        requests: Number of requests.
+        clicks: Number of clicks.
+        seen: Number of documents that were in view; None if the log does not say so.
+        positions: Largest position.
+    """
+
+    lists: int
+    documents: int
+    requests: int
+    clicks: int
+    seen: int | None
+    positions: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImpressionFacts:
+    """What impression logs contain.
+
+    Attributes:
+        files: The logs.
+        parts: The training, validation and test part.
+        graded: Whether the log has grades.
+        features: Number of distinct names of each feature, or "numbers".
+        vocabulary: Hash of the vocabulary.
+        advice: What to know before training on the log.
+    """
+
+    files: tuple[ImpressionFile, ...]
+    parts: Mapping[str, ImpressionPart]
+    graded: bool
+    features: Mapping[str, int | str]
+    vocabulary: str
+    advice: tuple[str, ...]
+
+    def tables(self) -> list[Table]:
+        """Return a table for each file, one of the parts and one of the features."""
+        names = ["lists", "documents", "requests", "clicks", "seen", "positions"]
+        parts = [
+            [name, *["-" if (value := getattr(part, each)) is None else f"{value:,}" for each in names]]
+            for name, part in self.parts.items()
+        ]
+        features = [
+            [name, f"{kind:,} names" if isinstance(kind, int) else kind] for name, kind in self.features.items()
+        ]
+        return [
+            *[file.table() for file in self.files],
+            Table("", ["part", *names], parts),
+            Table("", ["feature", "contains"], features or [["no features", ""]]),
+        ]
 
 
 def on_lists(clicks: Clicks, chosen: Int64, lists: Lists) -> Clicks:

@@ -16,7 +16,7 @@ from clickprism.types import Bool, Float64, Int64
 
 DEEPEST = 1_000_000
 HIGHEST_GRADE = 1000
-FROM_0 = "from 0 with --set data.impressions.first_position=0"
+FROM_0 = "from 0 with --first-position 0, in `train` --data.impressions.first-position 0"
 FLAGS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
 
 

@@ -125,10 +125,10 @@ def roles_of(table: Table, settings: ImpressionSettings) -> dict[str, str]:
             remedy = f"{has} ({suggest(name, table.header)})"
             raise DataError(f"has no column {name!r} for the {role}", file=table.file, line=1, remedy=remedy)
         if len(found) > 1:
-            remedy = f"Say which: --set data.impressions.{role}={found[0]}, in Python {role}={found[0]!r}"
+            remedy = f"Choose one: --{role} {found[0]} (`train`: --data.impressions.{role} {found[0]})"
             raise DataError(f"has {' and '.join(found)} for the {role}", file=table.file, line=1, remedy=remedy)
         if not found and (role in NEEDED or (role == "user" and settings.lists == "user")):
-            remedy = f"{has}. Say which it is: --set data.impressions.{role}=NAME, in Python {role}=NAME"
+            remedy = f"{has}. Name it: --{role} NAME (`train`: --data.impressions.{role} NAME)"
             problem = f"has no column for the {role} ({', '.join(aliases)})"
             raise DataError(problem, file=table.file, line=1, remedy=remedy)
         roles |= dict.fromkeys([role], found[0]) if found else {}

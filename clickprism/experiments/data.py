@@ -89,6 +89,14 @@ def load_data(settings: DataSettings) -> Data:
     return Data(read.dataset, normaliser, read.vocabulary, read.log)
 
 
+def load_log(settings: DataSettings) -> ImpressionParts:
+    """Return the parts of an impression log or an ingested log, with normalised features."""
+    parts = load_data(settings).log
+    if parts is None:
+        raise SettingError("data.source", settings.source, "be 'impressions' or 'log'")
+    return parts
+
+
 def load_raw(settings: DataSettings) -> Dataset:
     """Return the data with the features as they are, which is what a saved model takes."""
     return read_data(settings).dataset

@@ -160,7 +160,7 @@ def _check_held_out(held_out: Clicks, clicks: Clicks, ranker: Ranker) -> None:
     if not held_out.clicks.any():
         remedy = (
             "Give a longer log, or one log for each part (clickprism data impressions --validation FILE --test FILE), "
-            "or take the last epoch: --set evaluation.validation=none"
+            "or use the last epoch: --evaluation.validation none"
         )
         raise DataError("the clicks that were held out to validate by have no click", remedy=remedy)
     if (held_out.weights is None) != (clicks.weights is None):

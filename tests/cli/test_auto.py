@@ -41,7 +41,7 @@ def mylog(tmp_path_factory: pytest.TempPathFactory, cli: Run) -> Path:
     """A small ingested log with features."""
     folder = tmp_path_factory.mktemp("auto")
     raw = ["--searches", 800, "--days", 3, "--queries", 25, "--length", 5, "--features"]
-    cli("log", "simulate", folder / "raw", *raw, "--seed", 1)
+    cli("log", "simulate", *raw, "--seed", 1, "--out", folder / "raw")
     cli("log", "ingest", folder / "raw" / "events", "--into", folder / "mylog")
     return folder / "mylog"
 

@@ -82,7 +82,7 @@ def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect
     best = [sign for sign, score in scores.items() if score == max(scores.values())]
     if len(best) > 1 and (max(scores.values()) or not dialect.names):
         shown = " or ".join(repr(sign) for sign in best)
-        remedy = f"Say which: --set 'source.delimiter={json.dumps(best[0])}'"
+        remedy = f"Choose one: --source.delimiter '{json.dumps(best[0])}'"
         raise DataError(f"the columns may be parted by {shown}", file=path, line=1, remedy=remedy)
     return best[0] if best else ","
 

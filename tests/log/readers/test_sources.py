@@ -279,7 +279,7 @@ def test_the_delimiter_is_told_from_the_header(sign: str, name: str, tmp_path: P
 
 
 def test_a_delimiter_that_cannot_be_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.csv:1: .* parted by ',' or ';'. Say which: --set 'source.delimiter=\",\"'"):
+    with pytest.raises(DataError, match=r"a.csv:1: .* parted by ',' or ';'. Choose one: --source.delimiter '\",\"'"):
         read(tmp_path / "a.csv", b"one,two;three\n1,2;3\n")
     mapping = ColumnMapping(header=("search_id", "time", "query", "document_id", "position"))
     line = b"s;2024-05-01T12:00:00Z;red, large;d;1\n"
