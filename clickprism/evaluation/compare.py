@@ -68,7 +68,7 @@ class Comparison:
         data: what was ranked.
         seeds: of the runs.
         baseline: the method that the others are compared with, if any.
-        reference: methods that are shown but cannot be the best, for they are told the grades or the true observation.
+        reference: methods that are shown but cannot be the best, as they use the grades or the true observation.
         empty: what queries without a relevant document count.
         confidence: of the intervals; a difference is significant at 1 - confidence.
         test: which paired test.
@@ -118,7 +118,7 @@ class Comparison:
         """What every rendering says below the numbers: data, seeds, rule for empty queries, tests, correction."""
         seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else "seeds not stated"
         counts = sorted(set(self.runs.values()))
-        runs = f"{counts[0]} run{'s' * (counts[0] > 1)} a method"
+        runs = f"{counts[0]} run{'s' * (counts[0] > 1)} per method"
         if len(counts) > 1:
             runs = "runs: " + ", ".join(f"{method} {count}" for method, count in self.runs.items())
         groups: dict[tuple[int, int], list[str]] = {}
@@ -126,7 +126,7 @@ class Comparison:
             name = measure if Measure.parse(measure).higher_is_better else f"{measure} (lower is better)"
             groups.setdefault((count, self.dropped[measure]), []).append(name)
         scope = "; ".join(
-            f"{', '.join(names)} over {count} queries" + (f", {left_out} left out" if left_out else "")
+            f"{', '.join(names)} over {count} queries" + (f", {left_out} excluded" if left_out else "")
             for (count, left_out), names in groups.items()
         )
         notes = [
@@ -140,11 +140,11 @@ class Comparison:
             notes.append(
                 f"▲ better, ▼ worse than {self.baseline}: two-sided {TEST_NAMES[self.test]}, "
                 f"p < {1 - self.confidence:.3g} after Holm's correction over {others} "
-                f"comparison{'s' * (others != 1)} a measure."
+                f"comparison{'s' * (others != 1)} per measure."
             )
         if self.reference:
-            told = "told the grades or the true observation"
-            notes.append(f"Shown for reference, out of competition ({told}): {', '.join(self.reference)}.")
+            names = ", ".join(self.reference)
+            notes.append(f"For reference only, as they use the grades or the true observation: {names}.")
         if self.remark:
             notes.append(f"{self.remark}.")
         return tuple(notes)
@@ -174,7 +174,7 @@ def compare(
         evaluations: by method; the order is kept.
         baseline: the method to compare the others with; None for means and intervals only.
         measures: which to compare; all that the first method has by default.
-        reference: methods that cannot be the best, for they are told the grades or the true observation.
+        reference: methods that cannot be the best, as they use the grades or the true observation.
         confidence: of the intervals; differences are significant at 1 - confidence.
         test: "t" or "randomisation".
         resamples: of the bootstrap.

@@ -154,7 +154,7 @@ def test_every_rendering_names_what_one_must_know(rendered: Callable[[Comparison
         "2000 resamples",
         "unit of analysis is the query",
         "lower is better",
-        "out of competition (told the grades or the true observation): labels",
+        "For reference only, as they use the grades or the true observation: labels",
     ):
         assert fact in text
 
