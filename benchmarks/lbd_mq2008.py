@@ -17,8 +17,9 @@ from benchmarks.base import Result
 from clickprism.evaluation.compare import compare
 from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.tables import as_text
-from clickprism.experiments import DataSettings, ExperimentSettings, Run, compare_methods
-from clickprism.experiments.settings import EvaluationSettings
+from clickprism.experiments.compare import compare_methods
+from clickprism.experiments.results import Run
+from clickprism.experiments.settings import DataSettings, EvaluationSettings, ExperimentSettings
 from clickprism.training.settings import FitSettings
 
 SEEDS: Final = (0, 1, 2)

@@ -19,8 +19,8 @@ from benchmarks.base import Result
 from clickprism.evaluation.compare import Comparison, Row, compare
 from clickprism.evaluation.measures import Measure
 from clickprism.evaluation.tables import as_text
-from clickprism.experiments import DataSettings, ExperimentSettings, compare_methods
-from clickprism.experiments.compare import Measured
+from clickprism.experiments.compare import Measured, compare_methods
+from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.training.settings import FitSettings
 
 MEASURE = Measure.parse("nDCG(exp)@10")

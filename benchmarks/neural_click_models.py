@@ -22,7 +22,7 @@ from clickprism.debias.click_model import ClickModelLearner, NeuralClickModel
 from clickprism.debias.dla import DualLearning
 from clickprism.evaluation.clicks import evaluate_clicks
 from clickprism.evaluation.measures import Measure, evaluate
-from clickprism.experiments import judged_validation
+from clickprism.experiments.train import judged_validation
 from clickprism.model import network_scores
 from clickprism.rankers.mlp import MLP
 from clickprism.simulation.clicks import SimulationSettings, simulate

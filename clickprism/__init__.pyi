@@ -19,10 +19,10 @@ from .evaluation.counterfactual import counterfactual as counterfactual
 from .evaluation.curves import by_position as by_position
 from .evaluation.curves import exposure_shares as exposure_shares
 from .evaluation.measures import evaluate as evaluate
-from .experiments import ExperimentSettings as ExperimentSettings
-from .experiments import compare_methods as compare_methods
-from .experiments import judged_validation as judged_validation
 from .experiments.auto.run import auto as auto
+from .experiments.compare import compare_methods as compare_methods
+from .experiments.settings import ExperimentSettings as ExperimentSettings
+from .experiments.train import judged_validation as judged_validation
 from .log.logged import read_logged as read_logged
 from .model import Model as Model
 from .observation.estimate import estimate_curves as estimate_curves

@@ -106,7 +106,7 @@ def settings_of(
     **flags: Any,
 ) -> Any:
     """The settings that config, flags and `--set` make, in this order; `__` in a flag's name stands for a dot."""
-    from clickprism.experiments import ExperimentSettings
+    from clickprism.experiments.settings import ExperimentSettings
     from clickprism.settings import build, override, plain, read_toml
 
     base = ExperimentSettings() if base is None else base

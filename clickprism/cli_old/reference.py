@@ -112,7 +112,7 @@ def _option_default(param: Any) -> str:
 
 def _settings() -> Iterator[str]:
     from clickprism.debias import METHODS
-    from clickprism.experiments import ExperimentSettings
+    from clickprism.experiments.settings import ExperimentSettings
     from clickprism.rankers import RANKERS
     from clickprism.settings import resolve
     from clickprism.users import USERS

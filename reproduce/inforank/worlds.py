@@ -10,7 +10,8 @@ import numpy as np
 
 import clickprism as cp
 from clickprism.data.normalise import normalised
-from clickprism.experiments import DataSettings, ExperimentSettings, Log, load_data, simulate_log
+from clickprism.experiments.data import Log, load_data, simulate_log
+from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.observation.bootstrap import Bootstrap
 from clickprism.observation.estimate import estimate_curve
 from clickprism.observation.randomised import ClickThrough

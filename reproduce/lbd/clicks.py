@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import clickprism as cp
-from clickprism.experiments import Log
+from clickprism.experiments.data import Log
 from clickprism.observation.effect import Effect, TrueEffect, corrected
 from clickprism.users.coupled import CoupledUser
 from reproduce.lbd.config import Source

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from clickprism._util.files import make_folder
-from clickprism.experiments import load_raw
+from clickprism.experiments.data import load_raw
 from reproduce.common.cli import How
 from reproduce.common.files import done
 from reproduce.common.page import conclude, summary_text

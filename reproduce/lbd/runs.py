@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import clickprism as cp
-from clickprism.experiments import DataSettings, ExperimentSettings, Log, load_data, simulate_log
+from clickprism.experiments.data import Log, load_data, simulate_log
+from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.observation.effect import EffectSettings, LinearEffect, estimate_effect
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose

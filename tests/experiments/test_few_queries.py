@@ -9,7 +9,8 @@ import pytest
 
 import clickprism as cp
 from clickprism.errors import SettingError
-from clickprism.experiments import ExperimentSettings, simulate_log
+from clickprism.experiments.data import simulate_log
+from clickprism.experiments.settings import ExperimentSettings
 
 
 def test_the_grading_scale_is_that_of_both_parts_that_are_searched() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
-from clickprism.experiments import ExperimentSettings, read_settings, resolved
+from clickprism.experiments.settings import ExperimentSettings, read_settings, resolved
 from clickprism.settings import build, override, plain, to_toml
 from clickprism.training.settings import FitSettings
 

@@ -391,7 +391,8 @@ def test_the_place_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clickprism.experiments import ExperimentSettings, compare_methods
+    from clickprism.experiments.compare import compare_methods
+    from clickprism.experiments.settings import ExperimentSettings
 
     alone("a comparison", remedy="")
     monkeypatch.setenv("WORLD_SIZE", "2")
