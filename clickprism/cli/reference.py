@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from inspect import getdoc
 from typing import Any
 
@@ -78,10 +78,10 @@ def meanings(cls: type[Any]) -> dict[str, str]:
 
 
 def _default(field: Any) -> str:
-    from clickprism.settings import toml_value
+    from clickprism.settings import plain, toml_value
 
     value = field.default_factory() if field.default is MISSING else field.default
-    return "" if value is None else f"`{toml_value(value)}`"
+    return "" if value is None else f"`{toml_value(plain(value) if is_dataclass(value) else value)}`"
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
