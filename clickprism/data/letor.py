@@ -17,7 +17,6 @@ import numpy as np
 from clickprism._util.files import write_file
 from clickprism.data import cache as kept
 from clickprism.data.files import PADDING, Bytes, expand, read_padded
-from clickprism.data.parts import join
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, Int32, Int64, JudgedLists, Lists, Text
 
@@ -297,6 +296,28 @@ def _parse(file: Path, padded: Bytes, lengths: _Lengths | None, options: Options
     quarantined = tuple(Quarantined(str(file), *bad) for bad in rows.quarantined)
     judged = _grouped(rows.features, rows.grades, names, owner, rows.document_ids)
     return _Parsed(judged, rows.base, rows.largest_id, rows.named, quarantined)
+
+
+def join(parts: Sequence[JudgedLists]) -> JudgedLists:
+    """Return the lists of several parts as one; lists with the same query id are joined, in order of appearance."""
+    if not parts:
+        raise DataError("nothing to join")
+    lists = [part.lists for part in parts]
+    widths = {each.features.shape[1] for each in lists}
+    if len(widths) > 1:
+        raise DataError(f"parts have different numbers of features: {sorted(widths)}")
+    known: dict[str, int] = {}
+    groups = [[known.setdefault(str(name), len(known)) for name in each.query_ids] for each in lists]
+    owner = [np.array(group, np.int64)[each.list_of] for group, each in zip(groups, lists, strict=True)]
+    unnamed = all(each.document_ids is None for each in lists)
+    ids = [np.full(each.documents, "") if each.document_ids is None else each.document_ids for each in lists]
+    return _grouped(
+        np.concatenate([each.features for each in lists]),
+        np.concatenate([part.grades for part in parts]),
+        np.array(list(known)),
+        np.concatenate(owner),
+        None if unnamed else np.concatenate(ids),
+    )
 
 
 def _grouped(features: Float32, grades: Int32, names: Text, owner: Int64, document_ids: Text | None) -> JudgedLists:

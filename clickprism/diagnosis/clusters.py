@@ -38,11 +38,6 @@ class Ratio(NamedTuple):
     lower: float
     upper: float
 
-    @property
-    def log_error(self) -> float:
-        """The standard error of its logarithm."""
-        return (math.log(self.upper) - math.log(self.lower)) / (2 * NORMAL_95) if self.lower > 0 else math.inf
-
 
 def by_query(query: Int64, values: Float64) -> Float64:
     """Sums over the entries of each query that has any: [entries] or [entries, k] in, [queries, k] out.

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from clickprism.errors import DataError
 from clickprism.evaluation.curves import Curve, Shares
-from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.plots import GRID, INK, Look, add_legend, looks_of, new_figure, position_axis, styled
 from clickprism.types import Float64
 
@@ -106,42 +104,6 @@ def exposure_bars(
     axes.grid(visible=False, axis="x")
     below = (0.5, -0.17)  # marks may stand anywhere above
     axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper center", bbox_to_anchor=below, ncols=2)
-    return figure
-
-
-@styled
-def independence_dots(
-    found: Mapping[str, Mapping[str, Independence]], *, looks: Mapping[str, Look] | None = None
-) -> Figure:
-    """Delta-CI with two standard errors each way, a column a setting such as the user model, a marker a method.
-
-    Args:
-        found: by setting and method.
-        looks: by method; see `plots.looks_of`.
-    """
-    names = list(dict.fromkeys(name for methods in found.values() for name in methods))
-    if not names:
-        raise DataError("there is no Delta-CI to draw", remedy="Give at least one setting with one method")
-    figure, axes = new_figure(height=3.6)
-    drawn = looks or looks_of(names)
-    for slot, name in enumerate(names):
-        shift = 0.5 * ((slot + 0.5) / len(names) - 0.5)
-        there = [(place, methods[name]) for place, methods in enumerate(found.values()) if name in methods]
-        x, y = np.array([place + shift for place, _ in there]), np.array([one.mean for _, one in there])
-        error = 2 * np.nan_to_num([one.error for _, one in there])
-        look = drawn[name]
-        axes.vlines(x, np.maximum(y - error, 0), y + error, color=look.colour, linewidth=3, alpha=0.45, zorder=3)
-        axes.plot(x, y, color=look.colour, marker=look.marker, markersize=7, linestyle="", label=name, zorder=4)
-        for across, up in zip(x, y, strict=True):
-            axes.annotate(
-                f"{up:.3f}", (across, up), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8.5
-            )
-    axes.set_xticks(range(len(found)), list(found))
-    axes.set_xlim(-0.5, len(found) - 0.5)
-    axes.set_ylabel("Delta-CI, mean over documents")
-    axes.set_ylim(bottom=0)
-    axes.grid(visible=False, axis="x")
-    add_legend(axes)
     return figure
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from clickprism.data import recipes
+from clickprism.data.letor import join
 from clickprism.data.normalise import normalised
-from clickprism.data.parts import join, split
 from clickprism.data.recipes import RECIPES, Report, check, load, load_parts
 from clickprism.errors import DataError, SettingError
 from clickprism.types import JudgedLists, Lists
@@ -167,18 +167,13 @@ def test_parts_share_base_and_width(tmp_path: Path) -> None:
     assert data.name == "mine"
 
 
-def test_join_and_split() -> None:
+def test_parts_are_joined_in_the_order_of_their_queries() -> None:
     lists = Lists(np.arange(20, dtype=np.float32)[:, None], np.arange(0, 21, 2), np.array(list("abcdefghij")))
     judged = JudgedLists(lists, np.zeros(20, np.int32))
-    parts = split(judged, [0.5, 0.3, 0.2], seed=1)
-    assert [len(part) for part in parts] == [5, 3, 2]
-    assert queries(join(parts)) != queries(judged)
-    assert sorted(queries(join(parts))) == queries(judged)
-    assert [queries(part) for part in split(judged, [0.5, 0.3, 0.2], seed=1)] == [queries(part) for part in parts]
+    parts = [judged.take(np.array(rows)) for rows in ([3, 5, 9], [0, 1, 2], [4, 6, 7, 8])]
+    assert queries(join(parts)) == list("dfjabceghi")
     twice = join([judged, judged])
     assert twice.lists.features[:4].ravel().tolist() == [0, 1, 0, 1]
-    with pytest.raises(SettingError, match="shares"):
-        split(judged, [0.5, 0.6], seed=1)
     with pytest.raises(DataError, match="different numbers of features"):
         join([judged, judged.with_features(np.zeros((20, 2), np.float32))])
     with pytest.raises(DataError, match="nothing to join"):

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from clickprism.errors import DataError
-from clickprism.evaluation.bias_plots import exposure_bars, independence_dots, moved_curve
+from clickprism.evaluation.bias_plots import exposure_bars, moved_curve
 from clickprism.evaluation.curves import Curve, Shares
-from clickprism.evaluation.independence import independence
 from clickprism.evaluation.plots import svg
 
 ONES = np.ones(3)
@@ -26,8 +24,6 @@ def shares(*value: float) -> Shares:
 
 
 def figures() -> dict[str, Figure]:
-    far = independence([0.9, 0.5], [0.5, 0.3], [0.5, 0.5])
-    near = independence([0.5], [0.5], [0.5])
     return {
         "position": moved_curve({"dla": curve(1, 2, 3), "near": curve(2, 2, 2.3)}, curve(2, 2, 2)),
         "frequency": moved_curve(
@@ -35,7 +31,6 @@ def figures() -> dict[str, Figure]:
             curve(2, 2, 2, axis="frequency", at=(0.01, 0.3, 1)),
         ),
         "exposure": exposure_bars({"dla": shares(0, 0.1, 0.9)}, shares(0.2, 0.3, 0.5)),
-        "dots": independence_dots({"pbm": {"inforank": near, "eta 0": far}, "ubm": {"eta 0": far}}),
     }
 
 
@@ -45,7 +40,7 @@ def legend(figure: Figure) -> list[str]:
     return [text.get_text() for text in shown.get_texts()]
 
 
-@pytest.mark.parametrize("name", ["position", "frequency", "exposure", "dots"])
+@pytest.mark.parametrize("name", ["position", "frequency", "exposure"])
 def test_svg_is_well_formed_and_repeatable(name: str) -> None:
     text = svg(figures()[name], title="bias")
     assert text == svg(figures()[name], title="bias")
@@ -74,14 +69,6 @@ def test_the_top_is_up_and_wide_frequencies_are_on_a_log_scale() -> None:
     assert low > high
     assert made["frequency"].axes[0].get_xscale() == "log"
     assert made["position"].axes[0].get_xscale() == "linear"
-
-
-def test_a_method_may_be_missing_but_not_all() -> None:
-    axes = figures()["dots"].axes[0]
-    drawn = {str(line.get_label()): len(np.asarray(line.get_ydata())) for line in axes.get_lines()}
-    assert drawn == {"inforank": 1, "eta 0": 2}
-    with pytest.raises(DataError, match="no Delta-CI"):
-        independence_dots({"pbm": {}})
 
 
 def test_a_legend_of_many_names_covers_no_curve() -> None:
