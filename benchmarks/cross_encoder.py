@@ -20,7 +20,8 @@ from clickprism.data.bm25 import BM25
 from clickprism.data.nfcorpus import Collection, nfcorpus
 from clickprism.evaluation.measures import evaluate
 from clickprism.evaluation.significance import interval, paired_randomisation, paired_t
-from clickprism.rankers.cross_encoder import BUDGET, CrossEncoder, CrossEncoderNetwork, probabilities
+from clickprism.rankers.cross_encoder import BUDGET, CrossEncoderNetwork, probabilities
+from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.rankers.similarity import Similarity
 from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.relevance.imputation import TextImputation, pairs_of

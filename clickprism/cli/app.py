@@ -91,6 +91,10 @@ TREE: Tree = {
                 {
                     "fit": ("Fit an imputation model.", "relevance:impute_fit"),
                     "apply": ("Predict relevance with a fitted imputation model.", "relevance:impute_apply"),
+                    "cross-fit": (
+                        "Predict relevance, each query by a model of the other queries.",
+                        "relevance:impute_cross_fit",
+                    ),
                 },
             ),
             "approximate": (

@@ -11,11 +11,15 @@ from clickprism.log.settings import EngineSettings, WindowSettings
 from clickprism.relevance.approximate_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings
 from clickprism.relevance.exploration import ExplorationSettings
+from clickprism.relevance.impute import ImputeSettings
 from clickprism.relevance.judgments import JudgmentSettings
 from clickprism.relevance.ranking import RankSettings
 
 if TYPE_CHECKING:
+    from clickprism._util.progress import Progress
     from clickprism.log.store import LogStore
+    from clickprism.relevance.impute import Show
+    from clickprism.training.text_settings import TextRecord
 
 
 def estimate(
@@ -75,8 +79,144 @@ def estimate(
     output.next("relevance", "judgments", out, "--out", "judgments.csv")
 
 
+def impute_fit(
+    clicks: Path,
+    /,
+    *,
+    out: Path,
+    queries: Path | None = None,
+    documents: Path | None = None,
+    features: Path | None = None,
+    model: Path | None = None,
+    settings: Annotated[ImputeSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Fit an imputation model.
+
+    The model predicts relevance from the texts of query and document, or from features, so that pairs without clicks
+    get a prediction too. It learns from the clicks on randomised first results. Ctrl-C keeps the best model so far.
+
+    ```bash
+    clickprism relevance impute fit mylog --features features.letor --out runs/imputation
+    clickprism relevance impute fit mylog --features features.letor --feature.ranker.name lambdamart --out runs/trees
+    clickprism relevance impute fit clicks.tsv --queries queries.tsv --documents documents.tsv --out runs/text
+    ```
+
+    Args:
+        clicks: Ingested log in which some first results were randomised, or a table of query_id, document_id, clicks
+            and impressions as randomised first results.
+        out: Folder for the model.
+        queries: Texts of the queries (TSV, CSV, JSON lines or Parquet).
+        documents: Texts of the documents.
+        features: Features of the pairs, instead of texts: LETOR lines that end in "# docid = ID", a table of query_id,
+            document_id and numbers, or an ingested log whose impressions have features.
+        model: Folder of a trained ranker to calibrate, instead of training one, with features.
+    """
+    from clickprism.relevance.impute import open_source, train_imputation
+
+    with output.progress("training") as progress:
+        show = _steps(output, progress)
+        source = open_source(queries, documents, features, settings=settings, model=model, note=output.note, show=show)
+        found = train_imputation(clicks, source, out, note=output.note)
+    output.result(found)
+    if found.warning is not None:
+        output.note(found.warning)
+    given = ["--features", features] if features is not None else ["--queries", queries, "--documents", documents]
+    output.next("relevance", "impute", "apply", out, "pairs.tsv", *given, "--out", "imputed.parquet")
+    if found.stopped == "interrupted":
+        output.note("Interrupted; the best model so far was saved")
+        raise KeyboardInterrupt
+
+
+def impute_apply(
+    imputation: Path,
+    pairs: Path,
+    /,
+    *,
+    out: Path,
+    queries: Path | None = None,
+    documents: Path | None = None,
+    features: Path | None = None,
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Predict relevance with a fitted imputation model.
+
+    ```bash
+    clickprism relevance impute apply runs/imputation pairs.tsv --features features.letor --out imputed.parquet
+    ```
+
+    Args:
+        imputation: Folder that `clickprism relevance impute fit` has written.
+        pairs: Table of query_id and document_id to predict.
+        out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
+        queries: Texts of the queries, if the model reads texts.
+        documents: Texts of the documents.
+        features: Features of the pairs, if the model reads features.
+    """
+    from clickprism.relevance.impute import apply_imputation, open_source
+
+    source = open_source(queries, documents, features, note=output.note)
+    output.result(apply_imputation(imputation, source, pairs, out))
+    output.note(f"Written: {out}")
+
+
+def impute_cross_fit(
+    clicks: Path,
+    pairs: Path,
+    /,
+    *,
+    out: Path,
+    folds: int = 5,
+    queries: Path | None = None,
+    documents: Path | None = None,
+    features: Path | None = None,
+    model: Path | None = None,
+    settings: Annotated[ImputeSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Predict relevance, each query by a model of the other queries.
+
+    Use it for estimates from the same log: a model that has learned from the clicks of a query would count them twice.
+
+    ```bash
+    clickprism relevance impute cross-fit mylog pairs.tsv --features features.letor --out imputed.parquet
+    ```
+
+    Args:
+        clicks: Ingested log in which some first results were randomised, or a table of query_id, document_id, clicks
+            and impressions as randomised first results.
+        pairs: Table of query_id and document_id to predict.
+        out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
+        folds: Number of parts of the queries, and of models.
+        queries: Texts of the queries (TSV, CSV, JSON lines or Parquet).
+        documents: Texts of the documents.
+        features: Features of the pairs, instead of texts; see `clickprism relevance impute fit --help`.
+        model: Folder of a trained ranker to calibrate, instead of training one, with features.
+    """
+    from clickprism.relevance.impute import cross_impute, open_source
+
+    with output.progress("training") as progress:
+        show = _steps(output, progress)
+        source = open_source(queries, documents, features, settings=settings, model=model, note=output.note, show=show)
+        found = cross_impute(clicks, source, pairs, out, folds=folds, seed=settings.seed, note=output.note)
+    output.result(found)
+    output.note(f"Written: {out}")
+
+
+def _steps(output: Output, progress: Progress) -> Show:
+    """Return a function that shows training steps: on the bar, or a line for each validation without a terminal."""
+
+    def show(step: int, steps: int, record: TextRecord | None) -> None:
+        progress(step, steps, "" if record is None else str(record))
+        if record is not None and not output.show_progress:
+            output.note(f"step {record.step} of {steps}: {record}")
+
+    return show
+
+
 def approximate_fit(
     log: Path,
+    /,
     *,
     imputation: Path,
     out: Path,
@@ -136,6 +276,7 @@ def approximate_fit(
 def approximate_apply(
     log: Path,
     network: Path,
+    /,
     *,
     imputation: Path,
     out: Path,

@@ -8,9 +8,6 @@ import typer
 from typer.core import TyperGroup
 
 from clickprism import __version__
-from clickprism.cli_old import (
-    impute,
-)
 from clickprism.cli_old.output import fail
 from clickprism.errors import ClickprismError, DataError, missing_extra
 from clickprism.training.distributed import alone
@@ -26,9 +23,7 @@ EXIT_CODES = {
     6: "DuckDB or Spark failed",
     INTERRUPTED: "interrupted by Ctrl-C; `train` has kept the best so far, `auto` and `tune` go on when called again",
 }
-ORDER = [
-    "impute",
-]
+ORDER: list[str] = []
 
 
 class Commands(TyperGroup):
@@ -67,8 +62,6 @@ app = typer.Typer(
     help="A click is relevance times observation; clickprism splits the two.",
     epilog="Example:\n\nclickprism demo",
 )
-for module in (impute,):
-    app.command(module.__name__.rpartition(".")[2], epilog=module.EPILOG)(module.command)
 
 
 def _version(wanted: bool) -> None:

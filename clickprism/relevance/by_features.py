@@ -29,20 +29,20 @@ def _loop() -> FitSettings:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FeatureImputationSettings:
     """How an imputation by features is trained.
 
     Attributes:
-        ranker: its `name`, one of linear, mlp, attention, lambdamart, and its settings.
-        normalise: what is done to the features first, as for training rankers.
-        fit: the loop.
-        held_out: the share of the queries whose clicks choose the best epoch, and calibrate.
-        measured: the share of the queries on which the loss is measured at the end, and nothing is learned or chosen.
-        most_impressions: a pair counts as at most so many impressions, at its own click rate.
+        ranker: Ranker: its name (linear, mlp, attention or lambdamart) and its settings.
+        normalise: Normalisation of the features.
+        fit: How the ranker is trained.
+        held_out: Share of the queries that choose the best epoch and calibrate.
+        measured: Share of the queries on which only the final loss is measured.
+        most_impressions: Maximum number of impressions that a pair counts for, at its own click rate.
     """
 
-    ranker: dict[str, Any] = field(default_factory=lambda: {"name": "mlp", "hidden": [64, 32]})
+    ranker: dict[str, Any] = field(default_factory=dict)
     normalise: Kind = "standard"
     fit: FitSettings = field(default_factory=_loop)
     held_out: float = 0.1
@@ -50,6 +50,8 @@ class FeatureImputationSettings:
     most_impressions: int = 50
 
     def __post_init__(self) -> None:
+        if self.ranker.get("name", "mlp") == "mlp":
+            object.__setattr__(self, "ranker", {"name": "mlp", "hidden": [64, 32], **self.ranker})
         for name in ("held_out", "measured"):
             if not 0 <= getattr(self, name) <= 0.45:
                 raise SettingError(name, getattr(self, name), "be from 0 to 0.45")
@@ -66,14 +68,14 @@ class FittedFeatures:
     Attributes:
         imputation: ready to use.
         fitted: the training of its ranker; None where it was trained before.
-        left_out: pairs with first-slot clicks that have no features.
+        without_features: pairs with first-slot clicks that have no features.
         losses: on the measured queries, of the imputation ("best") and of the click rate alone ("constant"); nan
             without such queries.
     """
 
     imputation: FeatureImputation
     fitted: Fitted | None
-    left_out: int
+    without_features: int
     losses: dict[str, float]
 
 

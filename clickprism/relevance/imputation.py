@@ -26,7 +26,8 @@ from clickprism.types import Float64, Int64, Lists, Text
 
 if TYPE_CHECKING:
     from clickprism.model import Model
-    from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+    from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+    from clickprism.rankers.cross_encoder_settings import CrossEncoder
     from clickprism.rankers.prior import Prior
     from clickprism.rankers.text_tokens import Pairs
     from clickprism.training.text_settings import TextFitSettings, TextFitted, TextRecord
@@ -80,7 +81,8 @@ class TextImputation:
 
 def read_network(folder: Path | str) -> CrossEncoderNetwork:
     """The cross-encoder of an imputation by text that was saved; nothing in its files is run."""
-    from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+    from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+    from clickprism.rankers.cross_encoder_settings import CrossEncoder
 
     def made(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> CrossEncoderNetwork:
         if about["kind"] != "text":
@@ -199,7 +201,7 @@ def fit_imputation(
         note: is told beforehand what an epoch costs.
         show: is told of every step, as `fit_text` does.
     """
-    from clickprism.rankers.cross_encoder import CrossEncoder
+    from clickprism.rankers.cross_encoder_settings import CrossEncoder
     from clickprism.training.text import fit_text
     from clickprism.training.text_settings import TextFitSettings
 

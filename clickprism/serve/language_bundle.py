@@ -17,7 +17,8 @@ from clickprism.settings import plain
 from clickprism.types import Float64, Int32, JudgedLists, Lists, check
 
 if TYPE_CHECKING:
-    from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+    from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+    from clickprism.rankers.cross_encoder_settings import CrossEncoder
 
 MEASURE: Final = "nDCG(exp)@10"
 LOSS: Final = 0.005

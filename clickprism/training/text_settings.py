@@ -18,36 +18,34 @@ LONGEST: Final = 1 << 20
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TextFitSettings:
-    """The settings of the loop over pairs of texts; the defaults suit ten thousand pairs, `paper()` ten million.
+    """How a language model is trained on pairs of texts; the defaults suit ten thousand pairs, `paper()` ten million.
 
     Attributes:
-        epochs: how often to go over the pairs, at most; 0, the default, trains no language model: clicks then set
-            what the scores of the prior are worth, in seconds. On what was measured an epoch did not gain more.
-        optimiser: adamw, or adam as in the paper.
-        learning_rate: the largest step size of the language model.
-        head_rate: that of the last layer, w.
-        schedule: after the warm-up: "linear" falls to 0 at the end, "vaswani" with the square root of the step (the
-            paper), "constant" stays.
-        warm_up: steps over which the step size rises; below 1, a share of all steps.
-        weight_decay: of the language model (decoupled with adamw).
-        clip_norm: the gradient is scaled down to this norm where it is longer; 0 leaves it alone.
-        batch_pairs: pairs a step, at most.
-        batch_tokens: tokens a step, padding included, at most; pairs of like length share a batch.
-        frozen: the share of the layers, from the lowest, which keep their weights and cost no backward pass.
-        frozen_embeddings: whether the embeddings keep theirs; they do wherever a layer is frozen.
-        balance: how far clicks and skips are made to weigh alike, from 0 (as they are) to 1; what that adds to the log
-            odds is taken off again, so that probabilities stay calibrated.
-        most_impressions: a pair counts as at most so many impressions, at its own click rate; 0 for no limit, which is
-            the exact likelihood but leaves the pairs of tail queries next to no say.
-        held_out: the share of the queries whose clicks choose the best step, and calibrate; 0 takes the last step.
-        measured: the share of the queries on which the loss is measured at the end, and nothing is learned or chosen.
-        validations: how often an epoch is validated.
-        patience: stop after so many validations without a new best; 0 never stops early.
-        calibrate: whether the held-out clicks set the scale and the level of the log odds at the end.
-        threads: of torch; 0 takes all cores.
-        seed: of everything random.
+        epochs: Maximum number of epochs. 0 does not train the language model: clicks then only weight the scores of the
+            untrained one, in seconds. Measurements found no gain from an epoch.
+        optimiser: Optimiser: adamw, or adam as in the paper.
+        learning_rate: Largest learning rate of the language model.
+        head_rate: Largest learning rate of the last layer.
+        schedule: Learning rate after the warm-up: falls to 0 (linear), falls with the square root of the step
+            (vaswani, the paper), or constant.
+        warm_up: Number of steps of the warm-up; below 1 a share of all steps.
+        weight_decay: Weight decay of the language model, decoupled with adamw.
+        clip_norm: Maximum norm of the gradient; 0 for no limit.
+        batch_pairs: Maximum number of pairs per step.
+        batch_tokens: Maximum number of tokens per step, including padding.
+        frozen: Share of the layers, from the lowest, that are not trained.
+        frozen_embeddings: Do not train the embeddings; they are never trained if a layer is frozen.
+        balance: How far clicks and skips are weighted equally, from 0 (as they are) to 1; calibrated in any case.
+        most_impressions: Maximum number of impressions that a pair counts for, at its own click rate; 0 for no limit.
+        held_out: Share of the queries that choose the best step and calibrate; 0 uses the last step.
+        measured: Share of the queries on which only the final loss is measured.
+        validations: Number of validations per epoch.
+        patience: Stop after so many validations without a better one; 0 never stops early.
+        calibrate: Set the scale and the level of the log odds by the held-out clicks.
+        threads: Number of threads of torch; 0 uses all cores.
+        seed: Random seed.
     """
 
     epochs: int = 0
@@ -151,6 +149,11 @@ class TextRecord:
     loss: float
     held_out: float | None
     pairs_per_second: float
+
+    def __str__(self) -> str:
+        """In a line."""
+        held_out = "" if self.held_out is None else f"  held-out {self.held_out:.4f}"
+        return f"loss {self.loss:.4f}{held_out}  {self.pairs_per_second:,.0f} pairs/s"
 
 
 @final

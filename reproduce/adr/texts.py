@@ -33,7 +33,7 @@ def collection(folder: Path | None) -> Collection:
 
 def prior_of(folder: Path | None) -> Prior:
     """What is known of texts before any click; it remembers the texts that the language model has read."""
-    from clickprism.rankers.cross_encoder import CrossEncoder
+    from clickprism.rankers.cross_encoder_settings import CrossEncoder
 
     def made() -> Prior:
         built = CrossEncoder().build(collection(folder).documents).prior

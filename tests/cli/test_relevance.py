@@ -19,6 +19,7 @@ from clickprism.log.ingest import ingest
 from clickprism.observation.parameters import ClickParameters
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings
+from tests.rankers.tiny_language_model import write_tiny_model
 
 Run = Callable[..., Any]
 
@@ -153,16 +154,42 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cli: Run) -> Path:
     imputed = pairs.append_column("imputation", pa.array(np.linspace(0.1, 0.9, len(pairs))))
     pq.write_table(imputed, folder / "imputed.parquet")
     queries = sorted(set(pairs["query_id"].to_pylist()))
-    lines = "".join(f"{name}\ttext of {name}\n" for name in queries)
-    (folder / "queries.tsv").write_text(f"id\ttext\n{lines}", encoding="utf-8")
+    (folder / "queries.tsv").write_text("".join(f"{name}\t{name} query\n" for name in queries), encoding="utf-8")
+    ids = [(str(row["query_id"]), str(row["document_id"])) for row in pairs.to_pylist()]
+    documents = sorted({document for _, document in ids})
+    (folder / "documents.tsv").write_text("".join(f"{name}\tdocument {name}\n" for name in documents))
+    (folder / "pairs.tsv").write_text("query_id\tdocument_id\n" + "".join(f"{q}\t{d}\n" for q, d in ids))
+    counts = "".join(f"{query}\t{document}\t{number % 3}\t4\n" for number, (query, document) in enumerate(ids))
+    (folder / "clicks.tsv").write_text(f"query_id\tdocument_id\tclicks\timpressions\n{counts}")
+    letor = [f"0 qid:{query} 1:{number % 3} 2:1 # docid = {document}" for number, (query, document) in enumerate(ids)]
+    (folder / "features.letor").write_text("\n".join(letor))
+    write_tiny_model(folder / "model")
+    text = "[text.encoder]\nmodel = 'model'\ntokens = 16\nquery_tokens = 4\n[text.fit]\nthreads = 1\n"
+    (folder / "imputation.toml").write_text(f"{text}[feature.fit]\nepochs = 2\nthreads = 1\n")
     (folder / "small.toml").write_text("members = 1\n[fit]\nepochs = 2\n", encoding="utf-8")
+    words = ["--features", folder / "features.letor", "--config", folder / "imputation.toml"]
+    cli("relevance", "impute", "fit", folder / "mylog", *words, "--out", folder / "runs" / "imputation")
     words = ["--imputation", folder / "imputed.parquet", "--config", folder / "small.toml"]
     cli("relevance", "approximate", "fit", folder / "mylog", *words, "--out", folder / "runs" / "approximation")
     return folder
 
 
-SMALL = {"approximate fit": "small.toml"}
-NAMES = ("estimate", "approximate fit", "approximate apply", "judgments", "rank", "exploration")
+SMALL = {
+    "approximate fit": "small.toml",
+    "impute fit": "imputation.toml",
+    "impute cross-fit": "imputation.toml",
+}
+NAMES = (
+    "estimate",
+    "impute fit",
+    "impute apply",
+    "impute cross-fit",
+    "approximate fit",
+    "approximate apply",
+    "judgments",
+    "rank",
+    "exploration",
+)
 EXAMPLES = [(name, line) for name in NAMES for line in examples(["relevance", *name.split()])]
 
 

@@ -17,7 +17,8 @@ from clickprism.data.bm25 import BM25
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, MissingExtraError, SettingError
 from clickprism.rankers import language_model
-from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork, probabilities
+from clickprism.rankers.cross_encoder import CrossEncoderNetwork, probabilities
+from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.rankers.language_model import load_language_model
 from clickprism.rankers.similarity import Similarity
 from clickprism.rankers.text_tokens import assemble, by_length
@@ -118,7 +119,7 @@ def test_the_prior_needs_only_the_two_texts(folder: Path) -> None:
     )
     assert prior[3, 0] > 0
     with pytest.raises(SettingError, match="corpus must be given"):
-        CrossEncoder(str(folder), tokens=16, query_tokens=4).build()
+        CrossEncoder(model=str(folder), tokens=16, query_tokens=4).build()
 
 
 def test_without_a_residual_no_pair_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +183,7 @@ def test_code_that_a_config_names_is_never_fetched(tmp_path: Path) -> None:
     for hidden in (evil, {"text_config": evil}):
         files["config.json"] = json.dumps(json.loads(config.read_text()) | hidden).encode()
         with pytest.raises(DataError, match="code from elsewhere: _attn_implementation 'owner/kernel'"):
-            CrossEncoderNetwork.of_files(CrossEncoder(str(tmp_path), tokens=16, query_tokens=4), files)
+            CrossEncoderNetwork.of_files(CrossEncoder(model=str(tmp_path), tokens=16, query_tokens=4), files)
     config.write_bytes(files["config.json"])
     with pytest.raises(DataError, match="code from elsewhere"):
         load_language_model(str(tmp_path))

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner, Result
 
 import clickprism as cp
-from clickprism.cli_old.app import app
 from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
 from clickprism.observation.parameters import ClickParameters
-from clickprism.rankers.cross_encoder import CrossEncoder
+from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.rankers.text_tokens import Pairs
 from clickprism.relevance.counts import PairCounts
 from clickprism.relevance.imputation import FeatureImputation, Imputation, TextImputation, cross_fit, fit_imputation
@@ -30,6 +29,7 @@ from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Clicks, Float64, JudgedLists, Lists, Text
 from tests.rankers.tiny_language_model import WORDS, write_tiny_model
 
+Run = Callable[..., Any]
 FIT = TextFitSettings(epochs=2, learning_rate=1e-3, threads=1, batch_pairs=16)
 
 
@@ -61,7 +61,7 @@ def texts(folder: Path) -> tuple[Texts, Texts]:
 @pytest.fixture(scope="module")
 def trained(folder: Path) -> TextImputation:
     slot = read_slot(folder / "clicks.tsv")
-    encoder = CrossEncoder(str(folder / "model"), tokens=16, query_tokens=4)
+    encoder = CrossEncoder(model=str(folder / "model"), tokens=16, query_tokens=4)
     return fit_imputation(slot, *texts(folder), encoder=encoder, settings=FIT).imputation
 
 
@@ -138,48 +138,59 @@ def test_any_ranker_on_features_is_an_imputation(judged: JudgedLists, clicks: Cl
         FeatureImputation.fit(model, named, FirstSlot.of(np.array(["x"]), np.array(["y"]), np.array([1])))
 
 
-def run(*words: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["impute", *map(str, words)])
-    assert result.exit_code == code, result.output + str(result.exception)
-    return result
-
-
-def test_the_command_trains_and_applies(folder: Path, tmp_path: Path) -> None:
+def small(folder: Path) -> list[object]:
+    """Return the options of a tiny language model."""
     files = ["--queries", folder / "queries.tsv", "--documents", folder / "documents.tsv"]
-    small = ["--set", "encoder.tokens=16", "--set", "encoder.query_tokens=4", "--set", "fit.threads=1"]
-    train = ["--clicks", folder / "clicks.tsv", *files, "--model", folder / "model", *small, "--epochs", 1, "--seed", 3]
-    told = run(*train, "--out", tmp_path / "a", "--json")
-    found = json.loads(told.stdout)
+    sizes = ["--text.encoder.tokens", 16, "--text.encoder.query-tokens", 4, "--text.fit.threads", 1, "--seed", 3]
+    return [*files, "--text.encoder.model", folder / "model", *sizes]
+
+
+def test_the_commands_fit_and_apply(folder: Path, tmp_path: Path, cli: Run) -> None:
+    files = ["--queries", folder / "queries.tsv", "--documents", folder / "documents.tsv"]
+    fit = ["relevance", "impute", "fit", folder / "clicks.tsv", *small(folder), "--text.fit.epochs", 1]
+    told = cli(*fit, "--out", tmp_path / "a", "--json")
+    found = told.json
     assert found["impressions"] == int(read_slot(folder / "clicks.tsv").impressions.sum())
-    assert 0 < found["loss"]["best"] < 1
-    assert found["best_step"] <= found["history"][-1]["step"]
+    assert 0 < found["losses"]["best"] < 1
+    assert found["best"] <= found["history"][-1]["step"]
+    assert found["encoder"]["tokens"] == 16
     assert "one epoch: " in told.stderr
-    words = run(*train, "--out", tmp_path / "b", "--quiet").stdout
-    assert "first-slot impressions, click rate" in words
+    assert "step " in told.stderr
+    assert "click rate" in cli(*fit, "--out", tmp_path / "b", "--quiet").stdout
     for ending in ("parquet", "jsonl"):
-        out = tmp_path / f"imputed.{ending}"
-        run("--apply", tmp_path / "a", "--pairs", folder / "pairs.tsv", *files, "--out", out)
+        words = [tmp_path / "a", folder / "pairs.tsv", *files, "--out", tmp_path / f"imputed.{ending}"]
+        cli("relevance", "impute", "apply", *words)
     table = pq.read_table(tmp_path / "imputed.parquet").to_pylist()
     lines = [json.loads(line) for line in (tmp_path / "imputed.jsonl").read_text().splitlines()]
     assert [row["imputation"] for row in lines] == pytest.approx([row["imputation"] for row in table], abs=1e-9)
     assert [row["document_id"] for row in table] == ["d1", "d2", "d1"]
     assert all(0 < row["imputation"] < 1 for row in table)
-    pairs = ["--pairs", folder / "pairs.tsv"]
-    run(*train, "--epochs", 0, "--folds", 3, *pairs, "--out", tmp_path / "crossed.jsonl")
+    words = [tmp_path / "b", folder / "pairs.tsv", *files, "--out", tmp_path / "c.jsonl", "--json"]
+    other = cli("relevance", "impute", "apply", *words).json
+    assert other["mean"] == pytest.approx(np.mean([row["imputation"] for row in table]), abs=1e-12)
+
+
+def test_cross_fitting_predicts_a_query_without_its_clicks(folder: Path, tmp_path: Path, cli: Run) -> None:
+    words = [folder / "clicks.tsv", folder / "pairs.tsv", *small(folder), "--folds", 3]
+    cli("relevance", "impute", "cross-fit", *words, "--out", tmp_path / "crossed.jsonl")
     crossed = [json.loads(line)["imputation"] for line in (tmp_path / "crossed.jsonl").read_text().splitlines()]
     assert crossed[0] == crossed[2] != crossed[1]
-    other = run("--apply", tmp_path / "b", *pairs, *files, "--out", tmp_path / "c.jsonl", "--json")
-    assert json.loads(other.stdout)["mean"] == pytest.approx(np.mean([row["imputation"] for row in table]), abs=1e-12)
 
 
-def test_what_is_wrong_ends_with_its_code(folder: Path, tmp_path: Path) -> None:
+def test_errors_of_the_commands_say_what_is_wrong(folder: Path, tmp_path: Path, cli: Run) -> None:
     files = ["--queries", folder / "queries.tsv", "--documents", folder / "documents.tsv", "--out", tmp_path / "x"]
-    assert "--clicks must be given to learn, or else --apply" in run(*files, code=2).stderr
-    assert "--pairs must be given with --apply" in run(*files, "--apply", tmp_path, code=2).stderr
-    apply = ["--apply", tmp_path, "--pairs", folder / "pairs.tsv"]
-    assert "end in .csv, .tsv, .jsonl or .parquet" in run(*files, *apply, code=2).stderr
-    wrong = run(*files, "--clicks", folder / "clicks.tsv", "--set", "fit.epoch=2", code=2).stderr
-    assert "fit.epoch must be a known setting (did you mean 'epochs'?)" in wrong
+    fit = ["relevance", "impute", "fit"]
+    assert "CLICKS" in cli(*fit, *files, code=2).stderr
+    assert (
+        "--queries must be given with --documents"
+        in cli(*fit, folder / "clicks.tsv", "--out", tmp_path / "x", code=2).stderr
+    )
+    model = cli(*fit, folder / "clicks.tsv", *files, "--model", tmp_path, code=2).stderr
+    assert "--model must be given with --features only" in model
+    apply = ["relevance", "impute", "apply", tmp_path, folder / "pairs.tsv", *files]
+    assert "--out must end in .csv, .tsv, .jsonl or .parquet" in cli(*apply, code=2).stderr
+    wrong = cli(*fit, folder / "clicks.tsv", *files, "--text.fit.epoch", 2, code=2).stderr
+    assert "--text.fit.epochs" in wrong
     bad = tmp_path / "bad.tsv"
     for text, words in (
         ("query_id\tdocument_id\tclicks\n3\td1\t1\n", "has no column 'impressions'"),
@@ -188,7 +199,7 @@ def test_what_is_wrong_ends_with_its_code(folder: Path, tmp_path: Path) -> None:
         ("query_id\tdocument_id\tclicks\timpressions\n\td1\t0\t1\n", "has a row without a query_id"),
     ):
         bad.write_text(text)
-        assert words in run(*files, "--clicks", bad, code=3).stderr
+        assert words in cli(*fit, bad, *files, code=1).stderr
 
 
 def feature_files(folder: Path) -> tuple[Lists, Float64]:
@@ -211,26 +222,28 @@ def feature_files(folder: Path) -> tuple[Lists, Float64]:
 
 
 @pytest.mark.parametrize(("ranker", "file"), [("linear", "letor"), ("lambdamart", "csv")])
-def test_the_command_takes_features(tmp_path: Path, ranker: str, file: str) -> None:
+def test_the_commands_take_features(tmp_path: Path, ranker: str, file: str, cli: Run) -> None:
     lists, truth = feature_files(tmp_path)
-    with_features = ["--features", tmp_path / f"features.{file}", "--pairs", tmp_path / "pairs.csv"]
-    learn = ["--clicks", tmp_path / "clicks.csv", *with_features[:2], "--ranker", ranker, "--set", "fit.threads=1"]
-    found = json.loads(run(*learn, "--out", tmp_path / "made", "--json").stdout)
-    assert (found["kind"], found["ranker"], found["left_out"]) == ("features", ranker, 0)
-    assert found["loss"]["best"] < found["loss"]["constant"]
-    run("--apply", tmp_path / "made", *with_features, "--out", tmp_path / "out.parquet")
+    features = ["--features", tmp_path / f"features.{file}"]
+    fit = ["relevance", "impute", "fit", tmp_path / "clicks.csv", *features, "--feature.fit.threads", 1]
+    named = ["--feature.ranker.name", ranker]
+    found = cli(*fit, *named, "--out", tmp_path / "made", "--json").json
+    assert (found["kind"], found["ranker"], found["without_features"]) == ("features", ranker, 0)
+    assert found["losses"]["best"] < found["losses"]["constant"]
+    words = [tmp_path / "made", tmp_path / "pairs.csv", *features, "--out", tmp_path / "out.parquet"]
+    cli("relevance", "impute", "apply", *words)
     values = np.array(pq.read_table(tmp_path / "out.parquet")["imputation"])
     assert np.corrcoef(values, truth)[0, 1] > 0.8
     loaded = FeatureImputation.load(tmp_path / "made", lists=lists)
     ids = read_pairs(tmp_path / "pairs.csv")
     np.testing.assert_allclose(loaded.impute(*ids), values, atol=1e-6)
-    again = run(*learn[:4], "--ranker", tmp_path / "made" / "model", "--out", tmp_path / "calibrated", "--json")
-    assert json.loads(again.stdout)["best_epoch"] is None
+    words = [*fit, "--model", tmp_path / "made" / "model", "--out", tmp_path / "calibrated", "--json"]
+    assert cli(*words).json["best"] is None
     loaded.model.with_normaliser(fit_normaliser("none", lists)).save(tmp_path / "made" / "model")
     with pytest.raises(DataError, match="is not the model of this imputation"):
         FeatureImputation.load(tmp_path / "made", lists=lists)
     texts = ["--queries", tmp_path / "pairs.csv", "--documents", tmp_path / "pairs.csv"]
-    assert "not be given with --queries" in run(*learn, *texts, "--out", tmp_path / "x", code=2).stderr
+    assert "not be given with --queries" in cli(*fit, *named, *texts, "--out", tmp_path / "x", code=2).stderr
 
 
 def test_features_that_are_wrong_are_named(tmp_path: Path) -> None:
@@ -300,3 +313,25 @@ def test_features_of_a_log_are_those_last_logged(tmp_path: Path) -> None:
     ingest([file], tmp_path / "log")
     with pytest.raises(DataError, match="has no number for the feature 'x/y' of 'q', 'c'"):
         read_features(tmp_path / "log")
+
+
+def test_impute_takes_a_log_that_was_only_ingested(tmp_path: Path, cli: Run) -> None:
+    rows = [
+        {
+            "search_id": f"s{number}",
+            "query_id": f"q{number % 40}",
+            "document_id": f"d{number % 3}",
+            "position": 1,
+            "time": "2026-03-01T10:00:00Z",
+            "click": number % 3 > 0,
+            "user_id": f"u{number}",
+            "randomised": True,
+            "features": {"good": float(number % 3), "same": 1.0},
+        }
+        for number in range(240)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    ingest([tmp_path / "rows.jsonl"], tmp_path / "log")
+    words = ["--feature.ranker.name", "linear", "--feature.fit.epochs", 2, "--out", tmp_path / "imputation", "--json"]
+    found = cli("relevance", "impute", "fit", tmp_path / "log", "--features", tmp_path / "log", *words).json
+    assert found["impressions"] == 240

@@ -108,7 +108,7 @@ def cross_encoder(folder: Path) -> CrossEncoderNetwork:
     """A language model of a few thousand weights."""
     import torch
 
-    from clickprism.rankers.cross_encoder import CrossEncoder
+    from clickprism.rankers.cross_encoder_settings import CrossEncoder
     from tests.rankers.tiny_language_model import write_tiny_model
 
     with torch.random.fork_rng(devices=[]):

@@ -16,7 +16,8 @@ import torch
 
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
-from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.serve import language_bundle
 from clickprism.serve.bundle import write_bundle
 from clickprism.serve.language import LanguageScorer

@@ -11,7 +11,8 @@ import torch
 
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
-from clickprism.rankers.cross_encoder import CrossEncoder, CrossEncoderNetwork
+from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.rankers.text_tokens import Pairs
 from clickprism.training.calibration import Calibration, log_loss, log_odds, logistic
 from clickprism.training.split import split_queries
@@ -31,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(folder: Path, *, prior: bool = False) -> CrossEncoderNetwork:
     corpus = Texts.of(WORDS, [f"{word} plum" for word in WORDS])
-    return CrossEncoder(str(folder), tokens=16, query_tokens=4, prior=prior).build(corpus)
+    return CrossEncoder(model=str(folder), tokens=16, query_tokens=4, prior=prior).build(corpus)
 
 
 def world(network: CrossEncoderNetwork, *, by_words: bool = True) -> tuple[Pairs, Int64, Int64]:
