@@ -324,7 +324,7 @@ def _configure(app: App, arguments: ArgumentCollection, given: list[Argument] | 
             _put_beneath(read_toml(Path(file)), arguments, file=file, path=())
     for argument in free:
         if argument.tokens and all(token.source == "cli" for token in argument.tokens):
-            _put_keys_beneath(_default(app, argument.keys[0]), argument, (), source="default")
+            _put_keys_beneath(_default(app, argument.keys) or {}, argument, (), source="default")
     _put_defaults_beneath(arguments)
 
 
@@ -339,9 +339,7 @@ class Command(App):
         """Return the options with the defaults of the command's settings, for the help."""
         arguments = super().assemble_argument_collection(**options)
         for argument in _nested_options(arguments):
-            value = _default(self, argument.keys[0])
-            for key in argument.keys[1:]:
-                value = getattr(value, key, None)
+            value = _default(self, argument.keys)
             if value is not None:
                 argument.field_info = argument.field_info.evolve(default=value)  # type: ignore[no-untyped-call]
         return arguments
@@ -356,16 +354,23 @@ def _put_defaults_beneath(arguments: ArgumentCollection) -> None:
     given = {argument.keys[0] for argument in _nested_options(arguments) if argument.tokens}
     for argument in _nested_options(arguments):
         value = argument.field_info.default
-        if argument.keys[0] in given and not argument.tokens and value is not None:
+        if argument.keys[0] not in given or argument.tokens:
+            continue
+        if isinstance(value, Mapping):
+            _put_keys_beneath(value, argument, (), source="default")
+        elif value is not None:
             for index, each in enumerate(value if isinstance(value, list | tuple) else [value]):
                 argument.append(Token(keyword=argument.name, value=_text(each), source="default", index=index))
 
 
-def _default(app: App, name: str) -> Any:
-    """Return the default of a field of the command's settings."""
+def _default(app: App, keys: Sequence[str]) -> Any:
+    """Return the default of a field of the command's settings, or of a field of a nested class; None without one."""
     function = app.default_command
     defaults = [] if function is None else list((function.__kwdefaults__ or {}).values())
-    return next((getattr(each, name) for each in defaults if hasattr(each, name)), {})
+    value = next((each for each in defaults if hasattr(each, keys[0])), None)
+    for key in keys:
+        value = getattr(value, key, None)
+    return value
 
 
 def _put_beneath(values: Mapping[str, Any], arguments: ArgumentCollection, *, file: str, path: tuple[str, ...]) -> None:
