@@ -57,8 +57,8 @@ def ingest(
                 note=output.note,
             )
         except ClickprismError as error:
-            if error.done is not None:
-                output.result(error.done)
+            if error.done is not None and error.done.files:
+                output.result(error.done)  # what was ingested before the error
             raise
     output.result(account)
     if settings.dry_run:
@@ -66,7 +66,7 @@ def ingest(
     elif account.files:
         if account.quarantined:
             output.next("log", "quarantine", into)
-        output.next("log", "sessions", into)
+        output.next("diagnose", into)
 
 
 def sessions(
@@ -245,7 +245,10 @@ def compact(
 
     store = LogStore.open(log, note=output.note)
     with store.write():
-        output.result(compact(store, settings))
+        merged = compact(store, settings)
+    output.result(merged)
+    if not merged.days:
+        output.note(f"No day has more than {settings.files:,} files: there is nothing to merge")
 
 
 def forget(

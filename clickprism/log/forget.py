@@ -88,8 +88,10 @@ def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bo
     with store.lock():
         begun, days = _begun(store)
         everyone = sorted({*users, *begun})
-        if not everyone or not all(everyone):
-            raise SettingError("user", list(users), "be the id of a user")
+        if not everyone:
+            raise SettingError("user", None, "name at least one user")
+        if not all(everyone):
+            raise SettingError("user", "", "be the id of a user")
         with engine.held(_searches(store.table("events"), engine, everyone)) as searches:
             return _forget(store, engine, everyone, days, searches, dry_run=dry_run)
 

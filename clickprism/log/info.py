@@ -82,7 +82,7 @@ class LogInfo:
     def tables(self) -> list[Table]:
         """Return the counts, and the clicks by position."""
         days = f"{self.days:,} ({self.first_day} to {self.last_day})" if self.days else "none"
-        schemas = ", ".join(f"{count:,} {name}" for name, count in self.sources.items())
+        schemas = ", ".join(f"{count:,} {name}" for name, count in self.sources.items() if name != "auto")
         features = (
             "none" if self.features_as_of is None else f"{self.feature_pairs:,} pairs as of {self.features_as_of} UTC"
         )

@@ -169,7 +169,7 @@ class IngestSettings:
     first ingest in its `log.toml`; None means those of the log, or the defaults for a new one.
 
     Attributes:
-        schema: Format of the rows: clickprism, ubi, metarank, yandex, mapping, or auto to detect it.
+        schema: Format of the rows; auto detects it. By default that of the log, and auto for a new log.
         ordinal_base: Number of the first position in the rows, 0 or 1 (schemas ubi and mapping).
         mapping: TOML file that says which of your columns holds which field.
         max_bad_ratio: Maximum share of broken rows. A file that exceeds it is not ingested, and the command fails; 1

@@ -128,7 +128,8 @@ class FeatureReport:
         """Return one row for each window."""
         caption = f"As of {_stamp(self.as_of)} UTC: {self.rows:,} pairs, {self.fields} features, "
         caption += f"version {self.version}" + ("" if self.changed else " (unchanged)")
-        header = ["window", "from", "to", "pairs", f"pairs with fewer than {self.min_users} users"]
+        few = f"pairs with fewer than {self.min_users} users" if self.min_users else "pairs excluded"
+        header = ["window", "from", "to", "pairs", few]
         rows = [
             [name, _stamp(start), _stamp(end), f"{self.pairs[name]:,}", f"{self.suppressed[name]:,}"]
             for name, (start, end) in self.windows.items()

@@ -74,7 +74,7 @@ def test_simulate_ingest_and_info_agree(tmp_path: Path, cli: Run) -> None:
     account = done.json
     assert account["rows_in"] == simulated["account"]["in"]
     assert account["accepted"] == simulated["account"]["accepted"]
-    assert f"Next: clickprism log sessions {log}" in done.stderr
+    assert f"Next: clickprism diagnose {log}" in done.stderr
     done = cli("log", "info", log, "--json")
     described = done.json
     assert (described["searches"], described["days"], described["sources"]) == (60, 2, {"auto": account["files"]})
@@ -106,7 +106,9 @@ def test_simulate_refuses_impossible_settings(tmp_path: Path, cli: Run) -> None:
 
 def test_ingest_accounts_for_every_row(tmp_path: Path, cli: Run) -> None:
     path, log = write_lines(tmp_path / "a.jsonl", [impression(1), impression(2), BROKEN]), tmp_path / "log"
-    assert "1 of 3 rows are broken" in cli("log", "ingest", path, "--into", log, code=1).stderr
+    failed = cli("log", "ingest", path, "--into", log, code=1)
+    assert "1 of 3 rows are broken" in failed.stderr
+    assert failed.stdout == ""  # nothing was ingested
     good = write_lines(tmp_path / "good.jsonl", [impression(1)])
     failed = cli("log", "ingest", good, path, "--into", tmp_path / "other", "--json", code=1)
     assert (failed.json["rows_in"], failed.json["accepted"]) == (1, 1)
@@ -256,7 +258,7 @@ def test_features_change_when_users_are_erased(log: Path, tmp_path: Path, cli: R
     assert "The log has no rows of these users" in cli("log", "forget", log, "--user", "user-a").stderr
     (log / PENDING).write_text(json.dumps({"users": ["user-c"], "days": []}))
     assert cli("log", "forget", log, "--json").json["rows"] == 1
-    assert "--user must be the id of a user" in cli("log", "forget", log, code=2).stderr
+    assert "--user must name at least one user" in cli("log", "forget", log, code=2).stderr
     (log / PENDING).write_text(json.dumps({"users": ["user-c"], "days": []}))
     noted = cli("log", "features", log, "--min-users", 0).stderr
     assert "Finished an erasure of users that had been interrupted" in noted
@@ -336,5 +338,7 @@ def test_compact_merges_the_files_of_a_day(tmp_path: Path, cli: Run) -> None:
     assert cli("log", "compact", tmp_path / "log", "--json").json == {"days": [], "files_before": 0, "rows": 0}
     found = cli("log", "compact", tmp_path / "log", "--files", "1", "--json").json
     assert found == {"days": ["2026-03-01"], "files_before": 3, "rows": 3}
-    assert "files before" in cli("log", "compact", tmp_path / "log").stdout
+    done = cli("log", "compact", tmp_path / "log")
+    assert "files before" in done.stdout
+    assert "No day has more than 8 files" in done.stderr
     assert "--files must be at least 1" in cli("log", "compact", tmp_path / "log", "--files", "0", code=2).stderr

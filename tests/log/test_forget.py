@@ -216,7 +216,7 @@ def test_no_id_is_refused(duck: Engine, tmp_path: Path) -> None:
     store = LogStore.open(tmp_path / "log", create=True)
     with pytest.raises(SettingError, match="user must be the id of a user"):
         forget(store, duck, [""])
-    with pytest.raises(SettingError, match="user must be the id of a user"):
+    with pytest.raises(SettingError, match="user must name at least one user"):
         forget(store, duck, [])
 
 
