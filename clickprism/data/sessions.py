@@ -7,17 +7,15 @@ the rules.
 
 from __future__ import annotations
 
-import csv
-import io
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from clickprism.data.clicks import load_bare
-from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.data.files import PADDING, decoded, delimited_rows, expand, read_padded
 from clickprism.data.letor import OnError, PathLike, Quarantined
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
@@ -126,7 +124,8 @@ def read_sessions(
     if not separator or set(separator) & set("\t\r\n"):
         raise SettingError("separator", separator, "be text that stands between ids, such as ','")
     file = Path(path)
-    lines = _fields(file)
+    text = decoded(expand(read_padded(file), file=file)[:-PADDING].tobytes(), file=file)
+    lines = delimited_rows(text, file=file)
     header = next(lines, (1, []))[1]
     places = _places(file, header, (query, documents, clicks))
     others = {place: _Numbered() for place in range(len(header)) if place not in places}
@@ -160,33 +159,6 @@ def read_sessions(
             remedy=f"Clicks must be document ids as in {documents}, not flags or positions; leave other clicks out",
         )
     return SessionLog(log, columns, outside, tuple(quarantined))
-
-
-def _fields(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """The fields of every line that is not empty, with its number from 1."""
-    raw = expand(read_padded(file), file=file)[:-PADDING].tobytes()
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DataError("is not UTF-8 text", file=file, line=line, remedy="Convert it to UTF-8") from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError(
-            "has a NUL character, so it is no text", file=file, line=line, remedy="Export it again as UTF-8"
-        )
-    if "\t" in text[: text.find("\n") + 1 or None]:
-        for number, words in enumerate(text.split("\n"), start=1):
-            if words.strip("\r"):
-                yield number, words.removesuffix("\r").split("\t")
-        return
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for fields in reader:
-            if fields:
-                yield reader.line_num, fields
-    except csv.Error as error:
-        raise DataError(f"is not CSV ({error})", file=file, line=reader.line_num) from None
 
 
 def _places(file: Path, header: list[str], wanted: Sequence[str]) -> list[int]:

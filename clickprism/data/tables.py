@@ -13,7 +13,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,15 @@ import msgspec
 import numpy as np
 
 from clickprism.data.columns import Builder, Kind, Values, is_missing
-from clickprism.data.files import PADDING, Bytes, expand, read_padded
+from clickprism.data.files import PADDING, PARQUET, Bytes, decoded, expand, open_parquet, read_padded
 from clickprism.data.vocabulary import Column, Names
-from clickprism.errors import DataError, MissingExtraError
+from clickprism.errors import DataError
 from clickprism.types import Int64
 
 CHUNK = 1 << 16
 CHUNK_CELLS = 1 << 22  # of JSON, where rows with keys of their own make columns that are hardly ever filled
 MOST_COLUMNS = 10_000
 MOST_CELLS = 1 << 30  # of JSON and Parquet, 8 bytes each, in which what is missing takes nothing in the file
-PARQUET = b"PAR1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,15 +124,7 @@ def _chunks(file: Path, broken: list[Broken]) -> Iterator[_Chunk] | _Delimited:
     if padded[:4].tobytes() == PARQUET:
         return _parquet(file)
     raw = expand(padded, file=file)[:-PADDING].tobytes()
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DataError("is not UTF-8 text", file=file, line=line, remedy="Convert it to UTF-8") from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        remedy = "Export it again as UTF-8"
-        raise DataError("has a NUL character, so it is no text", file=file, line=line, remedy=remedy)
+    text = decoded(raw, file=file)
     start = text[:4096].lstrip()
     if not start:
         raise DataError("is empty", file=file, remedy="The first line names the columns, and a row follows")
@@ -308,19 +298,11 @@ def _turned(lines: list[int], records: list[dict[str, Any]], names: Iterable[str
 
 
 def _parquet(file: Path) -> Iterator[_Chunk]:
-    try:
-        parquet = import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise MissingExtraError("log", "reading Parquet") from None
-    arrow = import_module("pyarrow")
     done = 0
-    try:
-        opened = parquet.ParquetFile(file)
+    with open_parquet(file) as opened:
         _check_width(file, len(opened.schema_arrow.names))
         for batch in opened.iter_batches(batch_size=CHUNK):
             columns = {name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)}
             lines = list(range(done + 1, done + len(batch) + 1))
             done += len(batch)
             yield _Chunk(lines, columns, typed=True)
-    except arrow.ArrowException as error:
-        raise DataError(f"is not a sound Parquet file ({error})", file=file) from None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from itertools import chain
 from operator import lt
 from pathlib import Path
@@ -16,16 +13,14 @@ from typing import Any, Final, TypeAlias, final
 import msgspec
 import numpy as np
 
-from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.data.files import PADDING, PARQUET, decoded, delimited_rows, expand, open_parquet, read_padded
 from clickprism.data.vocabulary import Names
-from clickprism.errors import DataError, MissingExtraError
+from clickprism.errors import DataError
 from clickprism.types import Bool, Int64, Text, check
 
 IDS: Final = ("id", "_id", "query_id", "document_id", "doc_id", "docid", "qid", "pid", "docno")
 TEXTS: Final = ("title", "query", "user_query", "text", "body", "abstract", "contents")
-PARQUET: Final = b"PAR1"
 LONGEST: Final = 1000  # characters of an id
-LIMIT: Final = (1 << 31) - 1  # characters of a CSV field
 
 Row: TypeAlias = tuple[int, str, str]
 
@@ -123,11 +118,7 @@ def read_texts(path: Path | str, *, id_column: str | None = None, text_columns: 
     if padded[:4].tobytes() == PARQUET:
         return _collect(file, _parquet(file, columns))
     raw = expand(padded, file=file)[:-PADDING].tobytes()
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DataError("is not UTF-8 text", file=file, line=line, remedy="Convert it to UTF-8") from None
+    text = decoded(raw, file=file)
     start = text[:4096].lstrip()
     if not start:
         raise DataError("is empty", file=file, remedy="One text a line: the id, a tab, the text")
@@ -184,7 +175,7 @@ def _delimited(text: str, columns: _Columns) -> Iterator[Row]:
     tabs = "\t" in first
     if not tabs and "," not in first:
         raise DataError("has one column only", file=file, line=1, remedy="Part id and text by a tab, or by a comma")
-    rows = _tsv_rows(text) if tabs else _csv_rows(text, file)
+    rows = delimited_rows(text, file=file)
     number, fields = next(rows)
     headed = columns.has_header(fields)
     if headed:
@@ -199,22 +190,6 @@ def _delimited(text: str, columns: _Columns) -> Iterator[Row]:
             raise DataError(f"has {len(fields)} fields where {width} are due", file=file, line=number, remedy=remedy)
         words = [fields[place] for place in places] if headed else fields[1:]
         yield number, fields[at].strip(), " ".join(each for each in words if each).strip()
-
-
-def _tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    lines = enumerate(text.split("\n"), start=1)
-    return ((number, line.rstrip("\r").split("\t")) for number, line in lines if line.strip("\r"))
-
-
-def _csv_rows(text: str, file: Path) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(LIMIT)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for fields in reader:
-            if fields:
-                yield reader.line_num, fields
-    except csv.Error as error:
-        raise DataError(f"is not CSV ({error})", file=file, line=reader.line_num, remedy="Export it again") from None
 
 
 def _json_lines(text: str, columns: _Columns) -> Iterator[Row]:
@@ -232,21 +207,13 @@ def _json_lines(text: str, columns: _Columns) -> Iterator[Row]:
 
 
 def _parquet(file: Path, columns: _Columns) -> Iterator[Row]:
-    try:
-        parquet = import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise MissingExtraError("log", "reading Parquet") from None
-    arrow = import_module("pyarrow")
     done = 0
-    try:
-        opened = parquet.ParquetFile(file)
+    with open_parquet(file) as opened:
         identity, texts = columns.choose(opened.schema_arrow.names)
         for batch in opened.iter_batches(batch_size=1 << 14, columns=[identity, *texts]):
             for number, record in enumerate(batch.to_pylist(), start=done + 1):
                 yield _row(number, record, columns)
             done += len(batch)
-    except arrow.ArrowException as error:
-        raise DataError(f"is not a sound Parquet file ({error})", file=file) from None
 
 
 def _row(number: int, record: dict[str, Any], columns: _Columns) -> Row:
