@@ -97,32 +97,6 @@ def write_report(
     Returns:
         The path.
     """
-    page = render_report(
-        title=title,
-        summary=summary,
-        comparison=comparison,
-        figures=figures,
-        settings=settings,
-        more=more,
-        notes=notes,
-        next_commands=next_commands,
-    )
-    write_file(path, page)
-    return path
-
-
-def render_report(
-    *,
-    title: str,
-    summary: str,
-    comparison: Comparison | Sequence[Table],
-    figures: Mapping[str, str],
-    settings: Mapping[str, Any],
-    more: Mapping[str, Sequence[Part]] = MappingProxyType({}),
-    notes: Sequence[str] = (),
-    next_commands: Sequence[str] = (),
-) -> str:
-    """The page that `write_report` writes."""
     from jinja2 import Environment, StrictUndefined
 
     parts = [part for several in more.values() for part in several]
@@ -134,7 +108,7 @@ def render_report(
                 )
     source = resources.files("clickprism.evaluation").joinpath("templates/report.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(source).render(
+    page = environment.from_string(source).render(
         title=title,
         summary=[paragraph for paragraph in summary.split("\n\n") if paragraph.strip()],
         tables=as_html(comparison)
@@ -147,6 +121,8 @@ def render_report(
         next_commands=next_commands,
         versions=versions(),
     )
+    write_file(path, page)
+    return path
 
 
 def _html(part: Part) -> str:

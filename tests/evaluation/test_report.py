@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Evaluation, Measure
 from clickprism.evaluation.plots import svg, training_curve
-from clickprism.evaluation.report import render_report, write_report
+from clickprism.evaluation.report import write_report
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -45,7 +46,9 @@ def page(**more: object) -> str:
         "notes": ["a note"],
         "next_commands": ["clickprism demo --out 'x' && echo <done>"],
     }
-    return render_report(**(given | more))  # type: ignore[arg-type]
+    with TemporaryDirectory() as folder:
+        path = write_report(Path(folder, "report.html"), **(given | more))  # type: ignore[arg-type]
+        return path.read_text(encoding="utf-8")
 
 
 class Page(HTMLParser):
