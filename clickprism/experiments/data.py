@@ -142,8 +142,8 @@ def data_of(source: Path, settings: DataSettings) -> DataSettings:
         raise DataError("is not a log that train can read", file=source, remedy=remedy)
     if ending in (".csv", ".tsv", ".txt") and "documents" in _header(source):
         remedy = (
-            "Train on a frame with one row per result (columns request, item, position, clicked and the features), or "
-            f"run: clickprism log ingest {source.name} --into mylog"
+            "Train on a frame with one row per result (columns request, item, position, clicked and the features). "
+            f"Estimates need no features: clickprism log ingest {source.name} --into mylog; relevance estimate mylog"
         )
         raise DataError("is a session file, which has no features to train on", file=source, remedy=remedy)
     return replace(settings, source="impressions", train=str(source))
