@@ -15,7 +15,7 @@ from clickprism.types import Bool, Float64, Int64
 from reproduce.adr.worlds import DAYS, Site, World, padded
 
 SEGMENTS: Final = (1, 6, 21)  # days, the last first: a day, the rest of a week, the rest of a month
-SEEN: Final = (0.058, 0.222, 0.720)  # display below 1 s, between, above 5 s, of what was seen (clickprism simulate)
+SEEN: Final = (0.058, 0.222, 0.720)  # display below 1 s, between, above 5 s, of what was seen (clickprism log simulate)
 UNSEEN: Final = (0.962, 0.038, 0.000)  # of what was not
 HIDDEN: Final = 0.6  # of the unseen: never on screen
 
