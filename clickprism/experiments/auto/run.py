@@ -77,8 +77,8 @@ def auto(
     comes to the same. The folder has report.html, auto.json and, where a ranker could be trained, bundle/.
 
     Args:
-        log: a folder of `clickprism log ingest`, a file of sessions or of `clickprism experiment simulate`, a `Logged`, or
-            a function that reads one.
+        log: a folder of `clickprism log ingest`, a file of sessions or of `clickprism experiment simulate`, a `Logged`,
+            or a function that reads one.
         out: the folder; one of another log or of other settings is refused.
         settings: budget, seed and processes.
         name: of the log, for people; by default that of the file.
