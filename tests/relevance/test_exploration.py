@@ -23,7 +23,7 @@ def test_the_interval_holds_the_true_cost() -> None:
 
 def test_queries_without_both_do_not_count() -> None:
     zero = np.zeros(2, np.int64)
-    with pytest.raises(DataError, match="no query has first slots"):
+    with pytest.raises(DataError, match="no query has both randomised first results and others"):
         exploration_cost(np.array([5, 0]), zero, np.array([0, 5]), zero)
 
 
@@ -37,5 +37,5 @@ def test_more_impressions_tell_more_apart() -> None:
         assert each.width == pytest.approx(2 * 1.959964 * np.sqrt(variance).mean())
         apart = 0.7 - m[1:3] > 1.959964 * np.sqrt(variance[0] + variance[1:3])
         assert each.distinguished == apart.mean()
-    with pytest.raises(DataError, match="was in an explored first slot"):
+    with pytest.raises(DataError, match="no pair of the estimates was a randomised first result"):
         exploration_gain(made, np.zeros(4, np.int64), np.zeros(4, np.int64))
