@@ -130,7 +130,7 @@ def test_hostile_text_is_text_and_the_store_has_the_newest_counts(page: Page) ->
     assert "four weeks up to 2026-03-01" in page.inner_text("main")
 
 
-def test_by_keyboard_alone(page: Page) -> None:
+def test_the_page_works_by_keyboard_alone(page: Page) -> None:
     page.keyboard.type("blue hats")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="blue hats")).to_be_visible()
@@ -142,7 +142,7 @@ def test_by_keyboard_alone(page: Page) -> None:
     assert marked.count() == 3
 
 
-def test_small_screens_and_both_themes(page: Page) -> None:
+def test_the_page_fits_small_screens_and_both_themes(page: Page) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     for path in ("/", "/?q=q1", "/?q=q2", "/?q=none"):
         page.goto(path)
@@ -158,7 +158,7 @@ def test_small_screens_and_both_themes(page: Page) -> None:
     assert page.evaluate(ground) == light
 
 
-def test_without_script_and_without_the_token(browser: Browser, address: str) -> None:
+def test_the_page_works_without_script_and_hides_everything_without_the_token(browser: Browser, address: str) -> None:
     with opened(browser, address, java_script_enabled=False) as page:
         answer = page.goto("/?q=q1")
         assert answer is not None
@@ -178,7 +178,7 @@ def test_without_script_and_without_the_token(browser: Browser, address: str) ->
         expect(page.get_by_role("heading", name="Who is asking?")).to_be_visible()
 
 
-def test_the_page_of_a_bundle_without_examples(browser: Browser, tmp_path: Path) -> None:
+def test_a_bundle_without_examples_has_a_page(browser: Browser, tmp_path: Path) -> None:
     bundle = linear_bundle(tmp_path / "plain", [1.0, 2.0])
     with serving(bundle, "--no-auth", token=None) as (address, _), opened(browser, address) as page:
         until_ready(address)

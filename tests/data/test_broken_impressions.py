@@ -81,7 +81,7 @@ def test_broken_rows_are_named_or_left_out_with_their_request(
         ("\n".join([HEADER, "r1,u1,b,9,1,0,war,3"]), r"clicked' is 1 where"),
     ],
 )
-def test_files_that_cannot_be_read(text: str | bytes, problem: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_refused(text: str | bytes, problem: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=problem):
         read_impressions(write(tmp_path, text))
 
@@ -93,7 +93,7 @@ def test_numbers_beyond_float32_are_no_numbers(value: str, tmp_path: Path) -> No
         read_impressions(file, settings=ImpressionSettings(numeric=("age",)))
 
 
-def test_no_row_is_sound(tmp_path: Path) -> None:
+def test_a_file_without_a_valid_row_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"log.csv:2: has no sound row; the first: column 'clicked' must be 0 or 1"):
         read_impressions(write(tmp_path, f"{HEADER}\nr,u,i,1,x,1,war,3\n"), on_error="quarantine")
 
@@ -105,7 +105,7 @@ def test_no_row_is_sound(tmp_path: Path) -> None:
         ({"categorical": ("tpic",)}, r"has no column 'tpic', named in categorical. .*did you mean 'topic'"),
     ],
 )
-def test_columns_that_are_not_there(settings: dict[str, str], problem: str, tmp_path: Path) -> None:
+def test_missing_columns_are_named(settings: dict[str, str], problem: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=problem):
         read_impressions(write(tmp_path, CSV), settings=ImpressionSettings(**settings))  # type: ignore[arg-type]
 
@@ -120,7 +120,7 @@ def test_settings_are_checked(settings: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("quoted", [False, True], ids=["compiled", "csv module"])
-def test_a_wide_header(quoted: bool, tmp_path: Path) -> None:
+def test_a_wide_header_takes_no_memory_for_short_lines(quoted: bool, tmp_path: Path) -> None:
     """10,000 columns are read in no time, one more is an error; short lines take no room of a row."""
     names = [f"c{number}" for number in range(10_000)]
     header = ",".join([f'"{names[0]}"' if quoted else names[0], *names[1:]])
@@ -137,7 +137,7 @@ def test_a_wide_header(quoted: bool, tmp_path: Path) -> None:
         tables.read_table(file, lambda _: "none")
 
 
-def test_rows_with_keys_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_different_keys_are_read_in_small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing costs little in chunks of few rows, and reads the same; too much of it is an error."""
     lines = [json.dumps({f"k{row}": row, f"n{row}": "x", "all": row}) for row in range(40)]
     file = write(tmp_path, "\n".join(lines))
@@ -200,7 +200,7 @@ def test_long_ids_are_refused_before_they_take_memory(monkeypatch: pytest.Monkey
         ("request,item,position,clicked\nr,a\n", r"log.csv:2: has no sound row; the first: 2 fields where"),
     ],
 )
-def test_a_file_of_broken_rows_alone(text: str, problem: str, on_error: OnError, tmp_path: Path) -> None:
+def test_a_file_of_broken_rows_alone_is_refused(text: str, problem: str, on_error: OnError, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=problem):
         read_impressions(write(tmp_path, text), on_error=on_error)
 

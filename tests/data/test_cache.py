@@ -84,7 +84,7 @@ def test_a_file_must_have_settled(file: Path, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_file_replaced_while_it_is_read(
+def test_a_file_replaced_while_it_is_read_is_read_again_next_time(
     file: Path, tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `mv` and `rsync -t` do; whatever this reading gives, the next one gives the new content."""
@@ -113,7 +113,9 @@ def test_a_file_replaced_while_it_is_read(
         assert read_letor(file, features=features, cache=cache).lists.features[7, 0] == 7
 
 
-def test_list_lengths_replaced_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_lengths_replaced_while_they_are_read_are_read_again_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache, file, groups = tmp_path / "cache", tmp_path / "data.txt", tmp_path / "data.query"
     file.write_text("0 1:1\n0 1:2\n0 1:3\n")
     groups.write_text("1\n2\n")
@@ -211,7 +213,7 @@ def test_what_killed_writers_left_is_removed(file: Path, tmp_path: Path) -> None
     assert [path.name for path in cache.glob(".*.part")] == [".new.part"]
 
 
-def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLICKPRISM_CACHE", str(tmp_path))
     assert kept.folder("default") == tmp_path
     monkeypatch.setenv("CLICKPRISM_CACHE", "off")

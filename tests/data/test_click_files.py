@@ -42,7 +42,7 @@ def changed(path: Path, **columns: Any) -> Path:
     return path
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     simulation, path = example(), tmp_path / "log.npz"
     save_clicks(simulation.clicks, path, truth=simulation.truth)
     again = load_simulation(path, simulation.clicks.lists)

@@ -197,7 +197,7 @@ def test_one_log_is_split_in_its_order_with_the_vocabulary_of_the_first_part(tmp
         load_impressions(files[0], files[1])
 
 
-def test_clicks_on_some_lists(tmp_path: Path) -> None:
+def test_clicks_on_chosen_lists_keep_their_documents(tmp_path: Path) -> None:
     log = read_impressions(write(tmp_path, CSV))
     chosen = np.array([2, 0])
     kept = on_lists(log.clicks, chosen, log.lists.take(chosen))

@@ -32,7 +32,7 @@ def problem(folder: Path, text: str | bytes) -> DataError:
     return caught.value
 
 
-def test_dense_lines(tmp_path: Path) -> None:
+def test_dense_lines_become_lists_of_features(tmp_path: Path) -> None:
     judged = read(tmp_path, "2 qid:1 1:0.5 2:3\n0 qid:1 1:-1 2:0\n1 qid:b 1:7 2:8\n")
     assert judged.lists.features.tolist() == [[0.5, 3], [-1, 0], [7, 8]]
     assert judged.grades.tolist() == [2, 0, 1]
@@ -41,7 +41,7 @@ def test_dense_lines(tmp_path: Path) -> None:
     assert judged.lists.document_ids is None
 
 
-def test_sparse_lines_from_one_and_from_zero(tmp_path: Path) -> None:
+def test_sparse_lines_may_count_features_from_one_or_from_zero(tmp_path: Path) -> None:
     assert read(tmp_path, "1 qid:1 3:1\n0 qid:1 1:2\n0 qid:1\n").lists.features.tolist() == [
         [0, 0, 1],
         [2, 0, 0],
@@ -71,7 +71,7 @@ def test_settings_are_checked(tmp_path: Path, field: str, value: object) -> None
         read_letor(write(tmp_path, "1 qid:1 1:5\n"), cache=None, **{field: value})  # type: ignore[arg-type]
 
 
-def test_blank_lines_comments_tabs_and_ends_of_line(tmp_path: Path) -> None:
+def test_blank_lines_comments_tabs_and_any_end_of_line_are_read(tmp_path: Path) -> None:
     text = (
         b"\xef\xbb\xbf# a comment\r\n\r\n \t\n1\tqid:1\t1:0.5  2:1 \r\n   0 qid:1 1:2#x y\r\n#2 qid:1 1:1\n2 qid:1 2:4"
     )
@@ -80,7 +80,7 @@ def test_blank_lines_comments_tabs_and_ends_of_line(tmp_path: Path) -> None:
     assert judged.grades.tolist() == [1, 0, 2]
 
 
-def test_numbers_of_every_shape(tmp_path: Path) -> None:
+def test_numbers_of_every_shape_are_read(tmp_path: Path) -> None:
     text = "2.0 qid:1 1:1e3 2:-1.5E-2 3:+.5 4:5. 5:0012 6:1e+2 7:123456789012345678901234567890 8:-0\n"
     judged = read(tmp_path, text)
     expected = [1000, -0.015, 0.5, 5, 12, 100, 123456789012345678901234567890.0, 0]
@@ -139,11 +139,11 @@ def test_missing_values_can_be_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"\n\n", b"# only\n", b"x\ny\n", b"\xff\xfe1\x00", b"1 qid:1\n0 qid:1\n"])
-def test_files_without_data(tmp_path: Path, text: bytes) -> None:
+def test_files_without_data_are_refused(tmp_path: Path, text: bytes) -> None:
     assert "data.txt" in str(problem(tmp_path, text))
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         read_letor(tmp_path / "none.txt", cache=None)
     with pytest.raises(DataError, match="cannot be read"):
@@ -152,7 +152,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_letor([], cache=None)
 
 
-def test_document_ids(tmp_path: Path) -> None:
+def test_document_ids_are_read_from_comments(tmp_path: Path) -> None:
     judged = read(
         tmp_path,
         "0 qid:1 1:1 #docid = GX1 inc = 1 prob = 0.1\n"
@@ -192,7 +192,7 @@ def test_several_files_share_the_base(tmp_path: Path) -> None:
     assert read_letor([first, second], cache=None).lists.features.tolist() == [[0, 1], [3, 0]]
 
 
-def test_group_files(tmp_path: Path) -> None:
+def test_files_of_list_lengths_replace_query_ids(tmp_path: Path) -> None:
     path = write(tmp_path, "1 1:1\n0 1:2\n2 1:3\n", "rank.train.txt")
     write(tmp_path, "1\n\n2\n", "rank.train.query")
     judged = read_letor(path, cache=None)
@@ -214,7 +214,7 @@ def test_named_and_numbered_lists_are_not_mixed(tmp_path: Path) -> None:
             read_letor(files, cache=None)
 
 
-def test_group_files_that_do_not_fit(tmp_path: Path) -> None:
+def test_files_of_list_lengths_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "1 1:1\n0 1:2\n2 1:3\n")
     with pytest.raises(DataError, match=r"no qid: and no file of list lengths.*data\.query or data\.group"):
         read_letor(path, cache=None)
@@ -326,7 +326,7 @@ def test_compression_is_told_by_content(tmp_path: Path, kind: str, name: str) ->
     assert judged.lists.features.ravel().tolist() == [0.5, 2]
 
 
-def test_broken_compression(tmp_path: Path) -> None:
+def test_broken_compression_is_refused(tmp_path: Path) -> None:
     text = "".join(f"1 qid:{i} 1:{i * 7919 % 1000}\n" for i in range(3000)).encode()
     for kind, packed in (("gzip", gzip.compress(text)), ("zstd", zstandard.ZstdCompressor().compress(text))):
         for cut in (8, len(packed) // 2, len(packed) - 1):

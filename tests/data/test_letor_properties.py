@@ -55,7 +55,7 @@ def test_numbers_are_what_python_reads(texts: list[str]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_round_trip(data: st.DataObject) -> None:
+def test_what_is_written_is_read_back(data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 12))
     width = data.draw(st.integers(1, 6))
     number = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -131,7 +131,7 @@ def test_real_files_equal_sklearn(name: str) -> None:
         assert judged.lists.query_ids[judged.lists.list_of].astype(int).tolist() == queries.tolist()
 
 
-def test_lightgbm_files() -> None:
+def test_the_ranking_files_of_lightgbm_are_read() -> None:
     for part, lists, documents in (("train", 201, 3005), ("test", 50, 768)):
         judged = read_letor(shared_data(f"lightgbm-rank/rank.{part}.gz"), cache=None)
         assert (len(judged), judged.lists.features.shape) == (lists, (documents, 300))

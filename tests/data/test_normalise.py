@@ -21,12 +21,12 @@ def lists(*rows: list[float], lengths: list[int] | None = None) -> Lists:
     return Lists(np.array(rows, np.float32), offsets, np.array([str(i) for i in range(len(lengths))]))
 
 
-def test_minmax() -> None:
+def test_minmax_scales_to_the_range_of_the_training_data() -> None:
     normaliser = fit("minmax", lists([1, 5], [3, 5]))
     assert normaliser(lists([2, 5], [5, 9])).features.tolist() == [[0.5, 0], [2, 0]]
 
 
-def test_standard() -> None:
+def test_standard_uses_mean_and_deviation_of_the_training_data() -> None:
     normaliser = fit("standard", lists([1], [3]))  # mean 2, deviation 1
     assert normaliser(lists([1], [2], [5])).features.tolist() == [[-1], [0], [3]]
 
@@ -54,7 +54,7 @@ def test_quantile_is_uniform_with_ties_in_the_middle() -> None:
     assert fit("quantile", lists([3], [3]))(lists([4])).features.tolist() == [[0]]
 
 
-def test_by_query() -> None:
+def test_queries_are_normalised_on_their_own() -> None:
     data = lists([1, 7], [3, 7], [10, 0], [10, 4], [10, 2], lengths=[2, 0, 3])
     assert fit("query-minmax", data)(data).features.tolist() == [[0, 0], [1, 0], [0, 0], [0, 1], [0, 0.5]]
     deviation = np.sqrt(8 / 3)
@@ -62,7 +62,7 @@ def test_by_query() -> None:
     assert fit("query-standard", data)(data).features.ravel() == pytest.approx(expected)
 
 
-def test_by_query_over_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_rows_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     data = lists(*rng.random((50, 2)).tolist(), lengths=[3, 0, 10, 1, 20, 7, 9, 0])
     whole = {kind: fit(kind, data)(data).features for kind in KINDS}  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_constant_features_become_zero_and_missing_ones_finite(kind: Kind) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_state_round_trip(kind: Kind) -> None:
+def test_a_restored_normaliser_gives_the_same_features(kind: Kind) -> None:
     data = lists([1, 2], [3, 5], [9, 4])
     normaliser = fit(kind, data)
     settings, arrays = normaliser.state()
@@ -93,7 +93,7 @@ def test_state_round_trip(kind: Kind) -> None:
     assert np.array_equal(again(data).features, normaliser(data).features)
 
 
-def test_errors() -> None:
+def test_wrong_settings_and_data_that_do_not_fit_are_refused() -> None:
     with pytest.raises(SettingError, match="did you mean 'minmax'"):
         fit("minmaxx", lists([1]))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="fitted to 1 features"):

@@ -45,7 +45,7 @@ def test_published_counts_add_up() -> None:
             assert sum(documents for _, documents in recipe.parts.values()) == recipe.documents
 
 
-def test_unknown_names() -> None:
+def test_unknown_data_sets_and_folds_are_refused() -> None:
     with pytest.raises(SettingError, match="did you mean 'mq2008'"):
         check("mq2009x8", ".")
     with pytest.raises(SettingError, match="fold"):
@@ -81,7 +81,7 @@ def test_subsets_turn_around(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_folds_and_their_counts(tmp_path: Path) -> None:
+def test_folds_are_read_and_their_counts_checked(tmp_path: Path) -> None:
     fold = tmp_path / "Fold2"
     fold.mkdir()
     (fold / "train.txt").write_text(subset(2) + subset(3) + subset(4))

@@ -101,7 +101,7 @@ def test_broken_lines_are_named_or_left_out(line: str, tmp_path: Path) -> None:
         (gzip.compress(TEXT.encode(), mtime=0)[:-9], "is not a whole gzip file"),
     ],
 )
-def test_files_that_cannot_be_read(text: str | bytes, message: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_refused(text: str | bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         read_sessions(write(tmp_path, text))
 
@@ -151,7 +151,7 @@ def test_sessions_can_be_chosen_by_a_column(tmp_path: Path) -> None:
         log.column("browser")
 
 
-def test_yandex() -> None:
+def test_the_yandex_sessions_are_read_completely() -> None:
     log = read_sessions(shared_data("yandex-clicks/sessions.tsv.gz"))
     assert len(log) == 35064
     assert len(log.clicks.lists) == 20

@@ -79,7 +79,7 @@ def test_what_is_wrong_is_named(text: str, words: str, tmp_path: Path) -> None:
         read_texts(file)
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "texts.tsv"
     file.write_bytes(b"a\tone\nb\t\xff\n")
     with pytest.raises(DataError, match=r"texts\.tsv:2: is not UTF-8 text"):
@@ -99,7 +99,7 @@ def test_ids_without_a_text_are_counted() -> None:
         Texts.of(["a", "a"], ["one", "two"])
 
 
-def test_bm25_by_hand() -> None:
+def test_bm25_equals_a_calculation_by_hand() -> None:
     documents = Texts.of(["a", "b"], ["red red apple", "green pear"])
     index = BM25(k1=1.2, b=0.75, plurals=False).index(documents)
     scores = index.scores(["red pear unknown", "red red"]).toarray()
@@ -116,7 +116,7 @@ def test_bm25_by_hand() -> None:
         BM25(b=2)
 
 
-def test_a_judgement_that_is_none(tmp_path: Path) -> None:
+def test_a_line_that_is_not_a_judgement_is_named(tmp_path: Path) -> None:
     file = tmp_path / "some.qrel"
     file.write_text("q 0 d 2\nq 0 d\n")
     with pytest.raises(DataError, match=r"some\.qrel:2: is not a judgement\. Each line is"):

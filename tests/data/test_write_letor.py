@@ -43,14 +43,14 @@ def test_any_float_comes_back(features: Float32, tmp_path_factory: pytest.TempPa
     same(judged, read_letor(file, features=features.shape[1], base=1, cache=None))
 
 
-def test_the_text(tmp_path: Path) -> None:
+def test_the_file_has_one_line_for_each_document(tmp_path: Path) -> None:
     file = tmp_path / "data.txt"
     write_letor(judged_lists(np.array([[0.5, -1], [0, 3]], np.float32), ["d1", ""]), file)
     assert file.read_text() == "0 qid:a 1:0.5 2:-1 # docid = d1\n1 qid:b-2 1:0 2:3\n"
     assert [each.name for each in tmp_path.iterdir()] == ["data.txt"]
 
 
-def test_many_blocks_and_document_ids(tmp_path: Path) -> None:
+def test_files_of_many_blocks_keep_document_ids(tmp_path: Path) -> None:
     part = synthetic(SyntheticSettings(train_queries=500, validation_queries=1, test_queries=1, features=3)).train
     ids = np.array([f"doc{row}" for row in range(part.lists.documents)])
     judged = JudgedLists(Lists(part.lists.features, part.lists.offsets, part.lists.query_ids, ids), part.grades)
@@ -84,7 +84,7 @@ def test_no_folder_is_a_data_error(tmp_path: Path) -> None:
         write_letor(judged_lists(np.zeros((2, 1), np.float32)), tmp_path / "no" / "data.txt")
 
 
-def test_facts() -> None:
+def test_facts_count_lists_documents_and_grades() -> None:
     found = facts(judged_lists(np.zeros((4, 2), np.float32)))
     assert (found.lists, found.documents, found.features, found.shortest, found.longest) == (2, 4, 2, 2, 2)
     assert found.grades == (0.25, 0.25, 0.25, 0.25)

@@ -57,7 +57,7 @@ def start(context: ForkServerContext, *args: Any, **options: Any) -> ForkServerP
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_a_named_point(
+def test_an_ingest_killed_at_a_commit_point_is_finished_by_the_next(
     point: str, context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -80,7 +80,7 @@ def shift_clock(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
 
 
 @pytest.mark.parametrize("point", ["quarantine-committed", "events-committed"])
-def test_killed_and_resumed_when_the_clock_has_moved(
+def test_an_ingest_resumed_later_judges_times_as_the_first_run_did(
     point: str, context: ForkServerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soon = (datetime.now(UTC) + timedelta(hours=36)).isoformat()
@@ -97,7 +97,7 @@ def test_killed_and_resumed_when_the_clock_has_moved(
     assert ledger(log)[0][2:] == ("auto", 3, 2, 0, 1, 0)
 
 
-def test_a_file_that_was_begun_and_reads_otherwise(
+def test_a_file_that_reads_differently_after_a_crash_is_refused(
     context: ForkServerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soon = (datetime.now(UTC) + timedelta(hours=12)).isoformat()
@@ -112,7 +112,7 @@ def test_a_file_that_was_begun_and_reads_otherwise(
 
 
 @pytest.mark.long
-def test_killed_at_random_moments(
+def test_an_ingest_killed_at_random_moments_loses_nothing(
     context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
 ) -> None:
     started = time.monotonic()
@@ -132,7 +132,7 @@ def test_killed_at_random_moments(
         assert everything(log) == undisturbed
 
 
-def test_two_at_once_of_the_same_files(
+def test_two_ingests_of_the_same_files_at_once_read_each_file_once(
     context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
 ) -> None:
     log, outs = tmp_path / "log", [tmp_path / "a.json", tmp_path / "b.json"]
@@ -147,7 +147,7 @@ def test_two_at_once_of_the_same_files(
     assert everything(log) == undisturbed
 
 
-def test_two_at_once_of_overlapping_files(
+def test_two_ingests_of_overlapping_files_at_once_lose_nothing(
     context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"

@@ -53,14 +53,16 @@ def expected(untouched: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return found
 
 
-def test_the_same_input_several_times(files: list[Path], expected: tuple[list[str], list[str]], tmp_path: Path) -> None:
+def test_the_same_input_several_times_gives_the_same_snapshot(
+    files: list[Path], expected: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
     for _ in range(3):
         ingest(files, tmp_path / "log", max_bad_ratio=1)
     assert aggregates(tmp_path / "log") == expected
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_any_order_and_any_number_of_copies(
+def test_any_order_and_any_number_of_copies_give_the_same_snapshot(
     seed: int, files: list[Path], expected: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
     """Lines in another order, some of them again, in other files, with windows made in between."""
@@ -75,7 +77,7 @@ def test_any_order_and_any_number_of_copies(
     assert found == expected
 
 
-def test_killed_at_every_named_point(
+def test_windows_killed_at_every_commit_point_give_the_same_snapshot(
     context: ForkServerContext, untouched: Path, expected: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
     """Each run goes on where the one before was killed, until it is killed at the next point."""
@@ -93,7 +95,7 @@ def test_killed_at_every_named_point(
 
 
 @pytest.mark.long
-def test_killed_at_random_moments(
+def test_windows_killed_at_random_moments_give_the_same_snapshot(
     context: ForkServerContext, untouched: Path, expected: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
     def start(log: Path) -> tuple[float, multiprocessing.process.BaseProcess]:

@@ -76,7 +76,7 @@ def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, prepare
 
 
 @pytest.mark.parametrize("point", COMPACT_POINTS)
-def test_killed(point: str, log: Path) -> None:
+def test_a_killed_compaction_loses_no_row(point: str, log: Path) -> None:
     rows = events(LogStore.open(log))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.faults.children"])
@@ -118,7 +118,7 @@ def lines(tmp_path: Path, numbers: Iterable[int]) -> Path:
     return write_lines(tmp_path / f"{numbers[0]}.jsonl", [impression(number) for number in numbers])
 
 
-def test_by_itself_after_an_ingest(duck: Engine, tmp_path: Path) -> None:
+def test_small_files_are_compacted_after_an_ingest(duck: Engine, tmp_path: Path) -> None:
     """Small files of a day that got rows, once they are more than so many; others, and other days, stay."""
     log, store = tmp_path / "log", None
     for number in range(3):

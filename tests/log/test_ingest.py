@@ -135,7 +135,7 @@ def test_any_files_in_any_order_give_the_same_log(tmp_path: Path) -> None:
     ),
     st.booleans(),
 )
-def test_random_duplication(files: list[list[tuple[int, int, bool, bool]]], together: bool) -> None:
+def test_rows_that_repeat_an_event_count_once(files: list[list[tuple[int, int, bool, bool]]], together: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths, said, keys, contents = [], set(), set(), set()

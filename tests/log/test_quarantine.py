@@ -145,7 +145,7 @@ def test_rows_that_are_not_kept_whole_are_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["quarantine-moved", "quarantine-committed"])
-def test_killed_while_clearing(point: str, tmp_path: Path) -> None:
+def test_a_quarantine_killed_while_it_is_cleared_is_cleared_by_the_next_run(point: str, tmp_path: Path) -> None:
     path, log = write_lines(tmp_path / "a.jsonl", [GOOD[0], "{", "["]), tmp_path / "log"
     ingest([path], log, max_bad_ratio=1)
     process = multiprocessing.get_context("forkserver").Process(target=clear_rows, args=(str(log), point))

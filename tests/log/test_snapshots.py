@@ -85,7 +85,7 @@ def test_an_earlier_time_comes_beside_what_is_in_force(duck: Engine, tmp_path: P
 
 def test_no_snapshot_of_the_future(duck: Engine, tmp_path: Path) -> None:
     store = make_log(tmp_path / "log", [])
-    words = r"--as-of must not be after now \(2026-03-04 15:30 UTC\), got '9999-12-31 00:00:00'"
+    words = r"as_of must not be after now \(2026-03-04 15:30 UTC\), got '9999-12-31 00:00:00'"
     with pytest.raises(SettingError, match=words):
         windows(store, duck, datetime(9999, 12, 31), clock=lambda: NOW)
     assert find_snapshots(store) == []

@@ -43,7 +43,7 @@ def test_a_snapshot_is_what_plain_loops_give(engine: Engine, tmp_path: Path) -> 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), k=st.integers(0, 3), hour=st.integers(0, 23), count=st.integers(0, 60))
-def test_random_logs(
+def test_random_logs_give_the_snapshot_of_plain_loops(
     duck: Engine, tmp_path_factory: pytest.TempPathFactory, *, seed: int, k: int, hour: int, count: int
 ) -> None:
     as_of = NOW.replace(hour=hour)
@@ -88,7 +88,7 @@ BOUNDARIES = [
 ]
 
 
-def test_boundaries(duck: Engine, tmp_path: Path) -> None:
+def test_sessions_count_in_the_windows_that_hold_their_time(duck: Engine, tmp_path: Path) -> None:
     """As of Wednesday 15:30: the day ends at 15:00, the week at midnight, the month on Monday."""
     rows = [session(time, document_id=time.isoformat()) for time, _ in BOUNDARIES]
     made = windows(make_log(tmp_path / "log", rows), duck, NOW, settings=WindowSettings(k=0), refresh=False)

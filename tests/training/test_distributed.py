@@ -268,7 +268,7 @@ Results = tuple[Path, dict[str, list[Any]]]
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_two_processes_are_one(name: str, two: Results) -> None:
+def test_two_processes_train_the_model_that_one_trains(name: str, two: Results) -> None:
     results = two[1]["train"]
     assert isinstance(results[0], dict), results
     ours, theirs, alone = results[0][name], results[1][name], facts(trained(name))

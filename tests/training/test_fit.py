@@ -40,7 +40,7 @@ def scripted(values: list[float], *, higher_is_better: bool = True) -> Validatio
     return Validation("script", lambda _: next(left), higher_is_better)
 
 
-def test_pad_by_hand() -> None:
+def test_padding_puts_lists_of_unequal_length_into_one_batch() -> None:
     lists = Lists(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([0, 3]), np.array(["q"]))
     clicks = Clicks(
         lists,
@@ -370,7 +370,9 @@ def test_an_observation_that_overflows_stops_with_advice(clicks: Clicks) -> None
         fit(clicks, method=DualLearning(), ranker=Linear(), settings=settings)
 
 
-def test_nothing_to_learn_from(clicks: Clicks, judged: JudgedLists) -> None:
+def test_a_log_without_clicks_or_with_features_that_are_not_finite_is_refused(
+    clicks: Clicks, judged: JudgedLists
+) -> None:
     with pytest.raises(DataError, match="no click"):
         fit(replace(clicks, clicks=clicks.clicks * 0), method=Click(), ranker=Linear())
     with pytest.raises(DataError, match="no ranked list shows a document"):

@@ -170,7 +170,7 @@ def test_early_stopping_and_interrupts_keep_the_best(folder: Path) -> None:
     assert np.isfinite(network.odds(pairs)).all()
 
 
-def test_the_papers_schedule_and_ours() -> None:
+def test_the_learning_rate_warms_up_and_decays_as_the_schedule_says() -> None:
     paper = TextFitSettings.paper()
     assert paper.rate(4000, 10**6) == 1
     assert paper.rate(1000, 10**6) == 0.25

@@ -35,7 +35,7 @@ def scripted(values: list[float]) -> Validation:
     return Validation("script", measure)
 
 
-def test_clicks_per_exposure_by_hand() -> None:
+def test_clicks_per_exposure_equal_a_calculation_by_hand() -> None:
     lists = Lists(np.zeros((4, 1), dtype=np.float32), np.array([0, 3, 4]), np.array(["a", "b"]))
     clicks = Clicks(
         lists,
