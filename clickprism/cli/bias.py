@@ -70,7 +70,11 @@ def position(
         output.note("Only the click rate is available. It is biased by relevance: it is not a position curve")
     else:
         values = ", ".join(f"{value:.4g}" for value in whole.curves[whole.best].values)
-        output.note(f"To train with the curve of {whole.best}: --methods.ipw.propensities '[{values}]'")
+        setting = ["--methods.ipw.propensities", f"[{values}]"]
+        if log.is_dir() or log.suffix == ".npz":
+            output.next("train", log, "--method", "ipw", *setting, "--out", "runs/ipw")
+        else:  # a session file has no features to train on
+            output.note(f"To train with the curve of {whole.best}: {setting[0]} '{setting[1]}'")
 
 
 def trust(

@@ -43,7 +43,7 @@ def estimate(
     ```bash
     clickprism relevance estimate mylog --out estimates.parquet
     clickprism relevance estimate mylog --parameters trust.json --imputation imputed.parquet --out estimates.parquet
-    clickprism relevance estimate mylog --estimator.name affine --days 2024-01-01..2024-01-07 --out estimates.parquet
+    clickprism relevance estimate mylog --estimator affine --days 2024-01-01..2024-01-07 --out estimates.parquet
     ```
 
     Args:
@@ -98,7 +98,7 @@ def impute_fit(
 
     ```bash
     clickprism relevance impute fit mylog --features features.letor --out runs/imputation
-    clickprism relevance impute fit mylog --features features.letor --feature.ranker.name lambdamart --out runs/trees
+    clickprism relevance impute fit mylog --features features.letor --feature.ranker lambdamart --out runs/trees
     clickprism relevance impute fit clicks.tsv --queries queries.tsv --documents documents.tsv --out runs/text
     ```
 

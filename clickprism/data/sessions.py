@@ -80,7 +80,9 @@ def read_log(path: PathLike, *, on_error: OnError = "raise") -> SessionLog:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=file) from None
     if not zipped and file.suffix == ".npz":
-        raise DataError("is not a sound .npz file", file=file, remedy="Write it again with save_clicks")
+        raise DataError(
+            "is not a sound .npz file", file=file, remedy="Create it again with: clickprism experiment simulate"
+        )
     if not zipped:
         return read_sessions(file, on_error=on_error)
     clicks, truth = load_bare(file)

@@ -35,7 +35,7 @@ class EstimateSettings:
     """How the relevance of the pairs of a log is estimated.
 
     Attributes:
-        estimator: Estimator, given as --estimator.name (shrunk, affine, ipw, doubly_robust or imputation), and its
+        estimator: Estimator (shrunk, affine, ipw, doubly_robust or imputation) and its
             settings, such as --estimator.k 5 (impressions at position 1 that the prior of shrunk is equivalent to).
         weighting: Weights of the impressions of a pair: equal after correction (mean), by how much each says about
             relevance (ratio), or by the smallest variance (precision).

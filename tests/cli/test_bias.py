@@ -96,7 +96,13 @@ def test_position_of_simulated_clicks_shows_the_truth(npz: Path, cli: Run) -> No
     assert len(lines[3].split("[")) == 2
     assert "relative error" in shown.stdout
     assert "randomised  not supported: documents are not spread" in shown.stdout
-    assert "--methods.ipw.propensities '[1, " in shown.stderr
+    assert f"train {npz} --method ipw --methods.ipw.propensities '[1, " in shown.stderr
+
+
+def test_a_session_file_gets_the_setting_but_no_command(tsv: Path, cli: Run) -> None:
+    shown = cli("bias", "position", tsv, "--resamples", 0, "--method", "allpairs").stderr
+    assert "To train with the curve of allpairs: --methods.ipw.propensities '[1, " in shown
+    assert "Next: " not in shown
 
 
 def test_position_is_the_same_for_sessions_and_for_merged_clicks(npz: Path, tsv: Path, cli: Run) -> None:

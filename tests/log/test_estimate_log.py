@@ -172,6 +172,6 @@ def test_bad_imputations(duck: Engine, tmp_path: Path, rows: list[Any], said: st
             imputation=file,
             refresh=False,
         )
-    with pytest.raises(DataError, match="clickprism estimate"):
+    with pytest.raises(DataError, match="clickprism relevance estimate"):
         read_estimates(file)
     assert not (tmp_path / "o.parquet").exists()

@@ -147,5 +147,5 @@ def test_without_features_it_diagnoses_and_says_what_can_be_done_instead(tmp_pat
     assert result.chosen is None
     assert not (tmp_path / "out" / "bundle").exists()
     assert "No ranker can be trained: the documents of the log have no features" in result.text()
-    assert any("clickprism estimate, clickprism judgments" in step for step in result.steps)
+    assert any("clickprism relevance estimate, clickprism relevance judgments" in step for step in result.steps)
     assert "it does not tell days, rankers, what chance placed" in result.text().replace("\n          ", " ")
