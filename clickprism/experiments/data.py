@@ -22,7 +22,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.rankers import RANKERS
 from clickprism.settings import build, choose, plain, resolve
-from clickprism.simulation.clicks import simulate
+from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists, Simulation
 from clickprism.users import USERS
 from clickprism.users.base import User, adapted
@@ -182,9 +182,7 @@ def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -
     seeds = np.random.SeedSequence(seed).generate_state(settings.simulation.rankers + 2).tolist()
     rankers = [settings.simulation.initial.fit(dataset.train, seed=one) for one in seeds[2:]]
     user = adapted(choose(USERS, settings.user, path="user"), dataset.train, seed=seed)
-    made = replace(settings.simulation, max_grade=settings.simulation.max_grade or top_grade(dataset))
-    if made.merge == "list" and any(_needs_patterns(settings, label) for label in settings.methods):
-        made = replace(made, merge="pattern")
+    made = simulation_settings(settings, dataset)
     parts = [
         simulate(
             part,
@@ -264,14 +262,16 @@ def simulate_file(settings: ExperimentSettings, out: Path, *, held_out: Path | N
     )
 
 
-def top_grade(dataset: Dataset) -> int:
-    """Return the highest grade; with few queries one part may lack it."""
-    return max(dataset.train.max_grade, dataset.validation.max_grade)
+def simulation_settings(settings: ExperimentSettings, dataset: Dataset) -> SimulationSettings:
+    """Return how to simulate, with the highest grade of the data, merging sessions only as far as every method allows.
 
-
-def _needs_patterns(settings: ExperimentSettings, label: str) -> bool:
-    name = settings.methods[label].get("name", label)
-    return bool(resolve(METHODS, name, path=f"methods.{label}").needs_patterns)
+    With few queries one part may lack the highest grade.
+    """
+    made, top = settings.simulation, max(dataset.train.max_grade, dataset.validation.max_grade)
+    methods = {label: values.get("name", label) for label, values in settings.methods.items()}
+    patterns = any(resolve(METHODS, name, path=f"methods.{label}").needs_patterns for label, name in methods.items())
+    merge = "pattern" if patterns and made.merge == "list" else made.merge
+    return replace(made, max_grade=made.max_grade or top, merge=merge)
 
 
 def _read(settings: DataSettings) -> RawData:

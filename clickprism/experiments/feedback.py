@@ -33,7 +33,7 @@ from clickprism.evaluation.concentration import concentration, position_exposure
 from clickprism.evaluation.measures import Evaluation, Measure, evaluate
 from clickprism.evaluation.report import versions, write_report
 from clickprism.experiments.compare import check_methods
-from clickprism.experiments.data import Data, data_name, graded, load_data, top_grade, with_categories
+from clickprism.experiments.data import Data, data_name, graded, load_data, simulation_settings, with_categories
 from clickprism.experiments.results import reference_methods, write_files
 from clickprism.experiments.settings import FeedbackSettings, resolved
 from clickprism.experiments.train import SETTINGS, make_method, train_method, true_trust, uses_truth
@@ -459,10 +459,7 @@ class _Loop:
 
     def _log(self, judged: JudgedLists, part: str, seed: int) -> Simulation:
         """Simulate clicks on a part, merged only as far as every method of the settings allows."""
-        settings, made = self.settings, self.settings.simulation
-        made = replace(made, max_grade=made.max_grade or top_grade(self.world.dataset))
-        if made.merge == "list" and any(make_method(settings, label).needs_patterns for label in settings.methods):
-            made = replace(made, merge="pattern")
+        settings, made = self.settings, simulation_settings(self.settings, self.world.dataset)
         if settings.exploration > 0:
             shuffle = Intervention(kind="shuffle", share=settings.exploration, depth=made.length)
             made = replace(made, intervention=shuffle)

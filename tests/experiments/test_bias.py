@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from clickprism._util.tables import Table, to_plain
-from clickprism.data.synthetic import SyntheticSettings
 from clickprism.errors import SettingError
 from clickprism.evaluation.curves import Curve, Shares
 from clickprism.evaluation.independence import Independence
@@ -28,11 +27,11 @@ from clickprism.experiments.bias import (
     mean_independence,
 )
 from clickprism.experiments.compare import compare_methods
-from clickprism.experiments.results import write_results
-from clickprism.experiments.settings import DataSettings, EvaluationSettings, ExperimentSettings
+from clickprism.experiments.results import Results, write_results
+from clickprism.experiments.settings import EvaluationSettings
 from clickprism.experiments.train import train_ranker
-from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset, JudgedLists, Lists
+from tests.experiments.conftest import SETTINGS
 
 
 def judged(ids: tuple[str, ...] | None, grades: tuple[int, ...]) -> JudgedLists:
@@ -172,19 +171,8 @@ def test_a_learner_without_conditional_relevance_has_no_delta_ci() -> None:
     assert independence_of(None, log(dataset())) is None
 
 
-SETTINGS = ExperimentSettings(
-    data=DataSettings(
-        synthetic=SyntheticSettings(train_queries=60, validation_queries=10, test_queries=20, features=12, items=200)
-    ),
-    ranker={"name": "mlp", "hidden": [8]},
-    methods={"labels": {}, "click": {}, "inforank": {}},
-    fit=FitSettings(epochs=2, threads=1),
-    runs=2,
-)
-
-
-def test_a_comparison_shows_bias(tmp_path: Path) -> None:
-    results = compare_methods(SETTINGS)
+def test_a_comparison_shows_bias(comparison: Results, tmp_path: Path) -> None:
+    results = comparison
     bias, runs = results.bias, {(run.label, run.seed): run for run in results.runs}
     assert (bias.items, bias.note) == (IDS, "")
     assert list(bias.methods) == ["labels", "click", "inforank", "initial"]

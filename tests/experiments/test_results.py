@@ -9,14 +9,11 @@ from numpy.typing import NDArray
 
 from clickprism.evaluation.compare import compare
 from clickprism.evaluation.measures import Evaluation, Measure
-from clickprism.experiments.compare import compare_methods
 from clickprism.experiments.results import Results, summary_of
 from clickprism.experiments.settings import ExperimentSettings
-from tests.experiments.test_bias import SETTINGS
 
 
-def test_the_share_of_the_way_is_given_only_if_labels_are_better_than_clicks() -> None:
-    results = compare_methods(replace(SETTINGS, methods={"click": {}}, runs=1))
+def test_the_share_of_the_way_is_given_only_if_labels_are_better_than_clicks(comparison: Results) -> None:
     settings = ExperimentSettings(methods={"labels": {}, "click": {}, "dla": {}})
     ids = np.array([str(query) for query in range(40)])
     noise = np.tile([0.0, 0.2], 20)
@@ -25,7 +22,7 @@ def test_the_share_of_the_way_is_given_only_if_labels_are_better_than_clicks() -
         values = {"labels": labels, "click": np.full(40, 0.5) + noise, "dla": np.full(40, 0.6) + noise}
         measure = Measure.parse("nDCG(exp)@10")
         made = {name: Evaluation((measure,), each[None], ids, "drop") for name, each in values.items()}
-        found: Results = replace(results, settings=settings, comparison=compare(made, baseline="click"))
+        found: Results = replace(comparison, settings=settings, comparison=compare(made, baseline="click"))
         return summary_of(found)
 
     sure = summary(0.75 + noise / 2)
