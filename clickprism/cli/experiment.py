@@ -81,11 +81,14 @@ def train(
     from clickprism.settings import build, read_toml
     from clickprism.training.distributed import place
 
-    first = place()[0] == 0
+    first, default = place()[0] == 0, ExperimentSettings()
+    for name in ("user", "sessions") if log is not None and output.config is None else ():
+        if getattr(settings, name) != getattr(default, name):
+            raise SettingError(name, getattr(settings, name), "not be given with a log, which has its own clicks")
     if resume and first and not any((out / file).is_file() for file in (SETTINGS, CHECKPOINT)):
         raise DataError("there is nothing to resume", file=out, remedy="Name the folder of an earlier run")
     if resume and output.config is None and (out / SETTINGS).exists():
-        if settings != ExperimentSettings():
+        if settings != default:
             raise SettingError("config", None, f"be {out / SETTINGS}, if a run is resumed with other settings")
         settings = build(ExperimentSettings, read_toml(out / SETTINGS))
     label = method or (next(iter(settings.methods)) if len(settings.methods) == 1 else "dla")

@@ -67,6 +67,7 @@ def test_examples_of_the_help_run(line: str, work: Path, cli: Run, monkeypatch: 
 
 def test_check_lists_data_sets_and_says_what_is_missing(tmp_path: Path, cli: Run) -> None:
     assert "mq2008" in cli("data", "check").stdout
+    assert cli("data", "check", "--json").json["recipes"]["mq2008"]["features"] == 46
     done = cli("data", "check", "yahoo", tmp_path, "--json", code=1)
     assert done.json["missing"] == ["set1.train.txt", "set1.valid.txt", "set1.test.txt"]
     assert "the files of yahoo are not complete" in done.stderr
@@ -95,6 +96,24 @@ def test_info_counts_lists_grades_and_missing_values(tmp_path: Path, cli: Run) -
     facts = {name.strip(): value.strip() for name, value in lines.items()}
     assert (facts["lists"], facts["grade 0"], facts["grade 2"]) == ("2", "75.0%", "25.0%")
     assert (facts["lists without a relevant document"], facts["missing values"]) == ("1", "1")
+
+
+def test_broken_lines_of_judged_lists_stop_or_are_skipped_and_saved(tmp_path: Path, cli: Run) -> None:
+    file, broken = tmp_path / "data.txt", tmp_path / "broken.jsonl"
+    file.write_text("1 qid:1 1:0.5\nx qid:1 1:2\n0 qid:1 1:1\n")
+    assert f"error: {file}:2:1: " in cli("data", "info", file, code=1).stderr
+    words = ["--on-error", "quarantine", "--quarantine-file", broken]
+    (found,) = cli("data", "info", file, *words, "--json").json["files"]
+    assert (found["facts"]["documents"], found["quarantined"]) == (2, 1)
+    skipped = json.loads(broken.read_text())
+    assert (skipped["line"], skipped["raw"]) == (2, "x qid:1 1:2")
+
+
+def test_a_folder_is_not_a_data_file(tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    parts = [word for part in ("train", "validation", "test") for word in (f"--data.{part}", ".")]
+    for words in (["data", "info", "."], ["train", "--data.source", "files", *parts, "--out", tmp_path / "run"]):
+        assert cli(*words, code=1).stderr.startswith("error: .: cannot be read (it is a folder")
 
 
 def test_impressions_lead_to_a_ranker(log: Path, tmp_path: Path, cli: Run) -> None:
