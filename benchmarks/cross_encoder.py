@@ -125,7 +125,6 @@ def quality(folder: Path, arguments: argparse.Namespace) -> None:
             slot.impressions,
             settings=settings,
             note=lambda text: print(text, flush=True),
-            show=lambda _, steps, record: record and print(f"{record} of {steps}", flush=True),
         )
         spent = time.perf_counter() - start[0], time.process_time() - start[1]
         print(f"trained in {spent[0]:.0f} s, {spent[1]:.0f} s of CPU; {fitted.stopped}, best step {fitted.best_step}")

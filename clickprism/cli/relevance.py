@@ -16,10 +16,7 @@ from clickprism.relevance.judgments import JudgmentSettings
 from clickprism.relevance.ranking import RankSettings
 
 if TYPE_CHECKING:
-    from clickprism._util.progress import Progress
     from clickprism.log.store import LogStore
-    from clickprism.relevance.impute import Show
-    from clickprism.training.text_settings import TextRecord
 
 
 def estimate(
@@ -115,8 +112,9 @@ def impute_fit(
     from clickprism.relevance.impute import open_source, train_imputation
 
     with output.progress("training") as progress:
-        show = _steps(output, progress)
-        source = open_source(queries, documents, features, settings=settings, model=model, note=output.note, show=show)
+        source = open_source(
+            queries, documents, features, settings=settings, model=model, note=output.note, progress=progress
+        )
         found = train_imputation(clicks, source, out, note=output.note)
     output.result(found)
     if found.warning is not None:
@@ -196,22 +194,12 @@ def impute_cross_fit(
     from clickprism.relevance.impute import cross_impute, open_source
 
     with output.progress("training") as progress:
-        show = _steps(output, progress)
-        source = open_source(queries, documents, features, settings=settings, model=model, note=output.note, show=show)
+        source = open_source(
+            queries, documents, features, settings=settings, model=model, note=output.note, progress=progress
+        )
         found = cross_impute(clicks, source, pairs, out, folds=folds, seed=settings.seed, note=output.note)
     output.result(found)
     output.note(f"Written: {out}")
-
-
-def _steps(output: Output, progress: Progress) -> Show:
-    """Return a function that shows training steps: on the bar, or a line for each validation without a terminal."""
-
-    def show(step: int, steps: int, record: TextRecord | None) -> None:
-        progress(step, steps, "" if record is None else str(record))
-        if record is not None and not output.show_progress:
-            output.note(f"step {record.step} of {steps}: {record}")
-
-    return show
 
 
 def approximate_fit(

@@ -16,6 +16,7 @@ import numpy as np
 
 from clickprism._util.files import sha256
 from clickprism._util.manifest import Manifest
+from clickprism._util.progress import Progress, no_progress
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
 from clickprism.relevance.pairs import distinct_pairs, find_pairs
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder_settings import CrossEncoder
     from clickprism.rankers.prior import Prior
     from clickprism.rankers.text_tokens import Pairs
-    from clickprism.training.text_settings import TextFitSettings, TextFitted, TextRecord
+    from clickprism.training.text_settings import TextFitSettings, TextFitted
 
 FORMAT: Final = 2
 FILES: Final = re.compile(r"(network|config|tokenizer|about|corpus|untuned)-[0-9a-f]{16}\.(safetensors|json)")
@@ -187,7 +188,7 @@ def fit_imputation(
     settings: TextFitSettings | None = None,
     known: Prior | None = None,
     note: Callable[[str], None] = lambda _: None,
-    show: Callable[[int, int, TextRecord | None], None] = lambda _step, _steps, _record: None,
+    progress: Progress = no_progress,
 ) -> FittedImputation:
     """Fine-tune a cross-encoder on the clicks of a randomised first slot.
 
@@ -198,8 +199,8 @@ def fit_imputation(
         encoder: the language model and how it reads a pair.
         settings: of training.
         known: the prior of an imputation over the same texts, which remembers them.
-        note: is told beforehand what an epoch costs.
-        show: is told of every step, as `fit_text` does.
+        note: called with messages about the training, see `fit_text`.
+        progress: called after each step.
     """
     from clickprism.rankers.cross_encoder_settings import CrossEncoder
     from clickprism.training.text import fit_text
@@ -208,7 +209,7 @@ def fit_imputation(
     settings = TextFitSettings() if settings is None else settings
     network = (CrossEncoder() if encoder is None else encoder).build(documents, known=known)
     pairs = pairs_of(network, queries, documents, slot.query_ids, slot.document_ids)
-    fitted = fit_text(network, pairs, slot.clicks, slot.impressions, settings=settings, note=note, show=show)
+    fitted = fit_text(network, pairs, slot.clicks, slot.impressions, settings=settings, note=note, progress=progress)
     return FittedImputation(TextImputation(network, queries, documents), fitted)
 
 

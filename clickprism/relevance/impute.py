@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
+from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import SettingError
@@ -32,8 +33,6 @@ from clickprism.types import Float64, Lists, Text
 
 if TYPE_CHECKING:
     from clickprism.rankers.prior import Prior
-
-Show = Callable[[int, int, TextRecord | None], None]
 
 
 @final
@@ -164,8 +163,8 @@ class TextSource:
         queries: the texts of the queries.
         documents: the texts of the documents.
         settings: of the encoder and of training.
-        note: is told beforehand what an epoch costs.
-        show: is told of every step.
+        note: called with messages about the training.
+        progress: called after each step.
     """
 
     def __init__(
@@ -175,11 +174,11 @@ class TextSource:
         *,
         settings: TextImputationSettings | None = None,
         note: Callable[[str], None] = lambda _: None,
-        show: Show = lambda _step, _steps, _record: None,
+        progress: Progress = no_progress,
     ) -> None:
         self.texts: tuple[Texts, Texts] = read_texts(queries), read_texts(documents)
         self.settings = TextImputationSettings() if settings is None else settings
-        self.note, self.show = note, show
+        self.note, self.progress = note, progress
         self.known: Prior | None = None
 
     def fit(self, slot: FirstSlot) -> FittedImputation:
@@ -191,7 +190,7 @@ class TextSource:
             settings=self.settings.fit,
             known=self.known,
             note=self.note,
-            show=self.show,
+            progress=self.progress,
         )
         self.known = done.imputation.network.prior
         return done
@@ -238,7 +237,7 @@ def open_source(
     settings: ImputeSettings | None = None,
     model: Path | None = None,
     note: Callable[[str], None] = lambda _: None,
-    show: Show = lambda _step, _steps, _record: None,
+    progress: Progress = no_progress,
 ) -> Source:
     """Return the source of an imputation: the texts of queries and documents, or else features.
 
@@ -249,7 +248,7 @@ def open_source(
         settings: Settings of both kinds.
         model: Folder of a trained ranker to calibrate, with features.
         note: Receives messages for the user.
-        show: Receives every training step.
+        progress: Called after each training step.
     """
     settings = settings or ImputeSettings()
     if features is not None:
@@ -263,7 +262,7 @@ def open_source(
     if model is not None:
         raise SettingError("model", str(model), "be given with --features only")
     check_installed("an imputation by texts")
-    return TextSource(queries, documents, settings=settings.text, note=note, show=show)
+    return TextSource(queries, documents, settings=settings.text, note=note, progress=progress)
 
 
 def train_imputation(

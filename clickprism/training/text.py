@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from clickprism._util.progress import Progress, no_progress
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.text_tokens import Pairs, by_length
@@ -25,11 +26,6 @@ MEASURED: Final = 3  # steps whose time is taken beforehand
 CAUTION: Final = 30.0  # impressions, about, that calibration starts with
 FIXED: Final = 1e12
 Note = Callable[[str], None]
-Show = Callable[[int, int, TextRecord | None], None]
-
-
-def silent(step: int, steps: int, record: TextRecord | None) -> None:
-    """Show nothing of a step."""
 
 
 def fit_text(
@@ -40,7 +36,7 @@ def fit_text(
     *,
     settings: TextFitSettings | None = None,
     note: Note = lambda _: None,
-    show: Show = silent,
+    progress: Progress = no_progress,
 ) -> TextFitted:
     """Fine-tune a cross-encoder: minimise -sum of c log y - (n - c) log(1 - y) over the distinct pairs.
 
@@ -55,8 +51,8 @@ def fit_text(
         clicks: of each pair in the randomised first slot, [pairs].
         impressions: of each pair there, [pairs]. Merged counts give the same loss as single impressions.
         settings: of the loop.
-        note: is told what an epoch will cost, before the first.
-        show: is told of every step, of how many, and of the validation after it if there was one.
+        note: called with the cost of an epoch before the first, and with the losses after each validation.
+        progress: called after each step.
 
     Returns:
         The network with the best weights by held-out queries. Ctrl-C ends training early and keeps the best so far.
@@ -82,7 +78,7 @@ def fit_text(
                 none = "no queries are held out"
                 so_far = none if np.isnan(before) else f"the loss on held-out queries is {before:.4f} so far"
                 note(f"{cost}; at most {settings.epochs}; {so_far}")
-                stopped = loop.run(show)
+                stopped = loop.run(note, progress)
         except KeyboardInterrupt:
             stopped = "interrupted"
         best = loop.finish()
@@ -182,7 +178,7 @@ class _Loop:
         seconds = (time.perf_counter() - start) / worked * sum(tokens)
         return TextCost(len(self.train), sum(tokens), len(batches), seconds)
 
-    def run(self, show: Show) -> Stopped:
+    def run(self, note: Note, progress: Progress) -> Stopped:
         """All steps, until there are no more, or the held-out queries say that it gets no better."""
         settings, step = self.settings, 0
         for epoch, batches in enumerate(self.order):
@@ -192,12 +188,12 @@ class _Loop:
                 step += 1
                 loss += self._step(rows, step) * len(rows)
                 pairs += len(rows)
+                progress(step, self.steps)
                 if place not in due:
-                    show(step, self.steps, None)
                     continue
                 speed = pairs / (time.perf_counter() - start)
                 self.validate(step, loss / pairs, speed, epoch=epoch + place / len(batches))
-                show(step, self.steps, self.history[-1])
+                note(f"step {step} of {self.steps}: {self.history[-1]}")
                 if settings.patience and self.waited >= settings.patience:
                     return "patience"
                 loss, pairs, start = 0.0, 0, time.perf_counter()

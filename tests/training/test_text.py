@@ -17,7 +17,7 @@ from clickprism.rankers.text_tokens import Pairs
 from clickprism.training.calibration import Calibration, log_loss, log_odds, logistic
 from clickprism.training.split import split_queries
 from clickprism.training.text import cross_entropy, fit_text, freeze
-from clickprism.training.text_settings import TextFitSettings, TextRecord
+from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Int64
 from tests.rankers.tiny_language_model import WORDS, write_tiny_model
 
@@ -62,7 +62,7 @@ def test_the_loss_is_that_of_single_impressions_and_its_gradient_is_right() -> N
 
 def test_it_learns_and_the_same_seed_gives_the_same(folder: Path) -> None:
     notes: list[str] = []
-    steps: list[tuple[int, int, TextRecord | None]] = []
+    steps: list[tuple[int, int | None]] = []
     results = []
     for _ in range(2):
         network = built(folder, prior=True)
@@ -74,7 +74,7 @@ def test_it_learns_and_the_same_seed_gives_the_same(folder: Path) -> None:
             impressions,
             settings=FAST,
             note=notes.append,
-            show=lambda *each: steps.append(each),
+            progress=lambda done, total=None, text="": steps.append((done, total)),
         )
         results.append(network.odds(pairs))
     assert fitted.best < 0.9 * min(fitted.untrained, fitted.constant)
@@ -82,7 +82,7 @@ def test_it_learns_and_the_same_seed_gives_the_same(folder: Path) -> None:
     assert notes[0].startswith("one epoch: ")
     assert steps[0][0] == 1
     assert steps[-1][0] == steps[-1][1]
-    assert sum(record is not None for _, _, record in steps) == 2 * FAST.epochs * FAST.validations
+    assert sum(each.startswith("step ") for each in notes) == 2 * FAST.epochs * FAST.validations
     assert not any(each.requires_grad for each in network.parameters())
 
 
@@ -160,12 +160,12 @@ def test_early_stopping_and_interrupts_keep_the_best(folder: Path) -> None:
     fitted = fit_text(network, pairs, clicks, impressions, settings=wild)
     assert fitted.stopped == "patience"
 
-    def stop(step: int, _steps: int, _record: TextRecord | None) -> None:
+    def stop(step: int, *_: object) -> None:
         if step == 3:
             raise KeyboardInterrupt
 
     network = built(folder)
-    fitted = fit_text(network, pairs, clicks, impressions, settings=FAST, show=stop)
+    fitted = fit_text(network, pairs, clicks, impressions, settings=FAST, progress=stop)
     assert fitted.stopped == "interrupted"
     assert np.isfinite(network.odds(pairs)).all()
 
