@@ -62,7 +62,7 @@ def test_the_loss_is_that_of_single_impressions_and_its_gradient_is_right() -> N
 
 def test_it_learns_and_the_same_seed_gives_the_same(folder: Path) -> None:
     notes: list[str] = []
-    steps: list[tuple[int, int | None]] = []
+    steps: list[tuple[int, int | None, str]] = []
     results = []
     for _ in range(2):
         network = built(folder, prior=True)
@@ -74,7 +74,7 @@ def test_it_learns_and_the_same_seed_gives_the_same(folder: Path) -> None:
             impressions,
             settings=FAST,
             note=notes.append,
-            progress=lambda done, total=None, text="": steps.append((done, total)),
+            progress=lambda done, total=None, text="": steps.append((done, total, text)),
         )
         results.append(network.odds(pairs))
     assert fitted.best < 0.9 * min(fitted.untrained, fitted.constant)
@@ -160,8 +160,9 @@ def test_early_stopping_and_interrupts_keep_the_best(folder: Path) -> None:
     fitted = fit_text(network, pairs, clicks, impressions, settings=wild)
     assert fitted.stopped == "patience"
 
-    def stop(step: int, *_: object) -> None:
-        if step == 3:
+    def stop(done: int, total: int | None = None, text: str = "") -> None:
+        del total, text
+        if done == 3:
             raise KeyboardInterrupt
 
     network = built(folder)
