@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from typing import Any
 
 # One thread: the data here is small, and threads that outnumber the cores wait for each other.
@@ -20,6 +23,7 @@ import pytest
 
 from clickprism.cli.app import run
 from clickprism.types import Clicks, JudgedLists, Lists
+from tests.waiting import LIMIT
 
 # The same examples in each run; `make test-all` searches for new ones with --hypothesis-profile=random.
 hypothesis.settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
@@ -61,6 +65,28 @@ def judged() -> JudgedLists:
 def clicks(judged: JudgedLists) -> Clicks:
     """Twenty sessions of each list."""
     return make_clicks(judged, seed=8)
+
+
+@pytest.fixture(scope="session")
+def forks() -> ForkServerContext:
+    """A server that has imported what children of tests run, and forks them."""
+    context = multiprocessing.get_context("forkserver")
+    children = ["experiments.auto.auto_children", "faults.children", "serve.event_children", "serve.store_children"]
+    context.set_forkserver_preload([f"tests.{name}" for name in children])
+    return context
+
+
+@pytest.fixture(scope="session")
+def killed(forks: ForkServerContext) -> Callable[..., None]:
+    """Return a function that calls another in a process of its own, which must kill itself."""
+
+    def run(target: Callable[..., None], *arguments: object, **options: object) -> None:
+        process = forks.Process(target=target, args=arguments, kwargs=options)
+        process.start()
+        process.join(LIMIT)
+        assert process.exitcode == -signal.SIGKILL
+
+    return run
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ CLICKPRISM_KILLS says at how many random moments a run is killed.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
-import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -31,13 +30,6 @@ KILLS = int(os.environ.get("CLICKPRISM_KILLS", "2"))
 
 
 @pytest.fixture(scope="module")
-def context() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.children"])
-    return context
-
-
-@pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("raw")
     return [str(path) for path in random_files(folder, files=3, rows=120, seed=5)]
@@ -50,20 +42,18 @@ def undisturbed(files: list[str], tmp_path_factory: pytest.TempPathFactory) -> A
     return everything(log)
 
 
-def start(context: ForkServerContext, *args: Any, **options: Any) -> ForkServerProcess:
-    process = context.Process(target=run, args=args, kwargs=options)
+def start(forks: ForkServerContext, *args: Any, **options: Any) -> ForkServerProcess:
+    process = forks.Process(target=run, args=args, kwargs=options)
     process.start()
     return process
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_an_ingest_killed_at_a_commit_point_is_finished_by_the_next(
-    point: str, context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
+    point: str, killed: Callable[..., None], files: list[str], undisturbed: Any, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    process = start(context, files, str(log), fault=point)
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(run, files, str(log), fault=point)
     plan = ingest(files, log, max_bad_ratio=1, dry_run=True)
     account = ingest(files, log, max_bad_ratio=1)
     assert replace(plan, seconds=0.0, dry_run=False) == replace(account, seconds=0.0)
@@ -81,14 +71,12 @@ def shift_clock(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
 
 @pytest.mark.parametrize("point", ["quarantine-committed", "events-committed"])
 def test_an_ingest_resumed_later_judges_times_as_the_first_run_did(
-    point: str, context: ForkServerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    point: str, killed: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soon = (datetime.now(UTC) + timedelta(hours=36)).isoformat()
     path = write_lines(tmp_path / "a.jsonl", [impression(1), impression(2), impression(3, time=soon)])
     log = tmp_path / "log"
-    process = start(context, [str(path)], str(log), fault=point)
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(run, [str(path)], str(log), fault=point)
     shift_clock(monkeypatch, 24)
     account = ingest([path], log, max_bad_ratio=1)
     assert (account.rows_in, account.accepted, account.quarantined) == (3, 2, {"time-late": 1})
@@ -98,11 +86,11 @@ def test_an_ingest_resumed_later_judges_times_as_the_first_run_did(
 
 
 def test_a_file_that_reads_differently_after_a_crash_is_refused(
-    context: ForkServerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    killed: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soon = (datetime.now(UTC) + timedelta(hours=12)).isoformat()
     path, log = write_lines(tmp_path / "a.jsonl", [impression(1), impression(2, time=soon)]), tmp_path / "log"
-    start(context, [str(path)], str(log), fault="events-committed").join(LIMIT)
+    killed(run, [str(path)], str(log), fault="events-committed")
     with monkeypatch.context() as patch:
         shift_clock(patch, -24)
         with pytest.raises(DataError, match=r"a run that did not end found 0 broken rows, this one 1\. Run the same"):
@@ -113,10 +101,10 @@ def test_a_file_that_reads_differently_after_a_crash_is_refused(
 
 @pytest.mark.long
 def test_an_ingest_killed_at_random_moments_loses_nothing(
-    context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
+    forks: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
 ) -> None:
     started = time.monotonic()
-    process = start(context, files, str(tmp_path / "whole"))
+    process = start(forks, files, str(tmp_path / "whole"))
     process.join(LIMIT)
     whole = time.monotonic() - started
     assert process.exitcode == 0
@@ -124,7 +112,7 @@ def test_an_ingest_killed_at_random_moments_loses_nothing(
     for number in range(KILLS):
         log = tmp_path / f"log {number}"
         for some in (files[:2], files):
-            process = start(context, some, str(log), many=1)
+            process = start(forks, some, str(log), many=1)
             time.sleep(rng.uniform(0, whole))
             process.kill()
             process.join(LIMIT)
@@ -133,10 +121,10 @@ def test_an_ingest_killed_at_random_moments_loses_nothing(
 
 
 def test_two_ingests_of_the_same_files_at_once_read_each_file_once(
-    context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
+    forks: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
 ) -> None:
     log, outs = tmp_path / "log", [tmp_path / "a.json", tmp_path / "b.json"]
-    processes = [start(context, files, str(log), out=str(out)) for out in outs]
+    processes = [start(forks, files, str(log), out=str(out)) for out in outs]
     for process in processes:
         process.join(LIMIT)
         assert process.exitcode == 0
@@ -148,10 +136,10 @@ def test_two_ingests_of_the_same_files_at_once_read_each_file_once(
 
 
 def test_two_ingests_of_overlapping_files_at_once_lose_nothing(
-    context: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
+    forks: ForkServerContext, files: list[str], undisturbed: Any, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    processes = [start(context, part, str(log)) for part in (files[:2], files[1:][::-1])]
+    processes = [start(forks, part, str(log)) for part in (files[:2], files[1:][::-1])]
     for process in processes:
         process.join(LIMIT)
         assert process.exitcode == 0

@@ -9,8 +9,8 @@ import multiprocessing
 import os
 import random
 import shutil
-import signal
 import time
+from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
@@ -24,13 +24,6 @@ from tests.log.raw_logs import impression, random_files, write_lines
 from tests.waiting import LIMIT
 
 KILLS = int(os.environ.get("CLICKPRISM_KILLS", "2"))
-
-
-@pytest.fixture(scope="module")
-def context() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.children"])
-    return context
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +71,12 @@ def test_any_order_and_any_number_of_copies_give_the_same_snapshot(
 
 
 def test_windows_killed_at_every_commit_point_give_the_same_snapshot(
-    context: ForkServerContext, untouched: Path, expected: tuple[list[str], list[str]], tmp_path: Path
+    killed: Callable[..., None], untouched: Path, expected: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
     """Each run goes on where the one before was killed, until it is killed at the next point."""
     log = shutil.copytree(untouched, tmp_path / "log")
     for point in WINDOW_POINTS:
-        process = context.Process(target=run_windows, args=(str(log),), kwargs={"fault": point})
-        process.start()
-        process.join(LIMIT)
-        assert (point, process.exitcode) == (point, -signal.SIGKILL)
+        killed(run_windows, str(log), fault=point)
         table, _, what = point.partition("-")
         assert bool(LogStore.open(log).table(table).files()) is (what == "committed")
     assert aggregates(log) == expected
@@ -96,10 +86,10 @@ def test_windows_killed_at_every_commit_point_give_the_same_snapshot(
 
 @pytest.mark.long
 def test_windows_killed_at_random_moments_give_the_same_snapshot(
-    context: ForkServerContext, untouched: Path, expected: tuple[list[str], list[str]], tmp_path: Path
+    forks: ForkServerContext, untouched: Path, expected: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
     def start(log: Path) -> tuple[float, multiprocessing.process.BaseProcess]:
-        process = context.Process(target=run_windows, args=(str(log),))
+        process = forks.Process(target=run_windows, args=(str(log),))
         process.start()
         return time.monotonic(), process
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
-import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 
@@ -24,7 +22,6 @@ from clickprism.log.table import SUM
 from clickprism.log.windows import windows
 from tests.faults.children import AS_OF, compact_log, run
 from tests.log.raw_logs import everything, impression, random_files, write_lines
-from tests.waiting import LIMIT
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +73,9 @@ def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, prepare
 
 
 @pytest.mark.parametrize("point", COMPACT_POINTS)
-def test_a_killed_compaction_loses_no_row(point: str, log: Path) -> None:
+def test_a_killed_compaction_loses_no_row(point: str, killed: Callable[..., None], log: Path) -> None:
     rows = events(LogStore.open(log))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.children"])
-    process = context.Process(target=compact_log, args=(str(log), point))
-    process.start()
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(compact_log, str(log), point)
     store = LogStore.open(log)
     assert events(store) == rows
     compact(store, CompactSettings(files=1))
@@ -156,16 +148,13 @@ def test_large_files_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", COMPACT_POINTS)
-def test_an_ingest_killed_while_it_compacts(point: str, log: Path, prepared: Path, tmp_path: Path) -> None:
+def test_an_ingest_killed_while_it_compacts_loses_no_row(
+    point: str, killed: Callable[..., None], log: Path, prepared: Path, tmp_path: Path
+) -> None:
     files = [str(write_lines(tmp_path / "new.jsonl", [impression(number) for number in range(900, 906)]))]
     other = LogStore.open(shutil.copytree(prepared / "log", tmp_path / "undisturbed"))
     ingest(files, other.folder)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.children"])
-    process = context.Process(target=run, args=(files, str(log)), kwargs={"fault": point, "many": 1})
-    process.start()
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(run, files, str(log), fault=point, many=1)
     assert everything(log) == everything(other.folder)
     assert ingest(files, log, many=1).known == 1
     more = write_lines(tmp_path / "more.jsonl", [impression(999)])

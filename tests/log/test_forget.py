@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import shutil
-import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,7 +28,6 @@ from clickprism.log.windows import windows
 from tests.conftest import run_command
 from tests.faults.children import forget_user, run
 from tests.log.window_logs import Thirds, as_dict
-from tests.waiting import LIMIT
 
 NOW = datetime(2026, 3, 4, 15)
 GONE = "u-4711"
@@ -171,17 +168,12 @@ KILLED = [
 
 @pytest.mark.parametrize(("point", "words"), KILLED)
 def test_killed_and_finished_by_any_command_that_writes(
-    store: LogStore, tmp_path: Path, point: str, words: list[str]
+    killed: Callable[..., None], store: LogStore, tmp_path: Path, point: str, words: list[str]
 ) -> None:
     before = read_snapshot(store)
     (store.folder / "models").mkdir()
     (store.folder / "models" / "examination-0.txt").write_text("trees of a model whose JSON is gone")
-    process = multiprocessing.get_context("forkserver").Process(
-        target=forget_user, args=(str(store.folder), GONE, point)
-    )
-    process.start()
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(forget_user, str(store.folder), GONE, point)
     if point not in ("sessions-committed", "snapshots-moved", "snapshots-committed"):
         assert not before.kept
     more = [row | {"search_id": "new", "user_id": "u-1"} for row in rows_of(2)[:2]]
@@ -195,18 +187,15 @@ def test_killed_and_finished_by_any_command_that_writes(
 
 
 @pytest.mark.parametrize("point", ["quarantine-moved", "events-moved"])
-def test_rows_of_an_ingest_that_was_killed_are_erased(duck: Engine, tmp_path: Path, point: str) -> None:
+def test_rows_of_an_ingest_that_was_killed_are_erased(
+    killed: Callable[..., None], duck: Engine, tmp_path: Path, point: str
+) -> None:
     """They are in no table yet, but on disk."""
     rows = rows_of(2)[:16]
     store = make(tmp_path / "with", [row for row in rows if not is_theirs(row)], [])
     more = tmp_path / "more.jsonl"
     more.write_text("".join(f"{json.dumps(row)}\n" for row in rows if is_theirs(row)) + broken_rows()[0] + "\n")
-    process = multiprocessing.get_context("forkserver").Process(
-        target=run, args=([str(more)], str(store.folder)), kwargs={"fault": point}
-    )
-    process.start()
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(run, [str(more)], str(store.folder), fault=point)
     assert mentions(store.folder, GONE)
     forget(store, duck, [GONE])
     assert mentions(store.folder, GONE) == []

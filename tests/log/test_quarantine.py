@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import multiprocessing
-import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from clickprism.log.store import LogStore
 from tests.conftest import run_command
 from tests.faults.children import clear_rows
 from tests.log.raw_logs import impression, stored, write_lines
-from tests.waiting import LIMIT
 
 GOOD = [impression(number) for number in range(4)]
 NAMES = list(GOOD[0])
@@ -145,13 +143,12 @@ def test_rows_that_are_not_kept_whole_are_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["quarantine-moved", "quarantine-committed"])
-def test_a_quarantine_killed_while_it_is_cleared_is_cleared_by_the_next_run(point: str, tmp_path: Path) -> None:
+def test_a_quarantine_killed_while_it_is_cleared_is_cleared_by_the_next_run(
+    point: str, killed: Callable[..., None], tmp_path: Path
+) -> None:
     path, log = write_lines(tmp_path / "a.jsonl", [GOOD[0], "{", "["]), tmp_path / "log"
     ingest([path], log, max_bad_ratio=1)
-    process = multiprocessing.get_context("forkserver").Process(target=clear_rows, args=(str(log), point))
-    process.start()
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(clear_rows, str(log), point)
     store, left = LogStore.open(log), 2 if point == "quarantine-moved" else 0
     assert standing(store) == Standing(quarantined=2, standing=left, cleared=2 - left, forgotten=0)
     assert clear(store) == left

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -33,13 +32,6 @@ from tests.serve.event_children import QUICK, post
 from tests.waiting import LIMIT, until
 
 BROKEN_REASON = "time-unreadable: the time cannot be read"
-
-
-@pytest.fixture(scope="module")
-def context() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.serve.event_children"])
-    return context
 
 
 def lines(*rows: dict[str, Any] | str) -> bytes:
@@ -164,14 +156,13 @@ def test_a_batch_that_took_too_long_is_answered_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", [*POINTS, "events-committed"])
-def test_killed_at_a_named_point(point: str, context: ForkServerContext, tmp_path: Path) -> None:
+def test_a_killed_sink_loses_nothing_and_counts_nothing_twice(
+    point: str, killed: Callable[..., None], tmp_path: Path
+) -> None:
     """Whoever opens the log next ingests what was left; the batch that comes again is answered as if undisturbed."""
     assert point in (*POINTS, *INGEST_POINTS)
     log = tmp_path / "log"
-    process = context.Process(target=post, args=(str(log), [("first", FIRST)]), kwargs={"fault": point})
-    process.start()
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(post, str(log), [("first", FIRST)], fault=point)
     sink = EventSink(log, QUICK)
     assert told(sink.accept(FIRST, key="first")) == SAID
     assert told(sink.accept(lines(impression(1), impression(5)), key="second")) == [(1, "duplicate"), (2, "accepted")]
@@ -181,14 +172,14 @@ def test_killed_at_a_named_point(point: str, context: ForkServerContext, tmp_pat
     assert not list((log / ".inbox").glob("*.gz"))
 
 
-def test_two_processes_at_a_time(context: ForkServerContext, tmp_path: Path) -> None:
+def test_two_processes_at_a_time_count_each_batch_once(forks: ForkServerContext, tmp_path: Path) -> None:
     """Some batches go to both: in the end all is as if they had come one after another."""
     log = tmp_path / "log"
     batches = [(f"key {i}", lines(*(impression(10 * i + j) for j in range(10)))) for i in range(4)]
-    pipes = [context.Pipe() for _ in range(2)]
+    pipes = [forks.Pipe() for _ in range(2)]
     shares = [batches[:3], batches[1:]]
     processes = [
-        context.Process(target=post, args=(str(log), share), kwargs={"connection": theirs})
+        forks.Process(target=post, args=(str(log), share), kwargs={"connection": theirs})
         for share, (_, theirs) in zip(shares, pipes, strict=True)
     ]
     for process in processes:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import shutil
-import signal
 import time
+from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
@@ -25,13 +24,6 @@ from tests.waiting import LIMIT
 KILLS = int(os.environ.get("CLICKPRISM_KILLS", "3"))
 
 
-@pytest.fixture(scope="module")
-def context() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.serve.store_children"])
-    return context
-
-
 def whole(place: str, version: int) -> bool:
     """Whether every pair is there, and of this version."""
     store = open_store(place)
@@ -46,13 +38,12 @@ def snapshots(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_builder_killed_at_a_named_point(point: str, context: ForkServerContext, tmp_path: Path) -> None:
+def test_a_builder_killed_at_a_commit_point_leaves_a_whole_store(
+    point: str, killed: Callable[..., None], tmp_path: Path
+) -> None:
     place = str(tmp_path / "store")
     build(place, 1)
-    process = context.Process(target=build, args=(place, 2, point))
-    process.start()
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(build, place, 2, point)
     assert whole(place, 2 if point == "store-switched" else 1)
     build(place, 3)
     assert whole(place, 3)
@@ -61,15 +52,14 @@ def test_a_builder_killed_at_a_named_point(point: str, context: ForkServerContex
 
 
 @pytest.mark.parametrize("point", ["store-begun", "store-filled", "store-switched"])
-def test_a_builder_of_redis_killed(point: str, context: ForkServerContext, server: str, tmp_path: Path) -> None:
+def test_a_killed_builder_of_redis_leaves_a_whole_store(
+    point: str, killed: Callable[..., None], server: str, tmp_path: Path
+) -> None:
     import redis
 
     place = f"{server}?prefix={tmp_path.name}"
     build(place, 1)
-    process = context.Process(target=build, args=(place, 2, point))
-    process.start()
-    process.join(LIMIT)
-    assert process.exitcode == -signal.SIGKILL
+    killed(build, place, 2, point)
     assert whole(place, 2 if point == "store-switched" else 1)
     with redis.Redis.from_url(server) as client:
         assert 0 < client.ttl(f"{tmp_path.name}:lock") <= 300
@@ -81,13 +71,13 @@ def test_a_builder_of_redis_killed(point: str, context: ForkServerContext, serve
 
 
 @pytest.mark.long
-def test_a_builder_killed_at_random_moments(context: ForkServerContext, tmp_path: Path) -> None:
+def test_a_builder_killed_at_random_moments(forks: ForkServerContext, tmp_path: Path) -> None:
     place, rng, last = str(tmp_path / "store"), random.Random(5), 1
     started = time.monotonic()
     build(place, 1)
     took = time.monotonic() - started
     for number in range(2, 2 + KILLS):
-        process = context.Process(target=build, args=(place, number))
+        process = forks.Process(target=build, args=(place, number))
         process.start()
         time.sleep(rng.uniform(0, 2 * took))
         process.kill()
@@ -98,11 +88,11 @@ def test_a_builder_killed_at_random_moments(context: ForkServerContext, tmp_path
         last = now
 
 
-def test_a_reader_in_another_process_follows(context: ForkServerContext, tmp_path: Path) -> None:
+def test_a_reader_in_another_process_follows(forks: ForkServerContext, tmp_path: Path) -> None:
     place = str(tmp_path / "store")
     build(place, 1)
-    ours, theirs = context.Pipe()
-    process = context.Process(target=read, args=(place, theirs))
+    ours, theirs = forks.Pipe()
+    process = forks.Process(target=read, args=(place, theirs))
     process.start()
     assert ours.recv() == "1"
     for number in range(2, 10):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import signal
 from datetime import timedelta
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,12 @@ def timeless(value: Any) -> Any:
     return [timeless(each) for each in value] if isinstance(value, list) else value
 
 
-def test_killed_at_every_point_it_goes_on_to_the_same_result(undisturbed: AutoResult, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.experiments.auto.auto_children"])
+def test_killed_at_every_point_it_goes_on_to_the_same_result(
+    undisturbed: AutoResult, forks: ForkServerContext, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     for point in (*POINTS, ""):
-        process = context.Process(target=run, args=(str(out), point))
+        process = forks.Process(target=run, args=(str(out), point))
         process.start()
         process.join()
         assert process.exitcode == (-signal.SIGKILL if point else 0), point
