@@ -113,10 +113,6 @@ class Choice:
     def __repr__(self) -> str:
         return f"Choice({self.chosen!r})"
 
-    def text(self) -> str:
-        """For a terminal."""
-        return words.text(self.chosen, self.why, self.rows)
-
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         return {

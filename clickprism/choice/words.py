@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from clickprism.choice.candidates import METHODS, Candidate
+from clickprism.choice.candidates import METHODS
 from clickprism.choice.criterion import Gain
 
 HEADER: Final = ("what was tried", "criterion", "value", "standard error")
@@ -14,7 +13,6 @@ BY_POOLED: Final = "log-likelihood gained, queries held out"
 BY_MOVED: Final = "log-likelihood gained, documents that moved"
 UNTRIED: Final = "No observation model was ready in time: clicks stay as they are, biased as they may be."
 REFUSED: Final = "refused"
-WIDTH: Final = 110
 
 
 def unbiased(curve: Gain) -> tuple[str, ...]:
@@ -108,27 +106,6 @@ def rows(
 def legend(table: Sequence[Sequence[str]]) -> list[str]:
     """What the names of observation models in the table stand for."""
     return [f"{name}: {METHODS[name]}." for name in dict.fromkeys(row[0] for row in table) if name in METHODS]
-
-
-def text(chosen: str, why: Sequence[str], table: Sequence[Sequence[str]]) -> str:
-    """The end of `clickprism tune`."""
-    shown = [HEADER, *(row for row in table if row[1] != REFUSED)]
-    widths = [max(len(row[place]) for row in shown) for place in range(len(HEADER))]
-    grid = "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
-    )
-    refused = [f"{row[0]} is refused: {row[2].rstrip('.')}." for row in table if row[1] == REFUSED]
-    parts = (
-        [f"Chosen: {chosen}, {Candidate.parse(chosen).words}.", *why],
-        [grid] if len(shown) > 1 else [],
-        [*refused, *legend(table)],
-    )
-    return "\n\n".join("\n".join(map(_wrapped, part)) for part in parts if part)
-
-
-def _wrapped(text: str) -> str:
-    lines = text.splitlines()
-    return text if len(lines) > 1 else textwrap.fill(text, WIDTH, break_on_hyphens=False)
 
 
 def _signed(gain: Gain) -> str:

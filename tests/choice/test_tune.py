@@ -40,7 +40,6 @@ def done(logged: Logged, tmp_path_factory: pytest.TempPathFactory) -> tuple[Choi
 def test_position_bias_is_found_and_told(done: tuple[Choice, Path]) -> None:
     choice, out = done
     assert choice.chosen.startswith("pooled/")
-    assert choice.chosen in choice.text()
     assert "clicked less the lower they stand" in choice.why[0]
     assert "those that moved and those that look alike" in choice.words
     kept = json.loads((out / "choice.json").read_text())

@@ -260,7 +260,7 @@ def test_changes_are_paired_by_seed() -> None:
 
 
 def test_results_are_written_whole(results: FeedbackResults, tmp_path: Path) -> None:
-    report = write_feedback(results, tmp_path, next_commands=["clickprism feedback"])
+    report = write_feedback(results, tmp_path, next_commands=["clickprism experiment feedback"])
     page = report.read_text(encoding="utf-8")
     assert "Measures by round" in page
     assert page.count("<svg") == 2
