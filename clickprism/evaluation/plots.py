@@ -132,7 +132,6 @@ def observation_intervals(
     estimates: Mapping[str, Float64],
     *,
     intervals: Mapping[str, tuple[Float64, Float64]] | None = None,
-    looks: Mapping[str, Look] | None = None,
 ) -> Figure:
     """Observation by position by many estimators, with bars for intervals, beside each other where they would overlap.
 
@@ -140,10 +139,9 @@ def observation_intervals(
         truth: [positions], or None where it is not known.
         estimates: by estimator, [positions]; nan is left out.
         intervals: lower and upper ends by estimator, on the scale of the estimate; nan is left out.
-        looks: by estimator; see `looks_of`.
     """
     figure, axes = new_figure(height=4.2)
-    drawn = looks or looks_of(estimates)
+    drawn = looks_of(estimates)
     curves = {name: _relative(curve, name) for name, curve in estimates.items()}
     deepest = max([len(curve) for curve in curves.values()] + ([] if truth is None else [len(truth)]), default=1)
     for edge in range(1, deepest):

@@ -156,9 +156,7 @@ def reference_methods(settings: ExperimentSettings, labels: Iterable[str]) -> li
     return told if len(told) < len(known) else []
 
 
-def write_results(
-    results: Results, out: Path, *, title: str, summary: str | None = None, next_commands: Sequence[str] = ()
-) -> Path:
+def write_results(results: Results, out: Path, *, title: str, next_commands: Sequence[str] = ()) -> Path:
     """Write the tables, the figures, the settings and report.html; return the path of the report."""
     values = resolved(results.settings)
     drawn, biased = figures(results), bias_figures(results)
@@ -184,7 +182,7 @@ def write_results(
     return write_report(
         out / "report.html",
         title=title,
-        summary=summary or summary_of(results),
+        summary=summary_of(results),
         comparison=results.comparison,
         figures=dict(drawn.values()),
         settings=values,
