@@ -56,12 +56,14 @@ def run() -> list[Result]:
 def _ingest(folder: Path, impressions: int) -> tuple[int, float, float]:
     """Rows, seconds and MB of an ingest of a new log; what it says must be what was written."""
     searches = max(1, int(impressions / ROWS_PER_SEARCH))
-    log = ["--as-log", str(folder / "raw"), "--searches", str(searches), "--compress", "none", "--json", "--quiet"]
-    account = json.loads(_measured(["-m", "clickprism", "simulate", *log])[2])["account"]
+    log = ["--out", str(folder / "raw"), "--searches", str(searches), "--compress", "none", "--json", "--quiet"]
+    account = json.loads(_measured(["-m", "clickprism", "log", "simulate", *log])[2])["account"]
     words = [str(folder / "raw" / "events"), "--into", str(folder / "log"), "--json", "--quiet"]
-    seconds, megabytes, said = _measured(["-m", "clickprism", "ingest", *words])
+    seconds, megabytes, said = _measured(["-m", "clickprism", "log", "ingest", *words])
     found = json.loads(said)
-    if any(found[name] != count for name, count in account.items()):
+    counts = {"in": found["rows_in"], "accepted": found["accepted"], "duplicate": found["duplicate"]}
+    counts |= {name: sum(found[name].values()) for name in ("filtered", "quarantined")}
+    if counts != account:
         raise RuntimeError(f"the account is {found}, and {account} was written")
     return account["in"], seconds, megabytes
 

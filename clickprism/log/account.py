@@ -18,16 +18,16 @@ class Account:
     """Where every row of the new files of an ingest went; `rows_in = accepted + duplicate + filtered + quarantined`.
 
     Attributes:
-        rows_in: rows of the files that were not known before.
-        accepted: rows that count.
-        duplicate: rows of an event that was there before, by event id, else by content.
-        filtered: rows that a rule leaves out, by rule.
-        quarantined: broken rows, by reason.
-        days: the days that got rows.
-        files: how many files were new.
-        known: how many files were known before, and so not read again.
-        seconds: that it took.
-        dry_run: nothing was written.
+        rows_in: Number of rows of the new files.
+        accepted: Number of rows that were stored and that no rule excludes.
+        duplicate: Number of rows of events that were stored before, by event id, or by content without an id.
+        filtered: Number of rows that a rule excludes, by rule.
+        quarantined: Number of broken rows, by reason.
+        days: Days of the stored rows.
+        files: Number of new files.
+        known: Number of files that were ingested before; they were skipped.
+        seconds: Duration of the ingest.
+        dry_run: Whether nothing was written.
 
     >>> Account(rows_in=9, accepted=5, duplicate=1, filtered={"agent": 2}, quarantined={"not-json": 1}).check().left_out
     4
