@@ -71,9 +71,9 @@ def position(
     else:
         values = ", ".join(f"{value:.4g}" for value in whole.curves[whole.best].values)
         setting = ["--methods.ipw.propensities", f"[{values}]"]
-        if log.is_dir() or log.suffix == ".npz":
+        if log.suffix == ".npz":
             output.next("train", log, "--method", "ipw", *setting, "--out", "runs/ipw")
-        else:  # a session file has no features to train on
+        else:  # a session file has no features to train on, and a log may have none
             output.note(f"To train with the curve of {whole.best}: {setting[0]} '{setting[1]}'")
 
 

@@ -104,9 +104,9 @@ class LogStore:
             _refuse_loss(path)
             return cls(path, note=note)
         if not create:
-            raise DataError(
-                "is not a click log", file=folder, remedy=f"Create one with: clickprism log ingest FILE --into {folder}"
-            )
+            given = ("FILE", folder) if not path.is_file() else (folder, "mylog")
+            remedy = f"Create one with: clickprism log ingest {given[0]} --into {given[1]}"
+            raise DataError("is not a click log", file=folder, remedy=remedy)
         refuse_others(path)
         with writing(path):
             create_folder(path)

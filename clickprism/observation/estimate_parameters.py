@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Literal, NamedTuple, Protocol, final
 import numpy as np
 
 from clickprism._util.tables import Table
-from clickprism.errors import DataError, SettingError, TrainingError
+from clickprism.errors import DataError, SettingError, TrainingError, UnsupportedError
 from clickprism.observation.affine_map import MovedRates, first_slot_tells, fit_affine, scores
 from clickprism.observation.bootstrap import BLOCKS, FEW, Bootstrap
 from clickprism.observation.counts import Counts
@@ -440,7 +440,7 @@ def _require_spread(alpha: Float64, error: Float64, tells: float) -> None:
     sure = np.isfinite(alpha[1:]) & (alpha[1:] > SURE * error)
     if not sure.all():
         place = int(np.flatnonzero(~sure)[0]) + 2
-        raise DataError(
+        raise UnsupportedError(
             f"clicks at position {place} do not tell how they follow relevance (slope {alpha[place - 1]:.3g} with a "
             f"standard error of {error[place - 2]:.2g}): documents seen there and elsewhere differ too little, or have "
             "too few clicks",
@@ -448,7 +448,7 @@ def _require_spread(alpha: Float64, error: Float64, tells: float) -> None:
             + (f"; or cut the log: --depth {place - 1}" if place > 2 else ""),
         )
     if not tells > SURE**2:
-        raise DataError(
+        raise UnsupportedError(
             f"clicks in the first slot do not tell documents apart (chi-squared {tells:.2g}, {SURE**2:g} needed): "
             f"slopes relative to it, here up to {alpha.max():.3g}, mean nothing",
             remedy="More searches, or more of them with a first slot filled at random",

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, final, get_args
 
 import numpy as np
 
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import SettingError, UnsupportedError
 from clickprism.observation.bootstrap import Sample
 from clickprism.observation.counts import Counts
 from clickprism.observation.curve import Support, sums
@@ -121,9 +121,9 @@ def moved(counts: Counts, note: str) -> Support:
 def refuse_few(counts: Counts) -> None:
     """Refuse a log with no click at position 1, or with one position only: no curve is relative to nothing."""
     if counts.max_position < 2:
-        raise DataError("the log has one position only", remedy="A curve needs at least two")
+        raise UnsupportedError("the log has one position only", remedy="A curve needs at least two")
     if not (counts.clicks[counts.positions == 1] > 0).any():
-        raise DataError("the log has no click at position 1, to which curves are relative")
+        raise UnsupportedError("the log has no click at position 1, to which curves are relative")
 
 
 def _lines(counts: Counts) -> tuple[Int64, Int64]:

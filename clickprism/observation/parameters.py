@@ -27,8 +27,8 @@ from clickprism.types import Float64
 FORMAT: Final = "clickprism parameters 1"
 ENDS: Final = ("alpha_lower", "alpha_upper", "beta_lower", "beta_upper")
 NOT_LEVEL: Final = (
-    "clicks do not tell the level of relevance: c_1, the click probability in the first slot, stands for it "
-    "(alpha_1 = 1, beta_1 = 0); theta, eps+ and eps- need a level that you assume"
+    "clicks do not identify the level of relevance: it is measured as c_1, the click probability at position 1 "
+    "(alpha_1 = 1, beta_1 = 0); theta, eps+ and eps- need an assumed level"
 )
 REMEDY: Final = "Create the file again with: clickprism bias trust LOG --out FILE"
 

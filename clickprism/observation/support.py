@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.stats import chi2
 
-from clickprism.errors import DataError
+from clickprism.errors import UnsupportedError
 from clickprism.observation.pairs import Links
 from clickprism.types import Bool, Clicks, Float64, Int64
 
@@ -27,7 +27,7 @@ def require_pairs(links: Links, first: Int64, second: Int64, least: float) -> st
     weak = strength < least
     if weak.any():
         named = ", ".join(f"{min(a, b) + 1}-{max(a, b) + 1}" for a, b in zip(first[weak], second[weak], strict=True))
-        raise DataError(
+        raise UnsupportedError(
             f"too few clicks on documents seen at both positions of {named} (fewer than {least:g} in effect)",
             remedy="Swap documents between them in more sessions, or try allpairs" + _above(first, second, weak),
         )
@@ -44,7 +44,7 @@ def require_linked(links: Links, least: float, *, remedy: str = SEVERAL) -> str:
     strong = links.strength[tree] >= least
     group = _groups(links, tree[strong])
     if (group != group[0]).any():
-        raise DataError(
+        raise UnsupportedError(
             f"{_apart(group)} linked by documents seen at both (fewer than {least:g} clicks in effect)",
             remedy=remedy + _shallower(links, least),
         )
@@ -61,14 +61,14 @@ def require_random(clicks: Clicks, least_p: float) -> str:
     """
     value, freedom = _uneven(clicks)
     if freedom == 0:
-        raise DataError(
+        raise UnsupportedError(
             "no document was shown twice, so it cannot be tested whether the order was random",
             remedy="More sessions of the same queries; or Randomised(least_p=0) in Python, if it was by design",
         )
     p = float(chi2.sf(value, freedom))
     words = f"chi-square {value:.4g}, {freedom} degrees of freedom, p {f'= {p:.2g}' if p > 0 else '< 1e-300'}"
     if p < least_p:
-        raise DataError(
+        raise UnsupportedError(
             f"documents are not spread over positions at random ({words})",
             remedy="Take only sessions that were shuffled (--where column=value), or try allpairs",
         )

@@ -206,7 +206,14 @@ def fit_log(
         if refresh:
             update_sessions(store, engine)
         start, end = _span(store)
-        since = split_time(start, end) if since is None else since
+        if since is None:
+            since = split_time(start, end)
+            if not start < since:
+                raise UnsupportedError(
+                    "has one day only; the approximation learns from later clicks what earlier ones predict",
+                    file=store.folder,
+                    remedy="Ingest at least two days, or give --since",
+                )
         if not start < since < end:
             raise SettingError("since", str(since), f"be within the log, after {start} and before {end} (UTC)")
         slot = _sampled(read_first_slot(store, since=since), seed=settings.seed)

@@ -92,7 +92,7 @@ class LogEstimates:
             rows.append(["without an imputation: its mean", f"{self.without_imputation:,}"])
         for name, meaning in LEARNED.items():
             value = getattr(self.learned, name, None)
-            if value is not None:
+            if value is not None and (name == "k" or getattr(self.learned, "slope", False)):
                 rows.append([meaning, f"{value:.4g}"])
         return [Table("", [f"estimator {self.estimator}", ""], rows)]
 
@@ -204,6 +204,12 @@ def estimate_log(
             enough = _seen_by(engine.read(store.table("sessions").files(chosen), SESSIONS), k)
             sums = stack.enter_context(engine.held(sums.semi_join(enough, list(PAIR))))
         shown = int(_one(engine, sums.count())) if k > 0 else every
+        if every and not shown and imputation is None:
+            raise UnsupportedError(
+                f"fewer than {k} users saw each of the {every:,} pairs, so that their clicks are ignored (privacy)",
+                file=store.folder,
+                remedy="If the log has no user ids, or few users, use --min-users 0; otherwise use more days",
+            )
         if imputation is not None:
             sums = with_imputation(sums, engine.read([check_imputation(imputation)], IMPUTATION))
         task = _learned(_Task(estimator, parameters, names), engine, sums, shown=shown)

@@ -245,7 +245,7 @@ def test_trust_recovers_the_parameters_of_simulated_users(trusting: Path, tmp_pa
     shown = cli("bias", "trust", trusting, "--out", out)
     assert "P(click at position k) = alpha P(click at position 1) + beta; 95% intervals" in shown.stdout
     assert "randomised  not supported: the log does not say" in shown.stdout
-    assert "clicks do not tell the level" in shown.stderr
+    assert "clicks do not identify the level" in shown.stderr
     found, k = ClickParameters.read(out), np.arange(1, 5)
     true = ClickParameters.of_trust(TrustUser("hyperbolic").observation(k), *TrustUser("hyperbolic").trust(k))
     assert found.source == "harvest"

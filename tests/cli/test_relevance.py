@@ -103,7 +103,9 @@ def test_draws_and_ties_do_not_depend_on_the_order_of_the_file(tmp_path: Path, c
 
 
 def test_few_users_and_days(three: Path, cli: Run) -> None:
-    assert "no pair to estimate" in estimated(cli, three, "--min-users", 999, code=3).stderr
+    refused = estimated(cli, three, "--min-users", 999, code=3).stderr
+    assert "fewer than 999 users saw each of the 3 pairs" in refused
+    assert "--min-users 0" in refused
     words = ["--days", "2026-03-03", "--min-users", 0, "--estimator.name", "affine"]
     found = estimated(cli, three, *words, "--weighting", "mean").json
     assert (found["pairs"], found["learned"]["sums"]["weighting"]) == (3, "mean")
@@ -240,3 +242,19 @@ def test_approximate_says_what_it_needs(three: Path, tmp_path: Path, cli: Run) -
     words = ["--imputation", imputed, "--out", tmp_path / "e.parquet"]
     told = cli("relevance", "approximate", "apply", log, tmp_path, *words, "--seed", 3, code=2).stderr
     assert "--seed" in told
+
+
+def test_approximate_refuses_a_log_of_one_day(tmp_path: Path, cli: Run) -> None:
+    row = {"search_id": "s", "query_id": "q", "document_id": "a", "position": 1, "time": "2026-03-01T10:00:00Z"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    ingest([tmp_path / "rows.jsonl"], tmp_path / "log")
+    pq.write_table(pa.table({"query_id": ["q"], "document_id": ["a"], "imputation": [0.5]}), tmp_path / "i.parquet")
+    words = ["--imputation", tmp_path / "i.parquet", "--out", tmp_path / "network"]
+    assert "has one day only" in cli("relevance", "approximate", "fit", tmp_path / "log", *words, code=3).stderr
+
+
+def test_estimate_of_a_session_file_says_how_to_ingest_it(tmp_path: Path, cli: Run) -> None:
+    file = tmp_path / "sessions.tsv"
+    file.write_text("query\tdocuments\tclicks\ncat\ta,b\ta\n")
+    told = cli("relevance", "estimate", file, "--out", tmp_path / "e.parquet", code=1).stderr
+    assert f"clickprism log ingest {file} --into mylog" in told
