@@ -11,7 +11,7 @@ from clickprism.log.settings import EngineSettings, WindowSettings
 from clickprism.relevance.approximate_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings
 from clickprism.relevance.exploration import ExplorationSettings
-from clickprism.relevance.impute import ImputeSettings
+from clickprism.relevance.impute import ImputeSettings, SourceFiles
 from clickprism.relevance.judgments import JudgmentSettings
 from clickprism.relevance.ranking import RankSettings
 
@@ -81,10 +81,7 @@ def impute_fit(
     /,
     *,
     out: Path,
-    queries: Path | None = None,
-    documents: Path | None = None,
-    features: Path | None = None,
-    model: Path | None = None,
+    files: Annotated[SourceFiles, FLAT],
     settings: Annotated[ImputeSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
@@ -103,23 +100,16 @@ def impute_fit(
         clicks: Ingested log in which some first results were randomised, or a table of query_id, document_id, clicks
             and impressions as randomised first results.
         out: Folder for the model.
-        queries: Texts of the queries (TSV, CSV, JSON lines or Parquet).
-        documents: Texts of the documents.
-        features: Features of the pairs, instead of texts: LETOR lines that end in "# docid = ID", a table of query_id,
-            document_id and numbers, or an ingested log whose impressions have features.
-        model: Folder of a trained ranker to calibrate, instead of training one, with features.
     """
     from clickprism.relevance.impute import open_source, train_imputation
 
     with output.progress("training") as progress:
-        source = open_source(
-            queries, documents, features, settings=settings, model=model, note=output.note, progress=progress
-        )
+        source = open_source(files, settings=settings, note=output.note, progress=progress)
         found = train_imputation(clicks, source, out, note=output.note)
     output.result(found)
     if found.warning is not None:
         output.note(found.warning)
-    given = ["--features", features] if features is not None else ["--queries", queries, "--documents", documents]
+    given = [word for name, file in vars(files).items() if file is not None for word in (f"--{name}", file)]
     output.next("relevance", "impute", "apply", out, "pairs.tsv", *given, "--out", "imputed.parquet")
     if found.stopped == "interrupted":
         output.note("Interrupted; the best model so far was saved")
@@ -132,9 +122,7 @@ def impute_apply(
     /,
     *,
     out: Path,
-    queries: Path | None = None,
-    documents: Path | None = None,
-    features: Path | None = None,
+    files: Annotated[SourceFiles, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Predict relevance with a fitted imputation model.
@@ -147,13 +135,10 @@ def impute_apply(
         imputation: Folder that `clickprism relevance impute fit` has written.
         pairs: Table of query_id and document_id to predict.
         out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
-        queries: Texts of the queries, if the model reads texts.
-        documents: Texts of the documents.
-        features: Features of the pairs, if the model reads features.
     """
     from clickprism.relevance.impute import apply_imputation, open_source
 
-    source = open_source(queries, documents, features, note=output.note)
+    source = open_source(files, note=output.note)
     output.result(apply_imputation(imputation, source, pairs, out))
     output.note(f"Written: {out}")
 
@@ -165,10 +150,7 @@ def impute_cross_fit(
     *,
     out: Path,
     folds: int = 5,
-    queries: Path | None = None,
-    documents: Path | None = None,
-    features: Path | None = None,
-    model: Path | None = None,
+    files: Annotated[SourceFiles, FLAT],
     settings: Annotated[ImputeSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
@@ -186,17 +168,11 @@ def impute_cross_fit(
         pairs: Table of query_id and document_id to predict.
         out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
         folds: Number of parts of the queries, and of models.
-        queries: Texts of the queries (TSV, CSV, JSON lines or Parquet).
-        documents: Texts of the documents.
-        features: Features of the pairs, instead of texts; see `clickprism relevance impute fit --help`.
-        model: Folder of a trained ranker to calibrate, instead of training one, with features.
     """
     from clickprism.relevance.impute import cross_impute, open_source
 
     with output.progress("training") as progress:
-        source = open_source(
-            queries, documents, features, settings=settings, model=model, note=output.note, progress=progress
-        )
+        source = open_source(files, settings=settings, note=output.note, progress=progress)
         found = cross_impute(clicks, source, pairs, out, folds=folds, seed=settings.seed, note=output.note)
     output.result(found)
     output.note(f"Written: {out}")

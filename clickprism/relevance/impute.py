@@ -51,17 +51,36 @@ class TextImputationSettings:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class SourceFiles:
+    """The files that an imputation reads: the texts of queries and documents, or features of pairs.
+
+    Attributes:
+        queries: Texts of the queries (TSV, CSV, JSON lines or Parquet).
+        documents: Texts of the documents.
+        features: Features of the pairs, instead of texts: LETOR lines that end in "# docid = ID", a table of query_id,
+            document_id and numbers, or an ingested log whose impressions have features.
+    """
+
+    queries: Path | None = None
+    documents: Path | None = None
+    features: Path | None = None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class ImputeSettings:
     """Settings of an imputation.
 
     Attributes:
         text: Settings for texts.
         feature: Settings for features.
+        model: Folder of a trained ranker to calibrate, instead of training one, with features.
         seed: Random seed.
     """
 
     text: TextImputationSettings = field(default_factory=TextImputationSettings)
     feature: FeatureImputationSettings = field(default_factory=FeatureImputationSettings)
+    model: Path | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -230,37 +249,32 @@ Source = TextSource | FeatureSource
 
 
 def open_source(
-    queries: Path | None,
-    documents: Path | None,
-    features: Path | None,
+    files: SourceFiles,
     *,
     settings: ImputeSettings | None = None,
-    model: Path | None = None,
     note: Callable[[str], None] = lambda _: None,
     progress: Progress = no_progress,
 ) -> Source:
-    """Return the source of an imputation: the texts of queries and documents, or else features.
+    """Return the source of an imputation: texts or features.
 
     Args:
-        queries: Texts of the queries.
-        documents: Texts of the documents.
-        features: Features of the pairs; see `FeatureSource`.
+        files: The files to read.
         settings: Settings of both kinds.
-        model: Folder of a trained ranker to calibrate, with features.
         note: Receives messages for the user.
         progress: Called after each training step.
     """
     settings = settings or ImputeSettings()
+    queries, documents, features = files.queries, files.documents, files.features
     if features is not None:
         if queries is not None or documents is not None:
             raise SettingError("features", str(features), "not be given with --queries and --documents")
         if features.is_dir():
             _update(features, note)
-        return FeatureSource(features, model=model, settings=settings.feature)
+        return FeatureSource(features, model=settings.model, settings=settings.feature)
     if queries is None or documents is None:
         raise SettingError("queries", None, "be given with --documents, or else --features")
-    if model is not None:
-        raise SettingError("model", str(model), "be given with --features only")
+    if settings.model is not None:
+        raise SettingError("model", str(settings.model), "be given with --features only")
     check_installed("an imputation by texts")
     return TextSource(queries, documents, settings=settings.text, note=note, progress=progress)
 
