@@ -74,11 +74,11 @@ def test_an_unchanged_file_is_not_hashed_again(
 
 def test_a_file_must_have_settled(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fixture sets the time of the content back, as `cp -p` does; that of the change of the file is now."""
-    state = kept.state(file)
+    state, changed = kept.state(file), file.stat().st_ctime
+    monkeypatch.setattr(time, "time", lambda: changed + 1)
     kept.remember(tmp_path, file, "content", state)
     assert kept.recall(tmp_path, file) is None
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 10)
+    monkeypatch.setattr(time, "time", lambda: changed + 10)
     kept.remember(tmp_path, file, "content", state)
     assert kept.recall(tmp_path, file) == "content"
 

@@ -106,7 +106,7 @@ def test_ranks_by_ids_from_the_store_and_says_how_old_it_is(bundle: Path, store:
             "2026-03-01T00:00:00Z",
         )
         age = (datetime.now(UTC) - datetime(2026, 3, 1, tzinfo=UTC)).total_seconds()
-        assert told["feature_age"] == pytest.approx(age, abs=30)
+        assert told["feature_age"] == pytest.approx(age, abs=LIMIT)
         assert told["stale"] is True
         mixed = {"query_id": "q", "documents": ["a", {"id": "new", "features": [0, 0, 1]}, "lost", {"id": "c"}]}
         told = (await ask(service, "POST", "/v1/rank", mixed)).json
