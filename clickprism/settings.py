@@ -262,3 +262,13 @@ def read_value(text: str) -> Any:
         except tomllib.TOMLDecodeError:
             continue
     return text.strip()
+
+
+def read_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping whose texts, also in mappings within it, are read by `read_value`.
+
+    >>> read_values({"name": "ipw", "floor": ".5", "more": {"propensities": "[]"}})
+    {'name': 'ipw', 'floor': 0.5, 'more': {'propensities': []}}
+    """
+    read = {key: read_values(each) if isinstance(each, Mapping) else each for key, each in values.items()}
+    return {key: read_value(each) if isinstance(each, str) else each for key, each in read.items()}

@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from typing import Any
@@ -21,7 +21,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from clickprism.cli.app import run
+from clickprism.cli.app import build_app, run
 from clickprism.types import Clicks, JudgedLists, Lists
 from tests.waiting import LIMIT
 
@@ -110,6 +110,12 @@ def run_command(*words: object, code: int = 0) -> Done:
         found = run([str(word) for word in words])
     assert found == code, f"exit code {found}\n{out.getvalue()}\n{err.getvalue()}"
     return Done(found, out.getvalue(), err.getvalue())
+
+
+def parse_command(*words: object) -> Mapping[str, Any]:
+    """Return the arguments that the function of a command would get; the command is not run."""
+    texts = [str(word) for word in words]
+    return build_app(texts).parse_args(texts, exit_on_error=False, print_error=False)[1].arguments
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Token
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Token, UnknownOptionError
 from cyclopts.argument import Argument, ArgumentCollection
 
 from clickprism import __version__
@@ -223,6 +223,10 @@ def _explain(error: BaseException, words: Sequence[str], given: Sequence[Argumen
         told = str(error)
         if isinstance(error, MissingArgumentError) and error.argument is not None:
             told = f"{error.argument.name} needs a value."
+        if isinstance(error, UnknownOptionError):
+            option = (error.token.keyword or error.token.value).partition("=")[0]
+            if nested := [name for name in _names(error.argument_collection) if name.endswith(f".{option[2:]}")]:
+                told = f"Unknown option: {option}. Did you mean {' or '.join(nested)}?"
         return f"error: {told}\nFor help: clickprism {' '.join([*addressed(words), '--help'])}", WRONG_USE
     if isinstance(error, OSError):
         why = error.strerror or str(error)
@@ -383,9 +387,10 @@ def _put_beneath(values: Mapping[str, Any], arguments: ArgumentCollection, *, fi
         try:
             argument, keys, _ = arguments.match(option)
         except ValueError:
-            known = [each.name.removeprefix("--").replace("-", "_") for each in arguments if each.parse]
-            must = f"be a known setting ({suggest('.'.join(name), known)})"
-            raise SettingError(f"{'.'.join(name)} in {file}", value, must) from None
+            known = [each[2:].replace("-", "_") for each in _names(arguments)]
+            nested = [repr(each) for each in known if each.endswith(f".{key}")]
+            close = f"did you mean {' or '.join(nested)}?" if nested else suggest(".".join(name), known)
+            raise SettingError(f"{'.'.join(name)} in {file}", value, f"be a known setting ({close})") from None
         if get_origin(argument.hint) is dict:
             _put_keys_beneath(value, argument, keys, source=file)
         elif isinstance(value, Mapping):
@@ -395,6 +400,11 @@ def _put_beneath(values: Mapping[str, Any], arguments: ArgumentCollection, *, fi
         elif not argument.tokens:
             for index, each in enumerate(value if isinstance(value, list) else [value]):
                 argument.append(Token(keyword=option, value=_text(each), source=file, index=index))
+
+
+def _names(arguments: ArgumentCollection) -> list[str]:
+    """Return the names of the options that the help shows."""
+    return [each.name for each in arguments if each.show and each.name.startswith("--")]
 
 
 def _put_keys_beneath(value: Any, argument: Argument, keys: tuple[str, ...], *, source: str) -> None:

@@ -16,7 +16,7 @@ from clickprism.debias import METHODS
 from clickprism.errors import SettingError
 from clickprism.evaluation.measures import Empty, Measure
 from clickprism.rankers import RANKERS
-from clickprism.settings import build, choose, plain, read_toml, suggest
+from clickprism.settings import build, choose, plain, read_toml, read_values, suggest
 from clickprism.simulation.clicks import SimulationSettings
 from clickprism.training.settings import TrainingSettings
 from clickprism.users import USERS
@@ -135,7 +135,8 @@ class ExperimentSettings:
 
     def __post_init__(self) -> None:
         for name, default in self.defaults.items():
-            object.__setattr__(self, name, {"name": default, **getattr(self, name)})
+            object.__setattr__(self, name, {"name": default, **read_values(getattr(self, name))})
+        object.__setattr__(self, "methods", read_values(self.methods))
         for name, least in (("sessions", 1), ("seed", 0), ("runs", 1)):
             if getattr(self, name) < least:
                 raise SettingError(name, getattr(self, name), f"be at least {least}")

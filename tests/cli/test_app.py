@@ -15,6 +15,7 @@ from cyclopts.argument import Argument
 
 from clickprism import __version__
 from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, Tree, addressed, build_app, find
+from tests.conftest import parse_command
 
 Run = Callable[..., Any]
 KINDS = (int, float, str)
@@ -38,11 +39,6 @@ def options(path: tuple[str, ...]) -> list[Argument]:
 def required_words(option: Argument) -> list[str]:
     """Return words that give a required argument or option some value."""
     return ["3"] if option.index is not None else [option.name, "3"]
-
-
-def parsed(*words: str) -> Mapping[str, Any]:
-    """Return the arguments that a command line gives to the function of its command."""
-    return build_app(words).parse_args(list(words), exit_on_error=False, print_error=False)[1].arguments
 
 
 def test_without_words_six_commands_lead_to_a_result(cli: Run) -> None:
@@ -95,14 +91,14 @@ def test_a_nested_option_with_its_default_changes_no_other_setting(path: tuple[s
     required = [word for option in options(path) if option.required for word in required_words(option)]
     nested = [option for option in options(path) if len(option.keys) > 1 and type(option.field_info.default) in KINDS]
     for option in {option.keys[:-1]: option for option in nested}.values():  # one of each nested class
-        given = parsed(*path, *required, option.name, str(option.field_info.default))
+        given = parse_command(*path, *required, option.name, str(option.field_info.default))
         for name, settings in (find(path).__kwdefaults__ or {}).items():
             if getattr(settings, option.keys[0], None) is not None:
                 assert given[name] == settings, f"{name} after {option.name}"
 
 
 def test_the_demo_keeps_its_defaults_beside_nested_options() -> None:
-    settings = parsed("demo", "--fit.epochs", "3", "--data.synthetic.train-queries", "60")["settings"]
+    settings = parse_command("demo", "--fit.epochs", "3", "--data.synthetic.train-queries", "60")["settings"]
     assert (settings.fit.epochs, settings.fit.patience) == (3, 10)
     assert (settings.data.synthetic.train_queries, settings.data.synthetic.test_queries) == (60, 10_000)
     assert settings.simulation.frequency == "each"
