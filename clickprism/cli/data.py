@@ -109,6 +109,7 @@ def generate(
 
 def impressions(
     log: Path,
+    /,
     *,
     validation: Path | None = None,
     test: Path | None = None,
