@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from clickprism.cli.app import RENAMED, build_app
+from clickprism.cli.app import RENAMED, addressed, build_app
 from tests.serve.service_kit import serving, until_ready
 
 ROOT = Path(__file__).parents[1]
@@ -102,7 +102,7 @@ def test_the_tutorial_runs_up_to_a_service_that_curl_can_ask(
         assert done.returncode == 0, done.stderr
     for words in ("quarantined", "What was chosen, and why", "as logged", '"items":', '"accepted"'):
         assert words in printed + done.stdout, words
-    for file in ("diagnosis/report.html", "runs/shop/report.html", "runs/shop/auto.json"):
+    for file in ("runs/diagnosis/report.html", "runs/mylog/report.html", "runs/mylog/auto.json"):
         assert (folder / file).is_file(), file
 
 
@@ -146,9 +146,23 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 def test_every_command_on_a_page_can_be_typed(page: Path) -> None:
     """Its name and its options exist, and its values have the right types; it is not run."""
     text = re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8"))
-    lines = re.findall(r"^(?: {4}|\$ |[\d*/ ]+)?(?:[A-Z_]+=\w+ )?clickprism ([a-z].*)$", text, flags=re.MULTILINE)
-    for line in lines:
+    code = "".join(
+        [*re.findall(r"```[a-z]*\n(.*?)```", text, flags=re.DOTALL), *re.findall(r"^ {4}.*\n", text, flags=re.M)]
+    )
+    before = r" *(?:\$ |(?:[\d*/]+ +){5}|torchrun .* -m |[A-Z_]+=\w+ )*"  # a prompt, the time of a cron job, ...
+    for line in re.findall(rf"^{before}clickprism ([a-z](?!.*\[(?:OPTIONS|ARGS)).*)$", code, flags=re.M):
         words = shlex.split(re.sub(r" --config \S+|\s+[#&|>].*", "", line))
         build_app(words).parse_args(words, exit_on_error=False, print_error=False)
-    for line in re.findall(r"`clickprism ([a-z][^`]*)`", text):
-        assert line.split()[0] not in RENAMED, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_in_a_sentence_exists_with_its_options(page: Path) -> None:
+    for line in re.findall(r"`clickprism ([a-z][^`]*)`", page.read_text(encoding="utf-8")):
+        words = line.split()
+        command = build_app(path := addressed(words))
+        assert path, line
+        assert words[0] not in RENAMED, line
+        for name in path:
+            command = command[name]
+        for option in set(re.findall(r"--[a-z][a-z.-]*", line)) - {"--help"}:
+            command.assemble_argument_collection().match(option)
