@@ -321,7 +321,8 @@ def _configure(app: App, arguments: ArgumentCollection, given: list[Argument] | 
         given.extend(arguments)
     free = [argument for argument in arguments if get_origin(argument.hint) is dict]
     for argument in free:  # `--user ubm` is short for `--user.name ubm`
-        argument.tokens[:] = [token if token.keys else token.evolve(keys=("name",)) for token in argument.tokens]
+        names = [_field_names(token.keys or ("name",), argument.hint) for token in argument.tokens]
+        argument.tokens[:] = [token.evolve(keys=keys) for token, keys in zip(argument.tokens, names, strict=True)]
     for argument in arguments:
         if argument.name == "--config" and argument.tokens:
             file = argument.tokens[0].value
@@ -330,6 +331,16 @@ def _configure(app: App, arguments: ArgumentCollection, given: list[Argument] | 
         if argument.tokens and all(token.source == "cli" for token in argument.tokens):
             _put_keys_beneath(_default(app, argument.keys) or {}, argument, (), source="default")
     _put_defaults_beneath(arguments)
+
+
+def _field_names(keys: tuple[str, ...], hint: Any) -> tuple[str, ...]:
+    """Return keys with field names of settings as in Python; labels and names of measures stay as they are.
+
+    >>> _field_names(("my-dla", "max-weight"), dict[str, dict[str, Any]])
+    ('my-dla', 'max_weight')
+    """
+    free = {dict[str, Any]: 0, dict[str, dict[str, Any]]: 1}.get(hint, len(keys))
+    return (*keys[:free], *[key.replace("-", "_") for key in keys[free:]])
 
 
 class Command(App):

@@ -51,17 +51,18 @@ def _models() -> Iterator[str]:
     from clickprism.settings import resolve
     from clickprism.users import USERS
 
-    for title, option, table in (
-        ("User models", "--user", USERS),
-        ("Rankers", "--ranker", RANKERS),
-        ("Methods", "--methods", METHODS),
+    for title, noun, option, table in (
+        ("User models", "User model", "--user", USERS),
+        ("Rankers", "Ranker", "--ranker", RANKERS),
+        ("Methods", "Method", "--methods", METHODS),
     ):
         yield f"## {title}\n"
         for name in table:
             cls = resolve(table, name, path=option)
             prefix = f"{option}.{name}" if option == "--methods" else option
-            chosen = f"--method {name}" if option == "--methods" else f"{option}.name {name}"
-            yield f"### `{chosen}`\n\n{(getdoc(cls) or '').partition(chr(10))[0]}\n"
+            chosen = "--method" if option == "--methods" else option
+            summary = (getdoc(cls) or "").partition("\n")[0]
+            yield f"### {noun} {name}\n\n`{chosen} {name}`: {summary}\n"
             rows = [
                 [f"`{prefix}.{field.name.replace('_', '-')}`", _default(field), meanings(cls).get(field.name, "")]
                 for field in fields(cls)

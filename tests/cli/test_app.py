@@ -177,6 +177,16 @@ def test_a_wrong_value_names_the_option(cli: Run, tmp_path: Path) -> None:
     assert told == "error: --min-documents must be at least 1, got 0\n"
 
 
+def test_an_option_with_free_keys_has_hyphens_as_other_options() -> None:
+    words = (
+        "train --user.name ccm --user.after-skip 0.7 --methods.my-dla.name dla --methods.my-dla.max-weight 9 --out dla"
+    )
+    _, bound, _ = build_app(words.split()).parse_args(words, exit_on_error=False, print_error=False)
+    settings = bound.arguments["settings"]
+    assert settings.user == {"name": "ccm", "after_skip": "0.7"}
+    assert settings.methods["my-dla"] == {"name": "dla", "max_weight": "9"}
+
+
 def test_exit_codes_are_the_documented_ones() -> None:
     assert list(EXIT_CODES) == [0, 1, 2, 3, 130]
 
