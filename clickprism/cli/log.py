@@ -113,6 +113,7 @@ def features(
     log: Path,
     /,
     *,
+    as_of: str | None = None,
     follow: bool = False,
     out: Path | None = None,
     settings: Annotated[FeatureSettings, FLAT],
@@ -131,11 +132,11 @@ def features(
 
     Args:
         log: Folder of an ingested log.
+        as_of: Time at which the windows end (UTC), such as 2026-03-04T15:00, or now. By default the end of the log.
         follow: Compute the features at each full hour and when the log changes, until Ctrl-C.
         out: Parquet file for the features, one column each.
     """
     import json
-    from dataclasses import replace
 
     from clickprism._util.files import check_output
     from clickprism._util.tables import to_plain
@@ -146,17 +147,16 @@ def features(
     from clickprism.log.windows import end_of_log, features_time, inputs_of, windows
     from clickprism.observation.examination import chosen_model
 
-    if follow and settings.as_of is not None:
-        raise SettingError("as_of", settings.as_of, "not be given with --follow, which uses the current hour")
+    if follow and as_of is not None:
+        raise SettingError("as_of", as_of, "not be given with --follow, which uses the current hour")
     if out is not None:
         check_output(out, suffix=".parquet")
     store = LogStore.open(log, note=output.note)
 
     def compute(time: datetime) -> None:
-        own = store.settings.windows
-        own = own if settings.min_users is None else replace(own, k=settings.min_users)
         with store.write(engine=engine.engine, memory=engine.memory) as writer:
             model = chosen_model(store.folder / "models", settings.examination)
+            own = settings.windows(store.settings.windows)
             before = next(iter(find_snapshots(store)), None)
             computed = windows(store, writer.engine, time, examiner=model, settings=own)
         report, fields = computed.report(), computed.snapshot.fields
@@ -174,7 +174,7 @@ def features(
             computed.snapshot.export(out)
 
     if not follow:
-        compute(features_time(store, settings.as_of))
+        compute(features_time(store, as_of))
         return
     output.note("Following the log; press Ctrl-C to end")
     try:

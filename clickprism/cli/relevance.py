@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from clickprism.cli.output import FLAT, Output
-from clickprism.log.settings import EngineSettings, WindowSettings
+from clickprism.log.settings import EngineSettings, FeatureSettings
 from clickprism.relevance.approximate_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings
 from clickprism.relevance.exploration import ExplorationSettings
@@ -16,7 +15,7 @@ from clickprism.relevance.judgments import JudgmentSettings
 from clickprism.relevance.ranking import RankSettings
 
 if TYPE_CHECKING:
-    from clickprism.log.store import LogStore
+    pass
 
 
 def estimate(
@@ -185,8 +184,7 @@ def approximate_fit(
     imputation: Path,
     out: Path,
     since: str | None = None,
-    min_users: int | None = None,
-    examination: str | None = None,
+    features: Annotated[FeatureSettings, FLAT],
     settings: Annotated[ApproximateSettings, FLAT],
     engine: Annotated[EngineSettings, FLAT],
     output: Annotated[Output, FLAT],
@@ -206,9 +204,6 @@ def approximate_fit(
         out: Folder for the network.
         since: Learn from randomised first results from this time on (UTC), by click features as of then; by default
             the last half of the log, at most four weeks.
-        min_users: Exclude pairs seen by fewer users in a window from the click features (privacy); 0 excludes none. By
-            default the k of the log's windows, 5.
-        examination: JSON file of an examination model, or none; by default the current one of the log, if there is one.
     """
     from clickprism.log.schedule import parse_time
     from clickprism.log.store import LogStore
@@ -224,15 +219,15 @@ def approximate_fit(
             imputation,
             since=start,
             settings=settings,
-            examiner=chosen_model(store.folder / "models", examination),
-            window_settings=_windows(store, min_users),
+            examiner=chosen_model(store.folder / "models", features.examination),
+            window_settings=features.windows(store.settings.windows),
         )
     found = fitted.save(out)
     output.result(found)
     if found.warning is not None:
         output.note(found.warning)
     output.note(f"Written: {out}")
-    more = [] if min_users is None else ["--min-users", min_users]
+    more = [] if features.min_users is None else ["--min-users", features.min_users]
     words = ["relevance", "approximate", "apply", log, out, "--imputation", imputation, *more]
     output.next(*words, "--out", "estimates.parquet")
 
@@ -245,8 +240,7 @@ def approximate_apply(
     imputation: Path,
     out: Path,
     as_of: str | None = None,
-    min_users: int | None = None,
-    examination: str | None = None,
+    features: Annotated[FeatureSettings, FLAT],
     engine: Annotated[EngineSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
@@ -264,9 +258,6 @@ def approximate_apply(
         imputation: Predicted relevance, from `clickprism relevance impute apply`.
         out: Parquet file for the estimates.
         as_of: Time of the click features (UTC); by default the end of the log.
-        min_users: Exclude pairs seen by fewer users in a window from the click features (privacy); 0 excludes none. By
-            default the k of the log's windows, 5.
-        examination: JSON file of an examination model, or none; by default the current one of the log, if there is one.
     """
     from clickprism._util.files import check_output
     from clickprism.log.schedule import parse_time
@@ -286,17 +277,12 @@ def approximate_apply(
             out,
             imputation=imputation,
             as_of=time,
-            examiner=chosen_model(store.folder / "models", examination),
-            window_settings=_windows(store, min_users),
+            examiner=chosen_model(store.folder / "models", features.examination),
+            window_settings=features.windows(store.settings.windows),
         )
     output.result(found)
     output.note(f"Written: {out}")
     output.next("relevance", "rank", out, "--out", "ranking.csv")
-
-
-def _windows(store: LogStore, min_users: int | None) -> WindowSettings:
-    """Return the window settings of a log with another number of users."""
-    return store.settings.windows if min_users is None else replace(store.settings.windows, k=min_users)
 
 
 def judgments(

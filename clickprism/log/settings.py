@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from clickprism._util.files import write_file
 from clickprism.errors import SettingError
-from clickprism.log.schedule import WEEKDAYS, Weekday, parse_time
+from clickprism.log.schedule import WEEKDAYS, Weekday
 from clickprism.settings import build, override, plain, read_toml, resolve, suggest, to_toml
 
 if TYPE_CHECKING:
@@ -240,21 +240,21 @@ class FeatureSettings:
     """Which click features are computed.
 
     Attributes:
-        as_of: Time at which the windows end (UTC), such as 2026-03-04T15:00, or now. By default the end of the log.
         min_users: Minimum number of users of a query-document pair in a window (k-anonymity); 0 keeps all pairs. By
             default the setting windows.k of the log, 5 unless changed.
         examination: JSON file of an examination model, or none. By default the current model of the log, if it has one.
     """
 
-    as_of: str | None = None
     min_users: int | None = None
     examination: str | None = None
 
     def __post_init__(self) -> None:
         if self.min_users is not None and self.min_users < 0:
             raise SettingError("min_users", self.min_users, "be 0 or more")
-        if self.as_of not in (None, "now"):
-            parse_time(self.as_of)
+
+    def windows(self, own: WindowSettings) -> WindowSettings:
+        """Return the window settings of a log with the chosen number of users."""
+        return own if self.min_users is None else replace(own, k=self.min_users)
 
 
 @dataclass(frozen=True, kw_only=True)
