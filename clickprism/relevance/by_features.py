@@ -14,7 +14,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.rankers import RANKERS
 from clickprism.relevance.imputation import FeatureImputation
 from clickprism.relevance.randomised import FirstSlot
-from clickprism.settings import choose
+from clickprism.settings import choose, read_values
 from clickprism.training.calibration import Calibration, log_loss, log_odds
 from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.training.split import CHOOSE, MEASURE, TRAIN, split_queries
@@ -50,6 +50,7 @@ class FeatureImputationSettings:
     most_impressions: int = 50
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "ranker", read_values(self.ranker))
         if self.ranker.get("name", "mlp") == "mlp":
             object.__setattr__(self, "ranker", {"name": "mlp", "hidden": [64, 32], **self.ranker})
         for name in ("held_out", "measured"):

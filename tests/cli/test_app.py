@@ -183,7 +183,7 @@ def test_an_option_with_free_keys_has_hyphens_as_other_options() -> None:
     )
     _, bound, _ = build_app(words.split()).parse_args(words, exit_on_error=False, print_error=False)
     settings = bound.arguments["settings"]
-    assert settings.user == {"name": "ccm", "after_skip": "0.7"}
+    assert settings.user == {"name": "ccm", "after_skip": 0.7}
     assert settings.methods["my-dla"] == {"name": "dla", "max_weight": "9"}
 
 

@@ -1,0 +1,46 @@
+"""The reference of the command line is current, and every example in it can be typed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clickprism.cli.app import EXIT_CODES, TREE, Tree, find
+from clickprism.cli.reference import examples, reference
+from tests.conftest import parse_command
+
+Run = Callable[..., Any]
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def commands(tree: Tree = TREE, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    inner = [
+        [(*path, name)] if isinstance(each, str) else commands(each, (*path, name)) for name, (_, each) in tree.items()
+    ]
+    return [command for several in inner for command in several]
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == reference(), "docs/cli.md is not current: make docs"
+
+
+def test_the_page_has_every_command_and_exit_code() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for path in commands():
+        assert f" clickprism {' '.join(path)}\n" in page, path
+    for code, meaning in EXIT_CODES.items():
+        assert f"| {code} | {meaning} |" in page
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_every_example_of_the_help_can_be_typed(path: tuple[str, ...], cli: Run) -> None:
+    shown = " ".join(cli(*path, "--help").stdout.split())
+    for line in examples(path):
+        assert line.startswith(f"clickprism {' '.join(path)}")
+        assert line.split()[-1] in shown
+        parse_command(*shlex.split(line)[1:])
+        assert find(path)
