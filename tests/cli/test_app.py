@@ -181,10 +181,9 @@ def test_an_option_with_free_keys_has_hyphens_as_other_options() -> None:
     words = (
         "train --user.name ccm --user.after-skip 0.7 --methods.my-dla.name dla --methods.my-dla.max-weight 9 --out dla"
     )
-    _, bound, _ = build_app(words.split()).parse_args(words, exit_on_error=False, print_error=False)
-    settings = bound.arguments["settings"]
+    settings = parse_command(*words.split())["settings"]
     assert settings.user == {"name": "ccm", "after_skip": 0.7}
-    assert settings.methods["my-dla"] == {"name": "dla", "max_weight": "9"}
+    assert settings.methods["my-dla"] == {"name": "dla", "max_weight": 9}
 
 
 def test_exit_codes_are_the_documented_ones() -> None:

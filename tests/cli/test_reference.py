@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clickprism.cli.app import EXIT_CODES, TREE, Tree, find
+from clickprism.cli.app import EXIT_CODES, TREE, Tree
 from clickprism.cli.reference import examples, reference
 from tests.conftest import parse_command
 
@@ -43,4 +43,3 @@ def test_every_example_of_the_help_can_be_typed(path: tuple[str, ...], cli: Run)
         assert line.startswith(f"clickprism {' '.join(path)}")
         assert line.split()[-1] in shown
         parse_command(*shlex.split(line)[1:])
-        assert find(path)
