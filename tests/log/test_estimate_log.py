@@ -143,7 +143,7 @@ def test_clicks_of_few_users_do_not_speak(duck: Engine, tmp_path: Path) -> None:
     told, rows = made(duck, tmp_path, Affine(), None, k=k)
     assert sorted(rows) == sorted(pair for pair, count in number.items() if count >= k)
     assert told.suppressed == len(number) - len(rows)
-    with pytest.raises(DataError, match="no pair to estimate"):
+    with pytest.raises(DataError, match="fewer than 10 users saw each of the 6 pairs"):
         made(duck, tmp_path / "again", Affine(), None, k=k + 1)
 
 
