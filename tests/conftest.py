@@ -21,7 +21,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from clickprism.cli.app import build_app, run
+from clickprism.cli.app import TREE, Tree, build_app, run
 from clickprism.types import Clicks, JudgedLists, Lists
 from tests.waiting import LIMIT
 
@@ -110,6 +110,14 @@ def run_command(*words: object, code: int = 0) -> Done:
         found = run([str(word) for word in words])
     assert found == code, f"exit code {found}\n{out.getvalue()}\n{err.getvalue()}"
     return Done(found, out.getvalue(), err.getvalue())
+
+
+def commands(tree: Tree = TREE, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    """Return the summary of every command by its path, such as ("log", "ingest")."""
+    found: dict[tuple[str, ...], str] = {}
+    for name, (summary, inner) in tree.items():
+        found |= {(*path, name): summary} if isinstance(inner, str) else commands(inner, (*path, name))
+    return found
 
 
 def parse_command(*words: object) -> Mapping[str, Any]:

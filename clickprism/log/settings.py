@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from clickprism._util.files import write_file
 from clickprism.errors import SettingError
 from clickprism.log.schedule import WEEKDAYS, Weekday
-from clickprism.settings import build, override, plain, read_toml, resolve, suggest, to_toml
+from clickprism.settings import build, plain, read_toml, read_value, resolve, suggest, to_toml
 
 if TYPE_CHECKING:
     from clickprism.log.readers import SourceSettings
@@ -208,7 +208,7 @@ class IngestSettings:
 
         source: dict[str, Any] = {}
         for name, text in self.source.items():
-            value = override({}, [f"value={text}"])["value"]
+            value = read_value(text)
             source[name.replace("-", "_")] = text if isinstance(value, date) else value  # dates are kept as text
         source |= {} if self.schema is None else {"schema": self.schema}
         source |= {} if self.ordinal_base is None else {"ordinal_base": self.ordinal_base}

@@ -14,18 +14,11 @@ from cyclopts import App
 from cyclopts.argument import Argument
 
 from clickprism import __version__
-from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, Tree, addressed, build_app, find
-from tests.conftest import parse_command
+from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, addressed, build_app, find
+from tests.conftest import commands, parse_command
 
 Run = Callable[..., Any]
 KINDS = (int, float, str)
-
-
-def summaries(tree: Tree = TREE, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
-    found: dict[tuple[str, ...], str] = {}
-    for name, (summary, inner) in tree.items():
-        found |= {(*path, name): summary} if isinstance(inner, str) else summaries(inner, (*path, name))
-    return found
 
 
 def options(path: tuple[str, ...]) -> list[Argument]:
@@ -60,11 +53,11 @@ def test_the_name_of_an_old_command_leads_to_the_new_one(old: str, cli: Run) -> 
         assert addressed(RENAMED[old].split()) == tuple(RENAMED[old].split())
 
 
-@pytest.mark.parametrize("path", summaries(), ids=" ".join)
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
 def test_the_help_of_a_command_starts_with_its_summary_and_has_an_example(path: tuple[str, ...], cli: Run) -> None:
     function = find(path)
     text = getdoc(function) or ""
-    assert text.splitlines()[0] == summaries()[path]
+    assert text.splitlines()[0] == commands()[path]
     assert f"```bash\nclickprism {' '.join(path)}" in text
     shown = cli(*path, "--help").stdout
     assert f"clickprism {' '.join(path)}" in shown
@@ -72,7 +65,7 @@ def test_the_help_of_a_command_starts_with_its_summary_and_has_an_example(path: 
         assert option in shown
 
 
-@pytest.mark.parametrize("path", summaries(), ids=" ".join)
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
 def test_every_option_has_a_sentence_as_its_help(path: tuple[str, ...]) -> None:
     for option in options(path):
         meaning = option.parameter.help or ""
@@ -80,13 +73,13 @@ def test_every_option_has_a_sentence_as_its_help(path: tuple[str, ...]) -> None:
         assert meaning.endswith("."), f"{option.name}: {meaning!r} must end with a period"
 
 
-@pytest.mark.parametrize("path", summaries(), ids=" ".join)
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
 def test_data_is_given_by_position_and_everything_else_by_name(path: tuple[str, ...]) -> None:
     kinds = {parameter.kind for parameter in signature(find(path)).parameters.values()}
     assert Parameter.POSITIONAL_OR_KEYWORD not in kinds
 
 
-@pytest.mark.parametrize("path", summaries(), ids=" ".join)
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
 def test_a_nested_option_with_its_default_changes_no_other_setting(path: tuple[str, ...]) -> None:
     required = [word for option in options(path) if option.required for word in required_words(option)]
     nested = [option for option in options(path) if len(option.keys) > 1 and type(option.field_info.default) in KINDS]

@@ -9,19 +9,12 @@ from typing import Any
 
 import pytest
 
-from clickprism.cli.app import EXIT_CODES, TREE, Tree
+from clickprism.cli.app import EXIT_CODES
 from clickprism.cli.reference import examples, reference
-from tests.conftest import parse_command
+from tests.conftest import commands, parse_command
 
 Run = Callable[..., Any]
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-
-
-def commands(tree: Tree = TREE, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    inner = [
-        [(*path, name)] if isinstance(each, str) else commands(each, (*path, name)) for name, (_, each) in tree.items()
-    ]
-    return [command for several in inner for command in several]
 
 
 def test_the_page_is_current() -> None:
