@@ -21,7 +21,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from clickprism.cli.app import TREE, Tree, build_app, run
+from clickprism.cli.app import TREE, Tree, build_app, full_names, run
 from clickprism.types import Clicks, JudgedLists, Lists
 from tests.waiting import LIMIT
 
@@ -123,7 +123,8 @@ def commands(tree: Tree = TREE, path: tuple[str, ...] = ()) -> dict[tuple[str, .
 def parse_command(*words: object) -> Mapping[str, Any]:
     """Return the arguments that the function of a command would get; the command is not run."""
     texts = [str(word) for word in words]
-    return build_app(texts).parse_args(texts, exit_on_error=False, print_error=False)[1].arguments
+    app = build_app(texts)
+    return app.parse_args(full_names(app, texts), exit_on_error=False, print_error=False)[1].arguments
 
 
 @pytest.fixture(scope="session")

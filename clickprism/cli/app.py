@@ -8,6 +8,7 @@ marked `FLAT` are settings classes whose fields are the options, and its docstri
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -201,7 +202,8 @@ def run(words: Sequence[str]) -> int:
     try:
         _check_renamed(words)
         _check_processes(words)
-        build_app(words, given)(words, exit_on_error=False, print_error=False, result_action="return_value")
+        app = build_app(words, given)
+        app(full_names(app, words), exit_on_error=False, print_error=False, result_action="return_value")
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has what it wants
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -272,6 +274,19 @@ def addressed(words: Sequence[str]) -> tuple[str, ...]:
     return path
 
 
+def full_names(app: App, words: Sequence[str]) -> list[str]:
+    """Return the words with the full names of options that choose a model.
+
+    >>> full_names(build_app(["train"]), ["train", "--user", "pbm", "--user.severity", "2"])
+    ['train', '--user.name', 'pbm', '--user.severity', '2']
+    """
+    for name in addressed(words):
+        app = app[name]
+    arguments = app.assemble_argument_collection() if app.default_command else []
+    short = "|".join(name for argument in arguments if argument.hint == dict[str, Any] for name in argument.names)
+    return [re.sub(rf"^({short})(?==|$)", r"\1.name", word) if short else word for word in words]
+
+
 def find(path: Sequence[str]) -> Callable[..., None]:
     """Return the function of one command."""
     inner: str | Tree = TREE
@@ -320,8 +335,8 @@ def _configure(app: App, arguments: ArgumentCollection, given: list[Argument] | 
     if given is not None:
         given.extend(arguments)
     free = [argument for argument in arguments if get_origin(argument.hint) is dict]
-    for argument in free:  # `--user ubm` is short for `--user.name ubm`
-        names = [_field_names(token.keys or ("name",), argument.hint) for token in argument.tokens]
+    for argument in free:
+        names = [_field_names(token.keys, argument.hint) for token in argument.tokens]
         argument.tokens[:] = [token.evolve(keys=keys) for token, keys in zip(argument.tokens, names, strict=True)]
     for argument in arguments:
         if argument.name == "--config" and argument.tokens:
@@ -403,7 +418,8 @@ def _put_beneath(values: Mapping[str, Any], arguments: ArgumentCollection, *, fi
             close = f"did you mean {' or '.join(nested)}?" if nested else suggest(".".join(name), known)
             raise SettingError(f"{'.'.join(name)} in {file}", value, f"be a known setting ({close})") from None
         if get_origin(argument.hint) is dict:
-            _put_keys_beneath(value, argument, keys, source=file)
+            short = argument.hint == dict[str, Any] and isinstance(value, str)  # user = "ubm"
+            _put_keys_beneath({"name": value} if short else value, argument, keys, source=file)
         elif isinstance(value, Mapping):
             _put_beneath(value, arguments, file=file, path=name)
         elif is_dataclass(argument.hint):

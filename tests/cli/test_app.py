@@ -179,6 +179,14 @@ def test_an_option_with_free_keys_has_hyphens_as_other_options() -> None:
     assert settings.methods["my-dla"] == {"name": "dla", "max_weight": 9}
 
 
+def test_a_model_is_chosen_by_its_name_alone_or_with_its_settings(cli: Run, tmp_path: Path) -> None:
+    few = [f"--data.synthetic.{part}-queries=5" for part in ("train", "validation", "test")]
+    words = ["experiment", "simulate", "--sessions", "2", *few, "--out", tmp_path / "clicks.npz", "--json"]
+    severe = cli(*words, "--user", "pbm", "--user.severity", "2").json["observation"]
+    assert severe == cli(*words, "--user.severity=2", "--user=pbm").json["observation"]
+    assert severe != cli(*words, "--config", config(tmp_path, "user = 'pbm'")).json["observation"]
+
+
 def test_exit_codes_are_the_documented_ones() -> None:
     assert list(EXIT_CODES) == [0, 1, 2, 3, 130]
 
