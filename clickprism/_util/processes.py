@@ -1,4 +1,4 @@
-"""Run functions in several processes, which end when their parent ends."""
+"""Run functions in one or several processes, which end when their parent ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from clickprism.errors import TrainingError
+from clickprism.errors import SettingError, TrainingError
+
+
+def process_count(jobs: int) -> int:
+    """Return the number of processes that the option `--jobs` means: 0 is one per core."""
+    if jobs < 0:
+        raise SettingError("jobs", jobs, "be at least 0")
+    return jobs or os.cpu_count() or 1
 
 
 def side_by_side(
@@ -27,11 +34,19 @@ def side_by_side(
 
     Args:
         tasks: functions with their arguments; a new process must be able to import them.
-        jobs: number of processes.
+        jobs: number of processes. With one, or with one task, the functions run in this process.
         tick: called after each task, and every `every` seconds while none completes.
         every: seconds between two calls.
         until: called as often; once it returns True, the remaining tasks are cancelled.
     """
+    if jobs == 1 or len(tasks) <= 1:
+        for function, arguments in tasks:
+            yield function(*arguments)
+            if tick is not None:
+                tick()
+            if until is not None and until():
+                return
+        return
     others = set(active_children())
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_obey) as pool:
         try:

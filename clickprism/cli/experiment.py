@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +39,7 @@ def demo(
     from clickprism.experiments.demo import next_commands, run_demo
 
     with output.progress("runs") as progress:
-        result = run_demo(settings, out=out, jobs=jobs or os.cpu_count() or 1, progress=progress)
+        result = run_demo(settings, out=out, jobs=jobs, progress=progress)
     output.result(result)
     output.note(f"\nReport: {result.report}\nModel:  {result.model}\nNext:")
     for line in next_commands(settings, out, program=program()):
@@ -155,7 +154,7 @@ def compare(
     Args:
         method: Name of a method, or a label of the settings; may be repeated. By default those of the settings.
         baseline: Method to compare with. By default click, or else the first.
-        jobs: Number of processes.
+        jobs: Number of processes; 0 means one per core.
         form: Format of the table.
         out: Folder for the models, the table in every format, the figures and report.html.
     """
@@ -197,7 +196,7 @@ def feedback(
 
     Args:
         method: Name of a method, or a label of the settings; may be repeated. By default those of the settings.
-        jobs: Number of processes.
+        jobs: Number of processes; 0 means one per core.
         out: Folder for results.json, the figures and report.html; runs that it already contains are not repeated.
     """
     from clickprism.experiments.feedback import feedback_loop, write_feedback

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -12,7 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from clickprism._util.files import make_folder
-from clickprism._util.processes import side_by_side
+from clickprism._util.processes import process_count, side_by_side
 from clickprism._util.progress import Progress, no_progress
 from clickprism.data.clicks import saved_data
 from clickprism.data.impression_parts import UNGRADED
@@ -55,7 +55,6 @@ from clickprism.training.settings import Fitted
 from clickprism.types import Float64, JudgedLists, Lists, Text
 
 Measured = tuple[Run, Evaluation]
-Task = tuple[ExperimentSettings, int, str, Path | None]
 BUNDLE: Final = "manifest.json"
 PICTURES: Final = (".png", ".svg", ".pdf")
 QUERY, DOCUMENT, SCORE = ("query_id", "query"), ("document_id", "document"), "score"
@@ -76,7 +75,7 @@ def compare_methods(
         settings: Settings of the experiment.
         baseline: Method to compare with; `click`, or else the first method, if not given.
         out: Folder for the models, metrics and checkpoints, one folder per method and run.
-        jobs: Number of processes; with fit.threads = 0 they share the cores.
+        jobs: Number of processes, 0 for one per core; with fit.threads = 0 they share the cores.
         progress: Called after each run.
         on_run: Called after each run with its values for each query, in any order.
     """
@@ -87,11 +86,12 @@ def compare_methods(
         raise SettingError("baseline", baseline, f"be a method of the comparison ({suggest(baseline, known)})")
     if out is not None:
         make_folder(out)
+    jobs = process_count(jobs)
     if jobs > 1 and settings.fit.threads == 0:
         settings = replace(settings, fit=replace(settings.fit, threads=max(1, (os.cpu_count() or 1) // jobs)))
     tasks = [(settings, seed, label, out) for seed in settings.seeds for label in [INITIAL, *settings.methods]]
     done: list[Measured] = []
-    for run, evaluation in _in_turn(tasks) if jobs == 1 else side_by_side([(_run, task) for task in tasks], jobs):
+    for run, evaluation in side_by_side([(_run, task) for task in tasks], jobs):
         done.append((run, evaluation))
         measure, mean = next(iter(run.means.items()))
         progress(len(done), len(tasks), f"{run.label}, seed {run.seed}: {measure} {mean:.4f}")
@@ -99,8 +99,7 @@ def compare_methods(
             on_run(run, evaluation)
         if run.stopped == "interrupted":
             raise KeyboardInterrupt
-    order = {label: place for place, label in enumerate(known)}
-    done.sort(key=lambda each: (order[each[0].label], each[0].seed))
+    done.sort(key=lambda each: (known.index(each[0].label), each[0].seed))
     return results_of(settings, done, baseline=baseline)
 
 
@@ -109,11 +108,6 @@ def check_methods(settings: ExperimentSettings) -> None:
     choose(RANKERS, settings.ranker, path="ranker")
     for label in settings.methods:
         make_method(settings, label)
-
-
-def _in_turn(tasks: list[Task]) -> Iterator[Measured]:
-    for task in tasks:
-        yield _run(*task)
 
 
 _cache: dict[str, tuple[Any, Any]] = {}

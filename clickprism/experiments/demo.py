@@ -59,7 +59,7 @@ class Demo:
         return self.results.tables()
 
 
-def run_demo(settings: DemoSettings, *, out: Path, jobs: int = 2, progress: Progress = no_progress) -> Demo:
+def run_demo(settings: DemoSettings, *, out: Path, jobs: int = 0, progress: Progress = no_progress) -> Demo:
     """Run the demo: write the report, the models of all runs, and the debiased model to model/.
 
     Among the debiased models, validation chooses the best. If the packages for serving are installed, bundle/ is ready

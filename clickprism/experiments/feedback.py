@@ -11,7 +11,8 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from clickprism._util.files import make_folder, write_file
-from clickprism._util.processes import side_by_side
+from clickprism._util.processes import process_count, side_by_side
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table, to_json
 from clickprism.data.impression_parts import PARTS
@@ -178,8 +179,8 @@ def feedback_loop(
     Args:
         settings: Settings of the loop.
         out: Folder in which each chain is saved as soon as it is complete.
-        jobs: Number of processes, one run each.
-        progress: Called after each chain.
+        jobs: Number of processes, one run each; 0 for one per core.
+        progress: Called for each chain when its run is complete.
     """
     alone("a feedback loop", remedy="run it without torchrun; --jobs runs several seeds at a time")
     check_methods(settings)
@@ -188,20 +189,14 @@ def feedback_loop(
     if out is not None:
         make_folder(out / CHAINS)
     tasks = [(settings, seed, out) for seed in settings.seeds]
-    several = jobs > 1 and len(tasks) > 1
-    made: Iterator[list[Measured]] = (
-        side_by_side([(_listed, task) for task in tasks], jobs)
-        if several
-        else ([each] for task in tasks for each in _chains(*task))
-    )
     done: list[Measured] = []
-    for group in made:
-        for chain, evaluation in group:
+    for chains in side_by_side([(_chains, task) for task in tasks], process_count(jobs)):
+        for chain, evaluation in chains:
             done.append((chain, evaluation))
             text = f"{chain.label}, seed {chain.seed}: {BIAS} {chain.curve(BIAS)[-1]:.3f}"
             progress(len(done), len(tasks) * len(settings.methods), text)
-    order = {label: place for place, label in enumerate(settings.methods)}
-    done.sort(key=lambda each: (order[each[0].label], each[0].seed))
+    order = list(settings.methods)
+    done.sort(key=lambda each: (order.index(each[0].label), each[0].seed))
     return feedback_results(settings, done)
 
 
@@ -295,13 +290,10 @@ def _read_chain(path: Path, key: str) -> Measured | None:
         return None
 
 
-def _listed(settings: FeedbackSettings, seed: int, out: Path | None) -> list[Measured]:
-    return list(_chains(settings, seed, out))
-
-
-def _chains(settings: FeedbackSettings, seed: int, out: Path | None) -> Iterator[Measured]:
-    """Yield the chains of one run; the rounds that methods share are run once."""
+def _chains(settings: FeedbackSettings, seed: int, out: Path | None) -> list[Measured]:
+    """Return the chains of one run; the rounds that methods share are run once."""
     loop: _Loop | None = None
+    chains = []
     for label in settings.methods:
         key = chain_key(settings, label, seed=seed)
         path = None if out is None else out / CHAINS / f"{label}-{seed}.json"
@@ -318,7 +310,8 @@ def _chains(settings: FeedbackSettings, seed: int, out: Path | None) -> Iterator
             done = Chain(label, seed, tuple(own.rounds), own.world.ideal, seconds), own.evaluation
             if path is not None:
                 _write_chain(path, key, *done)
-        yield done
+        chains.append(done)
+    return chains
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,8 +412,7 @@ class _Loop:
 
     def fork(self) -> _Loop:
         """Return a copy that can be continued without changing this chain."""
-        other = object.__new__(_Loop)
-        other.__dict__ |= self.__dict__
+        other = copy(self)
         other.rounds, other.logs = list(self.rounds), list(self.logs)
         return other
 

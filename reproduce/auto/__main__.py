@@ -42,11 +42,8 @@ def reproduce(given: argparse.Namespace) -> None:
         print(library_table([library_row(seed, given.out) for seed in seeds]))
         return
     tasks = [(row_of, (seed, given.out, seconds)) for seed in seeds]
-    made = (
-        side_by_side(tasks, given.processes) if given.processes > 1 else (call(*arguments) for call, arguments in tasks)
-    )
     rows = []
-    for row in made:
+    for row in side_by_side(tasks, given.processes):
         rows.append(flat(row))
         said = {name: rows[-1][name] for name in ("seed", "chosen", "best", "ndcg", "regret", "above_click")}
         print(" ".join(f"{name} {value}" for name, value in said.items()), file=sys.stderr, flush=True)

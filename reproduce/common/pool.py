@@ -98,12 +98,7 @@ def work(runs: Sequence[Run], out: Path, folder: Path | None) -> None:
 
 def side_by_side(tasks: Sequence[Task], jobs: int, tick: Callable[[], None]) -> None:
     """Call each function, in processes if jobs is above 1; `tick` now and then. Ctrl-C ends the processes."""
-    if jobs <= 1 or len(tasks) <= 1:
-        for function, arguments in tasks:
-            function(*arguments)
-            tick()
-        return
-    for _ in pool.side_by_side(tasks, jobs, tick=tick):
+    for _ in pool.side_by_side(tasks, max(jobs, 1), tick=tick):
         pass
 
 

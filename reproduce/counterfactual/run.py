@@ -72,8 +72,7 @@ class Row:
 def study(worlds: Sequence[int], *, folder: Path, processes: int, tell: Callable[[str], None]) -> list[Row]:
     """All rows, world by world; those of a world that has its file are read from it."""
     tasks = [(keep_rows, (seed, folder)) for seed in worlds if not _file(folder, seed).exists()]
-    done = side_by_side(tasks, processes) if processes > 1 else (call(*given) for call, given in tasks)
-    for number, words in enumerate(done, start=1):
+    for number, words in enumerate(side_by_side(tasks, processes), start=1):
         tell(f"{number} of {len(tasks)} worlds: {words}")
     return [row for seed in worlds for row in read_rows(_file(folder, seed))]
 

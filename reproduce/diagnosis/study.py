@@ -122,8 +122,7 @@ def try_all(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     tried: list[Tried] = []
     tasks = [(try_world, (seed, tuple(names))) for seed in seeds]
-    results = side_by_side(tasks, processes) if processes > 1 else (call(*given) for call, given in tasks)
-    for one in results:
+    for one in side_by_side(tasks, processes):
         tell(one)
         tried.append(one)
     return sorted(tried, key=lambda one: one.seed)
