@@ -158,7 +158,7 @@ def test_every_command_on_a_page_can_be_typed(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_in_a_sentence_exists_with_its_options(page: Path) -> None:
-    for line in re.findall(r"`clickprism ([a-z][^`]*)`", page.read_text(encoding="utf-8")):
+    for line in re.findall(r"`clickprism\s+([a-z][^`]*)`", page.read_text(encoding="utf-8")):
         words = line.split()
         command = build_app(path := addressed(words))
         assert path, line
