@@ -148,7 +148,8 @@ TREE: Tree = {
     ),
 }
 RENAMED = {
-    "simulate": "log simulate",
+    "simulate --as-log": "log simulate",
+    "simulate": "experiment simulate",
     "ingest": "log ingest",
     "quarantine": "log quarantine",
     "sessions": "log sessions",
