@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 from cyclopts import Parameter
 
 from clickprism.cli.output import FLAT, Output, command_line, program
-from clickprism.experiments.settings import DemoSettings, ExperimentSettings, FeedbackSettings
+from clickprism.experiments.settings import DemoSettings, ExperimentSettings, FeedbackSettings, read_settings
 
 S = TypeVar("S", bound=ExperimentSettings)
 
@@ -77,7 +77,6 @@ def train(
     """
     from clickprism.errors import DataError, SettingError
     from clickprism.experiments.train import CHECKPOINT, SETTINGS, train_ranker
-    from clickprism.settings import build, read_toml
     from clickprism.training.distributed import place
 
     first, default = place()[0] == 0, ExperimentSettings()
@@ -89,7 +88,7 @@ def train(
     if resume and output.config is None and (out / SETTINGS).exists():
         if settings != default:
             raise SettingError("config", None, f"be {out / SETTINGS}, if a run is resumed with other settings")
-        settings = build(ExperimentSettings, read_toml(out / SETTINGS))
+        settings = read_settings(out / SETTINGS)
     label = method or (next(iter(settings.methods)) if len(settings.methods) == 1 else "dla")
     trained = train_ranker(
         settings, method=label, out=out, source=log, held_out=held_out, resume=resume, show=output.show_progress

@@ -11,7 +11,7 @@ import numpy as np
 from clickprism.errors import DataError
 from clickprism.experiments.data import graded, load_data, load_raw, simulate_log
 from clickprism.experiments.settings import ExperimentSettings, read_settings
-from clickprism.experiments.train import RUN, SETTINGS, RunRecord
+from clickprism.experiments.train import MODEL, RUN, SETTINGS, RunRecord
 from clickprism.model import Model
 from clickprism.serve.settings import BundleSettings
 from clickprism.types import Float64, Lists
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from clickprism.serve.language_bundle import JudgedTexts
     from clickprism.training.calibration import Calibration
 
-MODEL, APPROXIMATION, IMPUTATION = "model.json", "approximation.json", "imputation.json"
+MODEL_FILE, APPROXIMATION, IMPUTATION = "model.json", "approximation.json", "imputation.json"
 STORED: Final = "stored"
 DEFAULT: Final = BundleSettings()
 
 
 def model_folder(path: Path) -> Path:
     """Return the folder of a model: the given one, or model/ in it."""
-    for folder in (path, path / "model"):
-        if (folder / MODEL).is_file():
+    for folder in (path, path / MODEL):
+        if (folder / MODEL_FILE).is_file():
             return folder.resolve()
-    below = sorted({file.parents[1] for file in path.glob(f"*/model/{MODEL}")})
+    below = sorted({file.parents[1] for file in path.glob(f"*/{MODEL}/{MODEL_FILE}")})
     if below:
         names = ", ".join(map(str, below))
         raise DataError("contains several models", file=path, remedy=f"Name one of them: {names}")
@@ -109,7 +109,7 @@ def _read(source: Path) -> Any:
 
 def _imputation(folder: Path) -> tuple[Any, Calibration | None]:
     """Return the imputation model, and the calibration if it is a ranker on features."""
-    if (folder / IMPUTATION).is_file() and (folder / "model").is_dir():
+    if (folder / IMPUTATION).is_file() and (folder / MODEL).is_dir():
         from clickprism.relevance.imputation import FeatureImputation
 
         nothing = Lists(np.zeros((0, 0), np.float32), np.zeros(1, np.int64), np.zeros(0, np.str_), np.zeros(0, np.str_))
@@ -128,8 +128,8 @@ def _figures(run: Path, known: RunRecord) -> dict[str, tuple[str, str]]:
         caption = f"Observation by position, relative to the first{', with the truth' if known.truth else ''}"
         drawn["observation"] = caption, plots.observation_curve(truth, {known.label: np.array(known.observation)})
     steps, values = _validated(run)
-    settings = _settings_file(run)
-    measure = None if settings is None else read_settings(settings).evaluation.validation
+    settings = saved_settings(run)
+    measure = None if settings is None else settings.evaluation.validation
     if values and measure not in (None, "none", "clicks"):
         figure = plots.training_curve({known.label: (steps, values)}, measure=str(measure), xlabel="epoch")
         drawn["training"] = f"{measure} on the validation part during training", figure
@@ -143,8 +143,10 @@ def _validated(run: Path) -> tuple[list[float], list[float]]:
     return [row["epoch"] for row in rows], [row["validation"] for row in rows]
 
 
-def _settings_file(run: Path) -> Path | None:
-    return next((file for file in (run / SETTINGS, run.parent / SETTINGS) if file.is_file()), None)
+def saved_settings(run: Path) -> ExperimentSettings | None:
+    """Return the settings in the folder of a run, or else in its parent, where a comparison saves them."""
+    file = next((file for file in (run / SETTINGS, run.parent / SETTINGS) if file.is_file()), None)
+    return None if file is None else read_settings(file)
 
 
 def run_examples(
@@ -174,14 +176,14 @@ def examples_of_run(run: Path, *, naive: Path | None = None, most: int | None = 
 
     `naive` is a run or model that was trained on raw clicks.
     """
-    known, settings = RunRecord.read(run), _settings_file(run)
+    known, settings = RunRecord.read(run), saved_settings(run)
     if known is None or settings is None or str(known.data.get("clicks", "")).startswith("of the file"):
         problem = "does not say where its clicks came from, so there are no examples of them"
         remedy = "Create them with clickprism.serve.examples.examples_of, or omit them"
         raise DataError(problem, file=run, remedy=remedy)
     return run_examples(
-        read_settings(settings),
-        Model.load(run / "model"),
+        settings,
+        Model.load(run / MODEL),
         None if naive is None else Model.load(model_folder(naive)),
         seed=known.seed,
         observation=np.array(known.observation) if known.observation else None,

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from clickprism._util.files import make_folder
+from clickprism._util.files import make_folder, write_errors
 from clickprism._util.processes import process_count, side_by_side
 from clickprism._util.progress import Progress, no_progress
 from clickprism.data.clicks import saved_data
@@ -21,7 +21,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Evaluation, Measure, evaluate
 from clickprism.experiments.bias import BiasBasis, bias_basis, coupling_of, find_items, independence_of
-from clickprism.experiments.bundle import model_folder
+from clickprism.experiments.bundle import model_folder, saved_settings
 from clickprism.experiments.data import (
     Data,
     Log,
@@ -35,7 +35,7 @@ from clickprism.experiments.data import (
     with_categories,
 )
 from clickprism.experiments.results import INITIAL, Results, Run, results_of
-from clickprism.experiments.settings import DataSettings, ExperimentSettings
+from clickprism.experiments.settings import DataSettings, ExperimentSettings, read_settings
 from clickprism.experiments.train import (
     LEAST_OBSERVATION,
     MODEL,
@@ -49,13 +49,13 @@ from clickprism.experiments.train import (
 from clickprism.log.logged import READ, ReadSettings, read_logged
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
-from clickprism.settings import build, choose, read_toml, suggest
+from clickprism.serve.bundle_files import MANIFEST
+from clickprism.settings import build, choose, suggest
 from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
 from clickprism.types import Float64, JudgedLists, Lists, Text
 
 Measured = tuple[Run, Evaluation]
-BUNDLE: Final = "manifest.json"
 PICTURES: Final = (".png", ".svg", ".pdf")
 QUERY, DOCUMENT, SCORE = ("query_id", "query"), ("document_id", "document"), "score"
 
@@ -213,7 +213,7 @@ def evaluate_judged(models: Sequence[Path], *, settings: JudgedSettings = DEFAUL
         settings: The lists and measures.
     """
     folders = [model_folder(path) for path in models]
-    names = [folder.parent.name if folder.name == "model" else folder.name for folder in folders]
+    names = [folder.parent.name if folder.name == MODEL else folder.name for folder in folders]
     labels = names if len(set(names)) == len(names) else [str(path) for path in models]
     experiment = settings_of(folders, settings)
     data, measured = read_data(experiment.data), experiment.evaluation
@@ -232,8 +232,7 @@ def evaluate_judged(models: Sequence[Path], *, settings: JudgedSettings = DEFAUL
 
 def settings_of(folders: Sequence[Path], settings: JudgedSettings = DEFAULT) -> ExperimentSettings:
     """Return the settings saved beside the models, which must agree on the data unless the data is given."""
-    found = [file for folder in folders for place in folder.parents[:2] if (file := place / SETTINGS).is_file()]
-    read = [build(ExperimentSettings, read_toml(file)) for file in dict.fromkeys(found)] or [ExperimentSettings()]
+    read = [each for folder in folders if (each := saved_settings(folder.parent))] or [ExperimentSettings()]
     if settings.data is None and any(each.data != read[0].data for each in read):
         raise SettingError("data", None, "name the data, as the models were trained on different data")
     measured = read[0].evaluation if not settings.measure else replace(read[0].evaluation, measures=settings.measure)
@@ -242,8 +241,8 @@ def settings_of(folders: Sequence[Path], settings: JudgedSettings = DEFAULT) -> 
 
 def _seeds(folders: Sequence[Path]) -> list[int]:
     """Return the seeds of the models, if each was saved with settings of a single run."""
-    files = [(folder.parent if folder.name == "model" else folder) / SETTINGS for folder in folders]
-    read = [build(ExperimentSettings, read_toml(file)) for file in files if file.is_file()]
+    files = [(folder.parent if folder.name == MODEL else folder) / SETTINGS for folder in folders]
+    read = [read_settings(file) for file in files if file.is_file()]
     known = len(read) == len(folders) and all(each.runs == 1 for each in read)
     return sorted({each.seed for each in read}) if known else []
 
@@ -266,10 +265,8 @@ def draw_attention(model: Path, file: Path, *, settings: JudgedSettings = DEFAUL
     data = read_data(settings_of([folder], settings).data)
     judged: JudgedLists = getattr(data.dataset, settings.part)
     figure = attention_heat_map(model_attention(Model.load(folder), judged.lists), names=data.names)
-    try:
+    with write_errors(file):
         save_picture(figure, file)
-    except OSError as error:
-        raise DataError(f"cannot be written ({error.strerror})", file=file) from None
 
 
 @final
@@ -292,7 +289,7 @@ class ValuedLog:
                 "the documents of the log have no features to score",
                 remedy="Score them elsewhere and give the file: --scores FILE with query, document, score",
             )
-        if (path / BUNDLE).is_file():
+        if (path / MANIFEST).is_file():
             return self._by_bundle(path)
         model = Model.load(model_folder(path))
         _check_width(path, model.features, self.lists.features.shape[1])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clickprism._util.files import atomic_folder
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.experiments.bundle import bundle_run, run_examples
@@ -68,8 +69,8 @@ def run_demo(settings: DemoSettings, *, out: Path, jobs: int = 0, progress: Prog
     results = compare_methods(settings, out=out, jobs=jobs, progress=progress)
     report = write_results(results, out, title=TITLE, next_commands=next_commands(settings, out))
     best = max(results.of(DEBIASED), key=lambda run: max(run.values, default=0.0))
-    shutil.rmtree(out / MODEL, ignore_errors=True)
-    shutil.copytree(out / f"{DEBIASED}-{best.seed}" / MODEL, out / MODEL)
+    with atomic_folder(out / MODEL) as draft:
+        shutil.copytree(out / f"{DEBIASED}-{best.seed}" / MODEL, draft, dirs_exist_ok=True)
     served = can_serve()
     if served:
         write_served(settings, out, best)

@@ -29,16 +29,16 @@ from clickprism.data.impression_parts import PARTS
 from clickprism.data.items import items_across
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation import plots, tables
-from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation.compare import Comparison
 from clickprism.evaluation.concentration import concentration, position_exposure
 from clickprism.evaluation.measures import Evaluation, Measure, evaluate
-from clickprism.evaluation.report import versions, write_report
+from clickprism.evaluation.report import versions
 from clickprism.experiments.compare import check_methods
 from clickprism.experiments.data import Data, data_name, graded, load_data, simulation_settings, with_categories
-from clickprism.experiments.results import reference_methods, write_files
+from clickprism.experiments.results import as_svg, compare_runs, write_experiment
 from clickprism.experiments.settings import FeedbackSettings, resolved
-from clickprism.experiments.train import SETTINGS, make_method, train_method, true_trust, uses_truth
-from clickprism.settings import choose, to_toml
+from clickprism.experiments.train import make_method, train_method, true_trust, uses_truth
+from clickprism.settings import choose
 from clickprism.simulation.clicks import simulate
 from clickprism.simulation.rankings import Intervention
 from clickprism.training.distributed import alone
@@ -202,16 +202,13 @@ def feedback_loop(
 
 def feedback_results(settings: FeedbackSettings, done: Sequence[Measured]) -> FeedbackResults:
     """Return the changes over rounds and the comparison of the last rankings."""
-    evaluations: dict[str, list[Evaluation]] = {}
-    for chain, evaluation in done:
-        evaluations.setdefault(chain.label, []).append(evaluation)
     fork = max(settings.warm, FIRST)
     curves = {
         label: {
             measure: np.stack([chain.curve(measure) for chain, _ in done if chain.label == label])
             for measure in done[0][0].rounds[0]
         }
-        for label in evaluations
+        for label in dict.fromkeys(chain.label for chain, _ in done)
     }
     methods = {
         label: {
@@ -227,13 +224,9 @@ def feedback_results(settings: FeedbackSettings, done: Sequence[Measured]) -> Fe
         }
         for label, measured in curves.items()
     }
-    comparison = compare(
-        evaluations,
-        baseline=WARM if WARM in evaluations else next(iter(evaluations)),
-        reference=reference_methods(settings, evaluations),
-        data=f"{data_name(settings.data)}, after {settings.rounds} rounds",
-        seeds=settings.seeds,
-    )
+    evaluated = [(chain.label, evaluation) for chain, evaluation in done]
+    data = f"{data_name(settings.data)}, after {settings.rounds} rounds"
+    comparison = compare_runs(settings, evaluated, data=data)
     return FeedbackResults(settings, comparison, methods, tuple(chain for chain, _ in done))
 
 
@@ -533,15 +526,14 @@ def _joined(logs: Sequence[Clicks], *, same: bool) -> Clicks:
 
 def write_feedback(results: FeedbackResults, out: Path, *, next_commands: Sequence[str] = ()) -> Path:
     """Write results.json, the figures, the settings and report.html; return the path of the report."""
-    values, drawn = resolved(results.settings), figures(results)
-    write_files(out, {"results.json": to_json(results) + "\n", SETTINGS: to_toml(values)}, drawn)
-    return write_report(
-        out / "report.html",
+    return write_experiment(
+        out,
+        results,
+        settings=results.settings,
+        comparison=results.comparison,
         title="Popularity bias over rounds of logging and retraining",
         summary=summary_of(results),
-        comparison=results.comparison,
-        figures=dict(drawn.values()),
-        settings=values,
+        figures=figures(results),
         more={"Measures by round": [results.table(measure) for measure in results.measures]},
         notes=_notes(results.settings),
         next_commands=next_commands,
@@ -584,14 +576,12 @@ def _notes(settings: FeedbackSettings) -> list[str]:
 
 def figures(results: FeedbackResults) -> dict[str, tuple[str, str]]:
     """Return the caption and SVG of each figure, by file name."""
+    quality, concentrated = (BIAS, results.measures[0]), ("gini", "popular")
     drawn = {
-        "popularity": ("Popularity bias and ranking quality over rounds", (BIAS, results.measures[0])),
-        "concentration": ("Concentration of exposure over rounds", ("gini", "popular")),
+        "popularity": ("Popularity bias and ranking quality over rounds", round_curves(results, quality)),
+        "concentration": ("Concentration of exposure over rounds", round_curves(results, concentrated)),
     }
-    return {
-        name: (caption, plots.svg(round_curves(results, measures), title=caption))
-        for name, (caption, measures) in drawn.items()
-    }
+    return as_svg(drawn)
 
 
 @plots.styled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -119,10 +119,7 @@ def results_of(
     settings: ExperimentSettings, runs: Sequence[tuple[Run, Evaluation]], *, baseline: str | None = None
 ) -> Results:
     """Return the comparison of runs with a baseline: by default `click`, or else the first method."""
-    evaluations: dict[str, list[Evaluation]] = {}
-    for run, evaluation in runs:
-        evaluations.setdefault(run.label, []).append(evaluation)
-    only = [run for run, _ in runs]
+    only, evaluated = [run for run, _ in runs], [(run.label, evaluation) for run, evaluation in runs]
     curves: dict[str, list[Float64]] = {"truth": [run.truth for run in only]}
     for run in only:
         if run.observation is not None:
@@ -131,13 +128,7 @@ def results_of(
     methods = settings.methods
     return Results(
         settings=settings,
-        comparison=compare(
-            evaluations,
-            baseline=baseline or (FLOOR if FLOOR in evaluations else next(iter(evaluations))),
-            reference=reference_methods(settings, evaluations),
-            data=described(settings),
-            seeds=settings.seeds,
-        ),
+        comparison=compare_runs(settings, evaluated, data=described(settings), baseline=baseline),
         observation={label: mean_curve(several) for label, several in curves.items()},
         coupling={label: mean_coupling(list(of.values())) for label, of in couplings.items()},
         bias=bias_results(
@@ -149,43 +140,49 @@ def results_of(
     )
 
 
-def reference_methods(settings: ExperimentSettings, labels: Iterable[str]) -> list[str]:
-    """Return the methods that are out of competition, as they use grades or the true observation; none if all do."""
-    known = list(labels)
-    told = [label for label in known if label != INITIAL and uses_truth(settings, label)]
-    return told if len(told) < len(known) else []
+def compare_runs(
+    settings: ExperimentSettings, runs: Iterable[tuple[str, Evaluation]], *, data: str, baseline: str | None = None
+) -> Comparison:
+    """Return the comparison of runs, given by label, with a baseline: by default `click`, or else the first method.
+
+    Methods that use the grades or the true observation are out of competition, unless all do.
+    """
+    evaluations: dict[str, list[Evaluation]] = {}
+    for label, evaluation in runs:
+        evaluations.setdefault(label, []).append(evaluation)
+    reference = [label for label in evaluations if label != INITIAL and uses_truth(settings, label)]
+    return compare(
+        evaluations,
+        baseline=baseline or (FLOOR if FLOOR in evaluations else next(iter(evaluations))),
+        reference=reference if len(reference) < len(evaluations) else [],
+        data=data,
+        seeds=settings.seeds,
+    )
 
 
 def write_results(results: Results, out: Path, *, title: str, next_commands: Sequence[str] = ()) -> Path:
     """Write the tables, the figures, the settings and report.html; return the path of the report."""
-    values = resolved(results.settings)
-    drawn, biased = figures(results), bias_figures(results)
-    write_files(
-        out,
-        {
-            "table.txt": tables.as_text(results.comparison),
-            "table.md": tables.as_markdown(results.comparison),
-            "table.tex": tables.as_latex(results.comparison),
-            "table.html": tables.as_html(results.comparison),
-            "results.json": to_json(results) + "\n",
-            SETTINGS: to_toml(values),
-        },
-        {**drawn, **biased},
-    )
-    couplings = results.couplings
+    biased, couplings = bias_figures(results), results.couplings
+    make_folder(out)
+    write_file(out / "table.txt", tables.as_text(results.comparison))
+    write_file(out / "table.md", tables.as_markdown(results.comparison))
+    write_file(out / "table.tex", tables.as_latex(results.comparison))
+    write_file(out / "table.html", tables.as_html(results.comparison))
+    _write_figures(out, biased)
     doubts = [
         f"{label}, seed {seed}: {one.doubt}."
         for label, of in couplings.items()
         for seed, one in of.items()
         if one.doubt
     ]
-    return write_report(
-        out / "report.html",
+    return write_experiment(
+        out,
+        results,
+        settings=results.settings,
+        comparison=results.comparison,
         title=title,
         summary=summary_of(results),
-        comparison=results.comparison,
-        figures=dict(drawn.values()),
-        settings=values,
+        figures=figures(results),
         more={HEADING: results.bias.section(dict(biased.values()))}
         | ({COUPLED: coupling_tables(couplings)} if couplings else {}),
         notes=[*(_note(results, label) for label in results.settings.methods), *doubts],
@@ -193,11 +190,29 @@ def write_results(results: Results, out: Path, *, title: str, next_commands: Seq
     )
 
 
-def write_files(out: Path, texts: Mapping[str, str], drawn: Mapping[str, tuple[str, str]]) -> None:
-    """Write texts by file name, and figures (caption and SVG) by file name without ending."""
+def write_experiment(
+    out: Path, results: object, *, settings: ExperimentSettings, figures: Mapping[str, tuple[str, str]], **report: Any
+) -> Path:
+    """Write results.json, the settings, the figures and report.html; return the path of the report.
+
+    Args:
+        out: Folder; it is created if it is missing.
+        results: Results of a comparison or of a feedback loop.
+        settings: Settings of the experiment.
+        figures: Caption and SVG of each figure of the report, by file name.
+        report: Other parts of the report; see `write_report`.
+    """
     make_folder(out)
-    for name, text in {**texts, **{f"{name}.svg": picture for name, (_, picture) in drawn.items()}}.items():
-        write_file(out / name, text, durable=not name.endswith(".svg"))
+    values = resolved(settings)
+    write_file(out / "results.json", to_json(results) + "\n")
+    write_file(out / SETTINGS, to_toml(values))
+    _write_figures(out, figures)
+    return write_report(out / "report.html", figures=dict(figures.values()), settings=values, **report)
+
+
+def _write_figures(out: Path, figures: Mapping[str, tuple[str, str]]) -> None:
+    for name, (_, picture) in figures.items():
+        write_file(out / f"{name}.svg", picture, durable=False)
 
 
 def summary_of(results: Results) -> str:
@@ -285,12 +300,12 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
         f"Methods with {results.comparison.confidence:.0%} intervals",
         plots.method_dots(results.comparison, looks=looks),
     )
-    return _pictures(drawn)
+    return as_svg(drawn)
 
 
 def bias_figures(results: Results) -> dict[str, tuple[str, str]]:
     """Return the caption and SVG of each figure of bias, by file name."""
-    return _pictures(results.bias.figures(_looks(results)))
+    return as_svg(results.bias.figures(_looks(results)))
 
 
 def _by_label(values: Mapping[tuple[str, int], T]) -> dict[str, dict[int, T]]:
@@ -304,7 +319,8 @@ def _looks(results: Results) -> dict[str, plots.Look]:
     return plots.looks_of([*results.settings.methods, INITIAL])
 
 
-def _pictures(drawn: Mapping[str, tuple[str, Figure]]) -> dict[str, tuple[str, str]]:
+def as_svg(drawn: Mapping[str, tuple[str, Figure]]) -> dict[str, tuple[str, str]]:
+    """Return figures, each with its caption, as SVG with the caption as title."""
     return {name: (caption, plots.svg(figure, title=caption)) for name, (caption, figure) in drawn.items()}
 
 

@@ -373,10 +373,10 @@ class RunRecord:
     def read(cls, folder: Path) -> RunRecord | None:
         """Return the record of a folder; None if there is none."""
         try:
-            return msgspec.convert(json.loads((folder / RUN).read_text(encoding="utf-8")), cls)
+            return msgspec.json.decode((folder / RUN).read_bytes(), type=cls)
         except FileNotFoundError:
             return None
-        except (ValueError, msgspec.ValidationError) as error:
+        except (ValueError, msgspec.MsgspecError) as error:
             raise DataError(f"is not the record of a run ({error})", file=folder / RUN) from None
 
 

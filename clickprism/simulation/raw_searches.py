@@ -12,6 +12,7 @@ from typing import Final, final
 import numpy as np
 import pyarrow as pa
 
+from clickprism.simulation.clicks import frequencies
 from clickprism.simulation.raw_settings import RawLogSettings
 from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists, Lists
 from clickprism.users.base import Shown, User, attraction
@@ -94,8 +95,7 @@ class SearchEngine:
         self.judged = JudgedLists(Lists(features, offsets, query_ids, self.documents.astype(np.str_)), grades)
         self.attraction: Float32 = attraction(self.judged, max_grade=len(GRADE_SHARES) - 1)
         self.texts = _texts(queries, random)
-        weights = np.arange(1, queries + 1, dtype=np.float64) ** -settings.exponent
-        self.cumulative_shares = np.cumsum(random.permutation(weights / weights.sum()))
+        self.cumulative_shares = np.cumsum(frequencies(queries, exponent=settings.exponent, rng=random))
         noise = np.linspace(1.6, 0.8, settings.rankers, dtype=np.float32)[:, None]  # later rankers are better
         self._scores: Float32 = relevance + noise * random.standard_normal((settings.rankers, rows), dtype=np.float32)
         self.clicks = np.zeros(rows, dtype=np.int64)
