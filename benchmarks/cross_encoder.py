@@ -26,7 +26,7 @@ from clickprism.rankers.similarity import Similarity
 from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.relevance.imputation import TextImputation, pairs_of
 from clickprism.relevance.randomised import FirstSlot
-from clickprism.settings import build, override, plain
+from clickprism.settings import build, plain
 from clickprism.training.text import fit_text
 from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Float32, Float64, JudgedLists, Lists, Text
@@ -96,11 +96,18 @@ def explored(train: JudgedLists, *, pairs: int, impressions: int, seed: int) -> 
     return FirstSlot.of(lists.query_ids[lists.list_of[chosen]], documents[chosen], clicks, impressions=shown)
 
 
+def assignments(words: Iterable[str]) -> dict[str, str]:
+    """Return `key=value` words as settings; `build` reads the values."""
+    return {key.strip(): value for key, _, value in (word.partition("=") for word in words)}
+
+
 def quality(folder: Path, arguments: argparse.Namespace) -> None:
     """Fit the prior, fine-tune, rank the test queries, compare in pairs."""
-    encoder = build(CrossEncoder, override(plain(CrossEncoder.paper()) if arguments.paper else {}, arguments.encoder))
+    encoder = build(
+        CrossEncoder, {**(plain(CrossEncoder.paper()) if arguments.paper else {}), **assignments(arguments.encoder)}
+    )
     given = plain(TextFitSettings.paper()) if arguments.paper else {}
-    settings = build(TextFitSettings, override({"epochs": 1, **given, "seed": arguments.seed}, arguments.set))
+    settings = build(TextFitSettings, {"epochs": 1, **given, "seed": arguments.seed, **assignments(arguments.set)})
     train, test = nfcorpus(folder, "train"), nfcorpus(folder, "test")
     network = encoder.build(train.documents)
     similarity = Similarity(tokens=encoder.tokens) if network.prior is None else network.prior.similarity

@@ -22,7 +22,7 @@ class ClickprismError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the error with all its attributes, so that a worker process can send it to its parent."""
-        return _again, (type(self), self.args, self.__dict__)
+        return _unpickle, (type(self), self.args, self.__dict__)
 
 
 class SettingError(ClickprismError):
@@ -117,7 +117,7 @@ def missing_extra(error: ModuleNotFoundError) -> ModuleNotFoundError | MissingEx
     return MissingExtraError(EXTRAS[package], package) if package in EXTRAS else error
 
 
-def _again(kind: type[ClickprismError], args: tuple[object, ...], state: dict[str, Any]) -> ClickprismError:
+def _unpickle(kind: type[ClickprismError], args: tuple[object, ...], state: dict[str, Any]) -> ClickprismError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error

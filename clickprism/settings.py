@@ -7,7 +7,6 @@ A TOML file, an option and a Python call therefore give the same errors.
 
 from __future__ import annotations
 
-import copy
 import difflib
 import importlib
 import json
@@ -220,30 +219,6 @@ def toml_value(value: Any) -> str:
 
 def _toml_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """Return the mapping with `key.sub=value` assignments applied; see `read_value` for how values are read.
-
-    >>> override({"fit": {"epochs": 3}}, ["fit.epochs=5", "method.name=dla", "ranker.hidden=[64, 32]"])
-    {'fit': {'epochs': 5}, 'method': {'name': 'dla'}, 'ranker': {'hidden': [64, 32]}}
-    >>> override({}, ["drop=.3", "low=-.5", "rates=[1., 2.e-3]"])
-    {'drop': 0.3, 'low': -0.5, 'rates': [1.0, 0.002]}
-    """
-    result: dict[str, Any] = copy.deepcopy(dict(values))
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        if not equals or not key.strip():
-            raise SettingError("--set", assignment, "look like key=value")
-        value = read_value(text)
-        *parents, last = key.strip().split(".")
-        inner = result
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-            if not isinstance(inner, dict):
-                raise SettingError("--set", assignment, f"name a setting; {parent} holds a value, not settings")
-        inner[last] = value
-    return result
 
 
 _LOOSE = re.compile(r"(?<![\w.\"'])(\d+\.(?!\d)|\.\d+)(?=(?:[eE][+-]?\d+)?\s*(?:[],}]|$))")

@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from clickprism.errors import DataError, MissingExtraError, SettingError
-from clickprism.settings import build, choose, override, plain, read_toml, resolve, to_toml
+from clickprism.settings import build, choose, plain, read_toml, read_value, resolve, to_toml
 
 
 @dataclass(frozen=True)
@@ -75,28 +75,20 @@ def test_errors_name_field_and_value(values: dict[str, object], message: str) ->
         build(Outer, values, path="run")
 
 
-def test_override_reads_toml_values_and_leaves_its_input_alone() -> None:
-    values = {"fit": {"epochs": 3}}
-    changed = override(values, ["fit.epochs=4", "fit.rate = 1e-2", "user.name=pbm", "on=true", "seeds=[1, 2]"])
-    assert changed == {"fit": {"epochs": 4, "rate": 0.01}, "user": {"name": "pbm"}, "on": True, "seeds": [1, 2]}
-    assert values == {"fit": {"epochs": 3}}
+def test_values_are_read_as_toml_and_other_text_stays_text() -> None:
+    texts = {"4": 4, " 1e-2": 0.01, "pbm": "pbm", "true": True, "[1, 2]": [1, 2], '".3"': ".3", "'1.'": "1."}
+    for text, value in texts.items():
+        assert read_value(text) == value
 
 
-def test_override_takes_numbers_without_a_digit_beside_the_point() -> None:
+def test_numbers_need_no_digit_beside_the_point() -> None:
     loose = {".3": 0.3, "-.3": -0.3, "+.5e-2": 0.005, "1.": 1.0, "-2.": -2.0, "3.e2": 300.0, " .7 ": 0.7}
     for text, number in loose.items():
-        assert override({}, [f"x={text}"]) == {"x": number}
-    assert override({}, ["x=[0, .01, 1.]"]) == {"x": [0, 0.01, 1.0]}
-    assert override({}, ["x={a = .5}"]) == {"x": {"a": 0.5}}
+        assert read_value(text) == number
+    assert read_value("[0, .01, 1.]") == [0, 0.01, 1.0]
+    assert read_value("{a = .5}") == {"a": 0.5}
     for text in (".", "..", "./.3", "a.3", "1.2.3", ".3.4", "v1.", "data/1.txt", "-", "1._", ".3x"):
-        assert override({}, [f"x={text}"]) == {"x": text}
-    assert override({}, ['x=".3"', "y='1.'"]) == {"x": ".3", "y": "1."}
-
-
-@pytest.mark.parametrize("assignment", ["epochs", "=3", "fit.epochs.more=1"])
-def test_override_refuses_what_is_no_assignment(assignment: str) -> None:
-    with pytest.raises(SettingError, match="--set must"):
-        override({"fit": {"epochs": 3}}, [assignment])
+        assert read_value(text) == text
 
 
 def test_toml_survives_any_text(tmp_path: Path) -> None:

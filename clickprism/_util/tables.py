@@ -93,11 +93,11 @@ def to_plain(result: Any) -> Any:
     return _finite(msgspec.to_builtins(result, enc_hook=_builtin, str_keys=True))
 
 
-def to_json(result: Any) -> str:
-    """Return a result as one JSON object; see `to_plain`."""
+def to_json(result: Any, *, indent: int | None = 1) -> str:
+    """Return a result as one JSON object, in one line if `indent` is None; see `to_plain`."""
     import json
 
-    return json.dumps(to_plain(result), indent=1, ensure_ascii=False, allow_nan=False)
+    return json.dumps(to_plain(result), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def _builtin(value: Any) -> Any:

@@ -140,7 +140,7 @@ def impressions(
         out: Folder for clicks.npz, held_out.npz, vocabulary.json and settings.toml, with which `train` reads the log.
     """
     from clickprism._util.files import write_file
-    from clickprism.experiments.data import load_log
+    from clickprism.experiments.data import load_log_parts
     from clickprism.experiments.settings import DataSettings
     from clickprism.settings import plain
 
@@ -152,7 +152,7 @@ def impressions(
         on_error=on_error,
         impressions=settings,
     )
-    parts = load_log(data)
+    parts = load_log_parts(data)
     if quarantine_file is not None:
         lines = [f"{line.to_json()}\n" for account in parts.accounts for line in account.quarantined]
         write_file(quarantine_file, "".join(lines))

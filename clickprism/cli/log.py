@@ -136,10 +136,7 @@ def features(
         follow: Compute the features at each full hour and when the log changes, until Ctrl-C.
         out: Parquet file for the features, one column each.
     """
-    import json
-
     from clickprism._util.files import check_output
-    from clickprism._util.tables import to_plain
     from clickprism.errors import SettingError
     from clickprism.log.follow import follow as keep_following
     from clickprism.log.snapshots import find_snapshots
@@ -160,10 +157,7 @@ def features(
             before = next(iter(find_snapshots(store)), None)
             computed = windows(store, writer.engine, time, examiner=model, settings=own)
         report, fields = computed.report(), computed.snapshot.fields
-        if follow and output.json:  # one object per line
-            print(json.dumps(to_plain(report)), flush=True)
-        else:
-            output.result(report)
+        output.result(report, one_of_many=follow)
         if computed.changed and before is not None and before.fields != fields:
             why = "an examination model was added" if report.examination else "the examination model is missing now"
             change = f"{len(fields)} features instead of {len(before.fields)}"

@@ -270,7 +270,7 @@ def publish(
         raise SettingError("follow", follow, "be given together with a log")
     try:
         for done in publish.follow(to, settings, log=store, note=output.note):
-            output.result(done)
+            output.result(done, one_of_many=True)
     except KeyboardInterrupt:
         output.note("Stopped. The version that was published last stays current.")
 

@@ -44,9 +44,12 @@ class Output:
         """Suggest the command to type next."""
         self.note(f"Next: {command_line(*words)}")
 
-    def result(self, result: Result) -> None:
-        """Print a result: its tables, or its fields as JSON."""
-        self.show(as_text(result.tables()), result)
+    def result(self, result: Result, *, one_of_many: bool = False) -> None:
+        """Print a result: its tables, or its fields as JSON, in one line if it is `one_of_many` (`--follow`)."""
+        if self.json and one_of_many:
+            print(to_json(result, indent=None), flush=True)
+        else:
+            self.show(as_text(result.tables()), result)
 
     def show(self, text: str, result: Any) -> None:
         """Print a result that has a text of its own, or its fields as JSON."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from clickprism.cli.output import FLAT, Output
 from clickprism.log.settings import EngineSettings, FeatureSettings
@@ -13,9 +13,6 @@ from clickprism.relevance.exploration import ExplorationSettings
 from clickprism.relevance.impute import ImputeSettings, SourceFiles
 from clickprism.relevance.judgments import JudgmentSettings
 from clickprism.relevance.ranking import RankSettings
-
-if TYPE_CHECKING:
-    pass
 
 
 def estimate(

@@ -89,7 +89,7 @@ def load_data(settings: DataSettings) -> Data:
     return Data(read.dataset, normaliser, read.vocabulary, read.log)
 
 
-def load_log(settings: DataSettings) -> ImpressionParts:
+def load_log_parts(settings: DataSettings) -> ImpressionParts:
     """Return the parts of an impression log or an ingested log, with normalised features."""
     parts = load_data(settings).log
     if parts is None:

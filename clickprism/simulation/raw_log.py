@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from clickprism._util.files import make_folder, write_file
+from clickprism._util.files import atomic_file, make_folder, write_file
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table, to_json, to_plain
 from clickprism.errors import DataError
@@ -161,7 +161,8 @@ class _Writer:
         first = impressions.filter(pc.equal(impressions["position"], 1))
         self._robots.update(first["robot"].drop_null().to_pylist())
         truth = self._query(_TRUTH.format(seed=self.settings.seed), impressions)
-        pq.write_table(truth, self.folder / "truth" / f"{self.settings.day(day)}-{part}.parquet")
+        with atomic_file(self.folder / "truth" / f"{self.settings.day(day)}-{part}.parquet", durable=False) as draft:
+            pq.write_table(truth, draft)
         for kind, sql in _statements(self.settings).items():
             rows = self._query(sql, impressions)
             if self.settings.format == "csv":
@@ -240,7 +241,8 @@ class _Writer:
         rows = pa.concat_tables([rows, extra]).take(_insertion_order(len(rows), len(extra), random))
         self._counts.update({"in": len(rows), "files": 1})
         if self.settings.format == "parquet":
-            pq.write_table(rows, path, compression="zstd")
+            with atomic_file(path, durable=False) as draft:
+                pq.write_table(rows, draft, compression="zstd")
         else:
             header = ",".join(_FIELDS).encode() + b"\n" if self.settings.format == "csv" else b""
             _write_text(path, header + b"".join(rows["line"].to_pylist()), self.settings.compress)
@@ -263,13 +265,16 @@ def _insertion_order(rows: int, extra: int, random: np.random.Generator) -> pa.A
 def _write_text(path: Path, text: bytes, compress: str) -> None:
     """Write a text file; the same text gives the same bytes."""
     if compress == "zst":
-        with pa.OSFile(f"{path}.zst", "wb") as sink, pa.CompressedOutputStream(sink, "zstd") as stream:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, "zstd") as stream:
             stream.write(text)
+        text = sink.getvalue().to_pybytes()
     elif compress == "gz":
-        with Path(f"{path}.gz").open("wb") as file, gzip.GzipFile("", "wb", 3, file, mtime=0) as stream:
+        file = io.BytesIO()
+        with gzip.GzipFile("", "wb", 3, file, mtime=0) as stream:
             stream.write(text)
-    else:
-        path.write_bytes(text)
+        text = file.getvalue()
+    write_file(path if compress == "none" else Path(f"{path}.{compress}"), text, durable=False)
 
 
 # Rows by schema. Every statement returns `filtered`, `happened` (the time of the event) and the row: a column `line`

@@ -10,7 +10,7 @@ import pytest
 
 from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
 from clickprism.experiments.settings import ExperimentSettings, read_settings, resolved
-from clickprism.settings import build, override, plain, to_toml
+from clickprism.settings import build, plain, to_toml
 from clickprism.training.settings import FitSettings
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
@@ -23,7 +23,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def given(*words: str) -> ExperimentSettings:
-    return build(ExperimentSettings, override({}, words))
+    return build(ExperimentSettings, tomllib.loads("\n".join(words)))
 
 
 def test_what_a_file_does_not_name_keeps_the_default_of_the_experiment(tmp_path: Path) -> None:
@@ -43,13 +43,13 @@ def test_methods_of_a_file_replace_the_default_ones(tmp_path: Path) -> None:
     [
         ("fit.epoch=3", "did you mean 'epochs'"),
         ("data.sauce=1", "did you mean 'source'"),
-        ("data.source=synthetik", "did you mean 'synthetic'"),
-        ("user.name=pmb", "did you mean 'pbm'"),
-        ("fit.epochs=many", "be of type int"),
+        ("data.source='synthetik'", "did you mean 'synthetic'"),
+        ("user.name='pmb'", "did you mean 'pbm'"),
+        ("fit.epochs='many'", "be of type int"),
         ("fit.seed=3", "fit.seed must be a known setting"),
         ("evaluation.measures=['nDGC']", "did you mean 'nDCG'"),
         ("methods={'../up' = {}}", "names a folder"),
-        ("data.source=mq2008", "say where the files of mq2008 are"),
+        ("data.source='mq2008'", "say where the files of mq2008 are"),
     ],
 )
 def test_wrong_settings_are_refused_with_advice(word: str, message: str) -> None:
