@@ -28,13 +28,17 @@ class ClickprismError(Exception):
 class SettingError(ClickprismError):
     """A setting has an invalid value.
 
-    `field` is its full name as in a settings file; `must` completes the sentence "field must ...".
+    `field` is its full name as in a settings file; `must` completes the sentence "field must ...". The value is None if
+    none was given, and is then not named.
+
+    >>> SettingError("files", None, "name at least one file")
+    SettingError('files must name at least one file')
     """
 
     exit_code: ClassVar[int] = 2
 
     def __init__(self, field: str, value: object, must: str) -> None:
-        super().__init__(f"{field} must {must}, got {value!r}")
+        super().__init__(f"{field} must {must}" if value is None else f"{field} must {must}, got {value!r}")
         self.field = field
         self.value = value
         self.must = must

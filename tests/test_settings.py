@@ -67,7 +67,7 @@ def test_one_text_is_a_list_of_one() -> None:
         ({"name": "x", "inner": {"depth": 0}}, r"run\.inner\.depth must be at least 1, got 0"),
         ({"name": "x", "inner": {"deep": 0}}, r"run\.inner\.deep must be a known setting"),
         ({"name": "x", "inner": 3}, r"run\.inner must be of type Inner, got 3"),
-        ({}, r"run\.name must be given, got None"),
+        ({}, r"run\.name must be given$"),
     ],
 )
 def test_errors_name_field_and_value(values: dict[str, object], message: str) -> None:
@@ -124,7 +124,7 @@ def test_registries_suggest_and_choose() -> None:
         choose(table, 3, path="part")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match=r"part must be a table of settings, got \[1\]"):
         build(Inner, [1], path="part")  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match=r"part\.name must be one of inner, got None"):
+    with pytest.raises(SettingError, match=r"part\.name must be one of inner$"):
         choose(table, {"depth": 2}, path="part")
 
 

@@ -12,11 +12,21 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Token, UnknownOptionError
+from cyclopts import (
+    App,
+    CoercionError,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    Token,
+    UnknownOptionError,
+)
 from cyclopts.argument import Argument, ArgumentCollection
 
 from clickprism import __version__
@@ -33,14 +43,17 @@ EXIT_CODES = {
 
 
 def shown_default(value: Any) -> str | None:
-    """Return a default as the help shows it; a flag that is off and an empty list need no words."""
-    if value is None or value is False or value in ((), {}):
+    """Return a default as the help shows it; a flag that is off, an empty text and an empty list need no words."""
+    if value is None or value is False or value in ("", (), {}):
         return None
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds() / 60:g}m"
     if isinstance(value, dict):
         return ", ".join(key if isinstance(each, dict) else f"{key} = {each}" for key, each in value.items())
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+NESTED = 1  # the help shows nested settings below the other options
 STYLE = Parameter(negative=(), show_default=shown_default)  # flags are off by default and need no `--no-flag`
 
 Tree: TypeAlias = Mapping[str, tuple[str, "str | Tree"]]
@@ -223,22 +236,42 @@ def _explain(error: BaseException, words: Sequence[str], given: Sequence[Argumen
     if isinstance(error, ModuleNotFoundError):
         error = missing_extra(error)
     if isinstance(error, CycloptsError):
-        told = str(error)
-        if isinstance(error, MissingArgumentError) and error.argument is not None:
-            told = f"{error.argument.name} needs a value."
-        if isinstance(error, UnknownOptionError):
-            option = (error.token.keyword or error.token.value).partition("=")[0]
-            if nested := [name for name in _names(error.argument_collection) if name.endswith(f".{option[2:]}")]:
-                told = f"Unknown option: {option}. Did you mean {' or '.join(nested)}?"
-        return f"error: {told}\nFor help: clickprism {' '.join([*addressed(words), '--help'])}", WRONG_USE
+        return f"error: {_misused(error)}\n{_see_help(words)}", WRONG_USE
     if isinstance(error, OSError):
         why = error.strerror or str(error)
         return f"error: {why if error.filename is None else f'{error.filename}: {why}'}", FAILED
     if isinstance(error, SettingError):
         error = _named(error, given)
+        if error.value is None:
+            return f"error: {error}\n{_see_help(words)}", error.exit_code
     if isinstance(error, ClickprismError):
         return f"error: {error}", error.exit_code
     raise error
+
+
+def _see_help(words: Sequence[str]) -> str:
+    return f"For help: clickprism {' '.join([*addressed(words), '--help'])}"
+
+
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", timedelta: "a time such as 90s, 10m or 1.5h"}
+
+
+def _misused(error: CycloptsError) -> str:
+    """Return what is wrong with the words of a command, and which option was probably meant."""
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        if error.keyword is not None or error.argument.tokens:
+            return f"{error.argument.name} needs a value."
+        unknown = [word for word in error.unused_tokens or () if word.startswith("--")]
+        return f"{error.argument.name} is required{f', and {unknown[0]} is not an option' if unknown else ''}."
+    if isinstance(error, CoercionError) and error.token is not None and error.target_type in KINDS:
+        name = error.token.keyword or (error.argument.name if error.argument is not None else "the value")
+        file = "" if error.token.source in ("", "cli", "default") else f" in {error.token.source}"
+        return f"{name}{file} must be {KINDS[error.target_type]}, got {error.token.value!r}."
+    if isinstance(error, UnknownOptionError):
+        option = (error.token.keyword or error.token.value).partition("=")[0]
+        if nested := [name for name in _names(error.argument_collection) if name.endswith(f".{option[2:]}")]:
+            return f"Unknown option: {option}. Did you mean {' or '.join(nested)}?"
+    return str(error)
 
 
 def build_app(words: Sequence[str] | None = None, given: list[Argument] | None = None) -> App:
@@ -369,7 +402,12 @@ class Command(App):
     def assemble_argument_collection(self, **options: Any) -> ArgumentCollection:
         """Return the options with the defaults of the command's settings, for the help."""
         arguments = super().assemble_argument_collection(**options)
+        for argument in arguments:
+            if metavar := {timedelta: "TIME", dict[str, Any]: "NAME"}.get(argument.hint):
+                argument.parameter = Parameter.combine(argument.parameter, Parameter(metavar=metavar))
         for argument in _nested_options(arguments):
+            group = Group(f"Settings of {argument.name[2:].rpartition('.')[0]}", sort_key=NESTED)
+            argument.parameter = Parameter.combine(argument.parameter, Parameter(group=group))
             value = _default(self, argument.keys)
             if value is not None:
                 argument.field_info = argument.field_info.evolve(default=value)  # type: ignore[no-untyped-call]
@@ -458,7 +496,7 @@ def _text(value: Any) -> str:
 def _named(error: SettingError, given: Sequence[Argument]) -> SettingError:
     """Return the error with the field named as the user wrote it: an option, or a key of the file."""
     option = "--" + error.field.replace("_", "-")
-    matches = [each for each in given if each.name == option]
+    matches = [each for each in given if each.name in (option, error.field.upper())]
     matches = matches or [each for each in given if each.name.endswith(f".{option[2:]}") and each.tokens]
     if len(matches) != 1:
         return error

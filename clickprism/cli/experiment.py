@@ -71,7 +71,9 @@ def train(
         log: An ingested log (a folder), a frame with one row per shown document (CSV, TSV, JSON lines or Parquet), or a
             simulated log (.npz).
         out: Folder for the model, the metrics, the settings and the checkpoint.
-        method: Name of a method, or a label of the settings. By default the only one of the settings, or else dla.
+        method: Name of the method (labels, click, ipw, dla, regression_em, vectorization, pal, pair_debias, affine,
+            click_model, lbd, lbd_paper, inforank, independence, position or click_groups), or a label under --methods.
+            By default dla, or the method of --config if it names exactly one.
         held_out: Simulated log on the validation part, for `--evaluation.validation clicks`.
         resume: Continue from the checkpoint in the folder, with the settings saved there.
     """
@@ -151,7 +153,7 @@ def compare(
     ```
 
     Args:
-        method: Name of a method, or a label of the settings; may be repeated. By default those of the settings.
+        method: Name of a method, or a label under --methods; may be repeated. By default all of --methods.
         baseline: Method to compare with. By default click, or else the first.
         jobs: Number of processes; 0 means one per core.
         form: Format of the table.
@@ -194,7 +196,7 @@ def feedback(
     ```
 
     Args:
-        method: Name of a method, or a label of the settings; may be repeated. By default those of the settings.
+        method: Name of a method, or a label under --methods; may be repeated. By default all of --methods.
         jobs: Number of processes; 0 means one per core.
         out: Folder for results.json, the figures and report.html; runs that it already contains are not repeated.
     """

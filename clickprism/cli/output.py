@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from clickprism._util.progress import Progress, progress_bar
 from clickprism._util.tables import Result, as_text, to_json
@@ -20,7 +20,7 @@ FLAT = Parameter(name="*")
 """Marks a settings class whose fields are the options of a command."""
 
 
-@Parameter(group="Common options")
+@Parameter(group=Group("Common options", sort_key=2))
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """The options that every command has, and what they decide: what is printed, and where.

@@ -265,7 +265,7 @@ def load_parts(
 
 def _recipe(name: str) -> Recipe:
     if name not in RECIPES:
-        raise SettingError("recipe", name, f"be a known data set ({suggest(name, RECIPES)})")
+        raise SettingError("name", name, f"be a known data set ({suggest(name, RECIPES)})")
     return RECIPES[name]
 
 

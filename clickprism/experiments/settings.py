@@ -109,10 +109,12 @@ class ExperimentSettings:
 
     Attributes:
         data: Where the lists come from.
-        user: Simulated users: `name` of a user model, and its settings.
+        user: Simulated users: the name of a user model (pbm, ubm, cascade, dbn, ccm, trust, coupled or popularity), and
+            its settings, such as --user.severity 2. By default pbm.
         sessions: Number of sessions; per query if simulation.frequency is "each", else in total.
         simulation: How the log is simulated.
-        ranker: The model that is trained: `name`, and its settings.
+        ranker: The model that is trained: its name (linear, mlp, attention or lambdamart) and its settings, such as
+            --ranker.hidden "[64, 32]". By default mlp, and linear in feedback loops.
         methods: Settings of each method, by its name (or by any label, with the method as `name`).
         fit: How the ranker is trained.
         evaluation: What is measured.

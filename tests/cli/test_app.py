@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,6 +16,9 @@ from cyclopts.argument import Argument
 
 from clickprism import __version__
 from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, addressed, build_app, find
+from clickprism.debias import METHODS
+from clickprism.rankers import RANKERS
+from clickprism.users import USERS
 from tests.conftest import commands, parse_command
 
 Run = Callable[..., Any]
@@ -121,8 +125,8 @@ def test_an_unknown_option_gets_a_suggestion(cli: Run, tmp_path: Path) -> None:
 
 
 def test_a_missing_argument_is_named(cli: Run) -> None:
-    assert cli("diagnose", code=2).stderr.startswith("error: LOG needs a value.\nFor help: clickprism diagnose --help")
-    assert cli("data", "generate", code=2).stderr.startswith("error: --out needs a value.")
+    assert cli("diagnose", code=2).stderr.startswith("error: LOG is required.\nFor help: clickprism diagnose --help")
+    assert cli("data", "generate", code=2).stderr.startswith("error: --out is required.")
 
 
 def test_a_missing_file_is_a_failure_that_names_it(cli: Run, tmp_path: Path) -> None:
@@ -208,3 +212,41 @@ def test_an_option_of_nested_settings_keeps_the_other_defaults_of_the_command(cl
         found = cli(*words, *few, *length).json
         assert found["sessions"] == 5 * 2  # of each query, the default of experiments, not of SimulationSettings
         assert len(found["observation"]) == 3
+
+
+def test_the_help_of_train_names_every_user_model_ranker_and_method() -> None:
+    shown = {option.name: option.parameter.help or "" for option in options(("train",))}
+    for option, names in (("--user", USERS), ("--ranker", RANKERS), ("--method", METHODS)):
+        assert [name for name in names if not re.search(rf"\b{name}\b", shown[option])] == []
+
+
+def test_the_help_groups_nested_options_by_their_table(cli: Run) -> None:
+    shown = cli("train", "--help").stdout
+    titles = re.findall(r"^╭─ (.+?) ─", shown, flags=re.MULTILINE)
+    assert titles[:2] == ["Arguments", "Parameters"]
+    assert titles[-1] == "Common options"
+    assert "Settings of fit" in titles
+    assert "--fit." not in shown.partition("Settings of ")[0].partition("─ Parameters ─")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("train clicks.npz", "--out is required."),
+        ("train clicks.npz --outt runs", "--out is required, and --outt is not an option."),
+        ("train clicks.npz --out", "--out needs a value."),
+        ("train --out runs --fit.epochs x", "--fit.epochs must be a whole number, got 'x'."),
+        ("auto mylog --budget 10", "--budget must be a time such as 90s, 10m or 1.5h, got '10'."),
+        ("log ingest --into mylog", "PATHS must name at least one file or folder"),
+        ("data check mq2008", "FOLDER must name the folder with the files of mq2008"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_expected(words: str, told: str, cli: Run) -> None:
+    command = " ".join(addressed(words.split()))
+    assert cli(*words.split(), code=2).stderr == f"error: {told}\nFor help: clickprism {command} --help\n"
+
+
+def test_the_help_shows_a_time_as_it_is_typed(cli: Run) -> None:
+    shown = cli("auto", "--help").stdout
+    assert "--budget TIME" in shown
+    assert "[default: 10m]" in shown
