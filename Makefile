@@ -1,10 +1,10 @@
-# Every target does its own set-up: a virtual environment in .venv, pinned by constraints.txt, made anew only when
-# pyproject.toml or the constraints change. After that nothing here needs a network.
+# Every target does its own set-up: a virtual environment in .venv, pinned by constraints.txt, which is rebuilt only when
+# pyproject.toml or constraints.txt change. After that no target needs a network.
 
 PYTHON ?= python3.11
 BIN := .venv/bin
-READY := .venv/.ready# what a demo and its service need
-WHOLE := .venv/.whole# and what tests, benchmarks and clusters need
+READY := .venv/.ready# what the demo and its service need
+WHOLE := .venv/.whole# what tests, benchmarks and clusters need, too
 export OMP_WAIT_POLICY := PASSIVE
 export MPLBACKEND := Agg
 
@@ -48,17 +48,17 @@ reproduce: $(WHOLE) ## the tables and figures of three papers, in small (half an
 	@$(BIN)/python -m reproduce.inforank --quick --out out/inforank
 	@$(BIN)/python -m reproduce.adr --quick --out out/adr
 
-docs: $(WHOLE) ## the site, in site/: docs/cli.md and the API written anew from the code, every link checked
+docs: $(WHOLE) ## the site, in site/: docs/cli.md and the API generated from the code, every link checked
 	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 	@$(BIN)/python -m docs.build --out site
 
-help: ## this text
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-clean: ## remove the environment and all that was made
+clean: ## remove the environment and all generated files
 	rm -rf .venv runs site
 
-# Packages are byte-compiled by all cores, not by pip's one; what no Python can read, such as a template, is passed over.
+# Byte-compile packages on all cores (pip uses one); files that are not valid Python, such as templates, are skipped.
 define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(EXTRAS)]'

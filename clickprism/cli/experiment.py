@@ -82,9 +82,18 @@ def train(
     from clickprism.training.distributed import place
 
     first, default = place()[0] == 0, ExperimentSettings()
-    for name in ("user", "sessions") if log is not None and output.config is None else ():
-        if getattr(settings, name) != getattr(default, name):
-            raise SettingError(name, getattr(settings, name), "not be given with a log, which has its own clicks")
+    if output.config is None:
+        _check_one_run(settings)
+    if log is not None and output.config is None:
+        simulated = [(name, getattr(settings, name), getattr(default, name)) for name in ("user", "sessions")]
+        simulated += [
+            (f"simulation.{name}", value, getattr(default.simulation, name))
+            for name, value in vars(settings.simulation).items()
+            if name != "merge"  # the sessions of a log are merged too
+        ]
+        for name, value, usual in simulated:
+            if value != usual:
+                raise SettingError(name, value, "not be given with a log, which has its own clicks")
     if resume and first and not any((out / file).is_file() for file in (SETTINGS, CHECKPOINT)):
         raise DataError("there is nothing to resume", file=out, remedy="Name the folder of an earlier run")
     if resume and output.config is None and (out / SETTINGS).exists():
@@ -129,6 +138,8 @@ def simulate(
     """
     from clickprism.experiments.data import simulate_file
 
+    if output.config is None:
+        _check_one_run(settings)
     output.result(simulate_file(settings, out, held_out=held_out))
     output.next("train", out, "--method", "dla", "--out", "runs/dla")
 
@@ -209,6 +220,14 @@ def feedback(
     if out is not None:
         again = command_line("experiment", "feedback", "--config", out / "settings.toml", "--user", "popularity")
         output.note(f"Report: {write_feedback(results, out, next_commands=[again])}")
+
+
+def _check_one_run(settings: ExperimentSettings) -> None:
+    """Refuse `--runs` for a command that has one run; a settings file may be that of a comparison."""
+    from clickprism.errors import SettingError
+
+    if settings.runs != 1:
+        raise SettingError("runs", settings.runs, "be 1 here; `clickprism experiment compare` has several runs")
 
 
 def chosen(settings: S, methods: Iterable[str]) -> S:

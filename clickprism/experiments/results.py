@@ -337,8 +337,8 @@ def _note(results: Results, label: str) -> str:
     what = (type(make_method(results.settings, label)).__doc__ or "").partition("\n")[0]
     unit = "trees" if results.settings.ranker["name"] == "lambdamart" else "epoch"
     ends = [f"{unit} {run.best} with seed {run.seed} (ended by {run.stopped})" for run in results.of(label)]
-    told = "" if label == CEILING or not uses_truth(results.settings, label) else " It used the true observation."
-    return f"{label}: {what}{told} Best: {', '.join(ends)}."
+    truth = "" if label == CEILING or not uses_truth(results.settings, label) else " It used the true observation."
+    return f"{label}: {what}{truth} Best: {', '.join(ends)}."
 
 
 def _range(curves: Sequence[Float64]) -> tuple[Float64, Float64]:

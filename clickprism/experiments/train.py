@@ -33,7 +33,7 @@ from clickprism.users.base import User
 from clickprism.users.trust import TrustUser
 
 LEAST_OBSERVATION = 1e-3
-WEIGHTED = ("ipw", "click_groups")  # methods that are told the true observation if no propensities are set
+WEIGHTED = ("ipw", "click_groups")  # methods that take the true observation if no propensities are set
 SETTINGS, MODEL, RUN, CHECKPOINT = "settings.toml", "model", "run.json", "checkpoint.safetensors"
 SAMPLED: Final = 1 << 26  # bytes of features that a fingerprint reads
 ENDS: Final = {"epochs": "all epochs", "patience": "no improvement", "interrupted": "interrupted"}
@@ -273,10 +273,10 @@ def make_method(
     if label not in settings.methods and label not in METHODS:
         raise SettingError("methods", label, f"be a known name ({suggest(label, [*METHODS, *settings.methods])})")
     values = dict(settings.methods.get(label, {}))
-    told = _takes_truth(values, label)
-    if told == "propensities" and truth is not None:
+    taken = _takes_truth(values, label)
+    if taken == "propensities" and truth is not None:
         values["propensities"] = np.maximum(truth, LEAST_OBSERVATION).tolist()
-    if told == "trust" and truth is not None and trust is not None:
+    if taken == "trust" and truth is not None and trust is not None:
         plus, minus = trust[:, : len(truth)]
         values["alpha"] = np.maximum(truth * (plus - minus), LEAST_OBSERVATION).tolist()
         values["beta"] = (truth * minus).tolist()
@@ -313,7 +313,7 @@ def uses_truth(settings: ExperimentSettings, label: str) -> bool:
 
 
 def _takes_truth(values: Mapping[str, Any], label: str) -> Literal["propensities", "trust"] | None:
-    """Return what a method is told about the simulated users: nothing if it is given, estimated or not needed."""
+    """Return which truth about simulated users a method takes; None if it is given, estimated or not needed."""
     name = values.get("name", label)
     if values.get("estimate", "none") != "none":
         return None

@@ -99,10 +99,22 @@ def test_suggested_commands_can_be_typed_where_clickprism_is_not_on_the_path(
     assert command_line("demo") == "'/else where/clickprism' demo"
 
 
-@pytest.mark.parametrize("option", [["--user", "ubm"], ["--sessions", "5"]])
+@pytest.mark.parametrize("option", [["--user", "ubm"], ["--sessions", "5"], ["--simulation.length", "5"]])
 def test_train_on_a_log_simulates_no_users(option: list[str], tmp_path: Path, cli: Run) -> None:
     told = cli("train", "clicks.npz", *option, "--out", tmp_path / "run", code=2).stderr
     assert told.startswith(f"error: {option[0]} must not be given with a log, which has its own clicks")
+
+
+@pytest.mark.parametrize("command", [["train"], ["experiment", "simulate"]])
+def test_commands_with_one_run_refuse_several(command: list[str], tmp_path: Path, cli: Run) -> None:
+    told = cli(*command, "--runs", 2, "--out", tmp_path / "run", code=2).stderr
+    assert told.startswith("error: --runs must be 1 here; `clickprism experiment compare` has several runs, got 2\n")
+
+
+@pytest.mark.parametrize("command", ["compare", "feedback"])
+def test_a_negative_number_of_processes_is_refused(command: str, cli: Run) -> None:
+    told = cli("experiment", command, "--jobs=-1", code=2).stderr
+    assert told.startswith("error: --jobs must be at least 0, got -1\n")
 
 
 def test_train_writes_the_model_and_a_record_of_the_run(work: Path) -> None:
