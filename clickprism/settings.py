@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
+from clickprism._util.tables import to_builtin
 from clickprism.errors import DataError, SettingError, missing_extra
 
 T = TypeVar("T")
@@ -118,15 +119,8 @@ def _typed(value: Any, hint: Any) -> Any:
 
 def plain(settings: Any) -> dict[str, Any]:
     """Return settings as a mapping for JSON or TOML, from which `build` makes equal settings."""
-    values: dict[str, Any] = msgspec.to_builtins(asdict(settings), enc_hook=_from_numpy)
+    values: dict[str, Any] = msgspec.to_builtins(asdict(settings), enc_hook=to_builtin)
     return values
-
-
-def _from_numpy(value: Any) -> Any:
-    """Return a number or array of numpy as numbers and lists of Python."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"settings cannot hold {type(value).__name__}")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

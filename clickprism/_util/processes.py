@@ -48,7 +48,9 @@ def side_by_side(
                 return
         return
     others = set(active_children())
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_obey) as pool:
+    with ProcessPoolExecutor(
+        min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_end_with_parent
+    ) as pool:
         try:
             left: set[Future[Any]] = {pool.submit(function, *arguments) for function, arguments in tasks}
             timeout = None if tick is None and until is None else every
@@ -76,7 +78,7 @@ def _end(pool: ProcessPoolExecutor, others: Collection[BaseProcess]) -> None:
         process.terminate()
 
 
-def _obey() -> None:
+def _end_with_parent() -> None:
     """End this process when its parent ends; ignore Ctrl-C, which the parent handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()

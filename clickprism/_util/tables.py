@@ -90,7 +90,7 @@ def to_plain(result: Any) -> Any:
     """
     import msgspec
 
-    return _finite(msgspec.to_builtins(result, enc_hook=_builtin, str_keys=True))
+    return _finite(msgspec.to_builtins(result, enc_hook=to_builtin, str_keys=True))
 
 
 def to_json(result: Any, *, indent: int | None = 1) -> str:
@@ -100,14 +100,15 @@ def to_json(result: Any, *, indent: int | None = 1) -> str:
     return json.dumps(to_plain(result), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
-def _builtin(value: Any) -> Any:
+def to_builtin(value: Any) -> Any:
+    """Return a value that msgspec does not know as one that it does: numpy numbers and arrays, paths, mappings."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, PathLike):
         return str(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"a result cannot hold {type(value).__name__}")
+    raise TypeError(f"results and settings cannot hold {type(value).__name__}")
 
 
 def _finite(value: Any) -> Any:

@@ -159,7 +159,7 @@ def test_options_override_the_file(cli: Run, tmp_path: Path) -> None:
     [
         ("train_queris = 9", "train_queris in {file} must be a known setting (did you mean 'train_queries'?), got 9"),
         ("min_documents = 0", "min_documents in {file} must be at least 1, got 0"),
-        ("train_queries = 'many'", "Invalid value for --train-queries from {file}"),
+        ("train_queries = 'many'", "--train-queries in {file} must be a whole number"),
         ("train_queries = [", "{file}: is not valid TOML"),
     ],
 )
