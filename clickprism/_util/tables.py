@@ -94,7 +94,11 @@ def to_plain(result: Any) -> Any:
 
 
 def to_json(result: Any, *, indent: int | None = 1) -> str:
-    """Return a result as one JSON object, in one line if `indent` is None; see `to_plain`."""
+    """Return a result as one JSON object, in one line if `indent` is None; see `to_plain`.
+
+    >>> to_json({"a": [1, 2]}, indent=None)
+    '{"a": [1, 2]}'
+    """
     import json
 
     return json.dumps(to_plain(result), indent=indent, ensure_ascii=False, allow_nan=False)

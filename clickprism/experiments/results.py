@@ -195,12 +195,7 @@ def write_experiment(
 ) -> Path:
     """Write results.json, the settings, the figures and report.html; return the path of the report.
 
-    Args:
-        out: Folder; it is created if it is missing.
-        results: Results of a comparison or of a feedback loop.
-        settings: Settings of the experiment.
-        figures: Caption and SVG of each figure of the report, by file name.
-        report: Other parts of the report; see `write_report`.
+    `figures` has a caption and an SVG by file name; `report` are the other parts that `write_report` takes.
     """
     make_folder(out)
     values = resolved(settings)

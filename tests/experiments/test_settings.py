@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError, TrainingError
+from clickprism.experiments.bundle import saved_settings
+from clickprism.experiments.compare import settings_of
 from clickprism.experiments.settings import ExperimentSettings, read_settings, resolved
 from clickprism.settings import build, plain, to_toml
 from clickprism.training.settings import FitSettings
@@ -111,3 +113,15 @@ def test_run_i_uses_the_first_seed_plus_i() -> None:
         ExperimentSettings(fit=FitSettings(seed=1))
     with pytest.raises(SettingError, match="runs must be at least 1"):
         ExperimentSettings(runs=0)
+
+
+def test_settings_beside_a_model_are_those_of_the_nearest_folder(tmp_path: Path) -> None:
+    run = tmp_path / "comparison" / "dla-0"
+    run.mkdir(parents=True)
+    assert saved_settings(run) is None
+    (run.parent / "settings.toml").write_text("[data.synthetic]\nseed = 1\n")
+    assert settings_of([run / "model"]).data.synthetic.seed == 1
+    (run / "settings.toml").write_text("[data.synthetic]\nseed = 2\n")
+    assert settings_of([run / "model"]).data.synthetic.seed == 2
+    with pytest.raises(SettingError, match="different data"):
+        settings_of([run / "model", run.parent / "click-0" / "model"])
