@@ -80,7 +80,7 @@ class MissingExtraError(ClickprismError):
     """An optional part of clickprism is not installed."""
 
     def __init__(self, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs an optional part: pip install 'clickprism[{extra}]'")
+        super().__init__(f"{purpose} needs a part that is not installed. Run: pip install 'clickprism[{extra}]'")
         self.extra = extra
 
 
@@ -115,10 +115,10 @@ def missing_extra(error: ModuleNotFoundError) -> ModuleNotFoundError | MissingEx
     """Return the error to raise if a module is missing: one that names the extra to install, if there is one.
 
     >>> missing_extra(ModuleNotFoundError(name="torch"))
-    MissingExtraError("torch needs an optional part: pip install 'clickprism[neural]'")
+    MissingExtraError("this needs a part that is not installed. Run: pip install 'clickprism[neural]'")
     """
     package = (error.name or "").partition(".")[0]
-    return MissingExtraError(EXTRAS[package], package) if package in EXTRAS else error
+    return MissingExtraError(EXTRAS[package], "this") if package in EXTRAS else error
 
 
 def _unpickle(kind: type[ClickprismError], args: tuple[object, ...], state: dict[str, Any]) -> ClickprismError:

@@ -117,7 +117,7 @@ def diagnose(
     for folder in folders:
         write_file(folder / DIAGNOSIS, to_json(facts) + "\n")
     if out is None:
-        output.next("diagnose", log, "--out", "runs/diagnosis")
+        output.note(f"To write a report: {command_line('diagnose', log, '--out', 'runs/diagnosis')}")
         return
     following = [command_line("bias", "position", log, "--out", "runs/curves")]
     if logged.has_features:

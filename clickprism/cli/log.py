@@ -66,7 +66,8 @@ def ingest(
     elif account.files:
         if account.quarantined:
             output.next("log", "quarantine", into)
-        output.next("diagnose", into)
+        if account.accepted:
+            output.next("diagnose", into)
 
 
 def sessions(

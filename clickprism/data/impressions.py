@@ -126,7 +126,7 @@ def read_impressions(
     broken = sorted([*table.broken, *problems(table, entries)], key=lambda each: each.line)
     rows = np.flatnonzero(sound_rows(entries, broken))
     if broken and on_error == "raise":
-        remedy = 'Repair it, or leave such requests out: --on-error quarantine, in Python on_error="quarantine"'
+        remedy = "Repair it, or skip such requests: --on-error quarantine (in train: --data.on-error quarantine)"
         remedy = remedy if len(rows) else "No request of the log is sound"
         raise DataError(broken[0].reason, file=table.file, line=broken[0].line, remedy=remedy)
     if not len(rows):

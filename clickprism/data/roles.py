@@ -117,7 +117,7 @@ def _held(vocabulary: Vocabulary, name: str) -> Kind:
 def roles_of(table: Table, settings: ImpressionSettings) -> dict[str, str]:
     """The column of each role that the log has."""
     roles: dict[str, str] = {}
-    has = f"It has {', '.join(table.header)}"
+    has = f"It has {', '.join([*table.header[:20], *(['...'] if len(table.header) > 20 else [])])}"
     for role, aliases in ROLES.items():
         name = getattr(settings, role)
         found = [column for column in table.header if column.lower() in aliases] if name is None else [name]
@@ -125,10 +125,10 @@ def roles_of(table: Table, settings: ImpressionSettings) -> dict[str, str]:
             remedy = f"{has} ({suggest(name, table.header)})"
             raise DataError(f"has no column {name!r} for the {role}", file=table.file, line=1, remedy=remedy)
         if len(found) > 1:
-            remedy = f"Choose one: --{role} {found[0]} (`train`: --data.impressions.{role} {found[0]})"
+            remedy = f"Choose one: --{role} {found[0]} (in train: --data.impressions.{role} {found[0]})"
             raise DataError(f"has {' and '.join(found)} for the {role}", file=table.file, line=1, remedy=remedy)
         if not found and (role in NEEDED or (role == "user" and settings.lists == "user")):
-            remedy = f"{has}. Name it: --{role} NAME (`train`: --data.impressions.{role} NAME)"
+            remedy = f"{has}. Name it: --{role} NAME (in train: --data.impressions.{role} NAME)"
             problem = f"has no column for the {role} ({', '.join(aliases)})"
             raise DataError(problem, file=table.file, line=1, remedy=remedy)
         roles |= dict.fromkeys([role], found[0]) if found else {}

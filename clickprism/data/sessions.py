@@ -175,6 +175,8 @@ def _places(file: Path, header: list[str], wanted: Sequence[str]) -> list[int]:
     for name in wanted:
         if name not in header:
             remedy = f"The first line names the columns and has {', '.join(header)} ({suggest(name, header)})"
+            if "document_id" in header or "position" in header:  # one row per document
+                remedy = f"A session file has one row per search. Run: clickprism log ingest {file} --into mylog"
             raise DataError(f"has no column {name!r}", file=file, line=1, remedy=remedy)
     return [header.index(name) for name in wanted]
 

@@ -36,7 +36,8 @@ def model_folder(path: Path) -> Path:
     if below:
         names = ", ".join(map(str, below))
         raise DataError("contains several models", file=path, remedy=f"Name one of them: {names}")
-    raise DataError("contains no model", file=path, remedy="Name a folder that `clickprism train --out` wrote")
+    problem = "contains no model" if path.exists() else "does not exist"
+    raise DataError(problem, file=path, remedy="Name a folder that `clickprism train --out` wrote")
 
 
 def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT, *, examples: bytes | None = None) -> Bundle:

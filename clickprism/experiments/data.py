@@ -18,7 +18,7 @@ from clickprism.data.recipes import RECIPES, load, load_parts
 from clickprism.data.synthetic import synthetic
 from clickprism.data.vocabulary import Vocabulary
 from clickprism.debias import METHODS
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.rankers import RANKERS
 from clickprism.settings import build, choose, plain, resolve
@@ -145,7 +145,7 @@ def data_of(source: Path, settings: DataSettings) -> DataSettings:
             "Train on a frame with one row per result (columns request, item, position, clicked and the features). "
             f"Estimates need no features: clickprism log ingest {source.name} --into mylog; relevance estimate mylog"
         )
-        raise DataError("is a session file, which has no features to train on", file=source, remedy=remedy)
+        raise UnsupportedError("is a session file, which has no features to train on", file=source, remedy=remedy)
     return replace(settings, source="impressions", train=str(source))
 
 
@@ -315,13 +315,15 @@ def _ingested(folder: Path) -> ImpressionParts:
     clicks, lists = logged.clicks, logged.clicks.lists
     if not logged.has_features:
         remedy = "Ingest events with `features`, or train on a frame with one row per result (CSV, Parquet)"
-        raise DataError("the documents of this log have no features to train on", file=folder, remedy=remedy)
+        raise UnsupportedError("the documents of this log have no features to train on", file=folder, remedy=remedy)
     names = logged.feature_names or tuple(f"feature_{place + 1}" for place in range(lists.features.shape[1]))
     clicked = np.bincount(clicks.rows, weights=clicks.clicks, minlength=lists.documents) > 0
     judged = JudgedLists(lists, clicked.astype(np.int32))
     bounds = np.rint(np.cumsum([0, *SHARES]) * len(lists)).astype(int)
     if min(np.diff(bounds)) < 1:
-        raise DataError(f"{len(lists)} queries are too few to train on", file=folder, remedy="Ingest more events")
+        raise UnsupportedError(
+            f"{len(lists)} queries are too few to train on", file=folder, remedy="Ingest more events"
+        )
     place = np.random.default_rng(SPLIT_SEED).permutation(len(lists))
     whole = ImpressionParts(
         Dataset(folder.name, judged, judged, judged),

@@ -89,7 +89,7 @@ def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bo
         begun, days = _begun(store)
         everyone = sorted({*users, *begun})
         if not everyone:
-            raise SettingError("user", None, "name at least one user")
+            raise SettingError("user", None, "name at least one user, as no interrupted erasure is left to finish")
         if not all(everyone):
             raise SettingError("user", "", "be the id of a user")
         with engine.held(_searches(store.table("events"), engine, everyone)) as searches:

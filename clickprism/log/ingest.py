@@ -138,7 +138,8 @@ def _settings(store: LogStore, given: LogSettings) -> LogSettings:
         return merged
     old, new = kept.part(others[0]), given.part(others[0])
     field = next(each.name for each in fields(new) if getattr(old, each.name) != getattr(new, each.name))
-    words = f"be {getattr(old, field)!r}, as in {path} (omit it, or ingest into another folder)"
+    must = "not be given" if getattr(old, field) is None else f"be {getattr(old, field)!r}"
+    words = f"{must}, as in {path} (omit it, or ingest into another folder)"
     raise SettingError(f"{others[0]}.{field}", getattr(new, field), words)
 
 

@@ -118,7 +118,7 @@ def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
         the columns query_id and document_id; which query each pair is of, from 0, [pairs]; the estimates.
     """
     if not path.is_file():
-        raise DataError("does not exist", file=path, remedy=_REMEDY)
+        raise DataError("is a folder" if path.is_dir() else "does not exist", file=path, remedy=_REMEDY)
     try:
         table = conform(pq.read_table(path), ESTIMATES, what="estimates").sort_by([(n, "ascending") for n in _PAIR])
     except OSError as error:

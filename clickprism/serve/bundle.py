@@ -109,8 +109,13 @@ class Bundle:
             place = place.resolve(strict=True)
             if files.MANIFEST not in os.listdir(place):
                 remedy = "Create one with: clickprism model bundle RUN --out bundle"
+                if (place / "bundle" / files.MANIFEST).is_file():
+                    remedy = f"Did you mean {Path(folder) / 'bundle'}?"
                 raise DataError(f"is not a bundle: it has no {files.MANIFEST}", file=folder, remedy=remedy)
             found = files.listed(place) - {files.MANIFEST}
+        except FileNotFoundError:
+            remedy = "Create it with: clickprism model bundle RUN --out bundle"
+            raise DataError("does not exist", file=folder, remedy=remedy) from None
         except OSError as error:
             remedy = "Name a folder written by: clickprism model bundle"
             raise DataError(f"is not a bundle ({error.strerror})", file=folder, remedy=remedy) from None

@@ -162,3 +162,25 @@ def test_an_unusable_out_is_refused_before_any_work(
 def test_json_has_null_for_numbers_that_json_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
     Output(json=True).show("", {"a": [1.5, float("nan")], "b": {"c": float("-inf")}})
     assert json.loads(capsys.readouterr().out) == {"a": [1.5, None], "b": {"c": None}}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("model verify nowhere", 1, "nowhere: does not exist. Create it with: clickprism model bundle"),
+        ("evaluate judged nowhere", 1, "nowhere: does not exist. Name a folder that `clickprism train --out` wrote"),
+        ("relevance judgments folder --out list.csv", 1, "folder: is a folder. Create it with: clickprism relevance"),
+        ("diagnose events.csv", 1, "has one row per search. Run: clickprism log ingest events.csv --into mylog"),
+        ("train sessions.tsv --out runs", 3, "is a session file, which has no features to train on"),
+        ("serve folder", 1, "folder: is not a bundle: it has no manifest.json. Did you mean folder/bundle?"),
+    ],
+)
+def test_an_error_about_a_file_says_what_it_is_and_what_to_type(
+    words: str, code: int, told: str, cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder/bundle").mkdir(parents=True)
+    Path("folder/bundle/manifest.json").touch()
+    Path("events.csv").write_text("search_id,query,document_id,position,click\ns1,hat,d1,1,0\n")
+    Path("sessions.tsv").write_text("query\tdocuments\tclicks\nhat\td1,d2\td1\n")
+    assert told in cli(*words.split(), code=code).stderr

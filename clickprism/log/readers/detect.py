@@ -106,8 +106,9 @@ def _settled(path: Path, source: SourceSettings, form: str, names: Iterable[str]
             quote = Dialect(dialect.delimiter, quote=False) if schema == "yandex" else dialect
             return Detected(form, schema, f"there is {', '.join(sorted(found))}", quote)
     if has:
-        shown = ", ".join(sorted(name for name in has if "=" not in name)[:12])
-        remedy = f"It has {shown}. Say --schema, or write a mapping for --mapping (docs/datamodel.md)"
+        names = sorted(name for name in has if "=" not in name)
+        shown = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
+        remedy = f"It has {shown}. Give --schema, or a file for --mapping that names your columns (docs/datamodel.md)"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
     return Detected(form, "clickprism", "no row could be read to tell", dialect)
 

@@ -97,8 +97,8 @@ def _refuse_positions(wrong: Sequence[Bad], file: Path) -> None:
     for row in wrong:
         if row.code == "ordinal-base":
             raise DataError(
-                f"{row.field} may start from 0 or from 1: it is not said which",
+                f"{row.field} may count positions from 0 or from 1",
                 file=file,
                 line=row.line,
-                remedy="Say --ordinal-base 0 or --ordinal-base 1 (0 if any first document has 0)",
+                remedy="Give --ordinal-base 0 if the first document has 0, else --ordinal-base 1",
             )

@@ -73,7 +73,7 @@ def test_ubi_positions_need_a_base(tmp_path: Path) -> None:
     rows = json_lines(
         event("click", event_attributes={"object": {"object_id": 1}}), event("click", event_attributes=at(0))
     )
-    with pytest.raises(DataError, match=r"log.jsonl:2: event_attributes.position.ordinal .* Say --ordinal-base 0 or"):
+    with pytest.raises(DataError, match=r"log.jsonl:2: event_attributes.position.ordinal .* Give --ordinal-base 0 if"):
         read(tmp_path / "log.jsonl", rows)
     one, zero = (read(tmp_path / "log.jsonl", rows, ordinal_base=base) for base in (1, 0))
     assert (len(one[0]), one[1], len(zero[0])) == (1, [(2, "position-range", "event_attributes.position.ordinal")], 2)
