@@ -215,7 +215,7 @@ def test_what_changes_after_loading_is_not_read(copy: Path) -> None:
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not a bundle"):
+    with pytest.raises(DataError, match="nowhere: does not exist"):
         Bundle.load(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"has no manifest\.json\. Create one with: clickprism model bundle"):
         Bundle.load(tmp_path)
