@@ -176,7 +176,7 @@ def test_json_has_null_for_numbers_that_json_cannot_hold(capsys: pytest.CaptureF
     ],
 )
 def test_an_error_about_a_file_says_what_it_is_and_what_to_type(
-    words: str, code: int, told: str, cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, code: int, told: str, *, cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder/bundle").mkdir(parents=True)
