@@ -170,7 +170,7 @@ def test_a_log_keeps_the_settings_of_its_first_ingest(tmp_path: Path, cli: Run) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "paths must name at least one file"),
+        ([], "PATHS must name at least one file"),
         (["a.jsonl", "--max-bad-ratio", "2"], "--max-bad-ratio must be from 0 to 1, got 2"),
         (["a.jsonl", "--threads", "0"], "--threads must be at least 1, got 0"),
         (["a.jsonl", "--memory", "much"], "--memory must be such as 500MB or 2GB"),
