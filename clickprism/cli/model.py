@@ -197,6 +197,10 @@ def serve(
     goes to standard error; with `--quiet` only errors. `--json` prints the address once the service listens. The paths
     are `/v1/rank`, `/v1/events`, `/v1/models`, `/metrics` and `/openapi.json`.
 
+    To ask the service for a ranking, with one number for each feature of the bundle:
+    `curl -H "Authorization: Bearer $CLICKPRISM_TOKEN" http://127.0.0.1:8000/v1/rank
+    --json '{"documents": [{"id": "a", "features": [0.2, 1]}, {"id": "b", "features": [0.7, 0]}]}'`
+
     ```bash
     clickprism serve bundle
     clickprism serve deployment --store store --log mylog --workers 2
