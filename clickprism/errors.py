@@ -115,10 +115,10 @@ def missing_extra(error: ModuleNotFoundError) -> ModuleNotFoundError | MissingEx
     """Return the error to raise if a module is missing: one that names the extra to install, if there is one.
 
     >>> missing_extra(ModuleNotFoundError(name="torch"))
-    MissingExtraError("this needs a part that is not installed. Run: pip install 'clickprism[neural]'")
+    MissingExtraError("importing torch needs a part that is not installed. Run: pip install 'clickprism[neural]'")
     """
     package = (error.name or "").partition(".")[0]
-    return MissingExtraError(EXTRAS[package], "this") if package in EXTRAS else error
+    return MissingExtraError(EXTRAS[package], f"importing {package}") if package in EXTRAS else error
 
 
 def _unpickle(kind: type[ClickprismError], args: tuple[object, ...], state: dict[str, Any]) -> ClickprismError:
