@@ -60,7 +60,7 @@ def test_old_bundles_go_and_leftovers_of_a_killed_promotion_too(bundles: list[Pa
 def test_broken_bundles_are_not_promoted(bundles: list[Path], tmp_path: Path) -> None:
     deployment = Deployment(tmp_path / "shop")
     deployment.promote(bundles[0])
-    with pytest.raises(DataError, match="not a bundle"):
+    with pytest.raises(DataError, match=r"does not exist\. Create it with: clickprism model bundle"):
         deployment.promote(tmp_path / "none")
     broken = linear_bundle(tmp_path / "broken", [5.0, 0.0, 0.0])
     (broken / "network.onnx").write_bytes(b"x")

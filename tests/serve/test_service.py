@@ -241,7 +241,7 @@ def test_an_error_of_the_service_is_a_problem_too(bundle: Path, capfd: pytest.Ca
 
 
 def test_what_cannot_be_served_is_refused_before_a_process_starts(tmp_path: Path, bundle: Path) -> None:
-    with pytest.raises(DataError, match="not a bundle"):
+    with pytest.raises(DataError, match=r"does not exist\. Create it with: clickprism model bundle"):
         check(tmp_path / "none", ServeSettings(), token=TOKEN)
     assert check(bundle, ServeSettings(), token=TOKEN).manifest.kind == "linear"
 
