@@ -46,6 +46,8 @@ def shown_default(value: Any) -> str | None:
     """Return a default as the help shows it; a flag that is off, an empty text and an empty list need no words."""
     if value is None or value is False or value in ("", (), {}):
         return None
+    if value is True:
+        return "true; turn it off with =false"
     if isinstance(value, timedelta):
         return f"{value.total_seconds() / 60:g}m"
     if isinstance(value, dict):
