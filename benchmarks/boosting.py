@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from benchmarks.base import Result
+from clickprism.click_models.pbm import PositionUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Method
 from clickprism.debias.click import Click
@@ -29,7 +30,6 @@ from clickprism.simulation.clicks import SimulationSettings, ideal_clicks, simul
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset, Float64, Lists, Simulation
-from clickprism.users.pbm import PositionUser
 
 SEEDS: Final = (0, 1, 2)
 DATA: Final = SyntheticSettings(train_queries=1000, validation_queries=10, test_queries=3000)
@@ -50,7 +50,7 @@ def arms(data: Dataset, log: Simulation, seed: int) -> dict[str, Callable[[], Sc
     return {
         "labels": ours(ideal_clicks(data.train), Labels()),
         "exposure, true curve": ours(sessions, InversePropensity(propensities=tuple(truth))),
-        "exposure, EM curve": ours(sessions, InversePropensity(estimate="pbm")),
+        "exposure, curve of the log model": ours(sessions, InversePropensity(estimate="log_model")),
         "click": ours(sessions, Click()),
         "position, merged": ours(sessions, PositionBias()),
         "position, LightGBM": lambda: _lightgbm(sessions, seed),
@@ -141,7 +141,7 @@ def run() -> list[Result]:
     """Clicks per exposure above `position=` and click beyond the paired interval, below the labels, and its CPU."""
     values, cpu = measure()
     _print(values, cpu)
-    ours, peer = "exposure, EM curve", "position, LightGBM"
+    ours, peer = "exposure, curve of the log model", "position, LightGBM"
     results = []
     for above, below in ((ours, peer), (ours, "click"), ("labels", ours)):
         mean = float(np.nanmean(values[below]))

@@ -23,21 +23,17 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.base import Result, seconds
+from clickprism.click_models.ccm import ClickChainModel, ClickChainUser
+from clickprism.click_models.dbn import BayesianModel, BayesianUser
+from clickprism.click_models.factors import Factors
+from clickprism.click_models.fitted import Prior
+from clickprism.click_models.pbm import PositionUser, count, fit_position
+from clickprism.click_models.ubm import BrowsingUser, count_browsing, fit_browsing
+from clickprism.click_models.users import User, attraction
 from clickprism.data.synthetic import SyntheticSettings, synthetic
-from clickprism.observation.click_models.base import Prior
-from clickprism.observation.click_models.ccm import ClickChainModel
-from clickprism.observation.click_models.dbn import BayesianModel
-from clickprism.observation.click_models.pbm import PositionFit, fit_position
-from clickprism.observation.click_models.ubm import BrowsingFit, count_browsing, fit_browsing
-from clickprism.observation.counts import count
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.rankings import Intervention
 from clickprism.types import Clicks, Float64, JudgedLists, Simulation
-from clickprism.users.base import User, attraction
-from clickprism.users.ccm import ClickChainUser
-from clickprism.users.dbn import BayesianUser
-from clickprism.users.pbm import PositionUser
-from clickprism.users.ubm import BrowsingUser
 
 SESSIONS = 1_000_000
 SAMPLE = 5_000
@@ -111,12 +107,12 @@ def objects(clicks: Clicks) -> list[Session]:
     return result
 
 
-def position(clicks: Clicks) -> PositionFit:
+def position(clicks: Clicks) -> Factors:
     """From sessions to the fitted PBM."""
     return fit_position(count(clicks))
 
 
-def browsing(clicks: Clicks) -> BrowsingFit:
+def browsing(clicks: Clicks) -> Factors:
     """From sessions to the fitted UBM."""
     return fit_browsing(count_browsing(clicks))
 
@@ -146,7 +142,7 @@ def _log(data: JudgedLists, user: User) -> Simulation:
 def _position(data: JudgedLists) -> list[Result]:
     log = _log(data, PositionUser()).clicks
     true = PositionUser().observation(np.arange(1, 11))
-    error = float(np.abs(position(log).curve / (true / true[0]) - 1).mean())
+    error = float(np.abs(position(log).observation / (true / true[0]) - 1).mean())
     return [_faster("PBM", log, lambda: position(log)), _close("PBM curve", error, 0.02)]
 
 
@@ -159,7 +155,7 @@ def _browsing(data: JudgedLists) -> list[Result]:
         true[k, d] = BrowsingUser().observation(np.array([k + 1]), np.array([k + 1 - d if d else 0]))[0]
     groups = counts.groups
     shown = np.bincount(groups.cells, weights=groups.impressions, minlength=100).reshape(10, 10)
-    error = float(np.nansum(shown * np.abs(found.table / true - 1)) / shown.sum())
+    error = float(np.nansum(shown * np.abs(found.observation / true - 1)) / shown.sum())
     return [_faster("UBM", log, lambda: browsing(log)), _close("UBM table", error, 0.02)]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.base import Result, seconds
+from clickprism.click_models.trust import TrustUser
 from clickprism.data.bm25 import BM25
 from clickprism.data.nfcorpus import Collection, nfcorpus
 from clickprism.evaluation.measures import evaluate
@@ -25,12 +26,11 @@ from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.rankers.similarity import Similarity
 from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.relevance.imputation import TextImputation, pairs_of
-from clickprism.relevance.randomised import FirstSlot
+from clickprism.relevance.pairs import FirstSlot
 from clickprism.settings import build, plain
 from clickprism.training.text import fit_text
 from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Float32, Float64, JudgedLists, Lists, Text
-from clickprism.users.trust import TrustUser
 
 FOUND = 50  # candidates of a test query that BM25 finds, and as many that the untuned language model finds
 PAGE = 10  # the same of a training query, whose first slot is explored

@@ -1,57 +1,54 @@
 """Position curves from a million simulated sessions of ten: how far off the truth, against the limit.
 
 Users follow the position-based model; four rankers, each trained on its own sample of labels, take the sessions at
-random, and queries are asked by Zipf's law, so that documents have very different numbers of impressions. Random order
-and adjacent swaps have their own logs. Errors are mean relative errors over positions 2 to 10, averaged over seeds.
+random, and queries are asked by Zipf's law, so that documents have very different numbers of impressions. Shuffled
+lists have their own log. Errors are mean relative errors over positions 2 to 10, averaged over seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 import clickprism as cp
 from benchmarks.base import Result, seconds
-from clickprism.observation.bootstrap import Bootstrap
-from clickprism.observation.curve import relative_error
-from clickprism.observation.estimate import Estimator, estimate_curve
-from clickprism.observation.harvest import AllPairs
-from clickprism.observation.model_curves import PositionModelCurve
-from clickprism.observation.randomised import Randomised
-from clickprism.observation.swaps import AdjacentSwaps, PivotSwaps
+from clickprism.click_models.pbm import EYE_TRACKING
+from clickprism.data.logged import Logged
+from clickprism.log_model.counts import count
+from clickprism.log_model.references import Links, allpairs, randomised_curve
+from clickprism.log_model.results import Curve
 from clickprism.simulation.rankings import Intervention
-from clickprism.types import Clicks, Dataset, Float64
-from clickprism.users.pbm import EYE_TRACKING
+from clickprism.types import Clicks, Dataset
 
 SESSIONS = 1_000_000
 SEEDS = 5
 LIMIT = 0.03
 RANKERS = cp.SimulationSettings(rankers=4, frequency="zipf")
 SHUFFLED = cp.SimulationSettings(intervention=Intervention(kind="shuffle"), frequency="zipf")
-SWAPPED = cp.SimulationSettings(intervention=Intervention(kind="swap"), frequency="zipf")
-PIVOTED = cp.SimulationSettings(intervention=Intervention(kind="pivot"), frequency="zipf")
 
 
 def run() -> list[Result]:
-    """Errors against the limit, both weights in one run, and the time of a curve with 200 bootstrap draws."""
+    """Return the errors against the limit, and the time of a curve with 200 resamples."""
     data = cp.synthetic(cp.SyntheticSettings(train_queries=1000, validation_queries=10, test_queries=10))
-    harvested = list(_logs(data, RANKERS, SEEDS))
-    matched, equal = (_error(harvested, AllPairs(weights=weights)) for weights in ("matched", "equal"))
-    chain, published = (_error(harvested, AdjacentSwaps(weights=weights)) for weights in ("matched", "equal"))
+    logs = list(_logs(data, RANKERS, SEEDS))
     results = [
-        _limit("allpairs, 4 rankers", matched),
-        _limit("allpairs as published, 4 rankers", equal),
-        _limit("pbm, 4 rankers", _error(harvested, PositionModelCurve())),
-        _limit("adjacent, swaps", _error(_logs(data, SWAPPED, 2), AdjacentSwaps())),
-        _limit("pivot, pivot swaps", _error(_logs(data, PIVOTED, 2), PivotSwaps())),
-        _limit("randomised, shuffles", _error(_logs(data, SHUFFLED, 1), Randomised())),
-        Result("curves: allpairs, matched weights: published", matched, equal, 1, "mean relative error", False),
-        Result("curves: adjacent, matched weights: published", chain, published, 1, "mean relative error", False),
+        _limit("log model, 4 rankers", _error(logs, lambda log: cp.LogModel.fit(log, settings=_once()).curve)),
+        _limit("allpairs, 4 rankers", _error(logs, lambda log: allpairs(Links.of(count(log)), resamples=0)[0])),
+        _limit("randomised, shuffles", _error(_logs(data, SHUFFLED, 1), _randomised)),
     ]
-    took = seconds(lambda: estimate_curve(harvested[0], AllPairs(), bootstrap=Bootstrap(resamples=200)))
+    took = seconds(lambda: allpairs(Links.of(count(logs[0])), resamples=200))
     results.append(Result("curves: allpairs with intervals: 5 s", took, 5, 1, "s", False))
     return results
+
+
+def _once() -> cp.LogModelSettings:
+    return cp.LogModelSettings(resamples=0)
+
+
+def _randomised(log: Clicks) -> Curve:
+    logged = Logged(log, randomised=np.ones(len(log.rows), dtype=np.bool_))
+    return randomised_curve(count(logged, by_chance=True), resamples=0)[0]
 
 
 def _logs(data: Dataset, settings: cp.SimulationSettings, seeds: int) -> Iterator[Clicks]:
@@ -59,12 +56,8 @@ def _logs(data: Dataset, settings: cp.SimulationSettings, seeds: int) -> Iterato
         yield cp.simulate(data.train, cp.PositionUser(), sessions=SESSIONS, seed=seed, settings=settings).clicks
 
 
-def _error(logs: Iterator[Clicks] | list[Clicks], estimator: Estimator) -> float:
-    truth: Float64 = np.array(EYE_TRACKING)
-    once = Bootstrap(resamples=0)
-    return float(
-        np.mean([relative_error(estimate_curve(log, estimator, bootstrap=once).values, truth) for log in logs])
-    )
+def _error(logs: Iterable[Clicks], estimate: Callable[[Clicks], Curve]) -> float:
+    return float(np.mean([estimate(log).error(np.array(EYE_TRACKING)) for log in logs]))
 
 
 def _limit(name: str, error: float) -> Result:

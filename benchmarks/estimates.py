@@ -1,9 +1,11 @@
 """Estimates of relevance for every pair of a click log, against the plain DuckDB aggregation of the same rows.
 
 The log is that of `benchmarks.windows`, of session rows; `CLICKPRISM_BENCH_IMPRESSIONS` sets its size. The plain
-aggregation adds up impressions and clicks by pair and position, and writes them. Ours makes the daily partials and the
-estimates with their intervals from them; once `windows` has run, or an hour later, the partials are there. Each figure
-is measured in a process of its own, the last two three times, of which the middle one counts; imports are not timed.
+aggregation adds up impressions and clicks by pair and position, and writes them. The affine estimator makes the daily
+partials and the estimates with their intervals from them; once `windows` has run, or an hour later, the partials are
+there. The default estimator adds up sessions by pair, day and position, fits the model of the log and writes the
+posterior of each pair. Each figure is measured in a process of its own, those of partials three times, of which the
+middle one counts; imports are not timed.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from benchmarks.base import Result
 from benchmarks.windows import IMPRESSIONS, connect_by_hand, make_log, timed
 
 DEPTH: Final = 10
+SECONDS: Final = 120.0  # for 10 M impressions in about 9 M sums by pair, day and position
 
 
 def run() -> list[Result]:
@@ -26,7 +29,7 @@ def run() -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="clickprism-bench-") as scratch:
         log = str(Path(scratch) / "log")
         _measured("make", log)
-        rows, first = _measured("rows", log), _measured("ours", log)
+        rows, first, model = _measured("rows", log), _measured("ours", log), _measured("model", log)
         partials, again = (
             sorted((_measured(step, log) for _ in range(3)), key=lambda each: float(each["seconds"]))[1]
             for step in ("partials", "ours")
@@ -39,7 +42,9 @@ def run() -> list[Result]:
         Result(
             "the same from the partials: plain sums of them", again["seconds"], partials["seconds"], 1 / 1.5, "s", False
         ),
-        Result("peak memory of estimates", first["megabytes"], 4096.0, 1, "MB", False),
+        Result("peak memory of affine estimates", first["megabytes"], 4096.0, 1, "MB", False),
+        Result(f"estimates of {size} by the model of the log", model["seconds"], SECONDS, 1, "s", False),
+        Result("peak memory of the same", model["megabytes"], 4096.0, 1, "MB", False),
     ]
 
 
@@ -73,9 +78,9 @@ def _ours(folder: str) -> dict[str, Any]:
 
     from clickprism.log.engine import connect
     from clickprism.log.store import LogStore
-    from clickprism.observation.parameters import ClickParameters
+    from clickprism.log_model.parameters import ClickParameters
+    from clickprism.relevance.estimators import Affine
     from clickprism.relevance.of_log import estimate_log
-    from clickprism.relevance.shrinkage import Shrunk
 
     parameters = ClickParameters(1 / np.sqrt(np.arange(1.0, DEPTH + 1)), np.zeros(DEPTH))
     store = LogStore.open(folder)
@@ -86,12 +91,29 @@ def _ours(folder: str) -> dict[str, Any]:
                 store,
                 engine,
                 Path(f"{folder}-estimates.parquet"),
-                estimator=Shrunk(),
+                estimator=Affine(),
                 parameters=parameters,
                 k=0,
                 refresh=False,
             )
         )
+
+
+def _model(folder: str) -> dict[str, Any]:
+    from clickprism.log.engine import connect
+    from clickprism.log.store import LogStore
+    from clickprism.relevance.by_log_model import fit_log, write_posterior
+    from clickprism.relevance.estimators import EstimateSettings
+
+    store = LogStore.open(folder)
+    store.table("sessions").days()
+
+    def estimate() -> None:
+        with connect(threads=2, memory="2GB") as engine:
+            fitted = fit_log(store, engine, EstimateSettings(min_users=0))
+        write_posterior(fitted, Path(f"{folder}-posterior.parquet"), min_users=0, store=store)
+
+    return timed(estimate)
 
 
 def main(step: str, folder: str) -> None:
@@ -101,6 +123,7 @@ def main(step: str, folder: str) -> None:
         "rows": lambda log: _by_hand(log, "sessions"),
         "partials": lambda log: _by_hand(log, "partials"),
         "ours": _ours,
+        "model": _model,
     }
     print(json.dumps(steps[step](folder)))
 

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from benchmarks.base import Result
+from clickprism.click_models.coupled import CoupledUser
 from clickprism.data.normalise import normalised
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Learner, NetworkMethod
@@ -34,7 +35,6 @@ from clickprism.training.fit import fit
 from clickprism.training.network import _Loop, _optimiser, torch_set_for
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset
-from clickprism.users.coupled import CoupledUser
 
 MOST: Final = 3.0
 ROUNDS: Final = 9

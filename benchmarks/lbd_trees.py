@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.base import Result
 from benchmarks.boosting import RANKER, SESSIONS, Scores, _lightgbm
+from clickprism.click_models.coupled import CoupledUser, coupling
 from clickprism.data.normalise import normalised
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Method
@@ -32,7 +33,6 @@ from clickprism.simulation.clicks import SimulationSettings, ideal_clicks, simul
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset, Float64
-from clickprism.users.coupled import CoupledUser, coupling
 
 SEEDS: Final = (0, 1, 2)
 ETAS: Final = (0.0, 0.3, 0.6)
@@ -43,7 +43,7 @@ MEASURE: Final = Measure.parse("nDCG(exp)@10")
 PEER: Final = "position"
 WAYS: Final[dict[str, Method]] = {
     "lbd": Decoupling(),
-    "curve": InversePropensity(estimate="pbm"),
+    "curve": InversePropensity(estimate="log_model"),
     PEER: PositionBias(),
     "click": Click(),
 }

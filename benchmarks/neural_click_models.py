@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.base import Result
+from clickprism.click_models.ccm import ClickChainUser
+from clickprism.click_models.dbn import BayesianUser
+from clickprism.click_models.ubm import BrowsingUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Learner
 from clickprism.debias.click import Click
@@ -29,9 +32,6 @@ from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.training.network import train
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset, JudgedLists
-from clickprism.users.ccm import ClickChainUser
-from clickprism.users.dbn import BayesianUser
-from clickprism.users.ubm import BrowsingUser
 
 MEASURE = Measure.parse("nDCG(exp)@10")
 USERS: dict[str, Any] = {"ubm": BrowsingUser(), "ccm": ClickChainUser.informational(), "dbn": BayesianUser()}

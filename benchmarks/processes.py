@@ -22,6 +22,7 @@ from statistics import median
 import torch
 
 from benchmarks.base import Result
+from clickprism.click_models.pbm import PositionUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.dla import DualLearning
 from clickprism.rankers.mlp import MLP
@@ -30,7 +31,6 @@ from clickprism.training.distributed import joined
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks
-from clickprism.users.pbm import PositionUser
 
 ROUNDS, EPOCHS, LIMIT = 3, 6, 600.0
 FREE = 1.8

@@ -12,11 +12,11 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.base import Result, seconds
+from clickprism.click_models.ccm import ClickChainUser
+from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.ubm import BrowsingUser
+from clickprism.click_models.users import Shown, User
 from clickprism.types import Lists
-from clickprism.users.base import Shown, User
-from clickprism.users.ccm import ClickChainUser
-from clickprism.users.pbm import PositionUser
-from clickprism.users.ubm import BrowsingUser
 
 SESSIONS = 1_000_000
 SAMPLE = 20_000

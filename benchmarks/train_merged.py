@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.base import Result, seconds
+from clickprism.click_models.pbm import PositionUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.dla import DualLearning
 from clickprism.rankers.mlp import MLP
@@ -12,7 +13,6 @@ from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks
-from clickprism.users.pbm import PositionUser
 
 SETTINGS = FitSettings(epochs=10, threads=1)
 RANKER = MLP(hidden=(64, 32))

@@ -1,6 +1,7 @@
 """The public names of clickprism, the only list of them; `__init__.py` imports each one on first use."""
 
 from .choice.tune import tune as tune
+from .click_models.pbm import PositionUser as PositionUser
 from .data.items import items_of as items_of
 from .data.letor import read_letor as read_letor
 from .data.recipes import load as load
@@ -12,10 +13,10 @@ from .debias.click import Click as Click
 from .debias.dla import DualLearning as DualLearning
 from .debias.ipw import InversePropensity as InversePropensity
 from .debias.labels import Labels as Labels
-from .diagnosis.of_log import diagnose as diagnose
+from .diagnosis.diagnose import diagnose as diagnose
 from .errors import ClickprismError as ClickprismError
 from .evaluation.compare import compare as compare
-from .evaluation.counterfactual import counterfactual as counterfactual
+from .evaluation.counterfactual.run import counterfactual as counterfactual
 from .evaluation.curves import by_position as by_position
 from .evaluation.curves import exposure_shares as exposure_shares
 from .evaluation.measures import evaluate as evaluate
@@ -24,8 +25,9 @@ from .experiments.compare import compare_methods as compare_methods
 from .experiments.settings import ExperimentSettings as ExperimentSettings
 from .experiments.train import judged_validation as judged_validation
 from .log.logged import read_logged as read_logged
+from .log_model.model import LogModel as LogModel
+from .log_model.model import LogModelSettings as LogModelSettings
 from .model import Model as Model
-from .observation.estimate import estimate_curves as estimate_curves
 from .rankers.lambdamart import LambdaMART as LambdaMART
 from .rankers.linear import Linear as Linear
 from .rankers.mlp import MLP as MLP
@@ -39,7 +41,6 @@ from .types import Dataset as Dataset
 from .types import JudgedLists as JudgedLists
 from .types import Lists as Lists
 from .types import Simulation as Simulation
-from .users.pbm import PositionUser as PositionUser
 
 __all__: list[str]
 __version__: str

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import clickprism
+from clickprism.click_models import CLICK_MODELS, USERS
 from clickprism.debias import METHODS
-from clickprism.observation.click_models import CLICK_MODELS
 from clickprism.rankers import RANKERS
-from clickprism.users import USERS
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -43,10 +42,10 @@ ROOMS = {  # of the front door, in the order of the page
     "types": "What flows",
     "data": "What comes in",
     "log": "What comes in",
-    "users": "Who clicks",
+    "click_models": "Click models",
     "simulation": "Who clicks",
     "observation": "What is seen",
-    "diagnosis": "What a log can tell",
+    "diagnosis": "Diagnosis",
     "choice": "Which method",
     "debias": "How clicks become a loss",
     "rankers": "What scores a document",

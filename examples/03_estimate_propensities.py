@@ -1,16 +1,13 @@
-"""Propensities from the log itself: several rankings were shown, so documents moved, and the curve can be harvested."""
+"""Estimate propensities from the log itself: documents shown at several positions identify the position curve."""
 
 import clickprism as cp
-from clickprism.observation.bootstrap import Bootstrap
-from clickprism.observation.estimate import estimate_curve
-from clickprism.observation.harvest import AllPairs
 
 data = cp.synthetic(cp.SyntheticSettings(train_queries=400, seed=3))
 made = cp.SimulationSettings(rankers=3)
 log = cp.simulate(data.train, cp.PositionUser(), sessions=200_000, seed=3, settings=made)
-curve = estimate_curve(log.clicks, AllPairs(), bootstrap=Bootstrap(resamples=100))
-print(f"{curve.support.documents:,} documents moved; {curve.support.note}")
-truth = log.observation / log.observation[0]
+model = cp.LogModel.fit(log.clicks)
+print(f"{model.linkage.moved:,} of {model.linkage.pairs:,} query-document pairs were shown at several positions")
+curve, truth = model.curve, log.observation / log.observation[0]
 for position, (low, value, high) in enumerate(zip(curve.lower, curve.values, curve.upper, strict=True), start=1):
     print(f"position {position:2}: {value:.3f} [{low:.3f}, {high:.3f}], true {truth[position - 1]:.3f}")
 

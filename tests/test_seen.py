@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clickprism.click_models.pbm import PositionUser
 from clickprism.data.clicks import load_clicks, save_clicks
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.batches import pad
 from clickprism.errors import DataError
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Clicks, Lists, concatenate
-from clickprism.users.pbm import PositionUser
 
 LISTS = Lists(np.zeros((3, 1), np.float32), np.array([0, 3]), np.array(["q"]))
 

@@ -15,7 +15,7 @@ import numpy as np
 from clickprism.choice.candidates import LEARNED
 from clickprism.choice.material import Material
 from clickprism.choice.targets import Exposure
-from clickprism.observation.trust import TrustFit
+from clickprism.click_models.trust import TrustFit
 from clickprism.types import Clicks, Float64, Int64
 
 FIRST: Final = 0.8  # how often the first result is looked at, at least: `Decoupling.first`

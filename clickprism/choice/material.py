@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clickprism._util.files import atomic_file
+from clickprism.choice.places import Places, places_by_day, places_of
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.errors import DataError
-from clickprism.observation.places import Places, places_by_day, places_of
+from clickprism.log_model.counts import count
+from clickprism.log_model.references import LEAST_CLICKS, Links
 from clickprism.types import Clicks, Float64, Lists
 
 FILE: Final = "log.npz"
@@ -56,6 +58,13 @@ class Material:
         queries = self.lists.list_of[self.places.rows]
         clicked = np.bincount(queries, weights=self.places.clicks, minlength=len(self.lists))
         return np.asarray(clicked / (clicked + ENOUGH), dtype=np.float64)
+
+
+def positions_linked(clicks: Clicks) -> bool:
+    """Return whether documents shown at several positions link all positions; false if there is one position only."""
+    links = Links.of(count(clicks))
+    groups = links.groups(np.flatnonzero(links.strength >= LEAST_CLICKS))
+    return len(groups) > 1 and bool((groups == 0).all())
 
 
 def prepared(logged: Logged) -> tuple[Material, Normaliser]:

@@ -16,13 +16,13 @@ from clickprism.choice.candidates import LEARNED, METHODS, MOVED, POOLED, Candid
 from clickprism.choice.criterion import moved_likelihood
 from clickprism.choice.exposure import as_it_is, average, by_places, by_trust, learned
 from clickprism.choice.material import REMEDY, Material, load_arrays, load_material, save_arrays
+from clickprism.choice.moved import SCALES, MovedSettings, fit_moved
+from clickprism.choice.pooled import fit_pooled
 from clickprism.choice.targets import Exposure, targets
 from clickprism.choice.training import train
+from clickprism.click_models.pbm import count
+from clickprism.click_models.trust import fit_trust
 from clickprism.errors import ClickprismError
-from clickprism.observation.counts import count
-from clickprism.observation.moved import SCALES, MovedSettings, fit_moved
-from clickprism.observation.pooled import fit_pooled
-from clickprism.observation.trust import fit_trust
 from clickprism.types import Float64, Int64
 
 FOLDS: Final = 2

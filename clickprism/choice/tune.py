@@ -20,7 +20,7 @@ from clickprism.choice import words
 from clickprism.choice.candidates import CHOSEN_FROM, RANKERS, Candidate, supported
 from clickprism.choice.criterion import Gain, estimated_ndcg
 from clickprism.choice.folder import begin, only_one
-from clickprism.choice.material import COLUMNS, Material, prepared, save_material
+from clickprism.choice.material import COLUMNS, Material, positions_linked, prepared, save_material
 from clickprism.choice.rule import chosen_method, chosen_ranker
 from clickprism.choice.trials import (
     final_trial,
@@ -33,9 +33,6 @@ from clickprism.choice.trials import (
 )
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
-from clickprism.observation.counts import count
-from clickprism.observation.pairs import LEAST_CLICKS, link
-from clickprism.observation.support import linked_depth
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
@@ -135,7 +132,7 @@ def tune(
 ) -> Choice:
     """Choose an observation model and a ranker by the log alone, and train the ranker on all of it.
 
-    The observation model is `clickprism.observation.pooled`: clicks are left as they are unless a position curve
+    The observation model is `clickprism.choice.pooled`: clicks are left as they are unless a position curve
     predicts those of held-out queries better, and features bend it if they predict more. The ranker is a steady one
     within chance of the highest nDCG by estimated clicks in the first place, on queries that it did not learn from. The
     rule is `clickprism.choice.rule`.
@@ -183,8 +180,7 @@ class _Search:
     def run(self) -> Choice:
         """All of it."""
         clicks = self.material.clicks
-        depth, places = clicks.max_position, self.material.places
-        linked = depth > 1 and linked_depth(link(count(clicks)), LEAST_CLICKS) == depth
+        places, linked = self.material.places, positions_linked(clicks)
         names = supported(self.settings.methods, linked=linked, patterns=places.knows_clicks)
         tried = self._observations(names)
         told = {name: tried_of(self.folder, name) for name in tried}

@@ -80,8 +80,9 @@ def diagnose(
 ) -> None:
     """Report which biases a click log contains.
 
-    The report also says whether relevance is identifiable from the log, and what to do about each bias. The findings
-    on an ingested log are also saved in its folder, where the page of `clickprism serve` shows them.
+    The report starts with a summary: is there position bias, how much, what it does to the ranking, whether relevance
+    can be learned from the log, and what to do next. The findings on an ingested log are also saved in its folder,
+    where the page of `clickprism serve` shows them.
 
     ```bash
     clickprism diagnose mylog --out runs/diagnosis
@@ -98,9 +99,8 @@ def diagnose(
 
     from clickprism._util.files import make_folder, write_file
     from clickprism._util.tables import to_json
-    from clickprism.diagnosis.diagnose import check_names
-    from clickprism.diagnosis.of_log import diagnose
-    from clickprism.diagnosis.report import as_json, as_text, write_diagnosis
+    from clickprism.diagnosis.diagnose import check_names, diagnose
+    from clickprism.diagnosis.report import report_of, write_page
     from clickprism.experiments.compare import open_log
 
     check_names(only or None)
@@ -111,18 +111,18 @@ def diagnose(
         logged = open_log(log, settings=reading, note=output.note).logged
         as_of = datetime.now(UTC).isoformat(timespec="seconds")
         diagnosis = diagnose(logged, only=only or None, seed=seed, progress=status, as_of=as_of)
-    facts = as_json(diagnosis, log=str(log), account=logged.account)
-    output.show(as_text(diagnosis), facts)
+    report = report_of(diagnosis, log=str(log), account=logged.account)
+    output.result(report)
     folders = [*([log] if log.is_dir() and not only else []), *([] if out is None else [out])]
     for folder in folders:
-        write_file(folder / DIAGNOSIS, to_json(facts) + "\n")
+        write_file(folder / DIAGNOSIS, to_json(report) + "\n")
     if out is None:
         output.note(f"To write a report: {command_line('diagnose', log, '--out', 'runs/diagnosis')}")
         return
     following = [command_line("bias", "position", log, "--out", "runs/curves")]
     if logged.has_features:
         following.append(command_line("auto", log, "--out", "runs/auto"))
-    write_diagnosis(
+    write_page(
         out / REPORT,
         diagnosis,
         log=log.name or str(log),

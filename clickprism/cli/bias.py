@@ -3,78 +3,79 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from clickprism.cli.output import FLAT, Output, command_line
+from clickprism.data.sessions import SessionLog
 from clickprism.evaluation.clicks import ClickModelSettings
+from clickprism.examination.settings import ExaminationSettings
+from clickprism.log.columns import ColumnSettings
+from clickprism.log.logged import ReadSettings
 from clickprism.log.settings import EngineSettings
-from clickprism.observation.bootstrap import Bootstrap
-from clickprism.observation.contexts import CurveSettings
-from clickprism.observation.estimate_parameters import TrustSettings
-from clickprism.observation.examination_settings import ExaminationSettings
+from clickprism.log_model.model import LogModel, LogModelSettings
+from clickprism.types import Float64
+
+SKIPPED: Final = ("clicks outside the list", "lines quarantined")
 
 
 def position(
     log: Path,
     /,
     *,
+    propensities: Path | None = None,
     out: Path | None = None,
-    on_error: Literal["raise", "quarantine"] = "raise",
-    settings: Annotated[CurveSettings, FLAT],
-    bootstrap: Annotated[Bootstrap, FLAT],
+    columns: Annotated[ColumnSettings, FLAT],
+    settings: Annotated[LogModelSettings, FLAT],
+    reading: Annotated[ReadSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Estimate how often each position is observed.
 
-    The result is observation relative to position 1, by every estimator that the log supports, with intervals, and
-    the reason why the log does not support the others.
+    The result is the position curve: observation relative to position 1, with intervals. Beside it are curves that need
+    no model, whether they agree, and how each position is identified.
 
     ```bash
     clickprism bias position mylog
     clickprism bias position sessions.tsv --by device --out runs/curves
-    clickprism bias position clicks.npz --method allpairs --method pbm --resamples 500
+    clickprism bias position clicks.npz --depth 3 --resamples 500
     ```
 
     Args:
-        log: Ingested log, session file (TSV or CSV with the columns query, documents, clicks), or simulated clicks.
-        out: Folder for curves.json and the plots (SVG and PNG).
-        on_error: Stop at the first broken line of a session file (raise), or skip broken lines (quarantine).
+        log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        propensities: File with the observation of each position, if you know it: one number a line, or a JSON list. It
+            replaces the estimate.
+        out: Folder for curves.json, a plot (SVG and PNG) and the fitted model (model).
     """
     from clickprism._util.files import make_folder, write_file
     from clickprism._util.tables import to_json
-    from clickprism.errors import UnsupportedError
-    from clickprism.observation.contexts import observe
-    from clickprism.observation.inputs import read_input
+    from clickprism.log_model.report import differing, position_facts, position_text
 
     if out is not None:
         make_folder(out)
-    sessions = read_input(log, on_error=on_error, note=output.note)
-    with output.progress("curves") as progress:
-        observed = observe(sessions, settings, bootstrap=bootstrap, progress=progress)
-    output.result(observed)
+    model = _fitted(log, columns, settings, reading, output, propensities=propensities)
+    truth = _truth(log)
+    facts = position_facts(model, by=columns.by, truth=truth)
+    output.show(position_text(model, by=columns.by, truth=truth), facts)
     if out is not None:
         from clickprism.evaluation.plots import write_curves
 
-        write_file(out / "curves.json", to_json(observed) + "\n")
-        output.note(f"Written to {out}: curves.json, {', '.join(write_curves(observed, out))}")
-    whole = observed.whole
-    if not whole.curves:
-        raise UnsupportedError("the log supports none of these estimators", remedy="The table gives the reasons")
-    if observed.differ is not None:
-        high, low, place = observed.differ
+        write_file(out / "curves.json", to_json(facts) + "\n")
+        names = write_curves(model, out, truth=truth)
+        model.save(out / "model")
+        output.note(f"Written to {out}: curves.json, {', '.join(names)}, model")
+    differ = differing(model.contexts)
+    if differ is not None:
+        high, low, place = differ
         output.note(
-            f"The curves for {settings.by} = {high} and {settings.by} = {low} differ by more than their intervals, "
-            f"most at position {place}: train a separate ranker for each, or use a method without one curve for all"
+            f"The curves for {columns.by} = {high} and {columns.by} = {low} differ by more than their intervals, most "
+            f"at position {place}: train a separate ranker for each"
         )
-    if whole.best is None:
-        output.note("Only the click rate is available. It is biased by relevance: it is not a position curve")
-    else:
-        values = ", ".join(f"{value:.4g}" for value in whole.curves[whole.best].values)
-        setting = ["--methods.ipw.propensities", f"[{values}]"]
-        if log.suffix == ".npz":
-            output.next("train", log, "--method", "ipw", *setting, "--out", "runs/ipw")
-        else:  # a session file has no features to train on, and a log may have none
-            output.note(f"To train with the curve of {whole.best}: {setting[0]} '{setting[1]}'")
+    values = ", ".join(f"{value:.4g}" for value in model.curve.values)
+    setting = ["--methods.ipw.propensities", f"[{values}]"]
+    if log.suffix == ".npz":
+        output.next("train", log, "--method", "ipw", *setting, "--out", "runs/ipw")
+    else:  # a session file has no features to train on, and a log may have none
+        output.note(f"To train with this curve: {setting[0]} '{setting[1]}'")
 
 
 def trust(
@@ -82,49 +83,85 @@ def trust(
     /,
     *,
     out: Path | None = None,
-    on_error: Literal["raise", "quarantine"] = "raise",
-    settings: Annotated[TrustSettings, FLAT],
-    bootstrap: Annotated[Bootstrap, FLAT],
+    columns: Annotated[ColumnSettings, FLAT],
+    settings: Annotated[LogModelSettings, FLAT],
+    reading: Annotated[ReadSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
-    """Estimate trust bias: clicks on observed but irrelevant results.
+    """Estimate trust bias: clicks on results because the engine ranks them high.
 
-    The result is how the click probability at each position depends on that at position 1, as a slope (alpha) and an
-    intercept (beta), with intervals. Without trust bias, every beta is 0 and alpha is the position curve.
+    The result is whether the log contains trust bias, and how the click probability at each position depends on that
+    at position 1, as a slope (alpha) and an intercept (beta), with intervals. Alpha is the position curve. Without
+    trust bias every beta is 0.
 
     ```bash
     clickprism bias trust mylog --out trust.json
-    clickprism bias trust mylog --method randomised --depth 5
-    clickprism bias trust sessions.tsv --method harvest --method em --json
+    clickprism bias trust sessions.tsv --where device=phone --depth 4 --json
     ```
 
     Args:
-        log: Ingested log, session file (TSV or CSV with the columns query, documents, clicks), or simulated clicks.
-        out: JSON file for the preferred parameters; `clickprism relevance estimate` reads it.
-        on_error: Stop at the first broken line of a session file (raise), or skip broken lines (quarantine).
+        log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        out: JSON file for the parameters; `clickprism relevance estimate` reads it.
     """
     from clickprism._util.files import check_output
-    from clickprism.errors import UnsupportedError
-    from clickprism.observation.estimate_parameters import estimate_all
-    from clickprism.observation.inputs import place_input
+    from clickprism.log_model.report import trust_facts, trust_text
 
     if out is not None:
         check_output(out, suffix=".json")
-    placed = place_input(log, on_error=on_error, note=output.note)
-    estimated = estimate_all(placed, settings, bootstrap=bootstrap)
-    output.result(estimated)
-    if estimated.best is None:
-        raise UnsupportedError("the log supports none of these estimators", remedy="The table gives the reasons")
-    best = estimated.parameters[estimated.best]
-    for note in best.notes:
+    model = _fitted(log, columns, settings, reading, output)
+    output.show(trust_text(model), trust_facts(model))
+    for note in model.parameters.notes:
         output.note(f"note: {note}")
     if out is None:
         output.next("bias", "trust", log, "--out", "trust.json")
         return
-    best.write(out)
-    output.note(f"Written: {out}, the parameters of {best.source}")
+    model.parameters.write(out)
+    output.note(f"Written: {out}")
     if log.is_dir():
         output.next("relevance", "estimate", log, "--parameters", out, "--out", "estimates.parquet")
+
+
+def _fitted(
+    log: Path,
+    columns: ColumnSettings,
+    settings: LogModelSettings,
+    reading: ReadSettings,
+    output: Output,
+    *,
+    propensities: Path | None = None,
+) -> LogModel:
+    """Read a log and fit its model; a log without clicks or with one position only is refused."""
+    from clickprism.errors import UnsupportedError
+    from clickprism.experiments.compare import open_log
+    from clickprism.log.columns import contexts, where
+    from clickprism.log_model.model import LogModel
+    from clickprism.log_model.propensities import read_propensities
+
+    given = None if propensities is None else read_propensities(propensities)
+    with output.status() as status:
+        status("reading the log")
+        logged = where(open_log(log, settings=reading, columns=columns.columns, note=output.note).logged, columns)
+        clicks = logged.clicks
+        skipped = "".join(f"; {name}: {count:,}" for name, count in logged.account.items() if name in SKIPPED)
+        output.note(f"{clicks.sessions:,} sessions, {int(clicks.clicks.sum()):,} clicks{skipped}")
+        top = clicks.positions <= (settings.depth or clicks.max_position)
+        if not clicks.clicks[top].any():
+            raise UnsupportedError("the log has no clicks", remedy="Use a log with clicks, or a larger --depth")
+        if min(settings.depth or 2, clicks.max_position) < 2:
+            raise UnsupportedError("the log has one position only", remedy="A curve needs at least two positions")
+        context = contexts(logged, columns)
+        return LogModel.fit(logged, settings=settings, context=context, propensities=given, progress=status)
+
+
+def _truth(log: Path) -> Float64 | None:
+    """Return the true observation at each position if the log is a simulation that recorded it."""
+    if log.suffix != ".npz":
+        return None
+    from clickprism.data.clicks import load_bare
+    from clickprism.types import Simulation
+
+    clicks, truth = load_bare(log)
+    return None if truth is None else Simulation(clicks, truth).observation
 
 
 def examination(
@@ -156,9 +193,9 @@ def examination(
         out: HTML file for a report; the plots are written beside it as PNG.
     """
     from clickprism._util.files import check_output
+    from clickprism.examination.examine import fit_current
     from clickprism.log.schedule import day_span
     from clickprism.log.store import LogStore
-    from clickprism.observation.examination import fit_current
 
     span = day_span(days)
     if out is not None:
@@ -202,8 +239,29 @@ def click_models(
         on_error: Stop at the first broken line of a session file (raise), or skip broken lines (quarantine).
     """
     from clickprism.evaluation.clicks import compare_click_models
-    from clickprism.observation.inputs import read_input
 
-    sessions = read_input(log, on_error=on_error, note=output.note)
+    sessions = _read_sessions(log, on_error, output)
     with output.progress("click models") as progress:
         output.result(compare_click_models(sessions.clicks, settings, progress=progress))
+
+
+def _read_sessions(log: Path, on_error: Literal["raise", "quarantine"], output: Output) -> SessionLog:
+    """Return the sessions of a log, one ranked list each; those of an ingested log are updated first."""
+    from clickprism.data.sessions import read_log
+
+    if not (log / "log.toml").is_file():
+        sessions = read_log(log, on_error=on_error)
+    else:
+        from clickprism.log.lists import session_log
+        from clickprism.log.sessions import update_sessions
+        from clickprism.log.store import LogStore
+
+        store = LogStore.open(log, note=output.note)
+        with store.write() as writer:
+            update_sessions(store, writer.engine)
+            sessions = session_log(store)
+    skipped = f"; skipped {len(sessions.quarantined):,} broken lines" if sessions.quarantined else ""
+    outside = f"; ignored {sessions.outside:,} clicks on documents outside the list" if sessions.outside else ""
+    clicks = sessions.clicks
+    output.note(f"{clicks.sessions:,} sessions, {int(clicks.clicks.sum()):,} clicks{outside}{skipped}")
+    return sessions

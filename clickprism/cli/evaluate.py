@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from clickprism.cli.output import FLAT, Output
-from clickprism.evaluation.counterfactual_settings import CounterfactualSettings
+from clickprism.evaluation.counterfactual.result import CounterfactualSettings
 from clickprism.evaluation.interleaving import InterleavingSettings
 from clickprism.experiments.compare import JudgedSettings
 from clickprism.log.logged import ReadSettings
@@ -56,8 +56,9 @@ def counterfactual(
 ) -> None:
     """Estimate from a click log how many clicks a ranker would get.
 
-    No judgments are needed. Each estimate has an interval and is compared with the clicks on the lists as logged. The
-    command refuses, with exit code 3, if the log never showed what the ranker would show.
+    No judgments are needed. Each estimate has an interval and is compared with the clicks on the lists as logged. What
+    was not shown is predicted by the model of the log, whose position curve is the same in every command. An estimate
+    that the log does not support is refused, with the reason; the exit code is 3 if all are.
 
     ```bash
     clickprism evaluate counterfactual mylog runs/mylog/bundle
@@ -70,9 +71,10 @@ def counterfactual(
         scores: File with the columns query, document and score (.csv, .tsv, .jsonl or .parquet); may be repeated.
     """
     from clickprism.errors import SettingError, UnsupportedError
-    from clickprism.evaluation.counterfactual import counterfactual
-    from clickprism.evaluation.counterfactual_result import CounterfactualResults
+    from clickprism.evaluation.counterfactual.result import CounterfactualResults
+    from clickprism.evaluation.counterfactual.run import counterfactual
     from clickprism.experiments.compare import open_log
+    from clickprism.log_model.model import LogModel
 
     if not models and not scores:
         raise SettingError("models", None, "name at least one model, or give --scores FILE")
@@ -81,7 +83,9 @@ def counterfactual(
     output.note(f"{clicks.sessions:,} searches, {int(clicks.clicks.sum()):,} clicks")
     scored = {str(path): opened.scores(path) for path in models}
     scored |= {str(path): opened.scores_in(path, note=output.note) for path in scores}
-    found = {name: counterfactual(opened.logged, each, settings=settings) for name, each in scored.items()}
+    with output.status() as status:
+        model = LogModel.fit(opened.logged, progress=status)
+    found = {name: counterfactual(opened.logged, each, settings=settings, model=model) for name, each in scored.items()}
     output.result(CounterfactualResults(str(log), settings.unit, settings.confidence, found))
     if not any(each.best for each in found.values()):
         raise UnsupportedError("the log supports no estimate for any ranker", remedy="The reasons are listed above")

@@ -139,11 +139,11 @@ def features(
     """
     from clickprism._util.files import check_output
     from clickprism.errors import SettingError
+    from clickprism.examination.model import chosen_model
     from clickprism.log.follow import follow as keep_following
     from clickprism.log.snapshots import find_snapshots
     from clickprism.log.store import LogStore
     from clickprism.log.windows import end_of_log, features_time, inputs_of, windows
-    from clickprism.observation.examination import chosen_model
 
     if follow and as_of is not None:
         raise SettingError("as_of", as_of, "not be given with --follow, which uses the current hour")

@@ -52,7 +52,7 @@ class Output:
             self.show(as_text(result.tables()), result)
 
     def show(self, text: str, result: Any) -> None:
-        """Print a result that has a text of its own, or its fields as JSON."""
+        """Print a text, or the fields of the result as JSON."""
         print(to_json(result) if self.json else text, flush=True)
 
     @contextmanager

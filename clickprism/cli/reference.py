@@ -46,10 +46,10 @@ def examples(path: Sequence[str]) -> list[str]:
 
 def _models() -> Iterator[str]:
     """Yield the settings of everything that is chosen by name: user models, rankers and methods."""
+    from clickprism.click_models import USERS
     from clickprism.debias import METHODS
     from clickprism.rankers import RANKERS
     from clickprism.settings import resolve
-    from clickprism.users import USERS
 
     for title, noun, option, table in (
         ("User models", "User model", "--user", USERS),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from clickprism.cli.output import FLAT, Output
 from clickprism.log.settings import EngineSettings, FeatureSettings
-from clickprism.relevance.approximate_settings import ApproximateSettings
+from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings
 from clickprism.relevance.exploration import ExplorationSettings
 from clickprism.relevance.impute import ImputeSettings, SourceFiles
@@ -20,33 +20,41 @@ def estimate(
     /,
     *,
     out: Path,
-    parameters: Path | None = None,
     imputation: Path | None = None,
+    propensities: Path | None = None,
+    parameters: Path | None = None,
     days: str | None = None,
     examination: str | None = None,
+    model: Path | None = None,
     settings: Annotated[EstimateSettings, FLAT],
     engine: Annotated[EngineSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Estimate the relevance of each query-document pair, with intervals.
 
-    The relevance of a pair is its click probability at position 1: clicks are corrected for position and trust bias.
-    The file has one row per pair: the estimate, its interval, and the evidence behind it.
+    The relevance of a pair is its click probability at position 1. By default it is estimated by the model of the log,
+    which separates clicks into relevance and observation. The file has one row per pair: the estimate, its interval,
+    and where it comes from.
 
     ```bash
     clickprism relevance estimate mylog --out estimates.parquet
-    clickprism relevance estimate mylog --parameters trust.json --imputation imputed.parquet --out estimates.parquet
-    clickprism relevance estimate mylog --estimator affine --days 2024-01-01..2024-01-07 --out estimates.parquet
+    clickprism relevance estimate mylog --imputation imputed.parquet --model runs/log_model --out estimates.parquet
+    clickprism relevance estimate mylog --estimator affine --parameters trust.json --out estimates.parquet
     ```
 
     Args:
         log: Ingested log.
         out: Parquet file for the estimates.
-        parameters: Click parameters, from `clickprism bias trust`; by default they are estimated from the log.
         imputation: Predicted relevance, from `clickprism relevance impute apply`; also pairs that were never shown get
             an estimate.
+        propensities: File with the known observation probability of each position, position 1 first, which replaces the
+            estimated curve: a JSON list, or one number a line.
+        parameters: Click parameters for estimators other than log_model, from `clickprism bias trust`; by default those
+            of the model of the log.
         days: First and last day to use, such as 2026-01-01..2026-01-28, or one day; by default all (UTC).
-        examination: JSON file of an examination model, or none; by default the current one of the log, if there is one.
+        examination: JSON file of an examination model for doubly_robust, or none; by default the current one of the
+            log, if there is one.
+        model: Folder for the fitted model of the log.
     """
     from clickprism._util.files import check_output
     from clickprism.log.schedule import days_of
@@ -63,11 +71,15 @@ def estimate(
             out,
             settings,
             parameters=parameters,
+            propensities=propensities,
             imputation=imputation,
             days=chosen,
             examination=examination,
+            model=model,
         )
     output.result(found)
+    for warning in () if found.model is None else found.model.warnings:
+        output.note(warning)
     output.note(f"Written: {out}")
     output.next("relevance", "judgments", out, "--out", "judgments.csv")
 
@@ -202,24 +214,24 @@ def approximate_fit(
         since: Learn from randomised first results from this time on (UTC), by click features as of then; by default
             the last half of the log, at most four weeks.
     """
+    from clickprism.examination.model import chosen_model
     from clickprism.log.schedule import parse_time
     from clickprism.log.store import LogStore
-    from clickprism.observation.examination import chosen_model
     from clickprism.relevance.approximate_log import fit_log
 
     start = None if since is None else parse_time(since, field="since")
     store = LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory) as writer:
-        fitted = fit_log(
+        found = fit_log(
             store,
             writer.engine,
             imputation,
+            out,
             since=start,
             settings=settings,
             examiner=chosen_model(store.folder / "models", features.examination),
             window_settings=features.windows(store.settings.windows),
         )
-    found = fitted.save(out)
     output.result(found)
     if found.warning is not None:
         output.note(found.warning)
@@ -257,11 +269,11 @@ def approximate_apply(
         as_of: Time of the click features (UTC); by default the end of the log.
     """
     from clickprism._util.files import check_output
+    from clickprism.examination.model import chosen_model
     from clickprism.log.schedule import parse_time
     from clickprism.log.store import LogStore
-    from clickprism.observation.examination import chosen_model
-    from clickprism.relevance.approximate import Approximation
     from clickprism.relevance.approximate_log import apply_log
+    from clickprism.relevance.approximation import Approximation
 
     check_output(out, suffix=".parquet")
     time, loaded = None if as_of is None else parse_time(as_of, field="as_of"), Approximation.load(network)
@@ -294,28 +306,27 @@ def judgments(
 ) -> None:
     """Turn estimates into a judgment list.
 
-    Pairs with enough evidence get a grade from 0 to 4; the others are counted by reason.
+    Every pair with an estimate gets a grade from 0 to 4. Grades with little evidence are marked as uncertain. Pairs
+    seen by too few users are not in the estimates (`--min-users` of `clickprism relevance estimate`); they are counted.
 
     ```bash
     clickprism relevance judgments estimates.parquet --out judgments.csv
-    clickprism relevance judgments estimates.parquet --scale absolute --cuts 0.1 --cuts 0.3 --out judgments.jsonl
+    clickprism relevance judgments estimates.parquet --cuts 0.1 --cuts 0.3 --out judgments.jsonl
     clickprism relevance judgments estimates.parquet --format quepid --queries queries.tsv --out ratings.csv
     ```
 
     Args:
         estimates: File that `clickprism relevance estimate` or `approximate apply` has written.
-        out: File for the list: .csv, .tsv, .jsonl or .parquet of query_id, document_id, grade, estimate, lower, upper
-            and weight, or any name in the format of another tool.
+        out: File for the list: .csv, .tsv, .jsonl or .parquet of query_id, document_id, query, grade, estimate, lower,
+            upper, source, impressions and uncertain, or any name in the format of another tool.
         format: A table, or the format of another tool: OpenSearch Search Relevance Workbench (JSON), Quepid (CSV) or
             LETOR text. Those contain the text of the query, the document id and the grade.
-        queries: Texts of the queries for these tools (TSV, CSV, JSON lines or Parquet); by default their ids.
+        queries: Texts of the queries (TSV, CSV, JSON lines or Parquet); without it the tools get the query ids.
     """
-    from clickprism.relevance.judgment_files import judge_file
+    from clickprism.relevance.judgments import judge_file
 
     found = judge_file(estimates, out, settings, kind=format, queries=queries)
     output.result(found)
-    if not found.judged:
-        output.note("No pair has enough evidence: lower --min-weight, or estimate from more days of clicks")
     output.note(f"Written: {out}")
 
 

@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from clickprism.types import Bool, Clicks, Int64, check, slices
+from clickprism.types import Bool, Clicks, Int64, Text, check, slices
 
 
 @final
@@ -27,6 +27,8 @@ class Logged:
         policies: the names of the rankers.
         randomised: whether chance filled the slot of each entry, by the log's own word, [entries]; None if not told.
         feature_names: one a column of the features; empty where they have no names.
+        columns: values of other columns, such as the device, for each ranked list, by name of the column; only those
+            that the reader was asked for, [ranked lists] each.
         account: what was counted on the way in, such as rows quarantined or without a field, by name.
     """
 
@@ -37,12 +39,15 @@ class Logged:
     randomised: Bool | None = None
     feature_names: tuple[str, ...] = ()
     account: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[str, Text] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lists, entries = len(self.clicks), len(self.clicks.rows)
         for name, size in (("days", lists), ("policy", lists), ("randomised", entries)):
             values = getattr(self, name)
             check(values is None or values.shape == (size,), f"{name} must have {size} values")
+        for name, values in self.columns.items():
+            check(values.shape == (lists,), f"column {name} must have {lists} values")
         known = self.policy is None or not lists or 0 <= self.policy.min() <= self.policy.max() < len(self.policies)
         check(bool(known), "policy must be places in policies")
         width = self.clicks.lists.features.shape[1]
@@ -68,6 +73,7 @@ class Logged:
             None if self.randomised is None else self.randomised[entries],
             self.feature_names,
             self.account,
+            {name: values[chosen] for name, values in self.columns.items()},
         )
 
     def of_queries(self, queries: Bool) -> Logged:

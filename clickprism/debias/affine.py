@@ -73,8 +73,8 @@ class AffineCorrection:
         """Alpha relative to position 1, and beta, at the positions of the log: as given, or estimated from it."""
         positions = clicks.max_position
         if self.estimate == "trust":
-            from clickprism.observation.counts import count
-            from clickprism.observation.trust import fit_trust
+            from clickprism.click_models.pbm import count
+            from clickprism.click_models.trust import fit_trust
 
             fitted = fit_trust(count(clicks))
             return np.maximum(fitted.alpha, self.floor), fitted.beta

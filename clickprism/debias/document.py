@@ -28,7 +28,6 @@ class DocumentLearner(Learner):
     """
 
     sample: torch.Tensor
-    bends: bool = True  # whether documents differ in it at all
 
     def __init__(self, ranker: nn.Module, clicks: Clicks) -> None:
         super().__init__(ranker)

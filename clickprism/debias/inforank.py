@@ -111,8 +111,8 @@ class InfoRankLearner(DocumentLearner):
         self.curve = nn.Parameter(_seen_odds(clicks, settings.start))
         self.own = flat(nn.Sequential(nn.Linear(network.width, places if settings.position else 1)))
         outputs = {"position": 0, "anchored": places - 1, "free": places}[settings.observation]
-        self.tower, self.bends = nn.Sequential(), outputs > 0
-        if self.bends:
+        self.tower, self.by_document = nn.Sequential(), outputs > 0
+        if self.by_document:
             shared = settings.towers == "shared"
             self.tower = flat(nn.Sequential(nn.Linear(network.width, outputs)) if shared else network.anew(outputs))
 
@@ -128,7 +128,7 @@ class InfoRankLearner(DocumentLearner):
         settings, network = self.settings, towered(self.ranker, self.settings.name)
         hidden = network.trunk()(documents)
         scores, observed = network.last()(hidden)[:, 0] + self.base_odds, self.curve.expand(len(documents), -1)
-        if self.bends:
+        if self.by_document:
             change = self.tower(hidden if settings.towers == "shared" else documents)
             observed = observed + (pad(change, (1, 0)) if settings.observation == "anchored" else change)
         if settings.observation == "free" and settings.score == "first":

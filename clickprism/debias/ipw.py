@@ -12,10 +12,9 @@ from torch import nn
 from clickprism.debias.base import Learner
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.errors import DataError, SettingError
-from clickprism.settings import choose
 from clickprism.types import Batch, Clicks, Float64
 
-Estimate = Literal["none", "randomised", "allpairs", "pbm", "ubm", "adjacent", "pivot"]
+Estimate = Literal["none", "log_model", "allpairs"]
 TINY = 1e-9
 
 
@@ -34,8 +33,8 @@ class InversePropensity:
         propensities: the observation at positions 1, 2, ...; only ratios to the first matter.
         floor: relative propensities below this are raised to it; 0 clips nothing.
         self_normalise: divide by the mean weight.
-        estimate: where the propensities come from if they are not given: an estimator of `clickprism.observation`, on
-            the log that is learned from. Documents must have been seen at several positions for it.
+        estimate: where the propensities come from if they are not given: "log_model" takes the position curve of the
+            log that is learned from (`LogModel`), "allpairs" that of documents shown at several positions only.
     """
 
     name: ClassVar[str] = "ipw"
@@ -73,17 +72,21 @@ class InversePropensity:
         return relative
 
     def _estimated(self, clicks: Clicks) -> InversePropensity:
-        """The same with the propensities that the log gives."""
-        from clickprism.observation.bootstrap import Bootstrap
-        from clickprism.observation.estimate import ESTIMATORS, estimate_curve
+        """Return the same with the propensities that the log gives."""
+        from clickprism.log_model.counts import count
+        from clickprism.log_model.model import LogModel, LogModelSettings
+        from clickprism.log_model.references import Links, allpairs
 
-        estimator = choose(ESTIMATORS, self.estimate, path="estimate")
-        curve = estimate_curve(clicks, estimator, bootstrap=Bootstrap(resamples=0)).values
-        unknown = np.flatnonzero(~np.isfinite(curve))
-        if len(unknown):
-            problem = f"the observation at position {unknown[0] + 1} cannot be estimated by {self.estimate}"
-            raise DataError(problem, remedy="Give propensities, or estimate by allpairs or pbm")
-        return replace(self, propensities=tuple(curve.tolist()), estimate="none")
+        if self.estimate == "allpairs":
+            curve, _ = allpairs(Links.of(count(clicks)), resamples=0)
+        else:
+            model = LogModel.fit(clicks, settings=LogModelSettings(resamples=0))
+            unknown = [k + 1 for k, each in enumerate(model.linkage.identified) if each == "not identified"]
+            if unknown:
+                problem = f"the log does not identify how often position {unknown[0]} is observed"
+                raise DataError(problem, remedy=f"Give propensities. {model.linkage.repair}".strip())
+            curve = model.curve
+        return replace(self, propensities=tuple(curve.values.tolist()), estimate="none")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> InversePropensityLearner:
         """A learner with the given or estimated weights for the positions of the log."""

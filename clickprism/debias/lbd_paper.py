@@ -34,8 +34,8 @@ class LipschitzBernoulli:
     prints, but for the penalty: that of o itself (`penalised="observation"`) can be escaped, as the softmax does not
     change when all o are scaled down.
 
-    The order of relevance comes out right if the observation changes slowly enough with the document, which no log can
-    tell (docs/decoupling.md). `score="first"`, or `anchored`, ranks by what clicks do identify, c_1(x) = r(x) o_1(x).
+    The order of relevance is right if the observation changes slowly enough with the document, which no log can show
+    (docs/reproduce_lbd.md). `score="first"`, or `anchored`, ranks by what clicks identify, c_1(x) = r(x) o_1(x).
 
     Attributes:
         penalty: lambda; `inf` holds the observation to one curve over positions, exactly.

@@ -1,1 +1,1 @@
-"""What biases a log has, whether relevance can be learned from it at all, and what to do about either."""
+"""Which biases a log contains, whether relevance can be learned from it, and what to do: one finding per question."""

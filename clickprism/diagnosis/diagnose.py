@@ -1,76 +1,57 @@
-"""All findings of a log, in the order of a report."""
+"""Diagnose a log: fit its model once, and let every finding read it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, Final, final
+from typing import Final
 
+import numpy as np
+
+from clickprism.data.letor import PathLike
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.coupling import CouplingSettings
-from clickprism.diagnosis.coverage import CoverageSettings
-from clickprism.diagnosis.drift import DriftSettings
-from clickprism.diagnosis.finding import Diagnosis, Finding
-from clickprism.diagnosis.identifiability import IdentifiabilitySettings
-from clickprism.diagnosis.interaction import InteractionSettings
-from clickprism.diagnosis.popularity import PopularitySettings
-from clickprism.diagnosis.position import PositionSettings
-from clickprism.diagnosis.selection import SelectionSettings
-from clickprism.diagnosis.trust import TrustSettings
-from clickprism.errors import SettingError
+from clickprism.diagnosis.coverage import coverage
+from clickprism.diagnosis.drift import drift
+from clickprism.diagnosis.feedback import feedback
+from clickprism.diagnosis.finding import Diagnosis, Finding, inconclusive
+from clickprism.diagnosis.fit import fit
+from clickprism.diagnosis.identifiability import identifiability
+from clickprism.diagnosis.position import position
+from clickprism.diagnosis.selection import selection
+from clickprism.diagnosis.users import coupling, interaction, popularity, trust
+from clickprism.errors import DataError, SettingError, TrainingError
+from clickprism.log.logged import read_logged
+from clickprism.log_model.model import LogModel, LogModelSettings
 
-_HERE = "clickprism.diagnosis"
-
-FINDINGS: Final[dict[str, str]] = {
-    "coverage": f"{_HERE}.coverage:coverage",
-    "identifiability": f"{_HERE}.identifiability:identifiability",
-    "position": f"{_HERE}.position:position",
-    "trust": f"{_HERE}.trust:trust",
-    "coupling": f"{_HERE}.coupling:coupling",
-    "interaction": f"{_HERE}.interaction:interaction",
-    "popularity": f"{_HERE}.popularity:popularity",
-    "selection": f"{_HERE}.selection:selection",
-    "drift": f"{_HERE}.drift:drift",
+OF_LOG: Final[dict[str, Callable[[Logged], Finding]]] = {"coverage": coverage, "selection": selection, "drift": drift}
+OF_MODEL: Final[dict[str, Callable[[Logged, LogModel], Finding]]] = {
+    "identifiability": lambda _, model: identifiability(model),
+    "position": position,
+    "trust": lambda _, model: trust(model),
+    "coupling": coupling,
+    "popularity": popularity,
+    "interaction": interaction,
+    "feedback": lambda _, model: feedback(model),
+    "fit": lambda _, model: fit(model),
 }
-
-
-@final
-@dataclass(frozen=True)
-class DiagnoseSettings:
-    """Settings of the findings.
-
-    Attributes:
-        seed: of everything random.
-        coverage: when there is enough.
-        identifiability: when positions count as linked.
-        position: when the position counts.
-        trust: when trust counts.
-        coupling: when features count.
-        interaction: when clicks above count.
-        popularity: when past clicks count.
-        selection: when too much was never shown.
-        drift: when a change over days counts.
-    """
-
-    seed: int = 0
-    coverage: CoverageSettings = field(default_factory=CoverageSettings)
-    identifiability: IdentifiabilitySettings = field(default_factory=IdentifiabilitySettings)
-    position: PositionSettings = field(default_factory=PositionSettings)
-    trust: TrustSettings = field(default_factory=TrustSettings)
-    coupling: CouplingSettings = field(default_factory=CouplingSettings)
-    interaction: InteractionSettings = field(default_factory=InteractionSettings)
-    popularity: PopularitySettings = field(default_factory=PopularitySettings)
-    selection: SelectionSettings = field(default_factory=SelectionSettings)
-    drift: DriftSettings = field(default_factory=DriftSettings)
-
-    def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "not be negative")
+FINDINGS: Final = (
+    "coverage",
+    "identifiability",
+    "position",
+    "trust",
+    "coupling",
+    "popularity",
+    "interaction",
+    "feedback",
+    "selection",
+    "drift",
+    "fit",
+)
+"""All findings, in the order of the report."""
+FAILED: Final = "The model of the log could not be fitted"
 
 
 def check_names(only: Sequence[str] | None) -> tuple[str, ...]:
-    """The findings that are asked for, in the order of a report; None is all.
+    """Return the findings that were asked for, in the order of the report; None means all.
 
     >>> check_names(["popularity", "coverage"])
     ('coverage', 'popularity')
@@ -82,41 +63,61 @@ def check_names(only: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def diagnose(
-    logged: Logged,
+    log: PathLike | Logged,
     *,
-    settings: DiagnoseSettings | None = None,
     only: Sequence[str] | None = None,
+    seed: int = 0,
     progress: Callable[[str], None] | None = None,
     as_of: str = "",
 ) -> Diagnosis:
-    """What biases a log has, whether relevance can be learned from it, and what to do about either.
+    """Report which biases a log contains, whether relevance is identifiable from it, and what to do.
+
+    The model of the log (`LogModel`) is fitted once; position curve, trust, coupling, popularity and the links between
+    positions are read from it, so that they are the numbers of every other command.
 
     Args:
-        logged: the log.
-        settings: of the findings.
-        only: the names of findings; by default all.
-        progress: told the name of each finding as it is begun.
-        as_of: when it is made, as text.
+        log: A path that `read_logged` accepts, or a log that was read.
+        only: Names of findings; by default all.
+        seed: Random seed.
+        progress: Called with the name of each step as it begins.
+        as_of: When the diagnosis is made, as text.
 
     >>> from clickprism.simulation.worlds import WorldSettings, make_world
     >>> world = make_world(WorldSettings(policy="single", queries=20, sessions=2000))
     >>> diagnose(world.logged, only=["identifiability"]).verdict("identifiability")
     'absent'
     """
-    chosen = settings or DiagnoseSettings()
+    names, settings = check_names(only), LogModelSettings(seed=seed)
+    note = progress or (lambda _: None)
+    logged = _not_empty(log if isinstance(log, Logged) else read_logged(log, note=progress))
+    model, problem = None, ""
+    if set(names) & set(OF_MODEL):
+        note("model")
+        try:
+            model = LogModel.fit(logged, settings=settings, progress=progress)
+        except (DataError, TrainingError) as error:
+            problem = str(error).rstrip(".")
     findings: dict[str, Finding] = {}
-    for name in check_names(only):
-        if progress is not None:
-            progress(name)
-        findings[name] = _call(name, logged, chosen)
+    for name in names:
+        note(name)
+        if name in OF_LOG:
+            findings[name] = OF_LOG[name](logged)
+        elif model is None:
+            findings[name] = inconclusive(name, f"{FAILED}: {problem}.", "See Coverage: the log needs more data.")
+        else:
+            findings[name] = OF_MODEL[name](logged, model)
     clicks = logged.clicks
-    return Diagnosis(findings, clicks.sessions, int(clicks.list_impressions.sum()), as_of)
+    return Diagnosis(
+        findings,
+        clicks.sessions,
+        int(clicks.list_impressions.sum()),
+        as_of,
+        None if model is None else model.curve,
+        model,
+    )
 
 
-def _call(name: str, logged: Logged, settings: DiagnoseSettings) -> Finding:
-    module, function = FINDINGS[name].split(":")
-    own: dict[str, Any] = {"settings": getattr(settings, name)} if hasattr(settings, name) else {}
-    found = getattr(import_module(module), function)(logged, **own)
-    if not isinstance(found, Finding):
-        raise TypeError(f"{name} gave a {type(found).__name__}, not a Finding")
-    return found
+def _not_empty(logged: Logged) -> Logged:
+    """Return the ranked lists that show at least one document."""
+    filled = np.diff(logged.clicks.offsets) > 0
+    return logged if filled.all() else logged.take(filled)

@@ -1,174 +1,168 @@
-"""Drift: do click rates, the places of clicks, or the mix of queries change over the days of a log?"""
+"""Drift: do click rates, the positions of clicks, or the mix of queries change over the days of a log?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
+from clickprism._util.tables import Table
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.clusters import by_query, evidence, of_entries, p_words, queries_of, shown
-from clickprism.diagnosis.days import days_of
-from clickprism.diagnosis.finding import Finding
-from clickprism.errors import SettingError
-from clickprism.types import Float64, Int64
+from clickprism.diagnosis.finding import Finding, inconclusive, p_text
+from clickprism.evaluation.plots import COLOURS, add_legend, new_figure, styled
+from clickprism.types import Clicks, Float64, Int64
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAME: Final = "drift"
+LEVEL: Final = 0.01  # of each test
+MATERIAL: Final = 0.1  # smallest change that matters, in the unit of each change
+FEWEST: Final = 10  # queries that a test needs
 EXPECTED: Final = 5.0  # searches in a cell of a chi-square test
 
 
 @final
-@dataclass(frozen=True)
-class DriftSettings:
-    """When a change over days counts.
+@dataclass(frozen=True, eq=False)
+class Change:
+    """One quantity that may change over days.
 
     Attributes:
-        level: of each test; a p value below it is a sign.
-        click_rate: the least change of clicks a search on a day, as a share of the mean, that matters.
-        place: the least change of the mean place of clicks on a day, in doublings of the position.
-        mix: the least change of the mix of queries, in standard deviations of a query's share as a share of it.
+        name: What it is.
+        unit: In which its change is measured.
+        size: Largest change on one day.
+        p_value: Of the hypothesis that nothing changes.
+        by_day: Value on each day, [days]; empty if there is no such number.
     """
 
-    level: float = 0.01
-    click_rate: float = 0.1
-    place: float = 0.1
-    mix: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name in ("level", "click_rate", "place", "mix"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise SettingError(name, getattr(self, name), "be above 0")
-
-
-class Change(NamedTuple):
-    """One thing that may change over days.
-
-    Attributes:
-        what: in words.
-        size: the largest change on a day.
-        p_value: of the test that nothing changes.
-        material: whether it is both large and no chance.
-        by_day: the value of each day, [days]; empty where there is no such number.
-    """
-
-    what: str
+    name: str
+    unit: str
     size: float
     p_value: float
-    material: bool
     by_day: Float64
 
+    @property
+    def material(self) -> bool:
+        """Return whether the change is both significant and large enough to matter."""
+        return self.p_value < LEVEL and self.size >= MATERIAL
 
-def drift(logged: Logged, *, settings: DriftSettings | None = None) -> Finding:
-    """Whether the days of a log are alike; unknown without days, or with one."""
-    chosen, logged = settings or DriftSettings(), shown(logged)
-    if logged.days is None or len(np.unique(logged.days)) < 2 or int(logged.clicks.clicks.sum()) == 0:
-        why = "The log does not tell days." if logged.days is None else "The log has fewer than two days with clicks."
-        return Finding(
-            NAME, "unknown", f"It cannot be told whether anything changes over time. {why}", "Log the day of searches."
-        )
-    changes = [_click_rate(logged, chosen), _place(logged, chosen), _mix(logged, chosen)]
-    there = [each for each in changes if each.material]
-    largest = max(there or changes, key=lambda each: each.size)
-    sentence = (
-        f"It changes over the days: {'; '.join(f'{each.what} by {each.size:.2f}' for each in there)}."
-        if there
-        else "Nothing of weight changes over the days."
-    )
-    advice = (
-        "Learn from the days that are like today's, or weigh them; compare rankers within days only."
-        if there
-        else "All days can be learned from together."
-    )
+
+def drift(log: Logged) -> Finding:
+    """Return whether the days of a log differ; inconclusive if it has fewer than two days."""
+    if log.days is None or len(np.unique(log.days)) < 2 or int(log.clicks.clicks.sum()) == 0:
+        why = "The log does not record days." if log.days is None else "The log has fewer than two days with clicks."
+        return inconclusive("drift", f"{why} Changes over time cannot be tested.", "Log the time of each search.")
+    day = np.unique(log.days, return_inverse=True)[1].astype(np.int64)  # of each ranked list, from 0 without gaps
+    changes = [_click_rate(log.clicks, day), _click_position(log.clicks, day), _query_mix(log.clicks, day)]
+    material = [change for change in changes if change.material]
+    largest = max(material or changes, key=lambda change: change.size)
+    found = "; ".join(f"{change.name} by {change.size:.2f} {change.unit}" for change in material)
     return Finding(
-        NAME,
-        "present" if there else "absent",
-        sentence,
-        advice,
-        number=largest.size,
-        unit=largest.what,
-        p_value=min(1.0, len(changes) * min(each.p_value for each in changes)),
-        details={"changes": [each._asdict() for each in changes]},
-        table=(
-            ["what", "largest change", "test", "matters"],
+        "drift",
+        "present" if material else "absent",
+        f"The days differ: {found}." if material else "The days of the log do not differ in a way that matters.",
+        "Train on days that are like today, and compare rankers only within the same days."
+        if material
+        else "Nothing to do: all days can be used together.",
+        estimate=largest.size,
+        unit=f"{largest.unit} ({largest.name})",
+        p_value=min(1.0, len(changes) * min(change.p_value for change in changes)),
+        details={"changes": [asdict(change) for change in changes]},
+        table=Table(
+            "",
+            ["what", "largest change on one day", "test", "matters"],
             [
-                [each.what, f"{each.size:.3f}", p_words(each.p_value), "yes" if each.material else "no"]
+                [each.name, f"{each.size:.3f} {each.unit}", p_text(each.p_value), "yes" if each.material else "no"]
                 for each in changes
             ],
         ),
-        figure=_picture(changes),
+        figure=_figure(changes),
     )
 
 
-def _click_rate(logged: Logged, settings: DriftSettings) -> Change:
-    """Clicks a search by day; whether each day has its share, by queries."""
-    clicks, day = logged.clicks, days_of(logged)
-    query = queries_of(clicks)[clicks.offsets[:-1]]
+def _click_rate(clicks: Clicks, day: Int64) -> Change:
+    """Return the change of clicks per search."""
+    query = clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]]
     owner = np.repeat(np.arange(len(clicks)), np.diff(clicks.offsets))
     clicked = np.bincount(owner, weights=clicks.clicks, minlength=len(clicks))
     mean = clicked.sum() / clicks.sessions
-    p = evidence(by_query(query, _spread(day, clicked - mean * clicks.impressions))).p_value
+    p_value = sums_p_value(query, _by_day(day, clicked - mean * clicks.impressions))
     rate = np.bincount(day, weights=clicked) / np.bincount(day, weights=clicks.impressions)
-    size = float(np.abs(rate / mean - 1).max())
-    what = "clicks a search (as a share of the mean)"
-    return Change(what, size, p, p < settings.level and size >= settings.click_rate, rate)
+    return Change("clicks per search", "of the mean", float(np.abs(rate / mean - 1).max()), p_value, rate)
 
 
-def _place(logged: Logged, settings: DriftSettings) -> Change:
-    """The mean place of clicks by day, in doublings of the position."""
-    clicks, day = logged.clicks, of_entries(logged.clicks, days_of(logged))
-    place = np.log2(clicks.positions)
-    mean = float(clicks.clicks @ place / clicks.clicks.sum())
-    p = evidence(by_query(queries_of(clicks), _spread(day, clicks.clicks * (place - mean)))).p_value
+def _click_position(clicks: Clicks, day_of_list: Int64) -> Change:
+    """Return the change of the mean log2 position of clicks."""
+    day = np.repeat(day_of_list, np.diff(clicks.offsets))
+    depth = np.log2(clicks.positions)
+    mean = float(clicks.clicks @ depth / clicks.clicks.sum())
+    p_value = sums_p_value(clicks.lists.list_of[clicks.rows], _by_day(day, clicks.clicks * (depth - mean)))
     count = np.bincount(day, weights=clicks.clicks)
-    by_day = np.divide(
-        np.bincount(day, weights=clicks.clicks * place), count, out=np.full(len(count), mean), where=count > 0
-    )
-    size = float(np.abs(by_day - mean).max())
-    return Change("the place of clicks (in doublings)", size, p, p < settings.level and size >= settings.place, by_day)
+    total = np.bincount(day, weights=clicks.clicks * depth)
+    by_day = np.divide(total, count, out=np.full(len(count), mean), where=count > 0)
+    return Change("position of clicks", "doublings", float(np.abs(by_day - mean).max()), p_value, by_day)
 
 
-def _mix(logged: Logged, settings: DriftSettings) -> Change:
-    """The mix of queries by day: chi-square, rare queries taken together; its size is free of sampling noise."""
+def _query_mix(clicks: Clicks, day: Int64) -> Change:
+    """Return the change of the mix of queries: a chi-square test, with rare queries taken together."""
     from scipy.stats import chi2
 
-    clicks, day = logged.clicks, days_of(logged)
     days = int(day.max()) + 1
-    query = queries_of(clicks)[clicks.offsets[:-1]]
-    known, place = np.unique(query, return_inverse=True)
-    table = np.bincount(place * days + day, weights=clicks.impressions, minlength=len(known) * days)
-    table = table.reshape(len(known), days)
-    total, by_day = table.sum(axis=1), table.sum(axis=0)
-    often = total * by_day.min() / by_day.sum() >= EXPECTED
-    table = np.concatenate([table[often], table[~often].sum(axis=0, keepdims=True)])
+    queries, query = np.unique(clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]], return_inverse=True)
+    table = np.bincount(query * days + day, weights=clicks.impressions, minlength=len(queries) * days)
+    table = table.reshape(len(queries), days)
+    by_day = table.sum(axis=0)
+    frequent = table.sum(axis=1) * by_day.min() / by_day.sum() >= EXPECTED
+    table = np.concatenate([table[frequent], table[~frequent].sum(axis=0, keepdims=True)])
     table = table[table.sum(axis=1) > 0]
     expected = table.sum(axis=1, keepdims=True) * by_day / by_day.sum()
     value, freedom = float(((table - expected) ** 2 / expected).sum()), (len(table) - 1) * (days - 1)
-    what = "the mix of queries (spread of their shares)"
-    if freedom == 0:
-        return Change(what, 0.0, 1.0, False, np.zeros(0))
-    p = float(chi2.sf(value, freedom))
-    size = float(np.sqrt(max(value - freedom, 0.0) / by_day.sum()))
-    return Change(what, size, p, p < settings.level and size >= settings.mix, np.zeros(0))
+    p_value = float(chi2.sf(value, freedom)) if freedom else 1.0
+    size = float(np.sqrt(max(value - freedom, 0.0) / by_day.sum()))  # without the part that is sampling noise
+    return Change("mix of queries", "of a query's share", size, p_value, np.zeros(0))
 
 
-def _spread(day: Int64, values: Float64) -> Float64:
-    """A column for each day but the last: the values of that day, 0 elsewhere."""
-    columns = np.arange(int(day.max()))
-    return np.where(day[:, None] == columns, values[:, None], 0.0)
+def sums_p_value(query: Int64, values: Float64) -> float:
+    """Return the p value of the hypothesis that the columns of `values` [entries, k] all have mean 0.
+
+    Entries of one query may depend on each other; queries are independent. Under the hypothesis the square of each
+    query's sum estimates its variance. The p value is 1 if fewer than `FEWEST` queries contribute.
+    """
+    from scipy.stats import chi2
+
+    _, number = np.unique(query, return_inverse=True)
+    size = int(number.max(initial=-1)) + 1
+    scores = np.stack([np.bincount(number, weights=column, minlength=size) for column in values.T], axis=1)
+    spread = scores.T @ scores
+    used = np.diagonal(spread) > 0
+    if np.count_nonzero((scores != 0).any(axis=1)) < FEWEST or not used.any():
+        return 1.0
+    scale = np.sqrt(np.diagonal(spread)[used])
+    unit = scores.sum(axis=0)[used] / scale
+    statistic = float(unit @ np.linalg.pinv(spread[np.ix_(used, used)] / np.outer(scale, scale), rcond=1e-9) @ unit)
+    return float(chi2.sf(statistic, np.count_nonzero(used)))
 
 
-def _picture(changes: list[Change]) -> Callable[[], Figure]:
+def _by_day(day: Int64, values: Float64) -> Float64:
+    """Return a column for each day but the last: the values of that day, 0 elsewhere, [entries, days - 1]."""
+    return np.where(day[:, None] == np.arange(int(day.max())), values[:, None], 0.0)
+
+
+def _figure(changes: list[Change]) -> Callable[[], Figure]:
+    @styled
     def draw() -> Figure:
-        from clickprism.diagnosis.pictures import lines_by
+        from matplotlib.ticker import MaxNLocator
 
-        told: dict[str, Any] = {each.what: each.by_day for each in changes if len(each.by_day)}
-        days = np.arange(1.0, len(changes[0].by_day) + 1)
-        relative = {name.split(" (")[0]: values / max(values.mean(), 1e-12) for name, values in told.items()}
-        return lines_by(days, relative, xlabel="day", ylabel="relative to the mean", low=None)
+        figure, axes = new_figure(height=3.0)
+        drawn = [change for change in changes if len(change.by_day)]
+        for change, colour in zip(drawn, COLOURS, strict=False):
+            days, relative = np.arange(1, len(change.by_day) + 1), change.by_day / max(change.by_day.mean(), 1e-12)
+            axes.plot(days, relative, color=colour, marker="o", markersize=4, linewidth=1.6, label=change.name)
+        axes.set_xlabel("day")
+        axes.set_ylabel("relative to the mean")
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        add_legend(axes)
+        return figure
 
     return draw

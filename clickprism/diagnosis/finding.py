@@ -1,70 +1,130 @@
-"""What a diagnosis says: for each bias a verdict in a sentence, the number behind it, and what to do."""
+"""What a diagnosis returns: for each question a verdict with its estimate, interval, and what to do."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final, get_args
 
-from clickprism._util.tables import to_plain
+from clickprism._util.tables import Table, to_plain
 from clickprism.errors import SettingError
+from clickprism.log_model.results import Curve, Test, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Verdict: TypeAlias = Literal["present", "absent", "unknown"]
+    from clickprism.log_model.model import LogModel
+
+Tone: TypeAlias = Literal["good", "bad", "inconclusive"]
 Json: TypeAlias = Any
+
+SIGNS: Final[dict[Tone, str]] = {"good": "✓", "bad": "!", "inconclusive": "?"}
+TITLES: Final = {
+    "position": "Position bias",
+    "trust": "Trust bias",
+    "popularity": "Popularity bias",
+    "selection": "Selection bias",
+    "fit": "Fit of the model",
+}
+PROPERTIES: Final = {
+    "coverage": ("enough data", "too little data"),
+    "identifiability": ("identifiable", "not identifiable"),
+    "fit": ("fits", "does not fit"),
+}
+"""Findings that are properties of a log, not biases: the words for present, which is good, and absent."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """One thing that a diagnosis found, or found that it cannot be known.
+    """The answer to one question about a log.
 
     Attributes:
-        name: which bias or property, such as "position".
-        verdict: "present", "absent", or "unknown" where the log cannot tell.
-        sentence: the verdict in words, for people who never read a paper.
-        number: the size of it, in the unit that `unit` names; None where there is none.
-        unit: what the number counts.
-        interval: of the number, 95%; None where there is none.
-        p_value: of the test behind the verdict; None without one.
-        advice: what to do about it.
-        details: everything else, as plain values that JSON can hold.
-        table: (columns, rows) to print, or None.
-        figure: draws the picture for a report when it is called, or None.
+        name: The bias or property, such as "position".
+        verdict: "present", "absent", or "inconclusive" if the log does not contain enough evidence.
+        sentence: The finding in one or two sentences, with its number.
+        advice: What to do.
+        estimate: Size of the bias in `unit`; None if it is unknown.
+        unit: What the estimate measures.
+        interval: 95% interval of the estimate; None if it is unknown.
+        p_value: Of the hypothesis that the bias is absent; None if it was not tested.
+        details: Further numbers, as values that JSON can hold.
+        table: Table of the report, or None.
+        figure: Draws the figure of the report when it is called, or None.
     """
 
     name: str
     verdict: Verdict
     sentence: str
     advice: str
-    number: float | None = None
+    estimate: float | None = None
     unit: str = ""
     interval: tuple[float, float] | None = None
     p_value: float | None = None
     details: Mapping[str, Json] = field(default_factory=dict)
-    table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+    table: Table | None = None
     figure: Callable[[], Figure] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.verdict not in get_args(Verdict):
             raise SettingError("verdict", self.verdict, f"be one of {', '.join(get_args(Verdict))}")
-        if self.number is not None and not math.isfinite(self.number):
-            raise SettingError("number", self.number, "be finite")
+        if self.estimate is not None and not math.isfinite(self.estimate):
+            raise SettingError("estimate", self.estimate, "be finite")
+
+    @property
+    def title(self) -> str:
+        """Return the heading of the finding.
+
+        >>> Finding("trust", "absent", "", "").title, Finding("drift", "absent", "", "").title
+        ('Trust bias', 'Drift')
+        """
+        return TITLES.get(self.name, self.name.capitalize())
+
+    @property
+    def tone(self) -> Tone:
+        """Return whether the verdict is good news: an absent bias is, and so is enough data."""
+        if self.verdict == "inconclusive":
+            return "inconclusive"
+        return "good" if (self.verdict == "present") is (self.name in PROPERTIES) else "bad"
+
+    @property
+    def word(self) -> str:
+        """Return the verdict as a reader sees it, with its sign.
+
+        >>> Finding("coverage", "present", "", "").word, Finding("trust", "present", "", "").word
+        ('✓ enough data', '! present')
+        """
+        word: str = self.verdict
+        if self.name in PROPERTIES and self.verdict != "inconclusive":
+            word = PROPERTIES[self.name][self.verdict == "absent"]
+        return f"{SIGNS[self.tone]} {word}"
+
+    @property
+    def number(self) -> str:
+        """Return the estimate with its interval, without the unit; empty if there is none.
+
+        >>> Finding("position", "present", "", "", estimate=0.614, interval=(0.5, 0.7)).number
+        '0.614 [0.5, 0.7]'
+        """
+        if self.estimate is None:
+            return ""
+        ends = "" if self.interval is None else f" [{_short(self.interval[0])}, {_short(self.interval[1])}]"
+        return f"{_short(self.estimate)}{ends}"
 
     def to_json(self) -> dict[str, Json]:
-        """All of it but the figure, as plain values."""
+        """Return everything but the table and the figure, as plain values."""
         return {
             "name": self.name,
+            "title": self.title,
             "verdict": self.verdict,
+            "word": self.word,
             "sentence": self.sentence,
-            "number": self.number,
+            "advice": self.advice,
+            "estimate": self.estimate,
             "unit": self.unit,
             "interval": None if self.interval is None else list(self.interval),
             "p_value": self.p_value,
-            "advice": self.advice,
             "details": to_plain(self.details),
         }
 
@@ -72,34 +132,73 @@ class Finding:
 @final
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """All findings of a log, in the order of a report.
+    """All findings of a log, in the order of the report.
 
     Attributes:
-        findings: by name.
-        sessions: of the log.
-        impressions: documents shown, each time counted.
-        as_of: when it was made, in UTC, as text; empty where nobody said.
+        findings: By name.
+        sessions: Number of sessions of the log.
+        impressions: Number of documents shown, each time counted.
+        as_of: When the diagnosis was made (UTC), as text; may be empty.
+        curve: The position curve of the model; None if no model could be fitted.
+        model: The fitted model of the log, which the findings read; None if no finding needs it, if it could not be
+            fitted, or if the diagnosis was read from a file.
     """
 
     findings: Mapping[str, Finding]
     sessions: int
     impressions: int
     as_of: str = ""
+    curve: Curve | None = None
+    model: LogModel | None = field(default=None, repr=False)
 
     def __getitem__(self, name: str) -> Finding:
         return self.findings[name]
 
     def verdict(self, name: str) -> Verdict:
-        """Of the finding of this name; "unknown" where there is none."""
-        return self.findings[name].verdict if name in self.findings else "unknown"
+        """Return the verdict of a finding; "inconclusive" if the diagnosis does not have it."""
+        return self.findings[name].verdict if name in self.findings else "inconclusive"
 
     def to_json(self) -> dict[str, Json]:
-        """All findings, as plain values."""
+        """Return the findings and the curve as plain values."""
         return {
-            "format": "clickprism diagnosis",
-            "version": 1,
             "as_of": self.as_of,
             "sessions": self.sessions,
             "impressions": self.impressions,
+            "curve": to_plain(self.curve),
             "findings": [finding.to_json() for finding in self.findings.values()],
         }
+
+
+def values_of(test: Test) -> dict[str, Json]:
+    """Return the fields of a `Finding` that a test of the model fills: estimate, interval, unit, p value, details."""
+    known = math.isfinite(test.estimate)
+    return {
+        "estimate": test.estimate if known else None,
+        "unit": test.unit,
+        "interval": (test.lower, test.upper) if known and math.isfinite(test.lower) else None,
+        "p_value": test.p_value if math.isfinite(test.p_value) else None,
+        "details": {"gain": test.gain, "error": test.error, "used": test.used, "note": test.note},
+    }
+
+
+def inconclusive(name: str, why: str, advice: str, **more: Any) -> Finding:
+    """Return a finding without a verdict, and the reason."""
+    return Finding(name, "inconclusive", why, advice, **more)
+
+
+def p_text(value: float) -> str:
+    """Return a p value as text.
+
+    >>> p_text(0.0312), p_text(1e-30)
+    ('p = 0.031', 'p < 0.0001')
+    """
+    return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"
+
+
+def _short(value: float) -> str:
+    """Return a number with three digits, or with separators of thousands.
+
+    >>> _short(0.01234), _short(1234567.0), _short(12.0)
+    ('0.0123', '1,234,567', '12')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,137 +1,121 @@
-"""A diagnosis for people and for programs: words for a terminal, JSON, and one HTML page with figures."""
+"""A diagnosis for people and programs: tables for a terminal, JSON, and one HTML page.
+
+All three start with the same summary: is there position bias, how much, what it does to the ranking, whether relevance
+can be learned from the log, and what to do next.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, final
 
-from clickprism._util.tables import Table
-from clickprism.diagnosis.finding import Diagnosis, Finding, Json
+from clickprism._util.tables import Table, to_plain
+from clickprism.diagnosis.finding import Diagnosis, Finding, Json, p_text
 from clickprism.evaluation.plots import svg
 from clickprism.evaluation.report import Beside, Part, Said, write_report
-from clickprism.evaluation.tables import p_text
 
-if TYPE_CHECKING:
-    from rich.console import Group
-
-Tone: TypeAlias = Literal["good", "bad", "unknown"]
-
-TITLES: Final = {
-    "coverage": "Coverage",
-    "identifiability": "Identifiability",
-    "position": "Position bias",
-    "trust": "Trust bias",
-    "coupling": "Coupling",
-    "interaction": "Interaction",
-    "popularity": "Popularity bias",
-    "selection": "Selection bias",
-    "drift": "Drift",
-}
-WANTED: Final = {"coverage": ("enough", "scarce"), "identifiability": ("linked", "not linked")}
-"""What is good to have, and not a bias: the words for present and absent."""
-SIGNS: Final[dict[Tone, str]] = {"good": "✓", "bad": "!", "unknown": "?"}
-STYLES: Final[dict[Tone, str]] = {"good": "green", "bad": "bold yellow", "unknown": "dim"}
+FORMAT: Final = "clickprism diagnosis"
+VERSION: Final = 2
+WIDTH: Final = 76  # of a column of sentences
+FIRST: Final = ("coverage", "identifiability", "position")  # what to do about these comes first
+NOT_ASKED: Final = "Not part of this diagnosis."
 
 
-def title(finding: Finding) -> str:
-    """What a finding is called in a heading."""
-    return TITLES.get(finding.name, finding.name.capitalize())
+@final
+@dataclass(frozen=True)
+class Answer:
+    """A question of the summary, and its answer."""
+
+    question: str
+    answer: str
 
 
-def tone(finding: Finding) -> Tone:
-    """Whether a verdict is welcome; a bias that is absent is, and so is enough to learn from."""
-    if finding.verdict == "unknown":
-        return "unknown"
-    return "good" if (finding.verdict == "present") is (finding.name in WANTED) else "bad"
+@final
+@dataclass(frozen=True)
+class Report:
+    """A diagnosis as plain values: what `diagnose --json` prints and diagnosis.json holds.
 
-
-def word(finding: Finding) -> str:
-    """The verdict in a word.
-
-    >>> word(Finding("coverage", "present", "", "")), word(Finding("trust", "present", "", ""))
-    ('enough', 'present')
+    Attributes:
+        log: Name of the log.
+        as_of: When the diagnosis was made (UTC).
+        sessions: Number of sessions.
+        impressions: Number of documents shown, each time counted.
+        summary: The five questions that everybody asks first, with answers.
+        curve: The position curve, with intervals; None if no model could be fitted.
+        findings: Name, title, verdict, sentence, advice, estimate, interval, p value and details of each finding.
+        account: What was counted while the log was read, by name.
+        format: Name of the format.
+        version: Version of the format.
     """
-    if finding.verdict == "unknown" or finding.name not in WANTED:
-        return finding.verdict
-    return WANTED[finding.name][finding.verdict == "absent"]
+
+    log: str
+    as_of: str
+    sessions: int
+    impressions: int
+    summary: tuple[Answer, ...]
+    curve: Mapping[str, Json] | None
+    findings: tuple[Mapping[str, Json], ...]
+    account: Mapping[str, int] = field(default_factory=dict)
+    format: str = FORMAT
+    version: int = VERSION
+
+    def tables(self) -> list[Table]:
+        """Return the summary, the findings, and what to do."""
+        answers = [row for each in self.summary for row in wrapped([each.question], each.answer)]
+        findings = [row for each in self.findings for row in wrapped([each["title"], each["word"]], each["sentence"])]
+        steps = [row for each in self.findings if _open(each) for row in wrapped([each["title"]], each["advice"])]
+        size = f"{self.sessions:,} sessions, {self.impressions:,} documents shown"
+        made = [Table(size, ["summary", ""], answers), Table("", ["finding", "verdict", "explanation"], findings)]
+        return [*made, Table("", ["what to do", ""], steps)] if steps else made
 
 
-def number(finding: Finding) -> str:
-    """The number behind a verdict with its interval; empty where there is none.
-
-    >>> number(Finding("position", "present", "", "", number=0.61, unit="of the first", interval=(0.5, 0.7)))
-    '0.61 [0.5, 0.7] of the first'
-    """
-    if finding.number is None:
-        return ""
-    ends = "" if finding.interval is None else f" [{_short(finding.interval[0])}, {_short(finding.interval[1])}]"
-    return f"{_short(finding.number)}{ends} {finding.unit}".rstrip()
-
-
-def as_rich(diagnosis: Diagnosis) -> Group:
-    """The findings as a table, and below it what to do; for a terminal, or as plain text at any width."""
-    from rich import box
-    from rich.console import Group
-    from rich.padding import Padding
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False, header_style="")
-    grid.add_column("finding", no_wrap=True)
-    grid.add_column("verdict", no_wrap=True)
-    grid.add_column("in a sentence")
-    grid.add_column("number", max_width=26)
-    steps: list[Any] = []
-    for finding in diagnosis.findings.values():
-        style = STYLES[tone(finding)]
-        verdict = Text(f"{SIGNS[tone(finding)]} {word(finding)}", style=style)
-        grid.add_row(Text(title(finding)), verdict, Text(finding.sentence), Text(number(finding)))
-        grid.add_row("", "", "", "")
-        if finding.advice and tone(finding) != "good":
-            steps.append(Text(f"{title(finding)}: ", style="bold") + Text(finding.advice, style="not bold"))
-    head = Text(f"{diagnosis.sessions:,} sessions, {diagnosis.impressions:,} documents shown\n")
-    todo: list[Any] = [Text("What to do"), *(Padding(each, (0, 0, 0, 2)) for each in steps)] if steps else []
-    return Group(head, grid, *todo)
+def report_of(diagnosis: Diagnosis, *, log: str, account: Mapping[str, int]) -> Report:
+    """Return a diagnosis as plain values."""
+    return Report(
+        log,
+        diagnosis.as_of,
+        diagnosis.sessions,
+        diagnosis.impressions,
+        tuple(summary(diagnosis)),
+        to_plain(diagnosis.curve),
+        tuple(finding.to_json() for finding in diagnosis.findings.values()),
+        dict(account),
+    )
 
 
-def as_text(diagnosis: Diagnosis, *, width: int = 110) -> str:
-    """The same as plain text."""
-    import io
-
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, legacy_windows=False)
-    with console.capture() as captured:
-        console.print(as_rich(diagnosis))
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip()
-
-
-def as_json(diagnosis: Diagnosis, *, log: str, account: Mapping[str, int]) -> dict[str, Json]:
-    """All findings, each with the words of a report, and what was counted on the way in."""
-    findings = [{**each.to_json(), "title": title(each), "word": word(each)} for each in diagnosis.findings.values()]
-    return {**diagnosis.to_json(), "findings": findings, "log": log, "account": dict(account)}
+def summary(diagnosis: Diagnosis) -> list[Answer]:
+    """Return the answers to the five questions that everybody asks first."""
+    position, links = diagnosis.findings.get("position"), diagnosis.findings.get("identifiability")
+    return [
+        Answer("Is there position bias?", NOT_ASKED if position is None else _yes_no(position)),
+        Answer("How much?", _how_much(diagnosis)),
+        Answer("What does it do to the ranking?", _ranking(position)),
+        Answer("Can relevance be learned?", NOT_ASKED if links is None else links.sentence),
+        Answer("What to do next?", _next(diagnosis)),
+    ]
 
 
 def finding_parts(finding: Finding, *, figure: str | None = None) -> list[Part]:
-    """The section of a report on one finding: verdict, number, advice, figure, table.
+    """Return the section of a page on one finding: verdict, estimate, advice, figure and table.
 
     Args:
-        finding: that.
-        figure: its picture as SVG; by default it is drawn.
+        finding: The finding.
+        figure: Its figure as SVG; by default it is drawn.
     """
-    facts = [number(finding)]
-    if finding.p_value is not None:
-        facts.append(f"p {p_text(finding.p_value)}".replace("p <", "p < "))
+    facts = [f"Estimate: {finding.number} {finding.unit}".rstrip() if finding.number else ""]
+    facts.append("" if finding.p_value is None else p_text(finding.p_value))
     known = "; ".join(each for each in facts if each)
-    said = Said(tone(finding), f"{SIGNS[tone(finding)]} {word(finding)}", finding.sentence, known, finding.advice)
-    picture = svg(finding.figure(), title=title(finding)) if figure is None and finding.figure is not None else figure
+    said = Said(finding.tone, finding.word, finding.sentence, known, finding.advice)
+    picture = svg(finding.figure(), title=finding.title) if figure is None and finding.figure is not None else figure
     if finding.table is not None:
-        return [said, Beside(picture or "", Table("", *finding.table))]
+        return [said, Beside(picture or "", finding.table)]
     return [said] if picture is None else [said, {"": picture}]
 
 
-def write_diagnosis(
+def write_page(
     path: Path,
     diagnosis: Diagnosis,
     *,
@@ -140,58 +124,81 @@ def write_diagnosis(
     settings: Mapping[str, Any],
     next_commands: Sequence[str] = (),
 ) -> Path:
-    """Write the HTML page: whole or not at all.
+    """Write the report as one HTML page, and return its path.
 
     Args:
-        path: where to.
-        diagnosis: what was found.
-        log: what the log is called.
-        account: what was counted on the way in.
-        settings: everything needed to run it again.
-        next_commands: commands to try next.
-
-    Returns:
-        The path.
+        path: File to write.
+        diagnosis: The findings.
+        log: Name of the log.
+        account: What was counted while the log was read, by name.
+        settings: What is needed to run the diagnosis again.
+        next_commands: Commands to try next.
     """
     findings = list(diagnosis.findings.values())
-    rows = [[title(each), f"{SIGNS[tone(each)]} {word(each)}", number(each)] for each in findings]
-    more: dict[str, Sequence[Part]] = {title(each): finding_parts(each) for each in findings}
-    if account and "coverage" not in diagnosis.findings:  # which tells it
-        counts = [[name, f"{count:,}"] for name, count in account.items()]
-        more["What came in"] = [Table("", ["counted", ""], counts)]
+    curve = diagnosis.findings.get("position")
+    figures = {}
+    if curve is not None and curve.figure is not None:
+        figures["How often each position is observed, relative to position 1"] = svg(curve.figure(), title=curve.title)
+    rows = [[each.title, each.word, each.sentence] for each in findings]
+    more: dict[str, Sequence[Part]] = {"All findings": [Table("", ["finding", "verdict", "explanation"], rows)]}
+    for each in findings:
+        more[each.title] = finding_parts(each, figure="" if each is curve and figures else None)
+    if account and "coverage" not in diagnosis.findings:  # which has the account in its table
+        more["Rows read"] = [Table("", ["", "count"], [[name, f"{count:,}"] for name, count in account.items()])]
+    made = f" Diagnosis of {diagnosis.as_of[:16].replace('T', ' ')} UTC." if diagnosis.as_of else ""
     return write_report(
         path,
         title=f"Diagnosis of {log}",
-        summary=summary(diagnosis),
-        comparison=[Table("", ["finding", "verdict", "number and 95% interval"], rows)],
-        figures={},
+        summary=f"{diagnosis.sessions:,} sessions, {diagnosis.impressions:,} documents shown.{made}",
+        comparison=[Table("", ["question", "answer"], [[each.question, each.answer] for each in summary(diagnosis)])],
+        figures=figures,
         settings=dict(settings),
         more=more,
         next_commands=next_commands,
     )
 
 
-def summary(diagnosis: Diagnosis) -> str:
-    """What was found and what cannot be known, in two or three paragraphs."""
-    findings = list(diagnosis.findings.values())
-    head = f"{diagnosis.sessions:,} sessions that showed {diagnosis.impressions:,} documents."
-    if diagnosis.as_of:
-        head += f" As of {diagnosis.as_of[:16].replace('T', ' ')} UTC."
-    parts = {kind: [title(each) for each in findings if tone(each) == kind] for kind in SIGNS}
-    lines = [head]
-    if parts["bad"]:
-        lines.append(f"To heed: {', '.join(parts['bad'])}.")
-    if parts["unknown"]:
-        lines.append(f"This log cannot tell: {', '.join(parts['unknown'])}. Each section says what is missing.")
-    if parts["good"]:
-        lines.append(f"In order: {', '.join(parts['good'])}.")
-    return "\n\n".join(lines)
+def wrapped(cells: list[str], text: str, width: int = WIDTH) -> list[list[str]]:
+    """Return the rows of a table whose last column is a text of several lines.
 
-
-def _short(value: float) -> str:
-    """Three digits, and thousands apart.
-
-    >>> _short(0.01234), _short(1234567.0), _short(12.0)
-    ('0.0123', '1,234,567', '12')
+    >>> wrapped(["trust"], "one two three", width=8)
+    [['trust', 'one two'], ['', 'three']]
     """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    lines = textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+    return [[*(cell if number == 0 else "" for cell in cells), line] for number, line in enumerate(lines)]
+
+
+def _open(finding: Mapping[str, Json]) -> bool:
+    return bool(finding["advice"]) and not finding["word"].startswith("✓")
+
+
+def _yes_no(position: Finding) -> str:
+    return {"present": "Yes.", "absent": "No.", "inconclusive": "The log does not show it."}[position.verdict]
+
+
+def _how_much(diagnosis: Diagnosis) -> str:
+    """Return the average of the curve and its lowest position."""
+    position, curve = diagnosis.findings.get("position"), diagnosis.curve
+    if position is None or curve is None or len(curve) < 2:
+        return "No position curve could be estimated." if position is not None else NOT_ASKED
+    last = len(curve)
+    return (
+        f"{position.sentence.partition('. ')[2]} Position {last} is observed {curve.values[-1]:.0%} as often"
+        f" ({curve.lower[-1]:.0%} to {curve.upper[-1]:.0%})."
+    )
+
+
+def _next(diagnosis: Diagnosis) -> str:
+    """Return the most important step, and the findings that need a look after it."""
+    todo = [each for each in diagnosis.findings.values() if each.tone != "good" and each.advice]
+    todo.sort(key=lambda each: (each.name not in FIRST, each.tone == "inconclusive"))
+    if not todo:
+        return "Nothing: no finding needs action."
+    rest = ", ".join(each.title for each in todo[1:])
+    return todo[0].advice + (f" Then see: {rest}." if rest else "")
+
+
+def _ranking(position: Finding | None) -> str:
+    if position is None:
+        return NOT_ASKED
+    return str(position.details.get("ranking", "Unknown without a position curve."))

@@ -1,137 +1,76 @@
-"""Selection: what was never shown cannot be clicked, and nothing can be learned of it but by its features."""
+"""Selection: documents that were never shown have no clicks; only their features can predict their relevance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Final
 
 import numpy as np
 
+from clickprism._util.tables import Table
+from clickprism.click_models.fitted import by_document
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.clusters import shown
-from clickprism.diagnosis.finding import Finding
-from clickprism.errors import SettingError
+from clickprism.diagnosis.finding import Finding, inconclusive
 from clickprism.evaluation.concentration import gini
-from clickprism.observation.click_models.base import by_document
-from clickprism.types import Float64
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-NAME: Final = "selection"
-TOP: Final = 0.2
+MATERIAL: Final = 0.05  # share of documents never shown, from which selection bias counts as present
+TOP: Final = 0.2  # share of the documents that were shown most
+UNIT: Final = "of the known documents were never shown"
 
 
-@final
-@dataclass(frozen=True)
-class SelectionSettings:
-    """When too much was never shown.
+def selection(log: Logged) -> Finding:
+    """Return the share of the known documents that were never shown, among the queries that were asked.
 
-    Attributes:
-        material: the least share of the known documents of the queries asked that matters.
+    Inconclusive if the log names only documents that were shown.
     """
-
-    material: float = 0.05
-
-    def __post_init__(self) -> None:
-        if not 0 < self.material < 1:
-            raise SettingError("material", self.material, "be between 0 and 1")
-
-
-def selection(logged: Logged, *, settings: SelectionSettings | None = None) -> Finding:
-    """What share of the known documents of the queries asked was never shown.
-
-    Unknown where the log names only what was shown: then nobody can say what else there was.
-    """
-    chosen, logged = settings or SelectionSettings(), shown(logged)
-    clicks, lists = logged.clicks, logged.clicks.lists
-    if len(logged) == 0:
-        return _unknown("The log has no searches.", "Give a log with searches.", {})
-    impressions = by_document(clicks, clicks.list_impressions)
+    clicks, lists = log.clicks, log.clicks.lists
+    if len(log) == 0:
+        return inconclusive("selection", "The log has no searches.", "Check how the log was ingested.")
     asked = np.bincount(lists.list_of[clicks.rows], minlength=len(lists)) > 0
     known = asked[lists.list_of]
+    impressions = by_document(clicks, clicks.list_impressions)
     never = known & (impressions == 0)
-    whole = np.bincount(lists.list_of[never], minlength=len(lists))[asked] == 0
-    share = float(never.sum() / known.sum())
-    details = _details(impressions[known], share, float(whole.mean()), int(never.sum()), int(known.sum()))
-    details["page"] = clicks.max_position
-    if not never.any():
-        return _unknown(
-            "Every document that the log names was shown, so what else there was to show is not told.",
-            "Log the candidates of each search too, or how many there were.",
-            details,
-            impressions[known],
-        )
-    there = share >= chosen.material
-    sentence = (
-        f"{share:.0%} of the {int(known.sum()):,} documents known for the queries asked were never shown;"
-        f" {float(whole.mean()):.0%} of the queries had all of theirs shown."
-    )
-    advice = (
-        "Clicks tell nothing of what was never shown: learn from features, show such documents in some searches by"
-        " chance, and do not take no clicks for irrelevance."
-        if there
-        else "Nearly all that is known was shown at some time: nothing to do."
-    )
-    return Finding(
-        NAME,
-        "present" if there else "absent",
-        sentence,
-        advice,
-        number=share,
-        unit="of the known documents never shown",
-        details=details,
-        table=_table(details),
-        figure=_picture(impressions[known]),
-    )
-
-
-def _details(impressions: Float64, share: float, whole: float, never: int, known: int) -> dict[str, Any]:
-    ordered = np.sort(impressions)[::-1]
-    count = max(1, round(TOP * len(ordered)))
-    return {
-        "documents": known,
-        "never_shown": never,
-        "never_shown_share": share,
-        "queries_shown_whole": whole,
-        "gini": gini(impressions),
-        "top_share": float(ordered[:count].sum() / ordered.sum()),
+    complete = np.bincount(lists.list_of[never], minlength=len(lists))[asked] == 0
+    share, shown = float(never.sum() / known.sum()), np.sort(impressions[known])[::-1]
+    details = {
+        "documents": int(known.sum()),
+        "never_shown": int(never.sum()),
+        "queries_shown_completely": float(complete.mean()),
+        "top_share": float(shown[: max(1, round(TOP * len(shown)))].sum() / shown.sum()),
+        "gini": gini(impressions[known]),
     }
-
-
-def _table(details: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    return ["what", "value"], [
-        ["documents known for the queries asked", f"{details['documents']:,}"],
-        ["never shown", f"{details['never_shown']:,} ({details['never_shown_share']:.1%})"],
-        ["queries whose documents were all shown", f"{details['queries_shown_whole']:.1%}"],
-        ["impressions of the 20% most shown documents", f"{details['top_share']:.1%}"],
-        ["Gini coefficient of impressions", f"{details['gini']:.3f}"],
-    ]
-
-
-def _picture(impressions: Float64) -> Callable[[], Figure]:
-    def draw() -> Figure:
-        from clickprism.diagnosis.pictures import lines_by
-
-        ordered = np.sort(impressions)[::-1]
-        share = np.linspace(0, 1, 101)
-        places = np.minimum((share * len(ordered)).round().astype(np.int64), len(ordered))
-        total = np.concatenate([[0.0], np.cumsum(ordered)]) / ordered.sum()
-        return lines_by(
-            share, {"": total[places]}, xlabel="share of documents, most shown first", ylabel="share of impressions"
+    table = Table(
+        "",
+        ["", "value"],
+        [
+            ["documents known for the queries that were asked", f"{details['documents']:,}"],
+            ["never shown", f"{details['never_shown']:,} ({share:.1%})"],
+            ["queries with all documents shown", f"{details['queries_shown_completely']:.1%}"],
+            ["impressions of the 20% of documents shown most", f"{details['top_share']:.1%}"],
+            ["Gini coefficient of impressions", f"{details['gini']:.3f}"],
+        ],
+    )
+    if not never.any():
+        return inconclusive(
+            "selection",
+            "The log names only documents that were shown, so it is not known how many others there were.",
+            "Log all candidates of each search, or their number.",
+            details=details,
+            table=table,
         )
-
-    return draw
-
-
-def _unknown(why: str, remedy: str, details: dict[str, Any], impressions: Float64 | None = None) -> Finding:
+    present = share >= MATERIAL
+    advice = (
+        "Do not treat documents without clicks as irrelevant if they were never shown. Predict them from features, and"
+        " show some of them at random in a small share of searches."
+        if present
+        else "Nothing to do: nearly all known documents were shown."
+    )
     return Finding(
-        NAME,
-        "unknown",
-        f"It cannot be told what was never shown. {why}",
-        remedy,
+        "selection",
+        "present" if present else "absent",
+        f"{share:.0%} of the {details['documents']:,} documents known for these queries were never shown.",
+        advice,
+        estimate=share,
+        unit=UNIT,
         details=details,
-        table=_table(details) if details else None,
-        figure=None if impressions is None else _picture(impressions),
+        table=table,
     )

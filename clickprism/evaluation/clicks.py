@@ -1,4 +1,10 @@
-"""How well click models predict the clicks of held-out sessions."""
+"""How well click models predict the clicks of held-out sessions: log-likelihood, perplexity and click rates.
+
+A model predicts each entry of a log twice: before any click of the session is known (the marginal probability), and
+given the clicks above it (the conditional probability; it needs sessions one by one or merged by pattern). The
+perplexity uses marginal probabilities. The conditional perplexity and the log-likelihood use conditional ones: the
+probability of a session is their product. All values are exact on merged logs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +15,9 @@ import numpy as np
 
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
+from clickprism.click_models import CLICK_MODELS, click_model
+from clickprism.click_models.fitted import check_patterns, check_sessions, log_terms
 from clickprism.errors import SettingError, UnsupportedError
-from clickprism.observation.click_models import CLICK_MODELS, click_model
-from clickprism.observation.click_models.base import check_patterns, check_sessions
-from clickprism.observation.measures import log_likelihood, log_terms, perplexity, rate_error
 from clickprism.settings import suggest
 from clickprism.types import Clicks, Float64
 
@@ -21,27 +26,27 @@ BASELINES: Final = ("global", "rank", "document")
 
 
 class ClickPredictor(Protocol):
-    """What gives every entry of a log its click probability: a fitted click model, or the learner of a neural one."""
+    """What predicts clicks: a fitted click model, or the learner of a neural one."""
 
     def click_probability(self, clicks: Clicks) -> Float64:
-        """The probability of a click on each entry before anything of the session is known, [entries]."""
+        """Return the probability of a click on each entry before any click of the session is known, [entries]."""
         ...
 
     def conditional_probability(self, clicks: Clicks) -> Float64:
-        """The probability of a click on each entry given the clicks above it, [entries]."""
+        """Return the probability of a click on each entry given the clicks above it, [entries]."""
         ...
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class ClickEvaluation:
-    """How well clicks were predicted; `clickprism.observation.measures` says what each figure is.
+    """How well clicks were predicted.
 
     Attributes:
-        log_likelihood: of a session, on average.
-        perplexity: by position, of clicks before any is known; NaN at a position that is not shown.
-        conditional_perplexity: by position, given the clicks above.
-        rate_error: of click rates.
+        log_likelihood: Mean log-likelihood of a session.
+        perplexity: Perplexity at each position before any click is known; NaN at a position that is not shown.
+        conditional_perplexity: Perplexity at each position given the clicks above.
+        rate_error: Root mean square error of click rates.
 
     >>> ClickEvaluation(-1.5, np.array([1.5, 1.25]), np.array([1.25, 1.25]), 0.1)
     ClickEvaluation(log-likelihood -1.5000, perplexity 1.3750, conditional perplexity 1.2500, rate error 0.1000)
@@ -60,17 +65,17 @@ class ClickEvaluation:
 
     @property
     def mean_perplexity(self) -> float:
-        """Over the positions that are shown, each counted alike."""
+        """Mean perplexity of the positions that are shown."""
         return float(np.nanmean(self.perplexity))
 
     @property
     def mean_conditional_perplexity(self) -> float:
-        """Over the positions that are shown, each counted alike."""
+        """Mean conditional perplexity of the positions that are shown."""
         return float(np.nanmean(self.conditional_perplexity))
 
 
 def evaluate_clicks(predictor: ClickPredictor, clicks: Clicks) -> ClickEvaluation:
-    """Measure the predictions on a log whose sessions stand one by one or are merged by pattern."""
+    """Return how well clicks are predicted on a log whose sessions are single or merged by pattern."""
     marginal = predictor.click_probability(clicks)
     conditional = predictor.conditional_probability(clicks)
     return ClickEvaluation(
@@ -79,6 +84,37 @@ def evaluate_clicks(predictor: ClickPredictor, clicks: Clicks) -> ClickEvaluatio
         perplexity(conditional, clicks),
         rate_error(marginal, clicks),
     )
+
+
+def log_likelihood(probability: Float64, clicks: Clicks) -> float:
+    """Return the mean log-likelihood of a session, from probabilities given the clicks above."""
+    return float(log_terms(probability, clicks).sum() / max(clicks.sessions, 1))
+
+
+def perplexity(probability: Float64, clicks: Clicks) -> Float64:
+    """Return the perplexity at each position, 2^(- mean of log2 P(click or no click)), [positions].
+
+    The measure of Dupret and Piwowarski (2008): 1 is a perfect prediction, 2 a coin. It is NaN at a position that the
+    log does not show.
+    """
+    places = clicks.positions - 1
+    size = clicks.max_position
+    terms = np.bincount(places, weights=log_terms(probability, clicks), minlength=size)
+    shown = np.bincount(places, weights=clicks.list_impressions, minlength=size)
+    with np.errstate(invalid="ignore"):
+        result: Float64 = np.exp(-terms / shown)
+    return result
+
+
+def rate_error(probability: Float64, clicks: Clicks) -> float:
+    """Return the root mean square error of predicted click rates, over impressions.
+
+    A rate is that of a document at a position, over all lists that show it there; probabilities are marginal.
+    """
+    pair = np.unique(clicks.rows * (clicks.max_position + 1) + clicks.positions, return_inverse=True)[1]
+    shown = np.bincount(pair, weights=clicks.list_impressions)
+    gap = np.bincount(pair, weights=clicks.clicks - probability * clicks.list_impressions)
+    return float(np.sqrt((gap**2 / np.maximum(shown, 1)).sum() / max(shown.sum(), 1)))
 
 
 @final

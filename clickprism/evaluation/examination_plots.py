@@ -1,4 +1,4 @@
-"""Pictures of an examination model: by position, below a click (Figure 4 of the doubly robust paper), calibration."""
+"""Plots of an examination model: by position, below a click (Figure 4 of the doubly robust paper), calibration."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 from clickprism._util.files import make_folder
 from clickprism.evaluation.plots import COLOURS, GRID, INK, MARKERS, add_legend, new_figure, position_axis, styled, svg
 from clickprism.evaluation.report import write_report
-from clickprism.observation.examination.curves import Point
-from clickprism.observation.examination.examine import Examination, ExaminationSummary
+from clickprism.examination.examine import Examination, Point
 from clickprism.settings import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LEAST_ROWS = 20  # of a point below an anchor: means of fewer say little
+LEAST_ROWS = 20  # of a point below a click; means of fewer rows are too noisy
 
 
-def write_examination_report(found: ExaminationSummary, log: Path, out: Path, *, next_command: str) -> list[Path]:
+def write_examination_report(found: Examination, log: Path, out: Path, *, next_command: str) -> list[Path]:
     """Write an HTML report with the plots beside it as PNG, and return the paths of all files."""
     make_folder(out.parent)
     plots = {
@@ -59,11 +58,11 @@ def write_examination_report(found: ExaminationSummary, log: Path, out: Path, *,
 
 
 @styled
-def examination_curve(examination: Examination | ExaminationSummary) -> Figure:
-    """The mean estimate at each position, Figure 4 (a), beside the share of positive labels and the truth if known.
+def examination_curve(examination: Examination) -> Figure:
+    """Return a plot of the mean estimate at each position, with the share of positive labels and the truth if known.
 
-    Labels are of the rows with a long or a short display time only, so their share may lie elsewhere. Each page has a
-    line of its own: only who turned to it is counted there.
+    This is Figure 4 (a). Only rows with a long or a short display time have a label, so the share of positives may
+    differ from the mean estimate. Each page has its own line, because only users who opened it are counted there.
     """
     figure, axes = new_figure(height=3.8)
     if examination.truth is not None:
@@ -81,10 +80,10 @@ def examination_curve(examination: Examination | ExaminationSummary) -> Figure:
 
 
 @styled
-def anchor_curves(examination: Examination | ExaminationSummary) -> Figure:
-    """The mean estimate at the click and below it on its page, Figure 4 (b), a line a position of the click.
+def anchor_curves(examination: Examination) -> Figure:
+    """Return a plot of the mean estimate at a click and below it on its page, one line per position of the click.
 
-    The truth, where it is known, is a thin line in ink. Points of fewer than 20 rows are left out.
+    This is Figure 4 (b). Thin dark lines are the truth, if known. Points of fewer than 20 rows are omitted.
     """
     figure, axes = new_figure(height=4.0)
     true = {} if examination.truth is None else examination.truth.below_anchor
@@ -113,10 +112,10 @@ def anchor_curves(examination: Examination | ExaminationSummary) -> Figure:
 
 
 @styled
-def calibration_curve(examination: Examination | ExaminationSummary) -> Figure:
-    """The share of positives among rows with about the same estimate, on searches held out; the truth if known.
+def calibration_curve(examination: Examination) -> Figure:
+    """Return a plot of the share of positives among rows with similar estimates, on held-out searches.
 
-    The area of a marker grows with the share of the rows that it stands for.
+    With the truth if known. The area of a marker grows with the number of its rows.
     """
     figure, axes = new_figure(height=4.2)
     axes.plot([0, 1], [0, 1], color=GRID, linestyle="--", linewidth=1.2, label="calibrated", zorder=1)
@@ -138,12 +137,12 @@ def calibration_curve(examination: Examination | ExaminationSummary) -> Figure:
 
 
 def _on_its_page(curve: Sequence[Point]) -> list[Point]:
-    """The points on the page of the first one that have rows enough to tell."""
+    """Return the points on the page of the first one that have enough rows."""
     return [point for point in curve if point.page == curve[0].page and point.rows >= LEAST_ROWS]
 
 
 def _xy(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    """Positions and values, with a gap where a page ends."""
+    """Return positions and values, with a gap where a page ends."""
     x: list[float] = []
     y: list[float] = []
     for before, point in zip([None, *points], points, strict=False):
@@ -154,7 +153,7 @@ def _xy(points: Sequence[Point]) -> tuple[list[float], list[float]]:
 
 
 def _legend(axes: Axes) -> None:
-    """Above the axes, where no line is."""
+    """Draw the legend above the axes, where no line is."""
     axes.legend(
         frameon=False,
         fontsize=9,

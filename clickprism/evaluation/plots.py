@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from clickprism.observation.contexts import Observed
+    from clickprism.log_model.model import LogModel
 
 MOST_INSIDE = 7  # names of a legend
 INK = "#24292f"
@@ -126,66 +126,24 @@ def observation_curve(
     return figure
 
 
-@styled
-def observation_intervals(
-    truth: Float64 | None,
-    estimates: Mapping[str, Float64],
-    *,
-    intervals: Mapping[str, tuple[Float64, Float64]] | None = None,
-) -> Figure:
-    """Observation by position by many estimators, with bars for intervals, beside each other where they would overlap.
+def write_curves(model: LogModel, folder: Path, *, truth: Float64 | None = None) -> list[str]:
+    """Plot the curve of a model, those of its contexts and the model-free ones as one picture, as SVG and PNG.
+
+    Returns the names of the files.
 
     Args:
-        truth: [positions], or None where it is not known.
-        estimates: by estimator, [positions]; nan is left out.
-        intervals: lower and upper ends by estimator, on the scale of the estimate; nan is left out.
+        model: The fitted model of a log.
+        folder: Where to write them.
+        truth: True observation of a simulated log, [positions].
     """
-    figure, axes = new_figure(height=4.2)
-    drawn = looks_of(estimates)
-    curves = {name: _relative(curve, name) for name, curve in estimates.items()}
-    deepest = max([len(curve) for curve in curves.values()] + ([] if truth is None else [len(truth)]), default=1)
-    for edge in range(1, deepest):
-        axes.axvline(edge + 0.5, color=GRID, alpha=0.25, linewidth=0.8, zorder=0)
-    if truth is not None:
-        curve = _relative(truth, "the truth")
-        ends, heights = np.append(_positions(curve) - 0.5, len(curve) + 0.5), np.append(curve, curve[-1])
-        axes.step(ends, heights, where="post", color=INK, linewidth=2, alpha=0.85, label="truth", zorder=2)
-    for place, (name, curve) in enumerate(curves.items()):
-        shift = 0.7 * ((place + 0.5) / len(curves) - 0.5)
-        look = drawn[name]
-        places = _positions(curve) + shift
-        axes.plot(places, curve, color=look.colour, linewidth=0.9, alpha=0.35, zorder=3)
-        axes.plot(
-            places, curve, color=look.colour, marker=look.marker, markersize=5, linestyle="", label=name, zorder=4
-        )
-        if intervals is not None and name in intervals:
-            low, high = (np.asarray(end, dtype=np.float64) / float(estimates[name][0]) for end in intervals[name])
-            axes.vlines(places, low, high, color=look.colour, linewidth=1.6, alpha=0.8, zorder=3)
-    position_axis(axes, deepest, "position")
-    axes.grid(visible=False, axis="x")
-    axes.set_xlim(0.4, deepest + 0.6)
-    axes.set_ylabel("observation relative to position 1")
-    axes.set_ylim(bottom=0)
-    add_legend(axes)
-    return figure
-
-
-def write_curves(observed: Observed, folder: Path) -> list[str]:
-    """Plot all estimators, and the best one of each part, as SVG and PNG; return the names of the files."""
-    whole = observed.whole
-    parts = {value: part.curves[part.best] for value, part in observed.parts.items() if part.best is not None}
-    names = []
-    for name, truth, curves in (("curves", whole.truth, whole.curves), ("parts", None, parts)):
-        if not curves:
-            continue
-        estimates = {key: curve.values for key, curve in curves.items()}
-        intervals = {key: (curve.lower, curve.upper) for key, curve in curves.items() if curve.unit}
-        figure = observation_intervals(truth, estimates, intervals=intervals)
-        title = f"Observation by position, by {', '.join(curves)}"
-        write_file(folder / f"{name}.svg", svg(figure, title=title), durable=False)
-        figure.savefig(folder / f"{name}.png", dpi=150)
-        names += [f"{name}.svg", f"{name}.png"]
-    return names
+    curves = {model.curve.name: model.curve, **model.contexts}
+    curves |= {name: each.curve for name, each in model.references.items()}
+    intervals = {name: (curve.lower, curve.upper) for name, curve in curves.items() if np.isfinite(curve.lower).any()}
+    figure = observation_curve(truth, {name: each.values for name, each in curves.items()}, intervals=intervals)
+    title = f"Observation by position: {', '.join(curves)}"
+    write_file(folder / "curves.svg", svg(figure, title=title), durable=False)
+    figure.savefig(folder / "curves.png", dpi=150)
+    return ["curves.svg", "curves.png"]
 
 
 @styled
@@ -219,30 +177,6 @@ def training_curve(
         )
     axes.set_xlabel(xlabel)
     axes.set_ylabel(f"validation {what}")
-    add_legend(axes)
-    return figure
-
-
-@styled
-def slope_curve(
-    truth: Float64 | None, slopes: Mapping[str, Float64], *, looks: Mapping[str, Look] | None = None
-) -> Figure:
-    """How fast observation relative to the first position changes with the features, by position.
-
-    Args:
-        truth: mean slope of log o_k(x) - log o_1(x) over documents, [positions], or None where it is not known.
-        slopes: the same by method.
-        looks: by method; see `looks_of`.
-    """
-    figure, axes = new_figure(height=3.6)
-    drawn = looks or looks_of(slopes)
-    if truth is not None:
-        axes.plot(_positions(truth), truth, color=INK, linewidth=2.6, alpha=0.85, label="truth", zorder=2)
-    for name, curve in slopes.items():
-        _line(axes, curve, drawn[name], name)
-    position_axis(axes, max([len(curve) for curve in slopes.values()], default=1), "position")
-    axes.set_ylabel("mean slope in the features")
-    axes.set_ylim(bottom=0)
     add_legend(axes)
     return figure
 

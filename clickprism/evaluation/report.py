@@ -23,14 +23,14 @@ class Said(NamedTuple):
     """A verdict with its sentence, the numbers behind it, and what to do.
 
     Attributes:
-        tone: "good", "bad" or "unknown": how the verdict is drawn.
+        tone: "good", "bad" or "inconclusive": how the verdict is drawn.
         word: the verdict.
         sentence: what it says.
         facts: the numbers behind it, in words; may be empty.
         advice: what to do; may be empty.
     """
 
-    tone: Literal["good", "bad", "unknown"]
+    tone: Literal["good", "bad", "inconclusive"]
     word: str
     sentence: str
     facts: str = ""

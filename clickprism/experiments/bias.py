@@ -1,8 +1,8 @@
 """Bias that remains in a ranking, and how a method's observation model depends on documents and relevance.
 
-Three measurements of a trained ranker: how it moves documents that were shown high or often (`BiasCurves`), how its
-observation model depends on document features (`Coupling`), and how its relevance depends on observation (Delta-CI,
-`evaluation.independence`).
+Three properties of a trained ranker: how it moves documents that were shown high or often (`BiasCurves`), whether its
+observation model depends on document features (`DocumentDependence`), and how its relevance depends on observation
+(Delta-CI, `evaluation.independence`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,11 @@ from clickprism.errors import SettingError
 from clickprism.evaluation.curves import Curve, Shares, by_frequency, by_position, exposure_shares, initial_order
 from clickprism.evaluation.independence import ConditionalLearner, Independence, learner_independence
 from clickprism.evaluation.report import Part
-from clickprism.observation.lipschitz import Lipschitz, fitted_lipschitz, true_lipschitz
 from clickprism.types import Clicks, Dataset, Float32, Float64, Int32, Int64, Lists
-from clickprism.users.base import User
-from clickprism.users.coupled import CoupledUser
-from clickprism.users.pbm import PositionUser
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from clickprism.debias.base import Learner
     from clickprism.debias.steepness import Choice
     from clickprism.evaluation.plots import Look
     from clickprism.experiments.settings import Items
@@ -41,10 +36,9 @@ SMALL: Final = 5e8  # documents x features x classes that are clustered without 
 BINS: Final = 10
 GROUPS: Final = 5
 IDS, CLUSTERS = "document ids", "clusters of features"
-SAMPLE: Final = 2_000  # documents over which slopes are measured
 CURVE: Final = "positions only"
 HEADING: Final = "Bias"
-COUPLED: Final = "Document-dependent observation"
+DEPENDENCE: Final = "Document-dependent observation"
 CAPTIONS: Final = {
     "position": "Position bias: mean position after re-ranking, by position in the initial ranking",
     "frequency": "Popularity bias: mean position after re-ranking, by how often the log shows the item",
@@ -308,7 +302,7 @@ def independence_of(learner: object, clicks: Clicks) -> Independence | None:
 def independence_text(found: Independence) -> str:
     """Return Delta-CI in a line.
 
-    >>> independence_text(Independence(0.0123, 0.0004, 0.2, 0.00031, None, 50))
+    >>> independence_text(Independence(0.0123, 0.0004, 0.2, 0.00031, np.empty(0), 50))
     'Delta-CI 0.0123 ± 0.0004, mutual information 0.00031 nats'
     """
     error = "" if np.isnan(found.error) else f" ± {found.error:.4f}"
@@ -320,13 +314,12 @@ def mean_independence(several: Sequence[Independence]) -> Independence:
     if len(several) == 1:
         return several[0]
     means = np.array([one.mean for one in several])
-    curves = [one.by_position for one in several if one.by_position is not None]
     return Independence(
         mean=float(means.mean()),
         error=float(means.std(ddof=1) / np.sqrt(len(means))),
         largest=max(one.largest for one in several),
         information=float(np.mean([one.information for one in several])),
-        by_position=mean_curve(curves) if curves else None,
+        by_position=mean_curve([one.by_position for one in several]),
         documents=min(one.documents for one in several),
     )
 
@@ -348,68 +341,23 @@ def mean_curve(curves: Sequence[Float64]) -> Float64:
 
 @final
 @dataclass(frozen=True)
-class Coupling:
-    """How fast log o_k(x) - log o_1(x), which clicks identify, changes with the features of a document.
+class DocumentDependence:
+    """How `lbd` lets observation depend on documents.
 
     Attributes:
-        documents: Number of documents that were measured.
-        fitted: Slopes of the method's observation model.
-        truth: Slopes of the simulated users; None if they are not known.
-        choices: What `lbd` tried, the chosen one first; empty for other methods.
-        doubt: What speaks against the choice and what to do; empty if nothing does.
+        choices: The forms of dependence that it tried, the chosen one first.
+        doubt: Why the choice may be wrong and what to do; empty if nothing suggests it.
     """
 
-    documents: int
-    fitted: Lipschitz
-    truth: Lipschitz | None
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[Choice, ...]
     doubt: str = ""
 
-    def table(self) -> Table:
-        """Return the slopes by position, beside the true ones."""
-        names = [*map(str, range(1, len(self.fitted.means) + 1)), "all"]
-        table = [names]
-        for one, several in (("mean", "means"), ("maximum", "maxima")):
-            for side in (self.fitted, self.truth):
-                values = [None] * len(names) if side is None else [*getattr(side, several), getattr(side, one)]
-                table.append(["-" if value is None else f"{value:.4f}" for value in values])
-        what = f"Slope of log observation relative to position 1 in the features, over {self.documents} documents"
-        return Table(what, ["position", "mean", "truth", "maximum", "truth"], [*map(list, zip(*table, strict=True))])
 
-
-def coupling_of(learner: Learner | None, clicks: Clicks, user: User | None) -> Coupling | None:
-    """Return how the observation model of a trained learner depends on documents; None if it cannot depend on them.
-
-    Every document that the log shows counts once, or a regular sample of them.
-    """
-    from clickprism.debias.document import DocumentLearner
+def dependence_of(learner: object) -> DocumentDependence | None:
+    """Return what `lbd` chose; None for a learner of another method, or of none."""
     from clickprism.debias.lbd import DecoupledLearner
 
-    if not isinstance(learner, DocumentLearner) or not learner.bends:
-        return None
-    rows = np.unique(clicks.rows)
-    features = clicks.lists.features[rows[:: -(-len(rows) // SAMPLE)]]
-    fitted = fitted_lipschitz(learner.log_observation, features, of="relative")
-    truth = true_coupling(user, features, positions=len(fitted.means))
-    chosen = (learner.choices, learner.doubt) if isinstance(learner, DecoupledLearner) else ()
-    return Coupling(len(features), fitted, truth, *chosen)
-
-
-def true_coupling(user: User | None, features: Float32, *, positions: int) -> Lipschitz | None:
-    """Return the slopes of users whose observation is known: 0 for `pbm`, None for users with another model."""
-    if isinstance(user, PositionUser):
-        flat = (0.0,) * positions
-        return Lipschitz("relative", 0.0, 0.0, flat, flat)
-    if isinstance(user, CoupledUser) and user.base.observation(np.arange(1, positions + 1)).all():
-        return true_lipschitz(user, features, positions=positions, of="relative")
-    return None
-
-
-def mean_coupling(several: Sequence[Coupling]) -> Coupling:
-    """Return the mean over runs, without choices; the truth is None unless all runs have one."""
-    truths = [one.truth for one in several if one.truth is not None]
-    truth = _mean_slopes(truths) if len(truths) == len(several) else None
-    return Coupling(min(one.documents for one in several), _mean_slopes([one.fitted for one in several]), truth)
+    return DocumentDependence(learner.choices, learner.doubt) if isinstance(learner, DecoupledLearner) else None
 
 
 def choice_text(choices: Sequence[Choice]) -> str:
@@ -432,52 +380,36 @@ def choice_text(choices: Sequence[Choice]) -> str:
     return f"observation {_verb(chosen)} (held-out log-likelihood {chosen.likelihood:.4f}{beside})"
 
 
-def choices_text(couplings: Mapping[int, Coupling]) -> str:
-    """Return what was chosen in each run, in a line; empty if there was no choice.
+def choices_text(dependences: Mapping[int, DocumentDependence]) -> str:
+    """Return what was chosen in each run, by seed, in a line.
 
     >>> from clickprism.debias.steepness import Choice
-    >>> flat = Lipschitz("relative", 0.0, 0.0, (0.0,), (0.0,))
-    >>> line, curve = (Coupling(1, flat, None, (Choice(0, each, -1.5, 3),)) for each in (0.01, math.inf))
+    >>> line, curve = (DocumentDependence((Choice(0, each, -1.5, 3),)) for each in (0.01, math.inf))
     >>> choices_text({0: line, 1: curve, 2: line})
     'observation depends on documents: linear, penalty 0.01 (seeds 0, 2); depends on positions only (seed 1)'
     """
     seeds: dict[str, list[int]] = {}
-    for seed, coupling in couplings.items():
-        if coupling.choices:
-            seeds.setdefault(_verb(coupling.choices[0]), []).append(seed)
+    for seed, dependence in dependences.items():
+        seeds.setdefault(_verb(dependence.choices[0]), []).append(seed)
     parts = [
         f"{verb} (seed{'s' * (len(each) > 1)} {', '.join(map(str, sorted(each)))})" for verb, each in seeds.items()
     ]
-    return f"observation {'; '.join(parts)}" if parts else ""
+    return f"observation {'; '.join(parts)}"
 
 
-def coupling_tables(couplings: Mapping[str, Mapping[int, Coupling]]) -> list[Table]:
-    """Return the slopes of each method (means over runs), and what was chosen in each run."""
+def choices_table(dependences: Mapping[str, Mapping[int, DocumentDependence]]) -> Table:
+    """Return what was tried and chosen in each run, by method and seed."""
+    chosen = {f"{label}, seed {seed}": one.choices for label, of in dependences.items() for seed, one in of.items()}
+    tried = [choice for choices in chosen.values() for choice in choices]
+    tried.sort(key=lambda choice: (choice.penalty == math.inf, choice.hidden, choice.penalty))
+    kinds = list(dict.fromkeys(map(_kind, tried)))
     rows = []
-    for label, of in couplings.items():
-        mean = mean_coupling(list(of.values()))
-        fitted, true = mean.fitted, mean.truth
-        ratio = None if true is None else fitted.against(true)["ratio"]
-        slopes = [_text(fitted.mean), _text(None if true is None else true.mean), _text(ratio, digits=2)]
-        rows.append([label, *slopes, _text(fitted.maximum), _text(None if true is None else true.maximum)])
-    header = ["method", "mean", "true mean", "ratio", "maximum", "true maximum"]
-    what = "Lipschitz constants: slope of log o_k(x) - log o_1(x) in the features, over the documents shown"
-    tables = [Table(what, header, rows)] if rows else []
-    chosen = {
-        f"{label}, seed {seed}": one for label, of in couplings.items() for seed, one in of.items() if one.choices
-    }
-    if chosen:
-        tried = [choice for one in chosen.values() for choice in one.choices]
-        tried.sort(key=lambda choice: (choice.penalty == math.inf, choice.hidden, choice.penalty))
-        kinds = list(dict.fromkeys(map(_kind, tried)))
-        lines = []
-        for name, one in chosen.items():
-            likelihoods = {_kind(choice): _text(choice.likelihood) for choice in one.choices}
-            likelihoods[_kind(one.choices[0])] += " *"
-            lines.append([name, *(likelihoods.get(kind, "") for kind in kinds)])
-        caption = "Log-likelihood per session of held-out clicks, by how observation depends on documents; * chosen"
-        tables.append(Table(caption, ["method", *kinds], lines))
-    return tables
+    for name, choices in chosen.items():
+        likelihoods = {_kind(choice): _text(choice.likelihood) for choice in choices}
+        likelihoods[_kind(choices[0])] += " *"
+        rows.append([name, *(likelihoods.get(kind, "") for kind in kinds)])
+    caption = "Log-likelihood per session of held-out clicks, by how observation depends on documents; * chosen"
+    return Table(caption, ["method", *kinds], rows)
 
 
 def _kind(choice: Choice) -> str:
@@ -487,14 +419,6 @@ def _kind(choice: Choice) -> str:
 
 def _verb(choice: Choice) -> str:
     return f"depends on {CURVE}" if choice.penalty == math.inf else f"depends on documents: {_kind(choice)}"
-
-
-def _mean_slopes(several: Sequence[Lipschitz]) -> Lipschitz:
-    means, maxima = (
-        tuple(mean_curve([np.array(getattr(each, name)) for each in several]).tolist()) for name in ("means", "maxima")
-    )
-    mean, maximum = (float(np.mean([getattr(each, name) for each in several])) for name in ("mean", "maximum"))
-    return Lipschitz(several[0].of, mean, maximum, means, maxima)
 
 
 def _mean_points(several: Sequence[C]) -> C:
@@ -516,5 +440,5 @@ def _distance_text(name: str, distance: float | None) -> str:
     return f"{100 * distance:.2f}%" if name == "exposure" else f"{distance:.3f}"
 
 
-def _text(value: float | None, *, digits: int = 4) -> str:
-    return "n/a" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+def _text(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) else "n/a"

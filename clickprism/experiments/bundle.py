@@ -98,7 +98,7 @@ def _judged(settings: BundleSettings) -> JudgedTexts | None:
 def _read(source: Path) -> Any:
     """Return the ranker of a folder, of any kind."""
     if (source / APPROXIMATION).is_file():
-        from clickprism.relevance.approximate import Approximation
+        from clickprism.relevance.approximation import Approximation
 
         return Approximation.load(source)
     if (source / IMPUTATION).is_file():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -20,7 +20,7 @@ from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Evaluation, Measure, evaluate
-from clickprism.experiments.bias import BiasBasis, bias_basis, coupling_of, find_items, independence_of
+from clickprism.experiments.bias import BiasBasis, bias_basis, dependence_of, find_items, independence_of
 from clickprism.experiments.bundle import model_folder, saved_settings
 from clickprism.experiments.data import (
     Data,
@@ -163,7 +163,7 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
         stopped="" if fitted is None else fitted.stopped,
         seconds=round(time.perf_counter() - start, 2),
         bias=_basis(settings, data, log, seed).bias(scores),
-        coupling=None if fitted is None else coupling_of(fitted.learner, clicks, log.user),
+        document_dependence=None if fitted is None else dependence_of(fitted.learner),
         independence=None if fitted is None else independence_of(fitted.learner, clicks),
     )
     return run, evaluation
@@ -338,17 +338,24 @@ class ValuedLog:
         return scores
 
 
-def open_log(path: Path, *, settings: ReadSettings = READ, note: Callable[[str], None] = lambda _: None) -> ValuedLog:
+def open_log(
+    path: Path,
+    *,
+    settings: ReadSettings = READ,
+    columns: Collection[str] = (),
+    note: Callable[[str], None] = lambda _: None,
+) -> ValuedLog:
     """Read a log of any kind; the features of a simulated log are those of the data that it records.
 
     Args:
         path: An ingested log, a session file or a simulated log, as `read_logged` takes it.
         settings: How to read it.
+        columns: Other columns of a session file to keep, as `read_logged` takes them.
         note: Called with messages about the progress.
     """
     data = saved_data(path) if path.suffix == ".npz" and path.is_file() else None
     if data is None:
-        logged = read_logged(path, settings=settings, note=note)
+        logged = read_logged(path, settings=settings, columns=columns, note=note)
         return ValuedLog(logged, logged.clicks.lists)
     made_on = build(DataSettings, data)
     logged = read_logged(path, lists=load_data(made_on).dataset.train.lists, settings=settings)

@@ -11,6 +11,8 @@ import numpy as np
 
 from clickprism._util.files import make_folder
 from clickprism._util.tables import Table
+from clickprism.click_models import USERS
+from clickprism.click_models.users import adapted
 from clickprism.data.clicks import save_clicks, saved_data
 from clickprism.data.impression_parts import PARTS, SHARES, ImpressionParts, load_impressions
 from clickprism.data.normalise import Kind, Normaliser, normalised
@@ -24,8 +26,6 @@ from clickprism.rankers import RANKERS
 from clickprism.settings import build, choose, plain, resolve
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists, Simulation
-from clickprism.users import USERS
-from clickprism.users.base import User, adapted
 
 log = logging.getLogger(__name__)
 S = TypeVar("S", bound=ExperimentSettings)
@@ -72,13 +72,11 @@ class Log:
         simulation: Clicks on the training part, with the truth.
         held_out: Clicks on the validation part, by the same users and initial rankers.
         initial: Scores of the test documents by the (first) initial ranker.
-        user: The user model, adapted to the training part.
     """
 
     simulation: Simulation
     held_out: Clicks
     initial: Float64
-    user: User
 
 
 def load_data(settings: DataSettings) -> Data:
@@ -194,7 +192,7 @@ def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -
         )
         for part, one in ((dataset.train, seeds[0]), (dataset.validation, seeds[1]))
     ]
-    return Log(parts[0], parts[1].clicks, rankers[0](dataset.test.lists.features), user)
+    return Log(parts[0], parts[1].clicks, rankers[0](dataset.test.lists.features))
 
 
 @dataclass(frozen=True, eq=False)

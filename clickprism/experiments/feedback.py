@@ -25,6 +25,10 @@ from clickprism._util.files import make_folder, write_file
 from clickprism._util.processes import process_count, side_by_side
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table, to_json
+from clickprism.click_models import USERS
+from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.popularity import PopularityUser, percentiles
+from clickprism.click_models.users import User, adapted
 from clickprism.data.impression_parts import PARTS
 from clickprism.data.items import items_across
 from clickprism.errors import DataError, SettingError
@@ -44,10 +48,6 @@ from clickprism.simulation.rankings import Intervention
 from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
 from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, Simulation, concatenate
-from clickprism.users import USERS
-from clickprism.users.base import User, adapted
-from clickprism.users.pbm import PositionUser
-from clickprism.users.popularity import PopularityUser, percentiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

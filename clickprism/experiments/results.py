@@ -17,16 +17,15 @@ from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
 from clickprism.experiments.bias import (
-    COUPLED,
+    DEPENDENCE,
     HEADING,
     Bias,
     BiasResults,
-    Coupling,
+    DocumentDependence,
     bias_results,
+    choices_table,
     choices_text,
-    coupling_tables,
     independence_text,
-    mean_coupling,
     mean_curve,
 )
 from clickprism.experiments.data import data_name
@@ -59,7 +58,7 @@ class Run:
         stopped: Why training ended.
         seconds: Duration of the run in seconds.
         bias: How the ranking moves documents that were shown high or often.
-        coupling: How observation depends on documents; None if it cannot.
+        document_dependence: How `lbd` lets observation depend on documents; None for other methods.
         independence: Delta-CI over the log; None for a method that does not model relevance given observation.
     """
 
@@ -74,7 +73,7 @@ class Run:
     stopped: str
     seconds: float
     bias: Bias
-    coupling: Coupling | None = None
+    document_dependence: DocumentDependence | None = None
     independence: Independence | None = None
 
 
@@ -86,7 +85,6 @@ class Results:
         settings: Settings of the experiment.
         comparison: Methods side by side, with intervals and tests.
         observation: Mean curve of each method that has one, and the "truth".
-        coupling: How observation depends on documents, for methods in which it can; means over runs.
         bias: Bias of the methods; means over runs.
         runs: All runs; those of the initial ranking come last.
     """
@@ -94,7 +92,6 @@ class Results:
     settings: ExperimentSettings
     comparison: Comparison
     observation: Mapping[str, Float64]
-    coupling: Mapping[str, Coupling]
     bias: BiasResults
     runs: tuple[Run, ...]
 
@@ -103,14 +100,15 @@ class Results:
         return [run for run in self.runs if run.label == label]
 
     @property
-    def couplings(self) -> dict[str, dict[int, Coupling]]:
+    def dependences(self) -> dict[str, dict[int, DocumentDependence]]:
         """How observation depends on documents, by method and seed."""
-        return _by_label({(run.label, run.seed): run.coupling for run in self.runs if run.coupling is not None})
+        return _by_label(
+            {(run.label, run.seed): run.document_dependence for run in self.runs if run.document_dependence is not None}
+        )
 
     def tables(self) -> list[Table]:
         """Return the comparison, and what methods chose or measured of their observation model."""
-        texts = {label: choices_text(of) for label, of in self.couplings.items()}
-        rows = [[label, text] for label, text in texts.items() if text]
+        rows = [[label, choices_text(of)] for label, of in self.dependences.items()]
         rows += [[label, independence_text(gap)] for label, gap in self.bias.delta_ci.items()]
         return [*self.comparison.tables(), *([Table("", ["method", "observation model"], rows)] if rows else [])]
 
@@ -124,13 +122,11 @@ def results_of(
     for run in only:
         if run.observation is not None:
             curves.setdefault(run.label, []).append(run.observation)
-    couplings = _by_label({(run.label, run.seed): run.coupling for run in only if run.coupling is not None})
     methods = settings.methods
     return Results(
         settings=settings,
         comparison=compare_runs(settings, evaluated, data=described(settings), baseline=baseline),
         observation={label: mean_curve(several) for label, several in curves.items()},
-        coupling={label: mean_coupling(list(of.values())) for label, of in couplings.items()},
         bias=bias_results(
             _by_label({(run.label, run.seed): run.bias for run in only}),
             _by_label({(run.label, run.seed): run.independence for run in only if run.independence is not None}),
@@ -162,7 +158,7 @@ def compare_runs(
 
 def write_results(results: Results, out: Path, *, title: str, next_commands: Sequence[str] = ()) -> Path:
     """Write the tables, the figures, the settings and report.html; return the path of the report."""
-    biased, couplings = bias_figures(results), results.couplings
+    biased, dependences = bias_figures(results), results.dependences
     make_folder(out)
     write_file(out / "table.txt", tables.as_text(results.comparison))
     write_file(out / "table.md", tables.as_markdown(results.comparison))
@@ -171,7 +167,7 @@ def write_results(results: Results, out: Path, *, title: str, next_commands: Seq
     _write_figures(out, biased)
     doubts = [
         f"{label}, seed {seed}: {one.doubt}."
-        for label, of in couplings.items()
+        for label, of in dependences.items()
         for seed, one in of.items()
         if one.doubt
     ]
@@ -184,7 +180,7 @@ def write_results(results: Results, out: Path, *, title: str, next_commands: Seq
         summary=summary_of(results),
         figures=figures(results),
         more={HEADING: results.bias.section(dict(biased.values()))}
-        | ({COUPLED: coupling_tables(couplings)} if couplings else {}),
+        | ({DEPENDENCE: [choices_table(dependences)]} if dependences else {}),
         notes=[*(_note(results, label) for label in results.settings.methods), *doubts],
         next_commands=next_commands,
     )
@@ -274,13 +270,6 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
         epochs = "" if trees else f", at the best epoch of at most {settings.fit.epochs} ({chosen})"
         caption = f"Observation by position, true and estimated{epochs}{'; bands over runs' if bands else ''}"
         drawn["observation"] = caption, plots.observation_curve(truth, learned, intervals=bands, looks=looks)
-    if results.coupling:
-        true = next(iter(results.coupling.values())).truth
-        slopes = {label: np.array(one.fitted.means) for label, one in results.coupling.items()}
-        drawn["slopes"] = (
-            "Slope of log observation, relative to position 1, in the features: mean over documents and runs",
-            plots.slope_curve(None if true is None else np.array(true.means), slopes, looks=looks),
-        )
     validation = settings.evaluation.validation
     validated = {
         run.label: (run.steps.tolist(), run.values.tolist())

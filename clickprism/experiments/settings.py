@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from clickprism.click_models import USERS
 from clickprism.data.normalise import Kind
 from clickprism.data.recipes import RECIPES
 from clickprism.data.roles import ImpressionSettings
@@ -19,7 +20,6 @@ from clickprism.rankers import RANKERS
 from clickprism.settings import build, choose, plain, read_toml, read_values, suggest
 from clickprism.simulation.clicks import SimulationSettings
 from clickprism.training.settings import TrainingSettings
-from clickprism.users import USERS
 
 DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
 Items: TypeAlias = Literal["auto", "ids", "features", "none"]
@@ -109,8 +109,8 @@ class ExperimentSettings:
 
     Attributes:
         data: Where the lists come from.
-        user: Simulated users: the name of a user model (pbm, ubm, cascade, dbn, ccm, trust, coupled or popularity), and
-            its settings, such as --user.severity 2. By default pbm.
+        user: Simulated users: the name of a user model (pbm, ubm, cascade, dcm, ccm, dbn, sdbn, trust, coupled or
+            popularity), and its settings, such as --user.severity 2. By default pbm.
         sessions: Number of sessions; per query if simulation.frequency is "each", else in total.
         simulation: How the log is simulated.
         ranker: The model that is trained: its name (linear, mlp, attention or lambdamart) and its settings, such as

@@ -14,12 +14,20 @@ import numpy as np
 
 from clickprism._util.files import make_folder, sha256, write_file
 from clickprism._util.tables import Table, to_json
+from clickprism.click_models import USERS
+from clickprism.click_models.trust import TrustUser
 from clickprism.data.clicks import load_clicks, load_log
 from clickprism.debias import METHODS
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Measure, evaluate
-from clickprism.experiments.bias import Coupling, choice_text, coupling_of, independence_of, independence_text
+from clickprism.experiments.bias import (
+    DocumentDependence,
+    choice_text,
+    dependence_of,
+    independence_of,
+    independence_text,
+)
 from clickprism.experiments.data import Data, data_name, data_of, load_data, simulate_log, with_categories
 from clickprism.experiments.settings import EvaluationSettings, ExperimentSettings, resolved
 from clickprism.rankers import RANKERS
@@ -28,9 +36,6 @@ from clickprism.simulation.clicks import ideal_clicks
 from clickprism.training.distributed import place
 from clickprism.training.settings import FitSettings, Fitted, Stopped, Validation
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Lists, Simulation
-from clickprism.users import USERS
-from clickprism.users.base import User
-from clickprism.users.trust import TrustUser
 
 LEAST_OBSERVATION = 1e-3
 WEIGHTED = ("ipw", "click_groups")  # methods that take the true observation if no propensities are set
@@ -57,7 +62,8 @@ class Trained:
         observation: Observation by position, relative to the first, as the method learned it; None if it has none.
         truth: What that curve should be, if the clicks were simulated: the true observation relative to the first
             position, or the true alpha of a method that corrects trust bias.
-        coupling: How observation depends on documents; None if it cannot, or in all but the first of several processes.
+        document_dependence: How `lbd` lets observation depend on documents; None for other methods, or in all but the
+            first of several processes.
         independence: Delta-CI over the log; None for methods without it, or in all but the first of several processes.
     """
 
@@ -73,18 +79,18 @@ class Trained:
     value: float | None
     observation: Float64 | None
     truth: Float64 | None
-    coupling: Coupling | None = None
+    document_dependence: DocumentDependence | None = None
     independence: Independence | None = None
 
     def tables(self) -> list[Table]:
-        """Return a summary, the observation by position, and how it depends on documents."""
+        """Return a summary, and the observation by position."""
         unit = "trees" if self.ranker == "lambdamart" else "epoch"
         rows = [[f"best {unit}", f"{self.best} of {self.epochs} (stopped: {ENDS[self.stopped]})"]]
         rows += [] if self.value is None else [[f"validation by {self.validation}", f"{self.value:.4f}"]]
         rows += [] if self.log is None else [["clicks", self.log]]
         rows.append(["model", str(self.model)])
-        if self.coupling is not None and self.coupling.choices:
-            rows.append(["document dependence", choice_text(self.coupling.choices)])
+        if self.document_dependence is not None:
+            rows.append(["document dependence", choice_text(self.document_dependence.choices)])
         rows += [] if self.independence is None else [["independence", independence_text(self.independence)]]
         tables = [Table(f"{self.method}, {self.ranker}, seed {self.seed}", ["", ""], rows)]
         if self.observation is not None:
@@ -96,7 +102,7 @@ class Trained:
                 for position, (used, true) in enumerate(zip(self.observation, truth, strict=False), start=1)
             ]
             tables.append(Table("Observation relative to position 1", ["position", "used", "truth"], curve))
-        return tables if self.coupling is None else [*tables, self.coupling.table()]
+        return tables
 
 
 def train_ranker(
@@ -186,19 +192,18 @@ def train_ranker(
         value=fitted.best_value,
         observation=fitted.observation,
         truth=None if truth is None else truth / truth[0],
-        coupling=coupling_of(fitted.learner, log.clicks, log.user) if first else None,
+        document_dependence=dependence_of(fitted.learner) if first else None,
         independence=independence_of(fitted.learner, log.clicks) if first else None,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Clicks:
-    """Clicks to train on and to validate by; the observation and the users if they were simulated."""
+    """Clicks to train on and to validate by; the observation if they were simulated."""
 
     clicks: Clicks
     held_out: Clicks | None
     observation: Float64 | None = None
-    user: User | None = None
 
 
 def _log(
@@ -215,9 +220,7 @@ def _log(
         return _Clicks(data.log.clicks["train"], kept)
     only = replace(settings, methods={label: settings.methods.get(label, {})})
     made = simulate_log(only, dataset, seed=settings.seed)
-    return _Clicks(
-        made.simulation.clicks, made.held_out if kept is None else kept, made.simulation.observation, made.user
-    )
+    return _Clicks(made.simulation.clicks, made.held_out if kept is None else kept, made.simulation.observation)
 
 
 def _without_grades(settings: ExperimentSettings, data: Data) -> ExperimentSettings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -61,6 +61,7 @@ def read_logged(
     *,
     lists: Lists | None = None,
     settings: ReadSettings = READ,
+    columns: Collection[str] = (),
     note: Callable[[str], None] | None = None,
 ) -> Logged:
     r"""Read a log with everything it records about each list; what it does not record is None.
@@ -69,6 +70,7 @@ def read_logged(
         path: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
         lists: The documents of a simulated log, for their features; without them there are none.
         settings: How to read it.
+        columns: Other columns of a session file to keep for each list, such as the device.
         note: Called with messages about the progress.
 
     >>> import tempfile
@@ -97,11 +99,11 @@ def read_logged(
     if lists is not None:
         settings.refuse_columns("a simulated log has no columns")
         return merge_logged(Logged(load_clicks(file, lists)))
-    return of_sessions(read_log(file, on_error=settings.on_error), settings)
+    return of_sessions(read_log(file, on_error=settings.on_error), settings, columns=columns)
 
 
-def of_sessions(log: SessionLog, settings: ReadSettings = READ) -> Logged:
-    """Return the sessions of a file as `Logged`."""
+def of_sessions(log: SessionLog, settings: ReadSettings = READ, *, columns: Collection[str] = ()) -> Logged:
+    """Return the sessions of a file as `Logged`, with these other columns."""
     day = settings.day_column
     days = _column(log, day, DAYS, "day_column")
     rankers = _column(log, settings.ranker_column, RANKERS, "ranker_column")
@@ -117,6 +119,7 @@ def of_sessions(log: SessionLog, settings: ReadSettings = READ) -> Logged:
             policies,
             None if chance is None else np.repeat(_flags(*chance), np.diff(log.clicks.offsets)),
             account={name: count for name, count in account.items() if count},
+            columns={name: log.column(name) for name in columns},
         )
     )
 

@@ -10,7 +10,7 @@ from clickprism.types import Bool, Clicks, Int64, slices
 
 
 def merge_logged(logged: Logged) -> Logged:
-    """The same log with ranked lists joined that show and were clicked alike, on one day, by one policy.
+    """The same log with ranked lists joined that show and were clicked alike on one day, by one policy, in all columns.
 
     Entries that chance has filled are joined with such only. Sessions merged by list before cannot be parted, so such
     clicks come back as they are. The order is that of first appearance.
@@ -38,14 +38,16 @@ def merge_logged(logged: Logged) -> Logged:
         None if logged.randomised is None else logged.randomised[entries],
         logged.feature_names,
         logged.account,
+        {name: values[first] for name, values in logged.columns.items()},
     )
 
 
 def _pattern(logged: Logged) -> Int64:
-    """What else must agree in two entries: clicked or not, by chance or not, and the day and policy of the list."""
+    """What else must agree in two entries: clicked or not, by chance or not; day, policy and columns of the list."""
     clicks = logged.clicks
     within = np.zeros(len(clicks), dtype=np.int64)
-    for kinds in (logged.days, logged.policy):
+    columns = [np.unique(values, return_inverse=True)[1] for values in logged.columns.values()]
+    for kinds in (logged.days, logged.policy, *columns):
         if kinds is not None:
             within = within * (int(kinds.max(initial=0)) + 1) + kinds
     chance: Bool | int = 0 if logged.randomised is None else logged.randomised

@@ -36,7 +36,7 @@ LAYOUT: Final = 3
 
 
 class Examiner(Protocol):
-    """What estimates examination: a model of `clickprism.observation.examination`, or anything like it."""
+    """What estimates examination: a model of `clickprism.examination`, or anything like it."""
 
     @property
     def fingerprint(self) -> str:

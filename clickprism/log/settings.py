@@ -24,7 +24,7 @@ PARTS: Final = {
     "robots": "clickprism.log.settings:RobotSettings",
     "sessions": "clickprism.log.settings:SessionSettings",
     "windows": "clickprism.log.settings:WindowSettings",
-    "examination": "clickprism.observation.examination:ExaminationSettings",
+    "examination": "clickprism.examination.settings:ExaminationSettings",
 }
 SPARK: Final = re.compile(r"local(\[(\*|[1-9]\d*)\])?|spark://\S+")
 MEMORY: Final = re.compile(r"[1-9]\d*(MB|GB)")

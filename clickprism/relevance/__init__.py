@@ -1,1 +1,1 @@
-"""How clicks become an estimate of relevance: of the click that a document would get in the first slot."""
+"""Relevance of query-document pairs: estimates, imputation, approximation, judgment lists, rankings."""

@@ -1,12 +1,13 @@
-"""The approximation of a click log: fitted to its randomised first slots, and applied to all its pairs.
+"""Fit the approximation networks to the randomised first results of a log, and apply them to all its pairs.
 
-Both go by the engine: first-slot clicks, imputations and click vectors are joined there, and of a snapshot no more is
-in memory than the pairs to learn from, or a batch.
+The engine joins clicks, imputations and click vectors. Only the pairs to learn from, or one batch of pairs, are held in
+memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -17,19 +18,14 @@ import pyarrow.compute as pc
 
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError, UnsupportedError
-from clickprism.log.fields import no_clicks
 from clickprism.log.partials import PAIR
-from clickprism.log.schedule import schedule
 from clickprism.log.schema import SNAPSHOT
 from clickprism.log.sessions import update_sessions
 from clickprism.log.windows import end_of_log, windows
-from clickprism.relevance.approximate import Approximation, fit_approximation
-from clickprism.relevance.approximate_settings import ApproximateSettings
-from clickprism.relevance.click_vectors import ClickVectors
-from clickprism.relevance.losses import Losses, compare_losses
-from clickprism.relevance.of_log import with_imputation
-from clickprism.relevance.randomised import FirstSlot, read_first_slot
-from clickprism.relevance.table import (
+from clickprism.relevance.approximation import Approximation, fit_approximation
+from clickprism.relevance.approximation_settings import ApproximateSettings
+from clickprism.relevance.click_vectors import ClickVectors, empty_vector
+from clickprism.relevance.estimate_files import (
     ESTIMATES,
     IMPUTATION,
     check_imputation,
@@ -37,6 +33,9 @@ from clickprism.relevance.table import (
     estimate_columns,
     join_files,
 )
+from clickprism.relevance.estimators import normal_quantile
+from clickprism.relevance.of_log import with_imputation
+from clickprism.relevance.pairs import FirstSlot, read_first_slot
 from clickprism.types import Float32, Float64
 
 if TYPE_CHECKING:
@@ -48,38 +47,55 @@ if TYPE_CHECKING:
 
 LONGEST: Final = timedelta(days=28)
 TESTED: Final = 0.2
-MOST: Final = 200_000  # pairs to learn from; more have no more to say to networks of this size
+MOST: Final = 200_000  # pairs to learn from; more do not improve networks of this size
 EDGE: Final = 1e-6
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class LogApproximation:
-    """What `fit_log` did.
+@dataclass(frozen=True)
+class Losses:
+    """Cross entropy of several estimates on clicks of held-out queries, by name.
 
     Attributes:
-        approximation: fitted to all queries.
-        as_of: the click vectors know nothing later (UTC).
-        until: first-slot clicks are from before this time.
-        pairs: that were learned from.
-        impressions: in randomised first slots.
-        without_imputation: pairs that the imputation does not know; they take its mean.
-        losses: of another fit, on a fifth of the queries that it has not seen.
+        queries: Number of queries.
+        impressions: Number of their impressions.
+        values: Mean loss per impression of each estimate; lower is better.
+        gains: How much lower the loss of the last estimate is than that of each other, with the ends of an interval.
     """
 
-    approximation: Approximation
-    as_of: datetime
-    until: datetime
-    pairs: int
+    queries: int
     impressions: int
-    without_imputation: int
-    losses: Losses
+    values: Mapping[str, float]
+    gains: Mapping[str, tuple[float, float, float]]
 
-    def save(self, folder: Path) -> ApproximationSummary:
-        """Save the networks to a folder, and return everything but the networks."""
-        self.approximation.save(folder)
-        shared = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "approximation"}
-        return ApproximationSummary(k=self.approximation.k, folder=folder, **shared)
+
+def compare_losses(slot: FirstSlot, values: Mapping[str, Float64], *, confidence: float = 0.95) -> Losses:
+    """Compare the losses of estimates on clicks on randomised first results, paired by query.
+
+    Args:
+        slot: The clicks.
+        values: Estimates of each pair by name, in (0, 1), [pairs]; the last one is compared with each other.
+        confidence: Confidence level of the intervals.
+
+    >>> slot = FirstSlot.of(np.array(["q", "r"]), np.array(["a", "b"]), np.array([1, 0]), impressions=np.array([2, 2]))
+    >>> found = compare_losses(slot, {"half": np.full(2, 0.5), "rate": np.array([0.5, 0.25])})
+    >>> round(found.values["half"], 4), round(found.values["rate"], 4)
+    (0.6931, 0.4904)
+    """
+    queries, query = np.unique(slot.query_ids, return_inverse=True)
+    skips, shown = slot.impressions - slot.clicks, np.bincount(query, weights=slot.impressions)
+    total = float(shown.sum())
+    sums = {
+        name: np.bincount(query, weights=-slot.clicks * np.log(each) - skips * np.log1p(-each))
+        for name, each in values.items()
+    }
+    last, z, gains = list(sums)[-1], normal_quantile(confidence), {}
+    for name in list(sums)[:-1]:
+        difference = sums[name] - sums[last]
+        gain = float(difference.sum()) / total
+        spread = float(np.sqrt(((difference - gain * shown) ** 2).sum())) / total
+        gains[name] = (gain, gain - z * spread, gain + z * spread)
+    return Losses(len(queries), int(total), {name: float(of.sum()) / total for name, of in sums.items()}, gains)
 
 
 @final
@@ -168,7 +184,7 @@ class AppliedApproximation:
 
 
 def split_time(start: datetime, end: datetime) -> datetime:
-    """Where to part a log: its last half is to be predicted, four weeks at most, by what was known before.
+    """Return the start of the clicks to predict: the last half of the log, at most four weeks.
 
     >>> split_time(datetime(2026, 1, 1), datetime(2026, 1, 15)), split_time(datetime(2026, 1, 1), datetime(2026, 7, 1))
     (datetime.datetime(2026, 1, 8, 0, 0), datetime.datetime(2026, 6, 3, 0, 0))
@@ -181,25 +197,26 @@ def fit_log(
     store: LogStore,
     engine: Engine,
     imputation: Path,
+    out: Path,
     *,
     since: datetime | None = None,
     settings: ApproximateSettings | None = None,
     examiner: Examiner | None = None,
     window_settings: WindowSettings | None = None,
     refresh: bool = True,
-) -> LogApproximation:
-    """Fit the approximation to the randomised first slots of a log.
+) -> ApproximationSummary:
+    """Fit the approximation networks to the randomised first results of a log, and save them.
 
     Args:
-        store: the log.
-        engine: where the queries run.
-        imputation: a Parquet file of `IMPUTATION`.
-        since: first-slot clicks from this time on are learned from, by click vectors as of then; by default
-            `split_time`.
-        settings: of the networks.
-        examiner: the examination model; without one, x has no fields of examination.
-        window_settings: of the click vectors; the log's own by default.
-        refresh: bring the sessions up to date with the events first; False takes them as they are.
+        store: The log.
+        engine: Engine that runs the queries.
+        imputation: Parquet file of imputations (`IMPUTATION`).
+        out: Folder for the networks.
+        since: Learn from clicks from this time on, by click vectors as of then; by default `split_time`.
+        settings: Settings of the networks.
+        examiner: Examination model; without one, click vectors have no fields of examination.
+        window_settings: Settings of the click vectors; by default those of the log.
+        refresh: Update the sessions first.
     """
     settings = ApproximateSettings() if settings is None else settings
     with store.lock(), store.staging():
@@ -210,19 +227,28 @@ def fit_log(
             since = split_time(start, end)
             if not start < since:
                 raise UnsupportedError(
-                    "has one day only; the approximation learns from later clicks what earlier ones predict",
+                    "has one day only; the networks learn to predict later clicks from earlier ones",
                     file=store.folder,
                     remedy="Ingest at least two days, or give --since",
                 )
         if not start < since < end:
             raise SettingError("since", str(since), f"be within the log, after {start} and before {end} (UTC)")
         slot = _sampled(read_first_slot(store, since=since), seed=settings.seed)
-        made = windows(store, engine, since, examiner=examiner, settings=window_settings, refresh=False)
-        vectors, imputed, without = _joined(engine, slot, made.snapshot, check_imputation(imputation))
+        found = windows(store, engine, since, examiner=examiner, settings=window_settings, refresh=False)
+        vectors, imputed, without = _joined(engine, slot, found.snapshot, check_imputation(imputation))
     losses = _tested(slot, vectors, imputed, settings)
     fitted = fit_approximation(slot, vectors, imputed, settings=settings)
-    shown = int(slot.impressions.sum())
-    return LogApproximation(fitted, since, end, len(slot), shown, without, losses)
+    fitted.save(out)
+    return ApproximationSummary(
+        as_of=since,
+        until=end,
+        pairs=len(slot),
+        impressions=int(slot.impressions.sum()),
+        without_imputation=without,
+        losses=losses,
+        k=fitted.k,
+        folder=out,
+    )
 
 
 def apply_log(
@@ -237,37 +263,37 @@ def apply_log(
     window_settings: WindowSettings | None = None,
     refresh: bool = True,
 ) -> AppliedApproximation:
-    """Estimate every pair of a log, and of an imputation; written to a Parquet file (`ESTIMATES`).
+    """Estimate every pair of a log and of an imputation with fitted networks; write a Parquet file (`ESTIMATES`).
 
     Args:
-        store: the log.
-        engine: where the queries run.
-        approximation: such as `fit_log` makes.
-        out: the file; whole or not at all.
-        imputation: a Parquet file of `IMPUTATION`.
-        as_of: the time of the click vectors; by default the end of the log.
-        examiner: the examination model, if there was one when the approximation was fitted.
-        window_settings: of the click vectors; the log's own by default.
-        refresh: bring the sessions up to date with the events first; False takes them as they are.
+        store: The log.
+        engine: Engine that runs the queries.
+        approximation: The networks.
+        out: File to write.
+        imputation: Parquet file of imputations (`IMPUTATION`).
+        as_of: Time of the click vectors; by default the end of the log.
+        examiner: Examination model, if there was one when the networks were fitted.
+        window_settings: Settings of the click vectors; by default those of the log.
+        refresh: Update the sessions first.
     """
     with store.lock():
         time = _span(store)[1] if as_of is None else as_of
-        made = windows(store, engine, time, examiner=examiner, settings=window_settings, refresh=refresh)
-        snapshot, known = made.snapshot, engine.read([check_imputation(imputation)], IMPUTATION)
+        snapshot = windows(store, engine, time, examiner=examiner, settings=window_settings, refresh=refresh).snapshot
+        known = engine.read([check_imputation(imputation)], IMPUTATION)
         columns = _columns(approximation.scale.fields, snapshot.fields)
         mean = float(engine.collect(known.aggregate(value=known.imputation.mean()))["value"][0].as_py() or 0.5)
-        task = _Task(approximation, columns, _empty(snapshot), snapshot.fields, mean)
+        task = _Task(approximation, columns, empty_vector(snapshot), snapshot.fields, mean)
         rows = engine.read(snapshot.files, SNAPSHOT).select(*PAIR, "x")
         with store.staging() as place:
             files = engine.write_batches(with_imputation(rows, known), task, ESTIMATES, Path(place), stem="estimates")
             pairs = join_files(files, out, ESTIMATES)
-    return AppliedApproximation(snapshot.as_of, pairs, *count_written(out), out)
+    return AppliedApproximation(snapshot.as_of, pairs, *count_written(out)[:2], out)
 
 
 @final
 @dataclass(frozen=True)
 class _Task:
-    """The estimates of a batch of pairs; it is sent to the executors of Spark."""
+    """Estimates a batch of pairs; it is sent to the executors of Spark."""
 
     approximation: Approximation
     columns: tuple[int, ...]
@@ -279,26 +305,26 @@ class _Task:
         x = _matrix(batch.column("x"), self.empty)
         given = batch.column("imputation").to_numpy(zero_copy_only=False).astype(np.float64)
         known = np.clip(np.where(np.isnan(given), self.mean, given), EDGE, 1 - EDGE)
-        made = estimate_columns(self.approximation.estimates(x[:, self.columns], known))
-        columns: dict[str, Any] = {name: batch.column(name) for name in PAIR} | made
+        estimates = estimate_columns(self.approximation.estimates(x[:, self.columns], known))
+        columns: dict[str, Any] = {name: batch.column(name) for name in PAIR} | estimates
         for name in ("impressions", "clicked"):
-            places = [place for place, field in enumerate(self.fields) if field.partition(".")[2] == name]
-            columns[name] = pa.array(np.rint(x[:, places].max(axis=1)).astype(np.int64))
+            own = [column for column, field in enumerate(self.fields) if field.partition(".")[2] == name]
+            columns[name] = pa.array(np.rint(x[:, own].max(axis=1)).astype(np.int64))
         columns["imputation"] = batch.column("imputation")
         return pa.record_batch([columns[name] for name in ESTIMATES.names], schema=ESTIMATES)
 
 
 def _span(store: LogStore) -> tuple[datetime, datetime]:
-    """When the log begins and ends."""
+    """Return when the log begins and ends."""
     days, end = store.table("events").days() or store.table("sessions").days(), end_of_log(store)
     if not days or end is None:
-        remedy = "Bring some in by: clickprism log ingest PATH --into DIR"
+        remedy = "Add events with: clickprism log ingest PATH --into DIR"
         raise DataError("has no events", file=store.folder, remedy=remedy)
     return datetime(days[0].year, days[0].month, days[0].day), end
 
 
 def _sampled(slot: FirstSlot, *, seed: int) -> FirstSlot:
-    """At most `MOST` pairs, of whole queries."""
+    """Return at most `MOST` pairs, of complete queries."""
     if len(slot) <= MOST:
         return slot
     queries, query = np.unique(slot.query_ids, return_inverse=True)
@@ -306,7 +332,7 @@ def _sampled(slot: FirstSlot, *, seed: int) -> FirstSlot:
 
 
 def _joined(engine: Engine, slot: FirstSlot, snapshot: Snapshot, imputation: Path) -> tuple[ClickVectors, Float64, int]:
-    """The click vectors and the imputations of the pairs of a slot, and how many have no imputation."""
+    """Return the click vectors and imputations of some pairs, and how many pairs have no imputation."""
     ids = {"query_id": slot.query_ids.tolist(), "document_id": slot.document_ids.tolist()}
     pairs = engine.memory(pa.table(ids | {"row": np.arange(len(slot))}))
     values = engine.read([imputation], IMPUTATION)
@@ -318,8 +344,8 @@ def _joined(engine: Engine, slot: FirstSlot, snapshot: Snapshot, imputation: Pat
     missing = np.isnan(given)
     if missing.all():
         remedy = "Impute the pairs of this log: clickprism relevance impute apply"
-        raise DataError("knows none of the pairs in randomised first slots", file=imputation, remedy=remedy)
-    empty = _empty(snapshot)
+        raise DataError("has none of the pairs with randomised first results", file=imputation, remedy=remedy)
+    empty = empty_vector(snapshot)
     x = _matrix(table["x"].combine_chunks(), empty)
     known = np.where(missing, given[~missing].mean(), given)
     vectors_of = ClickVectors(slot.query_ids, slot.document_ids, x, snapshot.fields, empty, snapshot.as_of)
@@ -327,16 +353,16 @@ def _joined(engine: Engine, slot: FirstSlot, snapshot: Snapshot, imputation: Pat
 
 
 def _tested(slot: FirstSlot, vectors: ClickVectors, imputed: Float64, settings: ApproximateSettings) -> Losses:
-    """The losses on a fifth of the queries of a fit to the others."""
+    """Return the losses on a fifth of the queries, of networks that were fitted to the others."""
     queries, query = np.unique(slot.query_ids, return_inverse=True)
     order = np.random.default_rng(settings.seed).permutation(len(queries))
-    aside = np.isin(query, order[: max(1, round(TESTED * len(queries)))])
-    if aside.all():
-        remedy = "Randomise the first slot of a share of all searches"
-        raise UnsupportedError("only one query has randomised first slots", remedy=remedy)
-    learned, tested = slot.take(~aside), slot.take(aside)
-    fitted = fit_approximation(learned, vectors, imputed[~aside], settings=settings)
-    x, known = vectors.before(tested), imputed[aside]
+    held_out = np.isin(query, order[: max(1, round(TESTED * len(queries)))])
+    if held_out.all():
+        remedy = "Randomise the first result of a share of all searches"
+        raise UnsupportedError("only one query has randomised first results", remedy=remedy)
+    learned, tested = slot.take(~held_out), slot.take(held_out)
+    fitted = fit_approximation(learned, vectors, imputed[~held_out], settings=settings)
+    x, known = vectors.before(tested), imputed[held_out]
     rate = np.full(len(tested), np.clip(learned.rate, EDGE, 1 - EDGE))
     values = {
         "click rate": rate,
@@ -347,15 +373,8 @@ def _tested(slot: FirstSlot, vectors: ClickVectors, imputed: Float64, settings: 
     return compare_losses(tested, values)
 
 
-def _empty(snapshot: Snapshot) -> Float32:
-    """What a pair that was never shown holds, [L]."""
-    examined = any(name.endswith(".examination") for name in snapshot.fields)
-    spans = schedule(snapshot.as_of)
-    return np.concatenate([no_clicks(span.hours, examination=examined) for span in spans]).astype(np.float32)
-
-
 def _matrix(column: Any, empty: Float32) -> Float32:
-    """Click vectors as a matrix, `empty` where there is none, [pairs, L]."""
+    """Return click vectors as a matrix, `empty` for pairs without one, [pairs, L]."""
     x = np.tile(empty, (len(column), 1))
     there = pc.is_valid(column).to_numpy(zero_copy_only=False)
     if there.any():
@@ -365,11 +384,11 @@ def _matrix(column: Any, empty: Float32) -> Float32:
 
 
 def _columns(wanted: tuple[str, ...], present: tuple[str, ...]) -> tuple[int, ...]:
-    """Where the fields of an approximation stand in a snapshot."""
+    """Return the columns of a snapshot that hold the fields of an approximation."""
     missing = [name for name in wanted if name not in present]
     if missing:
         raise DataError(
-            f"the approximation needs the field {missing[0]!r} of click vectors, which this log's lack",
+            f"the approximation needs the click feature {missing[0]!r}, which this log does not have",
             remedy="Train an examination model (clickprism bias examination), or fit the approximation without one "
             "(clickprism relevance approximate fit --examination none)",
         )

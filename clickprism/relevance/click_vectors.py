@@ -1,4 +1,4 @@
-"""Click vectors x of pairs: from a snapshot of a log or from counts, and as the input of a network."""
+"""Click vectors: the click features of pairs, from a snapshot of a log or from counts, as the input of a network."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.relevance.counts import PairCounts
-from clickprism.relevance.pairs import distinct_pairs, find_pairs
-from clickprism.relevance.randomised import FirstSlot
+from clickprism.relevance.estimates import PairCounts
+from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs
 from clickprism.types import Bool, Float32, Float64, Int64, Text, check
 
 if TYPE_CHECKING:
@@ -28,9 +27,9 @@ RATIOS: Final = {
     "display": "displays",
 }
 EXPECTED: Final = (1.0, 4.0, 16.0, 64.0)
-"""Clicks as many as expected that are added to those there are, from little to much doubt about few."""
+"""Numbers of clicks, as many as expected, that are added to the observed ones to smooth their ratio."""
 LARGEST: Final = 8.0
-"""No input of a network is further from the mean of the training pairs than so many standard deviations."""
+"""Limit of the inputs of a network, in standard deviations of the training pairs."""
 
 
 @final
@@ -39,12 +38,12 @@ class ClickVectors:
     """The click vector of each pair, as of one time.
 
     Attributes:
-        query_ids: one a pair.
-        document_ids: one a pair.
-        x: sums, as `clickprism.log.fields` says, [pairs, L].
-        fields: the names of the L entries, such as "month.clicked@3".
-        empty: what a pair that was never shown holds, [L]: 0, but the length of the window for the age of a click.
-        as_of: nothing later is in x (UTC); None where it is not known.
+        query_ids: Query id of each pair.
+        document_ids: Document id of each pair.
+        x: Sums, described in `clickprism.log.fields`, [pairs, L].
+        fields: Names of the L entries, such as "month.clicked@3".
+        empty: Vector of a pair that was never shown, [L]: 0, and the length of the window for the age of a click.
+        as_of: Time of the vectors (UTC): x contains nothing later. None if unknown.
     """
 
     query_ids: Text
@@ -66,7 +65,7 @@ class ClickVectors:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> ClickVectors:
-        """The vectors of a snapshot of a log, in memory."""
+        """Read the vectors of a snapshot of a log."""
         table = snapshot.read(["query_id", "document_id", "x"])
         width = len(snapshot.fields)
         x = table["x"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
@@ -83,7 +82,7 @@ class ClickVectors:
         *,
         as_of: datetime | None = None,
     ) -> ClickVectors:
-        """Vectors of counts by window, such as {"week": ..., "month": ...}: in all, and at each position.
+        """Return vectors of counts by window, such as {"week": ..., "month": ...}, in total and at each position.
 
         >>> week = PairCounts(np.array([[3, 1]]), np.array([[2, 0]]))
         >>> vectors = ClickVectors.of_counts(np.array(["q"]), np.array(["d"]), {"week": week})
@@ -108,23 +107,22 @@ class ClickVectors:
         return f"ClickVectors({len(self)} pairs, {len(self.fields)} fields, as of {self.as_of})"
 
     def of(self, query_ids: Text, document_ids: Text) -> Float32:
-        """The vectors of these pairs, `empty` for those that are not here, [pairs, L]."""
+        """Return the vectors of these pairs, `empty` for those without one, [pairs, L]."""
         rows = find_pairs((self.query_ids, self.document_ids), (query_ids, document_ids))
         return np.where((rows >= 0)[:, None], self.x[rows] if len(self) else self.empty, self.empty)
 
     def before(self, slot: FirstSlot) -> Float32:
-        """The vectors that may predict these clicks, one a pair of `slot`; an error where x may hold a click of them.
+        """Return the vector of each pair of `slot`; raise `DataError` if it may contain a click to predict.
 
-        A network that finds the click it is to predict in its input learns to read it there, trusts single clicks far
-        too much, and is wrong on every impression to come. To take each click out of the vector of its own impression
-        (leaving one out) is no remedy: of the impressions of one pair those that were clicked then have the fewer
-        clicks left in x, which a network could learn backwards. So x ends before the first click that it predicts.
-        Where neither has a time, as with counts that were simulated, it is for the caller to know.
+        A network that finds the click to predict in its input learns to read it there, and is wrong on later
+        impressions. Leaving each click out of its own vector does not help: clicked impressions would then have fewer
+        clicks left in x, and a network could learn that. So x must end before the first click that it predicts. If
+        neither has a time, as with simulated counts, the caller must know.
         """
         if (self.as_of is None) != (slot.since is None):
             known = "first-slot clicks" if self.as_of is None else "click vectors"
             raise DataError(
-                f"the time of the {known} is known and that of the others is not: some of the clicks to predict may be "
+                f"the time of the {known} is known, but not that of the others: some of the clicks to predict may be "
                 "in the vectors",
                 remedy="Give as_of of the click vectors and since of the first-slot clicks, or neither",
             )
@@ -138,15 +136,15 @@ class ClickVectors:
 
 
 def most_shown(x: Float32, fields: tuple[str, ...]) -> Float64:
-    """How often a pair was shown, in the window in which it was shown most, [pairs]."""
-    shown = [place for place, name in enumerate(fields) if name.partition(".")[2] == "impressions"]
+    """Return the impressions of each pair in the window with the most impressions, [pairs]."""
+    shown = [column for column, name in enumerate(fields) if name.partition(".")[2] == "impressions"]
     if not shown:
         raise DataError("no field of the click vectors counts impressions", remedy="Name one such as month.impressions")
     return np.asarray(np.nan_to_num(x[:, shown].astype(np.float64)).max(axis=1))
 
 
 def empty_vector(snapshot: Snapshot) -> Float32:
-    """What a pair that was never shown holds in a snapshot, [L]."""
+    """Return the vector of a pair that was never shown in a snapshot, [L]."""
     from clickprism.log.fields import no_clicks
     from clickprism.log.schedule import schedule
 
@@ -156,28 +154,27 @@ def empty_vector(snapshot: Snapshot) -> Float32:
 
 
 def never_shown(x: Float32, fields: tuple[str, ...]) -> Bool:
-    """Whether a pair was in no window shown, [pairs]."""
+    """Return whether a pair was shown in no window, [pairs]."""
     return most_shown(x, fields) <= 0
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class VectorScale:
-    """Click vectors as a network takes them: logarithms of sums, ratios of sums, all standardised; finite always.
+    """Turns click vectors into the standardised inputs of a network, which are always finite.
 
-    log(1 + x) of each field; the ratios of `RATIOS` in each window and at each position, as sum / (1 + count), so that
-    few impressions say little (of seconds: the log of 1 + that). Of each window, with e the clicks that are expected
-    where the pair stood, sum_k n_k rate_k by the click rates of the training pairs: log(1 + e), clicks over expected
-    clicks (Chapelle and Zhang 2009) as log((c + m) / (e + m)) for several m, and (c - e) / sqrt(e + 1). Then (value -
-    mean) / deviation of the training pairs, at most 8 either way. A value that is missing or not finite takes that of a
-    pair that was never shown.
+    The inputs are log(1 + x) of each field; the ratios of `RATIOS` in each window and at each position, as sum / (1 +
+    count) (of seconds: the log of 1 + that); and for each window, with the expected clicks e = sum_k n_k rate_k by the
+    click rates of the training pairs: log(1 + e), clicks over expected clicks (Chapelle and Zhang 2009) as
+    log((c + m) / (e + m)) for several m, and (c - e) / sqrt(e + 1). Each is standardised by the training pairs and
+    limited to 8 deviations. A value that is not finite is replaced by that of a pair that was never shown.
 
     Attributes:
-        fields: of the vectors.
-        empty: what a pair that was never shown holds, [L].
-        rates: the click rate of the training pairs for each field that counts impressions at a position; else 0, [L].
-        mean: of each input over the training pairs, [inputs].
-        factor: 1 / deviation; 0 for an input that is constant, [inputs].
+        fields: Fields of the vectors.
+        empty: Vector of a pair that was never shown, [L].
+        rates: Click rate of the training pairs for each field of impressions at a position, else 0, [L].
+        mean: Mean of each input over the training pairs, [inputs].
+        factor: 1 / deviation; 0 for a constant input, [inputs].
     """
 
     fields: tuple[str, ...]
@@ -188,21 +185,21 @@ class VectorScale:
 
     def __post_init__(self) -> None:
         width = len(self.fields)
-        inputs = width + len(_ratios(self.fields)[0]) + (len(EXPECTED) + 2) * len(_placed(self.fields))
+        inputs = width + len(_ratios(self.fields)[0]) + (len(EXPECTED) + 2) * len(_by_position(self.fields))
         for name, wanted in (("empty", width), ("rates", width), ("mean", inputs), ("factor", inputs)):
             values = getattr(self, name)
-            sound = values.shape == (wanted,) and bool(np.isfinite(values).all())
-            check(sound, f"{name} of the scale of click vectors must be {wanted} finite numbers")
+            valid = values.shape == (wanted,) and bool(np.isfinite(values).all())
+            check(valid, f"{name} of the scale of click vectors must be {wanted} finite numbers")
 
     @classmethod
     def fit(cls, x: Float32, fields: tuple[str, ...], empty: Float32) -> VectorScale:
-        """Take click rates, mean and deviation of the training pairs, [pairs, L]."""
+        """Fit click rates, means and deviations to the training pairs, [pairs, L]."""
         if len(x) == 0:
             raise DataError("there is no pair to fit the scale of click vectors to")
         hollow = np.asarray(empty, np.float64)
         sums = _finite(x, hollow).sum(axis=0)
         rates = np.zeros(len(fields))
-        for shown, clicked in _placed(fields).values():
+        for shown, clicked in _by_position(fields).values():
             overall = sums[clicked].sum() / max(sums[shown].sum(), 1.0)
             rates[shown] = (sums[clicked] + overall) / (sums[shown] + 1.0)
         inputs = _inputs(_finite(x, hollow), fields, rates)
@@ -212,11 +209,11 @@ class VectorScale:
 
     @property
     def width(self) -> int:
-        """How many inputs a network gets."""
+        """Return the number of inputs of a network."""
         return len(self.mean)
 
     def __call__(self, x: Float32) -> Float32:
-        """The inputs of these vectors, [pairs, width]."""
+        """Return the inputs of these vectors, [pairs, width]."""
         if x.ndim != 2 or x.shape[1] != len(self.fields):
             raise DataError(f"click vectors must have the {len(self.fields)} fields of training, got {list(x.shape)}")
         scaled = (_inputs(_finite(x, self.empty), self.fields, self.rates) - self.mean) * self.factor
@@ -229,12 +226,12 @@ def _finite(x: Float32, empty: Float64) -> Float64:
 
 
 def _inputs(sums: Float64, fields: tuple[str, ...], rates: Float64) -> Float64:
-    """What a network gets, before it is standardised, [pairs, inputs]."""
+    """Return the inputs before they are standardised, [pairs, inputs]."""
     above, below, seconds = _ratios(fields)
     ratios = sums[:, above] / (1 + sums[:, below])
     ratios[:, seconds] = np.log1p(ratios[:, seconds])
     parts = [np.log1p(sums), ratios]
-    for shown, clicked in _placed(fields).values():
+    for shown, clicked in _by_position(fields).values():
         expected, clicks = sums[:, shown] @ rates[shown], sums[:, clicked].sum(axis=1)
         over = [np.log((clicks + more) / (expected + more)) for more in EXPECTED]
         beyond = (clicks - expected) / np.sqrt(expected + 1)
@@ -243,29 +240,29 @@ def _inputs(sums: Float64, fields: tuple[str, ...], rates: Float64) -> Float64:
 
 
 @lru_cache(maxsize=64)
-def _placed(fields: tuple[str, ...]) -> dict[str, tuple[Int64, Int64]]:
-    """By window: the fields that count impressions at a position, and those that count what was clicked there."""
-    places = {name: place for place, name in enumerate(fields)}
+def _by_position(fields: tuple[str, ...]) -> dict[str, tuple[Int64, Int64]]:
+    """Return, by window, the fields of impressions at a position, and those of clicks there."""
+    columns = {name: column for column, name in enumerate(fields)}
     found: dict[str, list[tuple[int, int]]] = {}
-    for name, place in places.items():
+    for name, column in columns.items():
         window, _, field = name.partition(".")
-        clicked = places.get(f"{window}.{field.replace('impressions@', 'clicked@')}")
+        clicked = columns.get(f"{window}.{field.replace('impressions@', 'clicked@')}")
         if field.startswith("impressions@") and clicked is not None:
-            found.setdefault(window, []).append((place, clicked))
+            found.setdefault(window, []).append((column, clicked))
     return {window: (np.array(pairs)[:, 0], np.array(pairs)[:, 1]) for window, pairs in found.items()}
 
 
 @lru_cache(maxsize=64)
 def _ratios(fields: tuple[str, ...]) -> tuple[Int64, Int64, Bool]:
-    """Which fields are divided by which, and whether the ratio is in seconds."""
-    places = {name: place for place, name in enumerate(fields)}
+    """Return which fields are divided by which, and whether the ratio is in seconds."""
+    columns = {name: column for column, name in enumerate(fields)}
     above, below, seconds = [], [], []
-    for name, place in places.items():
+    for name, column in columns.items():
         window, _, field = name.partition(".")
         kind, at, position = field.partition("@")
-        count = places.get(f"{window}.{RATIOS.get(kind, '')}{at}{position}")
+        count = columns.get(f"{window}.{RATIOS.get(kind, '')}{at}{position}")
         if count is not None:
-            above.append(place)
+            above.append(column)
             below.append(count)
             seconds.append(kind in ("dwell", "display"))
     return np.array(above, np.int64), np.array(below, np.int64), np.array(seconds, np.bool_)

@@ -1,32 +1,55 @@
-"""Estimators of relevance: inverse propensity, affine and imputation (Zou et al. 2022, §3 and §4); the list of all.
+"""Estimators of relevance: inverse propensity, affine, imputation, doubly robust (Zou et al. 2022, §3 to §5).
 
-All estimate c_1, the click probability in the first slot (`clickprism.observation.parameters`). Given a batch of pairs
-they return arrays, so a log of any size runs through them; what depends on the whole log is settled by `learn` before.
+The default estimator is the model of the log (`clickprism.log_model`); this module has the other ones.
+
+All estimate c_1, the click probability at position 1 (`clickprism.log_model.parameters`). With alpha_k and beta_k of
+position k, p_k(y) = alpha_k y + beta_k is the click probability of a document with c_1 = y, and every estimate that
+uses clicks is the y at which
+
+    T(y) = sum of w_k (c - p_k(y)) = total - scale y
+
+is 0. At the true y, T has mean 0 and variance V(y) = sum of w_k^2 p_k (1 - p_k), a polynomial in y. The interval holds
+all y that a score test does not reject, T(y)^2 <= z^2 V(y): its ends are the roots of a quadratic. With one position it
+is Wilson's interval (1927). The interval estimate ± z sd (Wald) would be empty for a pair without clicks.
+
+The weights w_k of the impressions at position k are
+
+- "mean": 1 / alpha_k, the paper's mean over impressions of (c - beta_k) / alpha_k;
+- "ratio": 1, self-normalised: [sum of (c - beta_k)] / [sum of alpha_k];
+- "precision": alpha_k / (r_k (1 - r_k)) with the click rate r_k of position k in the log. No other weights have a lower
+  variance for a document that is clicked at these rates. The rates are measured, not computed from the parameters:
+  parameters that are too low at a position would give it the most weight.
+
+The weights do not depend on the clicks of the pair, so each of the three is unbiased with the right parameters.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, Final, Literal, final, get_args
 
 import numpy as np
+from scipy.special import ndtri
 
-from clickprism.errors import SettingError
-from clickprism.observation.parameters import ClickParameters
-from clickprism.relevance.counts import PairCounts
-from clickprism.relevance.estimates import Estimates, Estimator, check_inputs, require_imputed
-from clickprism.relevance.sums import Sums, Weighting
+from clickprism.errors import DataError, SettingError
+from clickprism.log_model.parameters import ClickParameters
+from clickprism.relevance.estimates import Estimates, Estimator, PairCounts, check_inputs, require_imputed
 from clickprism.settings import choose
-from clickprism.types import Float64
+from clickprism.types import Float64, Int64, check
 
+Weighting = Literal["mean", "ratio", "precision"]
 ESTIMATORS: Final = {
+    "log_model": "clickprism.relevance.estimators:FromLogModel",
     "ipw": "clickprism.relevance.estimators:InversePropensity",
     "affine": "clickprism.relevance.estimators:Affine",
     "imputation": "clickprism.relevance.estimators:Imputed",
-    "doubly_robust": "clickprism.relevance.doubly_robust:DoublyRobust",
-    "shrunk": "clickprism.relevance.shrinkage:Shrunk",
+    "doubly_robust": "clickprism.relevance.estimators:DoublyRobust",
 }
-DEFAULT: Final = "shrunk"
+DEFAULT: Final = "log_model"
+EDGE: Final = 1e-4  # click rates are kept this far from 0 and 1, since weights are divided by them
+LEAST: Final = 1e-12
+FLOOR: Final = 1e-3  # least variance of a click, relative to the largest, if parameters do not fit and leave none
+SHARE: Final = 0.05  # least share of the variance of clicks that remains with an examination model
 
 
 @final
@@ -35,48 +58,231 @@ class EstimateSettings:
     """How the relevance of the pairs of a log is estimated.
 
     Attributes:
-        estimator: Estimator (shrunk, affine, ipw, doubly_robust or imputation) and its
-            settings, such as --estimator.k 5 (impressions at position 1 that the prior of shrunk is equivalent to).
+        estimator: Estimator: the model of the log (log_model), or clicks that are corrected and averaged (affine, ipw),
+            doubly_robust as published, or imputation. Settings of the last four are given as --estimator.beta-1 0.1.
         weighting: Weights of the impressions of a pair: equal after correction (mean), by how much each says about
-            relevance (ratio), or by the smallest variance (precision).
+            relevance (ratio), or by the smallest variance (precision). By default mean for doubly_robust, as published,
+            and precision for affine and ipw; log_model needs none.
         confidence: Confidence level of the intervals.
-        depth: Ignore impressions below this position, and below the last position of the parameters.
-        min_users: Ignore the clicks on pairs seen by fewer users (privacy); 0 ignores none. By default the k of the
+        depth: Use only positions 1 to this one; by default all.
+        min_users: Exclude query-document pairs seen by fewer users (privacy); 0 excludes none. By default the k of the
             log's windows, 5.
+        seed: Random seed of log_model.
     """
 
     estimator: dict[str, Any] = field(default_factory=dict)
-    weighting: Weighting = "precision"
+    weighting: Weighting | None = None
     confidence: float = 0.95
-    depth: int = 10
+    depth: int | None = None
     min_users: int | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimator", {"name": DEFAULT, **self.estimator})
-        if self.depth < 1:
+        if self.depth is not None and self.depth < 1:
             raise SettingError("depth", self.depth, "be at least 1")
         if self.min_users is not None and self.min_users < 0:
             raise SettingError("min_users", self.min_users, "be 0 or more")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "not be negative")
+        normal_quantile(self.confidence)
         self.build()
 
-    def build(self) -> Estimator:
+    def build(self) -> Estimator | FromLogModel:
         """Return the estimator with its settings."""
-        made: Any = choose(ESTIMATORS, self.estimator, path="estimator")
-        if hasattr(made, "sums"):
-            made = replace(made, sums=replace(made.sums, weighting=self.weighting, confidence=self.confidence))
-        estimator: Estimator = made
-        return estimator
+        estimator: Any = choose(ESTIMATORS, self.estimator, path="estimator")
+        if hasattr(estimator, "sums"):
+            weighting = self.weighting or estimator.sums.weighting
+            sums = replace(estimator.sums, weighting=weighting, confidence=self.confidence)
+            estimator = replace(estimator, sums=sums)
+        checked: Estimator | FromLogModel = estimator
+        return checked
+
+
+@final
+@dataclass(frozen=True)
+class FromLogModel:
+    """The posterior mean of the model of the log: it is fitted to the whole log, not to a batch of pairs."""
+
+    name: ClassVar[str] = "log_model"
+
+
+def normal_quantile(confidence: float) -> float:
+    """Return the number of standard deviations on both sides that hold this share of a normal distribution.
+
+    >>> round(normal_quantile(0.95), 4)
+    1.96
+    """
+    if not 0 < confidence < 1:
+        raise SettingError("confidence", confidence, "be between 0 and 1")
+    return float(ndtri((1 + confidence) / 2))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Score:
+    """T(y) = total - scale y of each pair, and its variance V(y).
+
+    Attributes:
+        total: [pairs].
+        scale: Above 0 for pairs with impressions, [pairs].
+        spread: Coefficients of V from y^0 to y^2, [pairs, 3].
+        added: Coefficients of the part of V that an examination model adds, y^0 and y^1, [pairs, 2]; None without one.
+
+    >>> parameters = ClickParameters(np.array([1.0]), np.array([0.0]))
+    >>> score = click_score(PairCounts(np.array([[30]]), np.array([[3]])), parameters, np.ones(1))
+    >>> [end.round(4).tolist() for end in score.interval(0.95)]  # Wilson's for 3 of 30
+    [[0.0346], [0.2562]]
+    """
+
+    total: Float64
+    scale: Float64
+    spread: Float64
+    added: Float64 | None = None
+
+    def variance(self, y: Float64) -> Float64:
+        """Return V(y), [pairs]."""
+        clicks = np.maximum(self.spread[:, 0] + y * (self.spread[:, 1] + y * self.spread[:, 2]), 0.0)
+        if self.added is None:
+            return clicks
+        return np.maximum(clicks + self.added[:, 0] + y * self.added[:, 1], SHARE * clicks)
+
+    def interval(self, confidence: float) -> tuple[Float64, Float64]:
+        """Return the lower and upper ends within 0 and 1, [pairs]; 0 and 1 for a pair without impressions.
+
+        That alpha_k y + beta_k is a probability too is not used: with estimated parameters this limit is often beyond
+        the truth.
+        """
+        z = normal_quantile(confidence)
+        constant, linear = z * z * self.spread[:, 0], z * z * self.spread[:, 1]
+        if self.added is not None:
+            constant, linear = constant + z * z * self.added[:, 0], linear + z * z * self.added[:, 1]
+        square = np.maximum(self.scale**2 - z * z * self.spread[:, 2], LEAST)
+        half = self.total * self.scale + linear / 2
+        inside = half**2 - square * (self.total**2 - constant)
+        scarce = square * z * z * FLOOR * np.maximum(-self.spread[:, 2], LEAST)
+        root = np.sqrt(np.where(inside > 0, inside, scarce))
+        shown = self.scale > 0
+        lower, upper = (np.clip((half + side * root) / square, 0.0, 1.0) for side in (-1, 1))
+        return np.where(shown, lower, 0.0), np.where(shown, upper, 1.0)
+
+
+def click_score(counts: PairCounts, parameters: ClickParameters, weights: Float64) -> Score:
+    """Return T with total = sum of w (c - beta_k) and scale = sum of w alpha_k; weights are [positions]."""
+    shown, deep = counts.impressions.astype(np.float64), counts.positions
+    alpha, beta = parameters.alpha[:deep], parameters.beta[:deep]
+    squared = weights**2
+    columns = [squared * beta * (1 - beta), squared * alpha * (1 - 2 * beta), -squared * alpha**2]
+    sums = over_positions(shown, np.stack([weights * beta, weights * alpha, *columns], axis=1))
+    clicks = over_positions(counts.clicked, weights[:, None])[:, 0]
+    return Score(clicks - sums[:, 0], sums[:, 1], sums[:, 2:])
+
+
+def over_positions(values: Float64 | Int64, columns: Float64) -> Float64:
+    """Return [pairs, positions] times [positions, columns], added up position by position.
+
+    A matrix product may round the same row differently in another batch, and estimates must be equal on every engine.
+    """
+    product = np.zeros((columns.shape[1], len(values)))
+    for position, row in enumerate(columns):
+        here = np.asarray(values[:, position], np.float64)
+        for column, factor in enumerate(row):
+            product[column] += here * factor
+    return product.T
+
+
+def parameter_variance(counts: PairCounts, parameters: ClickParameters, weights: Float64, y: Float64) -> Float64:
+    """Return what the uncertainty of alpha and beta adds to V: sum over k of (w n)^2 (y^2 var alpha_k + var beta_k).
+
+    Errors of alpha and of beta are assumed to be independent; parameters without intervals add nothing.
+    """
+    deep, wide = counts.positions, 2 * normal_quantile(parameters.confidence)
+    slope = np.nan_to_num((parameters.alpha_upper - parameters.alpha_lower)[:deep] / wide)
+    start = np.nan_to_num((parameters.beta_upper - parameters.beta_lower)[:deep] / wide)
+    squared = counts.impressions.astype(np.float64) ** 2
+    sums = over_positions(squared, np.stack([(weights * slope) ** 2, (weights * start) ** 2], axis=1))
+    return np.asarray(y**2 * sums[:, 0] + sums[:, 1], dtype=np.float64)
+
+
+@final
+@dataclass(frozen=True)
+class Sums:
+    """How the clicks of a pair are added up.
+
+    Attributes:
+        weighting: "mean", "ratio" or "precision", see above.
+        rates: Click rate at each position, which "precision" needs; None learns them from the log.
+        clip: Whether to limit values to 0 to 1; the paper's estimators are unbiased only without it.
+        confidence: Confidence level of the intervals.
+        parameter_uncertainty: Whether intervals include the uncertainty of alpha and beta, if it is known.
+    """
+
+    weighting: Weighting = "precision"
+    rates: tuple[float, ...] | None = None
+    clip: bool = False
+    confidence: float = 0.95
+    parameter_uncertainty: bool = True
+
+    def __post_init__(self) -> None:
+        if self.weighting not in get_args(Weighting):
+            raise SettingError("weighting", self.weighting, f"be one of {', '.join(get_args(Weighting))}")
+        if self.rates is not None and not all(0 < rate < 1 for rate in self.rates):
+            raise SettingError("rates", self.rates, "be between 0 and 1")
+        normal_quantile(self.confidence)
+
+    def learn(self, counts: PairCounts) -> Sums:
+        """Return the same with the click rates of this log, if they are needed and not given."""
+        if self.rates is not None or self.weighting != "precision":
+            return self
+        shown, clicked = counts.impressions.sum(axis=0), counts.clicked.sum(axis=0)
+        rates = np.clip((clicked + 0.5) / (shown + 1), EDGE, 1 - EDGE)
+        return replace(self, rates=tuple(rates.tolist()))
+
+    def weights(self, parameters: ClickParameters, positions: int) -> Float64:
+        """Return the weight w of each position, 1 at the first, [positions]."""
+        alpha = parameters.alpha[:positions]
+        if self.weighting == "mean":
+            return 1 / alpha
+        if self.weighting == "ratio" or self.rates is None:
+            return np.ones(positions)
+        check(len(self.rates) >= positions, f"{positions} positions but click rates of {len(self.rates)}")
+        rates = np.array(self.rates)[:positions]
+        spread = rates * (1 - rates)
+        return np.asarray(alpha * spread[0] / spread, dtype=np.float64)
+
+    def score(self, counts: PairCounts, parameters: ClickParameters) -> tuple[Score, Float64]:
+        """Return T of the clicks, and the weights."""
+        weights = self.weights(parameters, counts.positions)
+        score = click_score(counts, parameters, weights)
+        if self.parameter_uncertainty and not np.isnan(parameters.alpha_upper).all():
+            near = np.clip(score.total / np.where(score.scale > 0, score.scale, 1), 0.0, 1.0)
+            spread = score.spread.copy()
+            spread[:, 0] += parameter_variance(counts, parameters, weights, near)
+            score = replace(score, spread=spread)
+        return score, weights
+
+    def estimates(self, score: Score) -> Estimates:
+        """Return the y at which T is 0, with its interval; nan for pairs without impressions."""
+        shown, scale = score.scale > 0, np.where(score.scale > 0, score.scale, 1.0)
+        values = np.where(shown, score.total / scale, np.nan)
+        lower, upper = score.interval(self.confidence)
+        middle = (lower + upper) / 2
+        variance = np.where(shown, score.variance(middle) / scale**2, np.nan)
+        weight = np.divide(middle * (1 - middle), variance, out=np.zeros(len(values)), where=shown & (variance > 0))
+        if self.clip:
+            values = np.clip(values, 0.0, 1.0)
+        return Estimates(values, lower, upper, variance, weight, np.zeros(len(values), dtype=np.bool_))
 
 
 @final
 @dataclass(frozen=True)
 class Affine:
-    """Corrects each click for trust and position: (c - beta_k) / alpha_k, averaged (§3; Vardasbi et al. 2020).
+    """Correct each click for trust and position, (c - beta_k) / alpha_k, and average (§3; Vardasbi et al. 2020).
 
-    Unbiased if alpha and beta are right (Theorem 1); pairs without impressions have none.
+    Unbiased if alpha and beta are right (Theorem 1). Pairs without impressions have no estimate.
 
     Attributes:
-        sums: how clicks are added up; `Sums(weighting="mean")` is the paper's form.
+        sums: How clicks are added up; `Sums(weighting="mean")` is the paper's form.
 
     >>> parameters = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.1]))
     >>> counts = PairCounts(np.array([[10, 20]]), np.array([[4, 5]]))
@@ -91,11 +297,11 @@ class Affine:
     sums: Sums = field(default_factory=Sums)
 
     def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Affine:
-        """The same with the click rates of the log."""
+        """Return the same with the click rates of the log."""
         return replace(self, sums=self.sums.learn(counts))
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
-        """The estimates of these pairs, [pairs]."""
+        """Return the estimates of these pairs, [pairs]."""
         check_inputs(counts, parameters)
         sums = self.sums.learn(counts)
         return sums.estimates(sums.score(counts, parameters)[0])
@@ -104,14 +310,14 @@ class Affine:
 @final
 @dataclass(frozen=True)
 class InversePropensity:
-    """Corrects each click for position alone: c / theta_k, averaged (§3).
+    """Correct each click for position alone, c / theta_k, and average (§3).
 
-    Blind to trust: it is the affine estimate with alpha = theta_k / theta_1 and beta = 0, whatever beta is. Where theta
-    is not known, alpha stands for it, as it does under the position-based model.
+    It ignores trust: it is the affine estimate with alpha = theta_k / theta_1 and beta = 0. If theta is not known,
+    alpha is used in its place, as under the position-based model.
 
     Attributes:
-        sums: how clicks are added up; `Sums(weighting="mean")` is the paper's form.
-        least: propensities below this, relative to position 1, are raised to it, which limits the variance and biases.
+        sums: How clicks are added up; `Sums(weighting="mean")` is the paper's form.
+        least: Minimum of the propensities relative to position 1; it limits the variance, and biases the estimate.
     """
 
     name: ClassVar[str] = "ipw"
@@ -126,43 +332,139 @@ class InversePropensity:
     def learn(
         self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None
     ) -> InversePropensity:
-        """The same with the click rates of the log."""
+        """Return the same with the click rates of the log."""
         return replace(self, sums=self.sums.learn(counts))
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
-        """The estimates of these pairs, [pairs]."""
-        return Affine(self.sums).estimate(counts, self._blind(parameters))
-
-    def _blind(self, parameters: ClickParameters) -> ClickParameters:
+        """Return the estimates of these pairs, [pairs]."""
         theta = parameters.alpha if parameters.theta is None else parameters.theta / parameters.theta[0]
-        return ClickParameters(np.maximum(theta, self.least), np.zeros(len(theta)), parameters.theta)
+        without_trust = ClickParameters(np.maximum(theta, self.least), np.zeros(len(theta)), parameters.theta)
+        return Affine(self.sums).estimate(counts, without_trust)
 
 
 @final
 @dataclass(frozen=True)
 class Imputed:
-    """The imputation alone (§4), whatever was clicked.
-
-    Its interval is not known from itself: it is 0 to 1. `shrunk` learns from the log how far to trust the imputation,
-    and so has an interval for pairs without impressions too.
-    """
+    """The imputation alone (§4), without clicks; its interval is 0 to 1, since nothing is known about its errors."""
 
     name: ClassVar[str] = "imputation"
 
     def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Imputed:
-        """Itself: there is nothing to learn."""
+        """Return itself: there is nothing to learn."""
         return self
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
-        """The imputations."""
+        """Return the imputations."""
         check_inputs(counts, parameters, imputed)
         values = require_imputed(imputed)
-        unknown = np.full(len(values), np.nan)
-        return Estimates(
-            values,
-            np.zeros(len(values)),
-            np.ones(len(values)),
-            unknown,
-            np.zeros(len(values)),
-            np.ones(len(values), bool),
-        )
+        zeros, ones = np.zeros(len(values)), np.ones(len(values))
+        return Estimates(values, zeros, ones, np.full(len(values), np.nan), zeros, ones.astype(np.bool_))
+
+
+@final
+@dataclass(frozen=True)
+class DoublyRobust:
+    """The imputation, corrected by the clicks on documents that were observed (§5, Eq. 4).
+
+        imp + [sum of w (c - beta_k - alpha_k (beta_1 + e / theta_k (imp - beta_1)))] / [sum of w alpha_k]
+
+    with the examination e of each impression and its mean theta_k at position k in the log. With w = 1 / alpha_k, the
+    default, this is Eq. 4 for the relevance gamma = (c_1 - beta_1) / alpha_1; the value depends on the assumed beta_1.
+    Unbiased if alpha and beta are right and e has the mean theta_k for each pair, for any imputation (Theorem 2). If e
+    is theta_k, it is the affine estimate. The estimate of a pair without impressions is the imputation.
+
+    A right imputation makes up for a wrong alpha_k only if alpha_k is wrong by its theta_k alone and e is right; give
+    the `theta` that alpha was computed with.
+
+    The variance needs `examination_clicked` and `examination_squared` of the counts. Without them it is an upper bound
+    for every e that is not negatively correlated with clicks.
+
+    Attributes:
+        sums: How clicks are added up.
+        beta_1: Assumed click probability, at position 1, of a document that is not relevant at all.
+        theta: Mean of e at each position; None learns it, and the following two, from the log.
+        theta_clicked: Mean of e of clicked impressions.
+        theta_squared: Mean of e^2.
+
+    >>> parameters = ClickParameters(np.array([1.0]), np.array([0.0]))
+    >>> counts = PairCounts(np.array([[4], [0]]), np.array([[1], [0]]), np.array([[2.5], [0.0]]))
+    >>> found = DoublyRobust(theta=(0.5,)).estimate(counts, parameters, np.array([0.6, 0.3]))
+    >>> found.values.round(6).tolist()  # .6 + (1 - 2.5 / .5 * .6) / 4
+    [0.1, 0.3]
+    """
+
+    name: ClassVar[str] = "doubly_robust"
+
+    sums: Sums = field(default_factory=lambda: Sums("mean"))
+    beta_1: float = 0.0
+    theta: tuple[float, ...] | None = None
+    theta_clicked: tuple[float, ...] | None = None
+    theta_squared: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta_1 < 1:
+            raise SettingError("beta_1", self.beta_1, "be 0 or more and below 1")
+        if self.theta is not None and not all(0 < mean <= 1 for mean in self.theta):
+            raise SettingError("theta", self.theta, "be above 0 and at most 1")
+        for name in ("theta_clicked", "theta_squared"):
+            means = getattr(self, name)
+            if means is not None and (self.theta is None or len(means) != len(self.theta)):
+                raise SettingError(name, means, "have as many positions as theta")
+
+    def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> DoublyRobust:
+        """Return the same with the click rates and the mean examination of the log."""
+        sums = self.sums.learn(counts)
+        if self.theta is not None:
+            return replace(self, sums=sums)
+        if counts.examination is None:
+            raise DataError(
+                "the doubly robust estimator needs the examination of each impression, which these counts do not have",
+                remedy="Train a model with clickprism bias examination, or use the estimator log_model or affine",
+            )
+        total = counts.total()
+        shown, clicked = total.impressions[0], total.clicked[0]
+        theta = np.clip(_mean(total.examination, shown, np.ones(len(shown))), 1e-6, 1.0)
+        learned = replace(self, sums=sums, theta=tuple(theta.tolist()))
+        if counts.examination_clicked is None or counts.examination_squared is None:
+            return learned
+        with_click = _mean(total.examination_clicked, clicked, theta)
+        squared = _mean(total.examination_squared, shown, theta**2)
+        return replace(learned, theta_clicked=tuple(with_click.tolist()), theta_squared=tuple(squared.tolist()))
+
+    def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
+        """Return the estimates of these pairs, [pairs]."""
+        check_inputs(counts, parameters, imputed)
+        known, learned = require_imputed(imputed), self.learn(counts, parameters)
+        score = learned.score(counts, parameters, known)
+        found, alone = learned.sums.estimates(score), score.scale <= 0
+        return replace(found, values=np.where(alone, known, found.values), imputed_only=alone)
+
+    def taken(self, parameters: ClickParameters, imputed: Float64, positions: int) -> tuple[Float64, Float64]:
+        """Return what Eq. 4 subtracts from a click per unit of e, and regardless of e; both [pairs, positions]."""
+        alpha, beta = parameters.alpha[:positions], parameters.beta[:positions]
+        theta = np.ones(positions) if self.theta is None else np.array(self.theta)[:positions]
+        return (imputed[:, None] - self.beta_1) * alpha / theta, np.tile(beta + alpha * self.beta_1, (len(imputed), 1))
+
+    def score(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64) -> Score:
+        """Return T(y) of the estimate, once it has learned; V includes the covariance of e with clicks."""
+        deep = counts.positions
+        if counts.examination is None or self.theta is None or len(self.theta) < deep:
+            raise DataError(f"the doubly robust estimator needs examination at all {deep} positions")
+        clicks, weights = self.sums.score(counts, parameters)
+        alpha, beta, theta = parameters.alpha[:deep], parameters.beta[:deep], np.array(self.theta)[:deep]
+        squared = theta if self.theta_squared is None else np.array(self.theta_squared)[:deep]
+        clicked = theta if self.theta_clicked is None else np.array(self.theta_clicked)[:deep]
+        per_e, always = self.taken(parameters, imputed, deep)
+        per_e *= weights
+        regardless = over_positions(counts.impressions * (always - beta), weights[:, None])[:, 0]
+        subtracted = (counts.examination * per_e).sum(axis=1) + regardless
+        along = over_positions(2 * counts.impressions * per_e * weights * (clicked - theta), np.stack([beta, alpha], 1))
+        spread = over_positions(counts.impressions * per_e**2, (squared - theta**2)[:, None])
+        added = np.concatenate([spread, np.zeros_like(spread)], axis=1) - along
+        return replace(clicks, total=clicks.total + imputed * clicks.scale - subtracted, added=added)
+
+
+def _mean(sums: Float64 | None, number: Int64, otherwise: Float64) -> Float64:
+    """Return the means of a row of sums, and `otherwise` where nothing was added up."""
+    total = np.zeros((1, len(number))) if sums is None else sums
+    return np.where(number > 0, total[0] / np.maximum(number, 1), otherwise)

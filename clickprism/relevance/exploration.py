@@ -1,27 +1,24 @@
-"""What randomised first slots cost in clicks, and what they buy in certainty, by a log and its estimates."""
+"""What randomised first results cost in clicks, and how much more certain they make the estimates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
-from scipy.stats import norm
 
 from clickprism._util.tables import Table
-from clickprism.errors import DataError, SettingError, UnsupportedError
+from clickprism.errors import SettingError, UnsupportedError
 from clickprism.relevance.estimates import Estimates
+from clickprism.relevance.estimators import normal_quantile
+from clickprism.relevance.pairs import PAIR, FirstSlot, read_first_slot
 from clickprism.types import Float64, Int64, check
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from clickprism.log.store import LogStore
-
-PAIR: Final = ["query_id", "document_id"]
 
 
 @final
@@ -47,16 +44,16 @@ class ExplorationSettings:
 @final
 @dataclass(frozen=True)
 class Cost:
-    """Clicks in first slots that were filled at random, against the others of the same queries.
+    """Clicks on randomised first results, compared with other first results of the same queries.
 
     Attributes:
-        searches: with a first slot that counts.
-        share: of them, that were explored.
-        rate: the click rate that explored first slots would have had as the ranker fills them.
-        explored_rate: the one that they had.
-        lost: clicks lost for 1,000 explored searches.
-        low: lower end of its interval; below 0 exploration may have gained clicks.
-        high: upper end.
+        searches: Number of searches.
+        share: Share of them with a randomised first result.
+        rate: Click rate of the other first results, weighted as the randomised ones.
+        explored_rate: Click rate of randomised first results.
+        lost: Clicks lost per 1,000 searches with a randomised first result.
+        low: Lower end of its interval; below 0, randomisation may have gained clicks.
+        high: Upper end of its interval.
     """
 
     searches: int
@@ -68,7 +65,7 @@ class Cost:
     high: float
 
     def per_thousand(self, share: float) -> tuple[float, float, float]:
-        """Clicks lost in 1,000 searches of which this share is explored, with the ends of the interval.
+        """Return the clicks lost per 1,000 searches if this share is randomised, and the ends of the interval.
 
         >>> Cost(1000, 0.05, 0.5, 0.4, 100.0, 80.0, 120.0).per_thousand(0.02)
         (2.0, 1.6, 2.4)
@@ -79,17 +76,17 @@ class Cost:
 def exploration_cost(
     shown: Int64, clicked: Int64, explored: Int64, explored_clicked: Int64, *, confidence: float = 0.95
 ) -> Cost:
-    """The cost, query by query: explored slots against what the ranker's own slots of the same query would have had.
+    """Return the cost of randomised first results, compared query by query.
 
-    lost = sum of n_e (c / n - c_e / n_e) / sum of n_e over queries that have both, with the variance of the binomial
-    numbers c and c_e, whose rates are taken as (c + .5) / (n + 1).
+    lost = sum of n_e (c / n - c_e / n_e) / sum of n_e over queries that have both. Its variance is that of the binomial
+    numbers c and c_e, with the rates (c + .5) / (n + 1).
 
     Args:
-        shown: first slots of each query as the ranker filled them, [queries].
-        clicked: of them.
-        explored: first slots of each query that were filled at random, [queries].
-        explored_clicked: of them.
-        confidence: of the interval.
+        shown: First results of each query that were not randomised, [queries].
+        clicked: Clicks on them.
+        explored: Randomised first results of each query, [queries].
+        explored_clicked: Clicks on them.
+        confidence: Confidence level of the interval.
 
     >>> found = exploration_cost(np.array([90]), np.array([45]), np.array([10]), np.array([3]))
     >>> round(found.lost, 6), found.share, found.explored_rate
@@ -105,7 +102,7 @@ def exploration_cost(
     total, instead = n_e.sum(), n_e * c / n
     rate, rate_e = (c + 0.5) / (n + 1), (c_e + 0.5) / (n_e + 1)
     deviation = np.sqrt((n_e**2 * rate * (1 - rate) / n + n_e * rate_e * (1 - rate_e)).sum()) / total
-    lost, z = float((instead - c_e).sum() / total), float(norm.ppf((1 + confidence) / 2))
+    lost, z = float((instead - c_e).sum() / total), normal_quantile(confidence)
     searches = int(shown.sum() + explored.sum())
     return Cost(
         searches,
@@ -118,13 +115,13 @@ def exploration_cost(
 
 @final
 @dataclass(frozen=True)
-class Bought:
-    """What is known with so many times the explored first slots that there were: 0 for none, 2 for twice as many.
+class Gain:
+    """Certainty of the estimates with a multiple of the randomised first results of the log.
 
     Attributes:
-        times: so many.
-        width: of the intervals of pairs that were explored, on average.
-        distinguished: the share of explored pairs that are significantly worse than the best of their query.
+        times: The multiple: 0 for none, 2 for twice as many.
+        width: Mean width of the intervals of pairs with randomised first results.
+        distinguished: Share of these pairs that are significantly worse than the best of their query.
     """
 
     times: float
@@ -147,7 +144,7 @@ class Exploration:
     cost: Cost
     share: float
     lost_per_1000_searches: tuple[float, float, float]
-    gain: tuple[Bought, ...]
+    gain: tuple[Gain, ...]
 
     def tables(self) -> list[Table]:
         """Return the cost, and the gain if there are estimates."""
@@ -181,109 +178,85 @@ def measure_exploration(
         settings: Which share, and the confidence of the intervals.
         estimates: Parquet file that `clickprism relevance estimate` has written.
     """
-    from clickprism.relevance.table import read_estimates
+    from clickprism.relevance.estimate_files import read_estimates
 
     settings = settings or ExplorationSettings()
-    known, slots = None if estimates is None else read_estimates(estimates), read_first_slots(store)
-    gain: tuple[Bought, ...] = ()
-    cost = exploration_cost(*by_query(slots), confidence=settings.confidence)
+    known = None if estimates is None else read_estimates(estimates)
+    every, randomised = read_first_slot(store, randomised=False), read_first_slot(store)
+    cost = exploration_cost(*by_query(every, randomised), confidence=settings.confidence)
+    gain: tuple[Gain, ...] = ()
     if known is not None:
-        pairs, queries, made = known
-        found = exploration_gain(made, queries, explored_of(slots, pairs), confidence=settings.confidence)
-        gain = tuple(found)
+        pairs, queries, values = known
+        gain = exploration_gain(values, queries, _explored(pairs, randomised), confidence=settings.confidence)
     share = cost.share if settings.share is None else settings.share
     return Exploration(cost=cost, share=share, lost_per_1000_searches=cost.per_thousand(share), gain=gain)
 
 
 def exploration_gain(
-    estimates: Estimates,
-    queries: Int64,
-    explored: Int64,
-    *,
-    times: Iterable[float] = (0, 1, 2),
-    confidence: float = 0.95,
-) -> list[Bought]:
-    """What explored first slots have bought, and what more of them would: each is an impression more of its pair.
+    estimates: Estimates, queries: Int64, explored: Int64, *, confidence: float = 0.95
+) -> tuple[Gain, ...]:
+    """Return the certainty without, with, and with twice the randomised first results.
 
-    An estimate with the variance v is worth m (1 - m) / v - 1 impressions in the first slot; without the explored ones
-    it is worth so many less. The estimates stay where they are: it is their certainty that is compared.
+    An estimate m with the variance v is equivalent to m (1 - m) / v - 1 impressions at position 1, and each randomised
+    first result is one of them. The estimates themselves stay the same.
 
     Args:
-        estimates: of the pairs, of the same days.
-        queries: the query of each, as a number from 0, [pairs].
-        explored: explored first slots of each, [pairs].
-        times: which to compare.
-        confidence: of the intervals.
+        estimates: Estimates of the pairs, of the same days.
+        queries: Query of each pair as a number from 0, [pairs].
+        explored: Randomised first results of each pair, [pairs].
+        confidence: Confidence level of the intervals.
 
     >>> values, none = np.array([0.58, 0.42]), np.zeros(2)
-    >>> made = Estimates(values, none, none + 1, np.full(2, 0.2436 / 101), none, np.zeros(2, np.bool_))
-    >>> found = exploration_gain(made, np.zeros(2, np.int64), np.array([50, 50]))
+    >>> known = Estimates(values, none, none + 1, np.full(2, 0.2436 / 101), none, np.zeros(2, np.bool_))
+    >>> found = exploration_gain(known, np.zeros(2, np.int64), np.array([50, 50]))
     >>> [round(each.width, 3) for each in found], [each.distinguished for each in found]
     ([0.271, 0.193, 0.157], [0.0, 1.0, 1.0])
     """
-    check(len(queries) == len(estimates) == len(explored), "estimates, queries and explored must be one a pair")
+    check(len(queries) == len(estimates) == len(explored), "estimates, queries, explored must have one value per pair")
     known = np.isfinite(estimates.values) & np.isfinite(estimates.variance)
     m = np.clip(np.where(known, estimates.values, 0.5), 1e-6, 1 - 1e-6)
-    worth = np.where(known, m * (1 - m) / np.maximum(np.where(known, estimates.variance, 1.0), 1e-12) - 1, 0.0)
-    best, z = _best(m, queries), float(norm.ppf((1 + confidence) / 2))
+    size = np.where(known, m * (1 - m) / np.maximum(np.where(known, estimates.variance, 1.0), 1e-12) - 1, 0.0)
+    best, z = _best(m, queries), normal_quantile(confidence)
     counted, others = known & (explored > 0), best != np.arange(len(m))
     if not counted.any():
         raise UnsupportedError(
             "no pair of the estimates was a randomised first result", remedy="Use estimates of the same log"
         )
-    found = []
-    for each in times:
-        variance = m * (1 - m) / (np.maximum(worth + (each - 1) * explored, 0.0) + 1)
-        apart = m[best] - m > z * np.sqrt(variance + variance[best])
+    gains = []
+    for times in (0, 1, 2):
+        variance = m * (1 - m) / (np.maximum(size + (times - 1) * explored, 0.0) + 1)
+        worse = (m[best] - m > z * np.sqrt(variance + variance[best]))[counted & others]
         width = float(2 * z * np.sqrt(variance[counted]).mean())
-        among = counted & others
-        found.append(Bought(float(each), width, float(apart[among].mean()) if among.any() else float("nan")))
-    return found
+        gains.append(Gain(float(times), width, float(worse.mean()) if len(worse) else float("nan")))
+    return tuple(gains)
 
 
-def read_first_slots(store: LogStore, days: Iterable[date] | None = None) -> pa.Table:
-    """First slots of a log by pair: query_id, document_id, randomised, clicked, shown."""
+def by_query(every: FirstSlot, randomised: FirstSlot) -> tuple[Int64, Int64, Int64, Int64]:
+    """Return the arguments of `exploration_cost` from all and from the randomised first results, each [queries]."""
+    queries = np.unique(every.query_ids)
+
+    def total(slot: FirstSlot, counts: Int64) -> Int64:
+        query = np.searchsorted(queries, slot.query_ids)
+        return np.bincount(query, weights=counts, minlength=len(queries)).astype(np.int64)
+
+    explored, clicked = total(randomised, randomised.impressions), total(randomised, randomised.clicks)
+    return total(every, every.impressions) - explored, total(every, every.clicks) - clicked, explored, clicked
+
+
+def _explored(pairs: pa.Table, randomised: FirstSlot) -> Int64:
+    """Return how often each of these pairs was a randomised first result, [pairs]."""
     import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    keys, parts = [*PAIR, "randomised"], []
-    for file in store.table("sessions").files(days):
-        rows = pq.ParquetFile(file).read(columns=[*keys, "position", "clicked", "filter"])
-        rows = rows.filter(pc.and_(pc.is_null(rows["filter"]), pc.equal(rows["position"], 1)))
-        rows = rows.set_column(rows.column_names.index("clicked"), "clicked", rows["clicked"].cast(pa.int64()))
-        parts.append(rows.group_by(keys).aggregate([("clicked", "sum"), ("clicked", "count")]))
-    if not sum(part.num_rows for part in parts):
-        raise DataError(
-            "has no sessions", file=store.folder, remedy="Add events with: clickprism log ingest FILE --into LOG"
-        )
-    whole = pa.concat_tables(parts).group_by(keys).aggregate([("clicked_sum", "sum"), ("clicked_count", "sum")])
-    return whole.rename_columns([*keys, "clicked", "shown"])
-
-
-def by_query(slots: pa.Table) -> tuple[Int64, Int64, Int64, Int64]:
-    """The arguments of `exploration_cost`: shown, clicked, explored, explored_clicked, each [queries]."""
-    query = slots["query_id"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-    chance, size = slots["randomised"].to_numpy().astype(np.bool_), int(query.max(initial=-1)) + 1
-
-    def added(name: str, of: Any) -> Int64:
-        return np.bincount(query[of], weights=slots[name].to_numpy()[of], minlength=size).astype(np.int64)
-
-    return added("shown", ~chance), added("clicked", ~chance), added("shown", chance), added("clicked", chance)
-
-
-def explored_of(slots: pa.Table, pairs: pa.Table) -> Int64:
-    """How often each of these pairs was in an explored first slot, [pairs]."""
-    chance = slots.filter(slots["randomised"]).select([*PAIR, "shown"])
-    numbered = pairs.select(PAIR).append_column("row", [np.arange(pairs.num_rows)])
-    found = numbered.join(chance, PAIR, join_type="inner")
+    names, shown = list(PAIR), (randomised.query_ids, randomised.document_ids, randomised.impressions)
+    numbered = pairs.select(names).append_column("row", [np.arange(pairs.num_rows)])
+    found = numbered.join(pa.table(list(map(pa.array, shown)), names=[*names, "shown"]), names, join_type="inner")
     explored = np.zeros(pairs.num_rows, np.int64)
     explored[found["row"].to_numpy()] = found["shown"].to_numpy()
     return explored
 
 
 def _best(values: Float64, queries: Int64) -> Int64:
-    """The pair with the highest value of the query of each pair, [pairs]."""
+    """Return, for each pair, the pair with the highest value of its query, [pairs]."""
     order = np.lexsort((-values, queries))
     first = np.flatnonzero(np.append(True, queries[order][1:] != queries[order][:-1]))
     size = np.diff(np.append(first, len(order)))

@@ -1,14 +1,15 @@
-"""The imputation: what a model says about a pair that has too few clicks of its own (Zou et al. 2022, §4).
+"""Imputation: predict the relevance of a pair without its own clicks (Zou et al. 2022, §4).
 
-An imputation gives, for any pair, the click probability c_1 in the first slot, on the scale of the estimators, since it
-learned from clicks there. `TextImputation` reads query and document; `FeatureImputation` takes any ranker on features.
+An imputation returns the click probability c_1 at position 1 of any pair. It learns from clicks on randomised first
+results, which have no position bias. `TextImputation` reads the texts of query and document; `FeatureImputation` uses
+any ranker on features.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
@@ -17,13 +18,17 @@ import numpy as np
 from clickprism._util.files import sha256
 from clickprism._util.manifest import Manifest
 from clickprism._util.progress import Progress, no_progress
+from clickprism.data.normalise import Kind
+from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
-from clickprism.relevance.pairs import distinct_pairs, find_pairs
-from clickprism.relevance.randomised import FirstSlot
-from clickprism.settings import build, plain
-from clickprism.training.calibration import Calibration
-from clickprism.types import Float64, Int64, Lists, Text
+from clickprism.rankers import RANKERS
+from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs
+from clickprism.settings import build, choose, plain, read_values
+from clickprism.training.calibration import Calibration, log_loss, log_odds
+from clickprism.training.settings import FitSettings, Fitted, Validation
+from clickprism.training.split import CHOOSE, MEASURE, TRAIN, split_queries
+from clickprism.types import Clicks, Float64, Int64, Lists, Text
 
 if TYPE_CHECKING:
     from clickprism.model import Model
@@ -40,10 +45,10 @@ SMALL: Final = 1e-6
 
 
 class Imputation(Protocol):
-    """What estimates a pair without any click of its own."""
+    """Anything that predicts the relevance of pairs."""
 
     def impute(self, queries: Sequence[str] | Text, documents: Sequence[str] | Text) -> Float64:
-        """The probability of a click in the first slot of each pair, by the ids of both, [pairs], in (0, 1)."""
+        """Return the click probability at position 1 of each pair, given the ids of both, in (0, 1), [pairs]."""
         ...
 
 
@@ -52,16 +57,16 @@ class TextImputation:
     """A cross-encoder over the texts of queries and documents.
 
     Attributes:
-        network: of a language model, fine-tuned by `fit_imputation`.
-        queries: the texts of the queries.
-        documents: the texts of the documents.
+        network: The network, fine-tuned by `fit_imputation`.
+        queries: Texts of the queries.
+        documents: Texts of the documents.
     """
 
     def __init__(self, network: CrossEncoderNetwork, queries: Texts, documents: Texts) -> None:
         self.network, self.queries, self.documents = network, queries, documents
 
     def impute(self, queries: Sequence[str] | Text, documents: Sequence[str] | Text) -> Float64:
-        """The probability of a click in the first slot, [pairs]; each distinct pair is read once."""
+        """Return the click probability at position 1, [pairs]; each distinct pair is read once."""
         from clickprism.rankers.cross_encoder import probabilities
 
         query_ids, document_ids = (np.asarray(ids, dtype=np.str_) for ids in (queries, documents))
@@ -70,40 +75,39 @@ class TextImputation:
         return probabilities(self.network.odds(pairs))[pair]
 
     def save(self, folder: Path | str) -> None:
-        """Write the network, its language model and tokenizer into a folder; the texts stay where they are."""
+        """Write the network, its language model and tokenizer into a folder; the texts are not saved."""
         about = {"format": FORMAT, "kind": "text", "encoder": plain(self.network.settings)}
         MANIFEST.save(Path(folder), about, self.network.files())
 
     @classmethod
     def load(cls, folder: Path | str, *, queries: Texts, documents: Texts) -> TextImputation:
-        """Read what `save` wrote; every file is checked against its hash, and nothing in them is run."""
+        """Read what `save` wrote; every file is checked against its hash, and no code in it is run."""
         return cls(read_network(folder), queries, documents)
 
 
 def read_network(folder: Path | str) -> CrossEncoderNetwork:
-    """The cross-encoder of an imputation by text that was saved; nothing in its files is run."""
+    """Read the cross-encoder of a saved imputation by texts; no code in its files is run."""
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
     from clickprism.rankers.cross_encoder_settings import CrossEncoder
 
-    def made(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> CrossEncoderNetwork:
-        if about["kind"] != "text":
-            raise DataError(f"is an imputation of kind {about['kind']!r}", file=Path(folder) / MANIFEST.name)
+    def read(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> CrossEncoderNetwork:
+        _check_kind(about, "text", Path(folder))
         settings = build(CrossEncoder, about["encoder"], path="encoder")
         files = {f"{stem}{path.suffix}": content for stem, (path, content) in contents.items()}
         return CrossEncoderNetwork.of_files(settings, files)
 
-    return MANIFEST.load(Path(folder), FORMAT, made)
+    return MANIFEST.load(Path(folder), FORMAT, read)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FeatureImputation:
-    """Any ranker of the project on the features of pairs, its scores calibrated by first-slot clicks.
+    """Any ranker on the features of pairs, its scores calibrated by clicks on randomised first results.
 
     Attributes:
-        model: a ranker that was trained by whatever method.
-        lists: the features of every pair it will be asked for, with document ids.
-        calibration: from scores to log odds.
+        model: A ranker, trained by any method.
+        lists: Features of every pair to impute, with document ids.
+        calibration: From scores to log odds.
     """
 
     model: Model
@@ -112,17 +116,14 @@ class FeatureImputation:
 
     @classmethod
     def fit(cls, model: Model, lists: Lists, slot: FirstSlot) -> FeatureImputation:
-        """Calibrate a model by the first-slot clicks of pairs that the lists have; the others are left out."""
+        """Calibrate a ranker by clicks on randomised first results; pairs without features are ignored."""
         rows = cls.rows(lists, slot.query_ids, slot.document_ids)
-        known = rows >= 0
-        if not known.any():
-            remedy = "The ids of queries and documents must be those of the lists"
-            raise DataError("none of the pairs with first-slot clicks is in the lists", remedy=remedy)
+        known = _with_features(rows)
         scores = model.score(lists)[rows[known]]
         return cls(model, lists, Calibration.fit(scores, slot.clicks[known], slot.impressions[known]))
 
     def impute(self, queries: Sequence[str] | Text, documents: Sequence[str] | Text) -> Float64:
-        """The probability of a click in the first slot, [pairs]; a pair without features is an error."""
+        """Return the click probability at position 1, [pairs]; a pair without features is an error."""
         from scipy.special import expit
 
         query_ids, document_ids = (np.asarray(ids, dtype=np.str_) for ids in (queries, documents))
@@ -134,7 +135,7 @@ class FeatureImputation:
         return np.clip(expit(self.calibration(self.model.score(self.lists)[rows])), SMALL, 1 - SMALL)
 
     def save(self, folder: Path | str) -> None:
-        """Write the ranker and its calibration into a folder; the features stay where they are."""
+        """Write the ranker and its calibration into a folder; the features are not saved."""
         folder = Path(folder)
         self.model.save(folder / "model")
         about = {"format": FORMAT, "kind": "features", "calibration": plain(self.calibration), "model": _digest(folder)}
@@ -142,39 +143,39 @@ class FeatureImputation:
 
     @classmethod
     def load(cls, folder: Path | str, *, lists: Lists) -> FeatureImputation:
-        """Read what `save` wrote; every file is checked against its hash, and nothing in them is run."""
+        """Read what `save` wrote; every file is checked against its hash, and no code in it is run."""
         from clickprism.model import Model
 
         folder = Path(folder)
 
-        def made(about: dict[str, Any], _: dict[str, tuple[Path, bytes]]) -> FeatureImputation:
+        def read(about: dict[str, Any], _: dict[str, tuple[Path, bytes]]) -> FeatureImputation:
             _check_kind(about, "features", folder)
             if about["model"] != _digest(folder):
-                raise DataError("is not the model of this imputation", file=folder / "model", remedy="Save it anew")
+                raise DataError("is not the model of this imputation", file=folder / "model", remedy="Save it again")
             calibration = build(Calibration, about["calibration"], path="calibration")
             return cls(Model.load(folder / "model"), lists, calibration)
 
-        return MANIFEST.load(folder, FORMAT, made)
+        return MANIFEST.load(folder, FORMAT, read)
 
     @staticmethod
     def rows(lists: Lists, query_ids: Text, document_ids: Text) -> Int64:
-        """The row of each pair in the lists, -1 where it has none, [pairs]."""
+        """Return the row of each pair in the lists, -1 if it has none, [pairs]."""
         if lists.document_ids is None:
-            raise DataError("the lists have no document ids", remedy="Read them with ids, or give them")
+            raise DataError("the lists have no document ids", remedy="Give lists with document ids")
         return find_pairs((lists.query_ids[lists.list_of], lists.document_ids), (query_ids, document_ids))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FittedImputation:
-    """An imputation that was trained, and how: `fitted` has the history."""
+    """A trained imputation by texts; `fitted` has the history of the training."""
 
     imputation: TextImputation
     fitted: TextFitted
 
     @property
     def losses(self) -> dict[str, float]:
-        """On queries that had no other part: of the imputation, of it untrained, of the click rate alone."""
+        """Return losses on measured queries: of the imputation, of the untrained one, and of the click rate alone."""
         fitted = self.fitted
         return {"best": fitted.best, "untrained": fitted.untrained, "constant": fitted.constant}
 
@@ -190,17 +191,17 @@ def fit_imputation(
     note: Callable[[str], None] = lambda _: None,
     progress: Progress = no_progress,
 ) -> FittedImputation:
-    """Fine-tune a cross-encoder on the clicks of a randomised first slot.
+    """Fine-tune a cross-encoder on clicks on randomised first results.
 
     Args:
-        slot: the clicks; every pair stands once, with counts.
-        queries: the text of every query of the slot, and of those to come.
-        documents: the text of every document.
-        encoder: the language model and how it reads a pair.
-        settings: of training.
-        known: the prior of an imputation over the same texts, which remembers them.
-        note: called with messages about the training, see `fit_text`.
-        progress: called after each step.
+        slot: The clicks.
+        queries: Text of every query, also of those to impute later.
+        documents: Text of every document.
+        encoder: The language model, and how it reads a pair.
+        settings: Settings of the training.
+        known: Prior of an imputation over the same texts, which is used again.
+        note: Receives messages about the training, see `fit_text`.
+        progress: Called after each step.
     """
     from clickprism.rankers.cross_encoder_settings import CrossEncoder
     from clickprism.training.text import fit_text
@@ -216,13 +217,145 @@ def fit_imputation(
 def pairs_of(
     network: CrossEncoderNetwork, queries: Texts, documents: Texts, query_ids: Text, document_ids: Text
 ) -> Pairs:
-    """The tokens of pairs by id; only texts that occur are cut into tokens."""
+    """Return the tokens of pairs, given their ids; only texts that occur are tokenised."""
     sides = []
     for texts, ids, what in ((queries, query_ids, "query"), (documents, document_ids, "document")):
         used, rows = np.unique(texts.rows(ids, what=what), return_inverse=True)
         sides.append(([texts.texts[row] for row in used.tolist()], rows.astype(np.int64)))
     (words, rows), (others, other_rows) = sides
     return network.pairs_of_rows(words, others, rows, other_rows)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FeatureImputationSettings:
+    """How an imputation by features is trained.
+
+    Attributes:
+        ranker: Ranker: its name (linear, mlp, attention or lambdamart) and its settings.
+        normalise: Normalisation of the features.
+        fit: How the ranker is trained.
+        held_out: Share of the queries that choose the best epoch and calibrate.
+        measured: Share of the queries on which only the final loss is measured.
+        most_impressions: Maximum number of impressions that a pair counts for, at its own click rate.
+    """
+
+    ranker: dict[str, Any] = field(default_factory=dict)
+    normalise: Kind = "standard"
+    fit: FitSettings = field(
+        default_factory=lambda: FitSettings(epochs=60, batch_size=256, learning_rate=0.02, patience=8)
+    )
+    held_out: float = 0.1
+    measured: float = 0.1
+    most_impressions: int = 50
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranker", read_values(self.ranker))
+        if self.ranker.get("name", "mlp") == "mlp":
+            object.__setattr__(self, "ranker", {"name": "mlp", "hidden": [64, 32], **self.ranker})
+        for name in ("held_out", "measured"):
+            if not 0 <= getattr(self, name) <= 0.45:
+                raise SettingError(name, getattr(self, name), "be from 0 to 0.45")
+        if self.most_impressions < 1:
+            raise SettingError("most_impressions", self.most_impressions, "be at least 1")
+        choose(RANKERS, self.ranker, path="ranker")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FittedFeatures:
+    """A trained imputation by features.
+
+    Attributes:
+        imputation: The imputation.
+        fitted: The training of its ranker; None if a trained ranker was given.
+        without_features: Number of pairs with clicks that have no features, and were ignored.
+        losses: Losses on the measured queries, of the imputation ("best") and of the click rate alone ("constant"); nan
+            without such queries.
+    """
+
+    imputation: FeatureImputation
+    fitted: Fitted | None
+    without_features: int
+    losses: dict[str, float]
+
+
+def fit_features(
+    slot: FirstSlot,
+    lists: Lists,
+    *,
+    settings: FeatureImputationSettings | None = None,
+    model: Model | None = None,
+    show: bool | None = None,
+) -> FittedFeatures:
+    """Train a ranker on features and clicks on randomised first results, and calibrate its scores.
+
+    Queries are split: most train, some choose the best epoch and calibrate, on some only the loss is measured. At one
+    position there is no position bias, so the loss is plain cross entropy.
+
+    Args:
+        slot: The clicks; pairs without features are ignored.
+        lists: The features, with document ids.
+        settings: Settings of the training.
+        model: A trained ranker, to calibrate instead of training one; all but the measured queries calibrate.
+        show: Whether to show a progress bar; by default on a terminal only.
+    """
+    settings = FeatureImputationSettings() if settings is None else settings
+    rows = FeatureImputation.rows(lists, slot.query_ids, slot.document_ids)
+    known = _with_features(rows)
+    rows, order = np.sort(rows[known]), known[np.argsort(rows[known], kind="stable")]
+    shown = np.minimum(slot.impressions[order], settings.most_impressions)
+    clicks = np.rint(slot.clicks[order] * shown / slot.impressions[order]).astype(np.int64)
+    seed = settings.fit.seed
+    parts = split_queries(lists.list_of[rows], (settings.held_out, settings.measured), seed=seed)
+    fitted, calibrating = None, parts != MEASURE
+    if model is None:
+        normaliser = fit_normaliser(settings.normalise, lists)
+        fitted = _trained(normaliser(lists), rows, clicks, shown, parts, settings=settings, show=show)
+        model = fitted.model.with_normaliser(normaliser)
+        if (parts == CHOOSE).any():
+            calibrating = parts == CHOOSE
+    scores = model.score(lists)[rows]
+    calibration = Calibration.fit(scores[calibrating], clicks[calibrating], shown[calibrating])
+    constant = best = float("nan")
+    last, others = parts == MEASURE, parts != MEASURE
+    if last.any():
+        level = log_odds(clicks[others], shown[others])
+        constant = log_loss(np.full(int(last.sum()), level), clicks[last], shown[last])
+        best = log_loss(calibration(scores[last]), clicks[last], shown[last])
+    imputation = FeatureImputation(model, lists, calibration)
+    return FittedFeatures(imputation, fitted, len(slot) - len(known), {"best": best, "constant": constant})
+
+
+def _trained(
+    lists: Lists,
+    rows: Int64,
+    clicks: Int64,
+    shown: Int64,
+    parts: Int64,
+    *,
+    settings: FeatureImputationSettings,
+    show: bool | None,
+) -> Fitted:
+    from clickprism.debias.pal import PositionAware
+    from clickprism.training.fit import fit
+
+    train, held_out = np.flatnonzero(parts == TRAIN), np.flatnonzero(parts == CHOOSE)
+
+    def likelihood(score: Callable[[Lists], Float64]) -> float:
+        scores = score(lists)
+        odds = Calibration.fit(scores[rows[train]], clicks[train], shown[train])(scores[rows[held_out]])
+        return -log_loss(odds, clicks[held_out], shown[held_out])
+
+    single = np.ones(len(train), np.int32)
+    return fit(
+        Clicks(lists, np.arange(len(train) + 1), rows[train], single, clicks[train], shown[train]),
+        method=PositionAware(),
+        ranker=choose(RANKERS, settings.ranker, path="ranker"),
+        settings=settings.fit,
+        validation=Validation("the likelihood of held-out clicks", likelihood) if len(held_out) else None,
+        show=show,
+    )
 
 
 def cross_fit(
@@ -234,24 +367,24 @@ def cross_fit(
     folds: int = 5,
     seed: int = 0,
 ) -> Float64:
-    """The imputation of pairs, each by a model that saw no click of its query, [pairs].
+    """Return the imputation of pairs, each by a model that was fitted without the clicks of its query, [pairs].
 
-    An imputation that learned from a log knows something of the very clicks that an estimate from this log adds to it:
-    they would count twice. Queries are dealt into folds, and each fold is imputed by a model of the others.
+    Clicks that both train the imputation and enter the estimate of the same pair would count twice. Queries are split
+    into folds, and each fold is imputed by a model of the other folds.
 
     Args:
-        slot: the first-slot clicks to learn from.
-        query_ids: of the pairs to impute.
-        document_ids: likewise.
-        fit: makes an imputation of clicks.
-        folds: how many parts, and models.
-        seed: of the parts.
+        slot: The clicks to learn from.
+        query_ids: Query ids of the pairs to impute.
+        document_ids: Document ids of the pairs to impute.
+        fit: Returns an imputation that is fitted to some clicks.
+        folds: Number of folds, and of models.
+        seed: Random seed of the folds.
     """
     if folds < 2:
         raise SettingError("folds", folds, "be at least 2")
     distinct, places = np.unique(np.concatenate([slot.query_ids, query_ids]), return_inverse=True)
     if len(np.unique(slot.query_ids)) < folds:
-        raise SettingError("folds", folds, "be at most the number of queries with first-slot clicks")
+        raise SettingError("folds", folds, "be at most the number of queries with clicks")
     known = np.isin(distinct, slot.query_ids)
     fold = np.empty(len(distinct), dtype=np.int64)
     random = np.random.default_rng([seed, 13])
@@ -266,11 +399,20 @@ def cross_fit(
     return values
 
 
-def _check_kind(about: Mapping[str, Any], kind: str, folder: Path) -> None:
+def _check_kind(about: dict[str, Any], kind: str, folder: Path) -> None:
     if about["kind"] != kind:
         problem = f"is an imputation of kind {about['kind']!r}, not {kind!r}"
         remedy = "Give --features for one, --queries and --documents for the other"
         raise DataError(problem, file=folder / MANIFEST.name, remedy=remedy)
+
+
+def _with_features(rows: Int64) -> Int64:
+    """Return the pairs that have features; an error if no pair has."""
+    known = np.flatnonzero(rows >= 0)
+    if not len(known):
+        remedy = "The ids of queries and documents must be those of the features"
+        raise DataError("none of the pairs with randomised first results has features", remedy=remedy)
+    return known
 
 
 def _digest(folder: Path) -> str:

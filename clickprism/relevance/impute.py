@@ -1,4 +1,4 @@
-"""From files to an imputation and back: first-slot clicks and texts, or features, in; estimates of pairs out."""
+"""Fit imputations to clicks and texts, or features, in files, and write their predictions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from clickprism.errors import SettingError
 from clickprism.model import Model
 from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.rankers.language_model import check_installed
-from clickprism.relevance.by_features import FeatureImputationSettings, FittedFeatures, fit_features
-from clickprism.relevance.files import check_suffix, write_rows
 from clickprism.relevance.imputation import (
     FeatureImputation,
+    FeatureImputationSettings,
+    FittedFeatures,
     FittedImputation,
     Imputation,
     TextImputation,
     cross_fit,
+    fit_features,
     fit_imputation,
 )
-from clickprism.relevance.pair_tables import PAIR, read_features, read_pairs, read_slot
-from clickprism.relevance.randomised import FirstSlot
+from clickprism.relevance.pairs import PAIR, FirstSlot, check_suffix, read_features, read_pairs, read_slot, write_rows
 from clickprism.training.text_settings import TextFitSettings, TextRecord
 from clickprism.types import Float64, Lists, Text
 
@@ -99,34 +99,34 @@ class ImputationSummary:
 
     Attributes:
         kind: What it reads: texts or features.
-        pairs: Number of pairs with first-slot clicks.
+        pairs: Number of pairs with randomised first results.
         impressions: Number of their impressions.
         clicks: Number of their clicks.
-        without_features: Number of these pairs without features, which were not used.
-        ranker: Name of the ranker, of an imputation by features.
-        encoder: Settings of the language model, of an imputation by texts.
         trained: Whether the ranker or the language model was trained; otherwise only its scale was fitted.
         best: Epoch of the ranker, or step of the language model, that was kept.
         stopped: Why training ended: all epochs, patience, or interrupted.
         losses: Losses on queries that were used for nothing else: of the imputation (best), of the untrained language
             model (untrained) and of the click rate (constant).
-        history: The validations of the language model.
         folder: The folder that was written.
+        without_features: Number of pairs without features, which were not used.
+        ranker: Name of the ranker, of an imputation by features.
+        encoder: Settings of the language model, of an imputation by texts.
+        history: The validations of the language model.
     """
 
     kind: Literal["text", "features"]
     pairs: int
     impressions: int
     clicks: int
-    without_features: int
-    ranker: str | None
-    encoder: CrossEncoder | None
     trained: bool
     best: int | None
     stopped: str | None
     losses: dict[str, float]
-    history: tuple[TextRecord, ...]
     folder: Path
+    without_features: int = 0
+    ranker: str | None = None
+    encoder: CrossEncoder | None = None
+    history: tuple[TextRecord, ...] = ()
 
     def tables(self) -> list[Table]:
         """Return what it was fitted to, and the losses."""
@@ -175,77 +175,17 @@ class ImputedPairs:
 
 
 @final
-class TextSource:
-    """An imputation by the texts in two files.
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The texts or the features that an imputation reads.
 
-    Args:
-        queries: the texts of the queries.
-        documents: the texts of the documents.
-        settings: of the encoder and of training.
-        note: called with messages about the training.
-        progress: called after each step.
+    Attributes:
+        fit: Fits an imputation to clicks on randomised first results.
+        load: Reads a saved imputation from a folder, to be used with these texts or features.
     """
 
-    def __init__(
-        self,
-        queries: Path,
-        documents: Path,
-        *,
-        settings: TextImputationSettings | None = None,
-        note: Callable[[str], None] = lambda _: None,
-        progress: Progress = no_progress,
-    ) -> None:
-        self.texts: tuple[Texts, Texts] = read_texts(queries), read_texts(documents)
-        self.settings = TextImputationSettings() if settings is None else settings
-        self.note, self.progress = note, progress
-        self.known: Prior | None = None
-
-    def fit(self, slot: FirstSlot) -> FittedImputation:
-        """Fine-tune a language model on first-slot clicks."""
-        done = fit_imputation(
-            slot,
-            *self.texts,
-            encoder=self.settings.encoder,
-            settings=self.settings.fit,
-            known=self.known,
-            note=self.note,
-            progress=self.progress,
-        )
-        self.known = done.imputation.network.prior
-        return done
-
-    def load(self, folder: Path) -> TextImputation:
-        """What was saved there, over these texts."""
-        return TextImputation.load(folder, queries=self.texts[0], documents=self.texts[1])
-
-
-@final
-class FeatureSource:
-    """An imputation by the features in a file.
-
-    Args:
-        features: of every pair; `read_features` says in which forms.
-        model: the folder of a trained ranker, which is then only calibrated.
-        settings: of training.
-    """
-
-    def __init__(
-        self, features: Path, *, model: Path | None = None, settings: FeatureImputationSettings | None = None
-    ) -> None:
-        self.lists: Lists = read_features(features)
-        self.settings = FeatureImputationSettings() if settings is None else settings
-        self.model = None if model is None else Model.load(model)
-
-    def fit(self, slot: FirstSlot) -> FittedFeatures:
-        """Train a ranker on first-slot clicks, or calibrate the one that is there."""
-        return fit_features(slot, self.lists, settings=self.settings, model=self.model, show=False)
-
-    def load(self, folder: Path) -> FeatureImputation:
-        """What was saved there, over these features."""
-        return FeatureImputation.load(folder, lists=self.lists)
-
-
-Source = TextSource | FeatureSource
+    fit: Callable[[FirstSlot], FittedImputation | FittedFeatures]
+    load: Callable[[Path], Imputation]
 
 
 def open_source(
@@ -255,7 +195,7 @@ def open_source(
     note: Callable[[str], None] = lambda _: None,
     progress: Progress = no_progress,
 ) -> Source:
-    """Return the source of an imputation: texts or features.
+    """Read the texts or the features of an imputation.
 
     Args:
         files: The files to read.
@@ -270,45 +210,93 @@ def open_source(
             raise SettingError("features", str(features), "not be given with --queries and --documents")
         if features.is_dir():
             _update(features, note)
-        return FeatureSource(features, model=settings.model, settings=settings.feature)
+        return _feature_source(read_features(features), settings)
     if queries is None or documents is None:
         raise SettingError("queries", None, "be given with --documents, or else --features")
     if settings.model is not None:
         raise SettingError("model", str(settings.model), "be given with --features only")
     check_installed("an imputation by texts")
-    return TextSource(queries, documents, settings=settings.text, note=note, progress=progress)
+    return _text_source(read_texts(queries), read_texts(documents), settings.text, note, progress)
+
+
+def _feature_source(lists: Lists, settings: ImputeSettings) -> Source:
+    model = None if settings.model is None else Model.load(settings.model)
+
+    def fit(slot: FirstSlot) -> FittedFeatures:
+        return fit_features(slot, lists, settings=settings.feature, model=model, show=False)
+
+    return Source(fit, lambda folder: FeatureImputation.load(folder, lists=lists))
+
+
+def _text_source(
+    queries: Texts,
+    documents: Texts,
+    settings: TextImputationSettings,
+    note: Callable[[str], None],
+    progress: Progress,
+) -> Source:
+    known: Prior | None = None  # of the texts, computed by the first fit
+
+    def fit(slot: FirstSlot) -> FittedImputation:
+        nonlocal known
+        fitted = fit_imputation(
+            slot,
+            queries,
+            documents,
+            encoder=settings.encoder,
+            settings=settings.fit,
+            known=known,
+            note=note,
+            progress=progress,
+        )
+        known = fitted.imputation.network.prior
+        return fitted
+
+    return Source(fit, lambda folder: TextImputation.load(folder, queries=queries, documents=documents))
 
 
 def train_imputation(
     clicks: Path, source: Source, out: Path, *, note: Callable[[str], None] = lambda _: None
 ) -> ImputationSummary:
-    """Fit an imputation to first-slot clicks, and save it.
+    """Fit an imputation to clicks on randomised first results, and save it.
 
     Args:
-        clicks: a table of query_id, document_id, clicks, impressions, or the folder of an ingested log.
-        source: of texts or of features.
-        out: the folder for the imputation.
+        clicks: Table of query_id, document_id, clicks, impressions, or the folder of an ingested log.
+        source: Texts or features.
+        out: Folder for the imputation.
         note: Receives messages for the user.
     """
-    slot = _slot(clicks, note)
+    slot = _read_clicks(clicks, note)
     done = source.fit(slot)
     done.imputation.save(out)
-    text = None if isinstance(done, FittedFeatures) else done.fitted
-    ranked = done.fitted if isinstance(done, FittedFeatures) else None
+    shared: dict[str, Any] = {
+        "pairs": len(slot),
+        "impressions": int(slot.impressions.sum()),
+        "clicks": int(slot.clicks.sum()),
+        "losses": done.losses,
+        "folder": out,
+    }
+    if isinstance(done, FittedFeatures):
+        ranker, fitted = done.imputation.model.ranker.name, done.fitted
+        best, stopped = (None, None) if fitted is None else (fitted.best_epoch, fitted.stopped)
+        return ImputationSummary(
+            kind="features",
+            without_features=done.without_features,
+            ranker=ranker,
+            trained=fitted is not None,
+            best=best,
+            stopped=stopped,
+            **shared,
+        )
+    text = done.fitted
     return ImputationSummary(
-        kind="features" if isinstance(done, FittedFeatures) else "text",
-        pairs=len(slot),
-        impressions=int(slot.impressions.sum()),
-        clicks=int(slot.clicks.sum()),
-        without_features=done.without_features if isinstance(done, FittedFeatures) else 0,
-        ranker=done.imputation.model.ranker.name if isinstance(done, FittedFeatures) else None,
-        encoder=None if text is None else text.network.settings,
-        trained=ranked is not None if text is None else text.network.residual,
-        best=text.best_step if text is not None else None if ranked is None else ranked.best_epoch,
-        stopped=text.stopped if text is not None else None if ranked is None else ranked.stopped,
-        losses=done.losses,
-        history=() if text is None else tuple(text.history),
-        folder=out,
+        kind="text",
+        encoder=text.network.settings,
+        trained=text.network.residual,
+        best=text.best_step,
+        stopped=text.stopped,
+        history=tuple(text.history),
+        **shared,
     )
 
 
@@ -328,9 +316,9 @@ def cross_impute(
     seed: int,
     note: Callable[[str], None] = lambda _: None,
 ) -> ImputedPairs:
-    """The same, each query by an imputation that was fitted to the clicks of other queries only."""
+    """Predict the relevance of every pair of a table, each query by an imputation fitted to other queries."""
     check_suffix(out)
-    slot, ids = _slot(clicks, note), read_pairs(pairs)
+    slot, ids = _read_clicks(clicks, note), read_pairs(pairs)
 
     def fit(part: FirstSlot) -> Imputation:
         return source.fit(part).imputation
@@ -338,7 +326,7 @@ def cross_impute(
     return _written(out, ids, lambda *wanted: cross_fit(slot, *wanted, fit=fit, folds=folds, seed=seed))
 
 
-def _slot(clicks: Path, note: Callable[[str], None]) -> FirstSlot:
+def _read_clicks(clicks: Path, note: Callable[[str], None]) -> FirstSlot:
     if clicks.is_dir():
         _update(clicks, note)
     return read_slot(clicks)

@@ -1,20 +1,37 @@
-"""Judgement lists: estimates of relevance as grades, for the pairs that clicks know enough about."""
+"""Judgment lists: a grade for every pair of a file of estimates, and the files that other tools read.
+
+| format | file | a row |
+|---|---|---|
+| table | CSV, TSV, JSON lines or Parquet, by the suffix | all columns of `judge_file` |
+| workbench | body of OpenSearch's `PUT _plugins/_search_relevance/judgments` | query: docId, rating |
+| quepid | CSV of Quepid: query, docid, rating | star wars,3574597,3 |
+| letor | LETOR text without features, for Quepid and RankLib | 3 qid:1 # 3574597 star wars |
+"""
 
 from __future__ import annotations
 
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Literal, final, get_args
+from typing import IO, Final, Literal, final
 
 import numpy as np
 
+from clickprism._util.files import atomic_file, write_errors
 from clickprism._util.tables import Table
-from clickprism.errors import SettingError
-from clickprism.relevance.estimates import Estimates
-from clickprism.types import Bool, Float64, Int32, Int64, Text, check
+from clickprism.data.texts import read_texts
+from clickprism.errors import DataError, SettingError
+from clickprism.relevance.estimates import SOURCES, Estimates
+from clickprism.types import Bool, Float64, Int32, Int64, check
 
-Scale = Literal["quantile", "absolute", "relative"]
-By = Literal["value", "lower"]
+Format = Literal["table", "workbench", "quepid", "letor"]
+Row = tuple[str, str, int]
+
+MULTIPLES: Final = (0.5, 1.0, 2.0, 4.0)
 
 
 @final
@@ -22,70 +39,37 @@ By = Literal["value", "lower"]
 class JudgmentSettings:
     """How estimates become grades.
 
-    Clicks do not identify the level of relevance: with trust in the first result, the click probability of the worst
-    document there may be half that of the best, or a tenth. So a cut at a number, or at a share of the query's best,
-    means something else on every search page, while the order of pairs does not depend on the level. By default grades
-    are therefore cut at quantiles of all judged pairs.
-
     Attributes:
-        scale: What the cuts are: shares of the judged pairs (quantile), click probabilities at position 1 (absolute),
-            or shares of the highest estimate of the query (relative).
-        cuts: Start of grade 1, 2, ...; repeat the option, once for each grade above 0.
-        by: What is graded: the estimate (value), or the lower end of its interval (lower), which requires evidence.
-        min_weight: Do not judge pairs whose clicks are equivalent to fewer impressions at position 1.
-        max_width: Do not judge pairs with a wider interval; 1 for no limit.
-        imputed: Also judge pairs without impressions, by the imputation alone.
-        min_documents: Exclude queries with fewer judged documents.
+        cuts: Click probability at position 1 at which grade 1, 2, ... starts; repeat the option, up to four times. By
+            default the probabilities with 1/2, 1, 2 and 4 times the odds of a click of the average impression.
+        min_weight: Mark pairs as uncertain whose clicks are equivalent to fewer impressions at position 1.
     """
 
-    scale: Scale = "quantile"
-    cuts: tuple[float, ...] = (0.5, 0.75, 0.9, 0.97)
-    by: By = "value"
-    min_weight: float = 10.0
-    max_width: float = 1.0
-    imputed: bool = False
-    min_documents: int = 1
+    cuts: tuple[float, ...] = ()
+    min_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, kind in (("scale", Scale), ("by", By)):
-            if getattr(self, name) not in get_args(kind):
-                raise SettingError(name, getattr(self, name), f"be one of {', '.join(get_args(kind))}")
         rising = all(a < b for a, b in zip(self.cuts, self.cuts[1:], strict=False))
-        if not self.cuts or not rising or not all(0 <= cut <= 1 for cut in self.cuts):
-            raise SettingError("cuts", self.cuts, "be numbers from 0 to 1, each above the one before")
+        if len(self.cuts) > 4 or not rising or not all(0 < cut < 1 for cut in self.cuts):
+            raise SettingError("cuts", self.cuts, "be 1 to 4 numbers between 0 and 1, each above the one before")
         if not self.min_weight >= 0:
             raise SettingError("min_weight", self.min_weight, "be 0 or more")
-        if not 0 < self.max_width <= 1:
-            raise SettingError("max_width", self.max_width, "be above 0 and at most 1")
-        if self.min_documents < 1:
-            raise SettingError("min_documents", self.min_documents, "be at least 1")
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Judgments:
-    """Grades of the pairs that were judged, and why the others were not.
+    """Grades of pairs.
 
     Attributes:
-        pairs: which of the pairs were judged, in their order, [judged].
-        grades: from 0, [judged].
-        cuts: where each grade begins, as c_1, or as a share of the query's best; nan where no pair got that far.
-        excluded: how many pairs were not judged, by reason; a pair counts for the first that holds.
+        grades: Grades from 0; -1 for a pair without an estimate, [pairs].
+        uncertain: Whether the grade is uncertain, [pairs].
+        cuts: Click probability at position 1 at which grade 1, 2, ... starts, [cuts].
     """
 
-    pairs: Int64
     grades: Int32
+    uncertain: Bool
     cuts: Float64
-    excluded: dict[str, int]
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def summary(self, file: Path | None = None) -> JudgmentSummary:
-        """Return how many pairs got each grade, the cuts, and what was excluded; `file` is where they were written."""
-        by_grade = np.bincount(self.grades, minlength=len(self.cuts) + 1)
-        grades = {str(grade): int(number) for grade, number in enumerate(by_grade)}
-        return JudgmentSummary(len(self), grades, self.cuts, self.excluded, file)
 
 
 @final
@@ -94,101 +78,215 @@ class JudgmentSummary:
     """What a judgment list contains.
 
     Attributes:
-        judged: Number of judged pairs.
+        judged: Number of pairs with a grade.
+        uncertain: Number of them whose grade is uncertain.
         grades: Number of pairs of each grade.
-        cuts: Estimate, or share of the query's best, at which each grade above 0 starts; nan for grades without pairs.
-        excluded: Number of pairs that were not judged, by reason.
+        uncertain_grades: Number of uncertain pairs of each grade.
+        cuts: Click probability at position 1 at which each grade above 0 starts.
+        sources: Number of pairs by what most of their estimate comes from.
+        suppressed: Number of pairs that are not in the list, since too few users saw them (privacy).
+        without_estimate: Number of pairs of the file without an estimate, which are not in the list.
         file: The file that was written.
     """
 
     judged: int
+    uncertain: int
     grades: dict[str, int]
+    uncertain_grades: dict[str, int]
     cuts: Float64
-    excluded: dict[str, int]
-    file: Path | None = None
+    sources: dict[str, int]
+    suppressed: int
+    without_estimate: int
+    file: Path
 
     def tables(self) -> list[Table]:
-        """Return the grades, and the pairs that were not judged."""
-        starts = ["", *("-" if np.isnan(cut) else f"{cut:.4f}" for cut in self.cuts)]
-        rows = [[grade, start, f"{self.grades[grade]:,}"] for grade, start in zip(self.grades, starts, strict=True)]
-        tables = [Table("", ["grade", "from", "pairs"], rows)]
-        if self.excluded:
-            rows = [[reason, f"{number:,}"] for reason, number in self.excluded.items()]
-            tables.append(Table("", ["not judged", "pairs"], rows))
+        """Return the grades, the sources, and the pairs that are not in the list."""
+        starts = ["0", *(f"{cut:.4f}" for cut in self.cuts)]
+        rows = [
+            [grade, start, f"{pairs:,}", f"{self.uncertain_grades[grade]:,}"]
+            for (grade, pairs), start in zip(self.grades.items(), starts, strict=True)
+        ]
+        tables = [Table("", ["grade", "click probability from", "pairs", "uncertain"], rows)]
+        tables.append(Table("", ["source", "pairs"], [[name, f"{pairs:,}"] for name, pairs in self.sources.items()]))
+        missing = {"seen by too few users (privacy)": self.suppressed, "without an estimate": self.without_estimate}
+        rows = [[reason, f"{pairs:,}"] for reason, pairs in missing.items() if pairs]
+        if rows:
+            tables.append(Table("", ["not in the list", "pairs"], rows))
         return tables
 
 
-def judge(
-    estimates: Estimates,
-    queries: Text | Int64,
-    *,
-    settings: JudgmentSettings | None = None,
-    cuts: Float64 | None = None,
-) -> Judgments:
-    """Grade the pairs that clicks know enough about.
+def default_cuts(values: Float64, impressions: Int64) -> Float64:
+    """Return the cuts at 1/2, 1, 2 and 4 times the odds of c_1 of the average impression of the log.
+
+    Grade 0 is less than half the odds, 1 below average, 2 above average, 3 at least twice and 4 at least four times
+    the odds. Odds instead of probabilities keep the cuts below 1 on a log with many clicks.
 
     Args:
-        estimates: of the pairs, in the gauge of the first slot.
-        queries: the query of each pair, [pairs].
-        settings: the least evidence, and where grades begin.
-        cuts: the `cuts` of other judgements on the same scale, to grade a log in parts, or a later log alike; None
-            takes those of the settings, and quantiles of these pairs.
+        values: Estimates of c_1, [pairs].
+        impressions: Impressions of each pair, which weight the average; without any, pairs count equally, [pairs].
 
-    >>> made = Estimates(np.array([0.9, 0.5, 0.1]), np.zeros(3), np.ones(3), np.ones(3), np.array([50.0, 20.0, 2.0]),
-    ...     np.zeros(3, np.bool_))
-    >>> judge(made, np.array(["q", "q", "q"]), settings=JudgmentSettings(scale="absolute", cuts=(0.3, 0.8))).grades
-    array([2, 1], dtype=int32)
+    >>> default_cuts(np.array([0.3, 0.1]), np.array([10, 10])).round(4).tolist()
+    [0.1111, 0.2, 0.3333, 0.5]
+    """
+    known = np.isfinite(values)
+    weights = impressions[known] if impressions[known].any() else np.ones(int(known.sum()))
+    mean = float(np.average(np.clip(values[known], 0, 1), weights=weights)) if known.any() else 0.5
+    mean = min(max(mean, 1e-6), 1 - 1e-6)
+    odds = mean / (1 - mean) * np.array(MULTIPLES)
+    return np.asarray(odds / (1 + odds), dtype=np.float64)
+
+
+def judge(estimates: Estimates, impressions: Int64, *, settings: JudgmentSettings | None = None) -> Judgments:
+    """Grade every pair, and mark uncertain grades.
+
+    A grade is uncertain if the interval of the estimate contains more than one cut (or the only one), or if the clicks
+    of the pair are equivalent to fewer than `min_weight` impressions at position 1.
+
+    Args:
+        estimates: Estimates of the pairs.
+        impressions: Impressions of each pair, [pairs].
+        settings: Cuts and least evidence.
+
+    >>> found = Estimates(np.array([0.9, 0.5, 0.1]), np.array([0.85, 0.2, 0.0]), np.array([0.95, 0.85, 0.2]),
+    ...     np.ones(3), np.array([50.0, 20.0, 0.0]), np.zeros(3, np.bool_))
+    >>> judgments = judge(found, np.array([60, 30, 5]), settings=JudgmentSettings(cuts=(0.3, 0.8)))
+    >>> judgments.grades.tolist(), judgments.uncertain.tolist()
+    ([2, 1, 0], [False, True, True])
     """
     settings = JudgmentSettings() if settings is None else settings
-    check(len(queries) == len(estimates), f"{len(estimates)} estimates but {len(queries)} queries")
-    kept, excluded = _enough(estimates, settings)
-    _, query = np.unique(queries, return_inverse=True)
-    documents = np.bincount(query[kept], minlength=int(query.max(initial=-1)) + 1)
-    few = kept & (documents[query] < settings.min_documents)
-    kept &= ~few
-    excluded["too few judged documents of the query"] = int(few.sum())
-    pairs = np.flatnonzero(kept)
-    values = (estimates.values if settings.by == "value" else estimates.lower)[pairs]
-    if settings.scale == "relative":
-        best = np.zeros(len(documents))
-        np.maximum.at(best, query[pairs], values)
-        top = best[query[pairs]]
-        values = np.divide(values, top, out=np.zeros(len(values)), where=top > 0)
-    if cuts is None:
-        cuts = np.array(settings.cuts)
-        if settings.scale == "quantile":
-            cuts = _quantiles(values, cuts)
-    check(len(cuts) == len(settings.cuts), f"{len(settings.cuts)} cuts in the settings but {len(cuts)} given")
-    grades = np.searchsorted(cuts, values, side="right").astype(np.int32)
-    return Judgments(pairs, grades, cuts, {reason: number for reason, number in excluded.items() if number})
+    check(len(impressions) == len(estimates), f"{len(estimates)} estimates but {len(impressions)} impressions")
+    cuts = np.array(settings.cuts) if settings.cuts else default_cuts(estimates.values, impressions)
+    lowest, grades, highest = (
+        np.searchsorted(cuts, ends, side="right") for ends in (estimates.lower, estimates.values, estimates.upper)
+    )
+    uncertain = (highest - lowest > min(1, len(cuts) - 1)) | (estimates.weight < settings.min_weight)
+    return Judgments(np.where(np.isnan(estimates.values), -1, grades).astype(np.int32), uncertain, cuts)
 
 
-def _quantiles(values: Float64, shares: Float64) -> Float64:
-    """The least value of each grade; nan where no pair is that high.
+def judge_file(
+    estimates: Path,
+    out: Path,
+    settings: JudgmentSettings | None = None,
+    *,
+    kind: Format = "table",
+    queries: Path | None = None,
+) -> JudgmentSummary:
+    """Grade every pair of a file of estimates, and write the judgment list.
 
-    Many pairs may have the very same value, such as all that were never clicked. They get the grade of the middle one
-    among them: with that of the highest, four in five pairs that are worth nothing would be graded 2.
+    A table has the columns query_id, document_id, query (text, if known), grade, estimate, lower, upper, source,
+    impressions, uncertain. The other formats have the query (its id if the text is not known), document and grade.
 
-    >>> _quantiles(np.array([0.0, 0.0, 0.0, 0.0, 0.2, 0.3]), np.array([0.5, 0.9])).tolist()
-    [0.2, 0.3]
+    Args:
+        estimates: Parquet file that `clickprism relevance estimate` has written.
+        out: File to write; the suffix of a table decides its format.
+        settings: How estimates become grades.
+        kind: Format of the list.
+        queries: Texts of the queries.
     """
-    distinct, times = np.unique(values, return_counts=True)
-    middle = (np.cumsum(times) - times / 2 - 0.5) / max(len(values) - 1, 1)
-    return np.append(distinct, np.nan)[np.searchsorted(middle, shares)]
+    from clickprism.relevance.estimate_files import count_suppressed, read_estimates
+    from clickprism.relevance.pairs import check_suffix, write_rows
+
+    if kind == "table":
+        check_suffix(out)
+    table, query, known = read_estimates(estimates)
+    impressions = table["impressions"].to_numpy().astype(np.int64)
+    judgments = judge(known, impressions, settings=settings)
+    order = np.lexsort((-known.values, query))
+    order = order[judgments.grades[order] >= 0]
+    grades, uncertain, listed = judgments.grades[order], judgments.uncertain[order], known.select(order)
+    query_ids, document_ids = (table[name].take(order) for name in ("query_id", "document_id"))
+    names = listed.source_names
+    texts = query_texts(queries, query_ids.to_pylist(), unique=kind != "table")
+    if kind == "table":
+        columns = {"query_id": query_ids, "document_id": document_ids, "query": np.array(texts, dtype=object)}
+        values = {"estimate": listed.values, "lower": listed.lower, "upper": listed.upper, "source": names}
+        last = {"impressions": impressions[order], "uncertain": uncertain}
+        write_rows(out, {**columns, "grade": grades, **values, **last})
+    else:
+        shown = [query if text is None else text for text, query in zip(texts, query_ids.to_pylist(), strict=True)]
+        write_judgments(
+            out, zip(shown, document_ids.to_pylist(), grades.tolist(), strict=True), kind=kind, name=out.stem
+        )
+    levels = range(len(judgments.cuts) + 1)
+    return JudgmentSummary(
+        judged=len(order),
+        uncertain=int(uncertain.sum()),
+        grades={str(level): int((grades == level).sum()) for level in levels},
+        uncertain_grades={str(level): int(uncertain[grades == level].sum()) for level in levels},
+        cuts=judgments.cuts,
+        sources={name: int((names == name).sum()) for name in SOURCES if (names == name).any()},
+        suppressed=count_suppressed(estimates),
+        without_estimate=len(known) - len(order),
+        file=out,
+    )
 
 
-def _enough(estimates: Estimates, settings: JudgmentSettings) -> tuple[Bool, dict[str, int]]:
-    """The pairs with enough evidence, and how many have not, by reason."""
-    imputed = estimates.imputed_only
-    reasons = {
-        "nothing known": np.isnan(estimates.values),
-        "imputed only": imputed & (not settings.imputed),
-        "too little evidence": ~imputed & (estimates.weight < settings.min_weight),
-        "interval too wide": estimates.upper - estimates.lower > settings.max_width,
-    }
-    kept = np.ones(len(estimates), dtype=np.bool_)
-    excluded = {}
-    for reason, holds in reasons.items():
-        excluded[reason] = int((kept & holds).sum())
-        kept &= ~holds
-    return kept, excluded
+def query_texts(file: Path | None, query_ids: list[str], *, unique: bool) -> list[str | None]:
+    """Return the text of the query of each pair, or None if it is not known, [pairs].
+
+    Args:
+        file: Texts of the queries, or None.
+        query_ids: Query of each pair.
+        unique: Whether two queries with the same text are an error, since tools cannot distinguish them.
+    """
+    if file is None:
+        return [None] * len(query_ids)
+    read = read_texts(file)
+    texts = dict(zip(read.names, read.texts, strict=True))
+    if unique:
+        first: dict[str, str] = {}
+        for query in dict.fromkeys(query_ids):
+            text = texts.get(query, query)
+            if first.setdefault(text, query) != query:
+                problem = f"gives the queries {first[text]!r} and {query!r} the same text {text!r}"
+                raise DataError(problem, file=file, remedy="Merge these queries in the log, or change one of the texts")
+    return [texts.get(query) for query in query_ids]
+
+
+def write_judgments(out: Path, rows: Iterable[Row], *, kind: str, name: str = "clickprism") -> None:
+    """Write (query, document, grade) rows in the format of another tool.
+
+    Args:
+        out: The file.
+        rows: The rows; those of a query must follow one another.
+        kind: workbench, quepid or letor.
+        name: Name of the list in the workbench.
+    """
+    with (
+        write_errors(out, remedy="Choose another --out"),
+        atomic_file(out, parents=True) as draft,
+        draft.open("w", encoding="utf-8", newline="") as file,
+    ):
+        if kind == "workbench":
+            _workbench(file, rows, name)
+        elif kind == "quepid":
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["query", "docid", "rating"])
+            writer.writerows(rows)
+        else:
+            file.writelines(_letor(rows))
+
+
+def _workbench(file: IO[str], rows: Iterable[Row], name: str) -> None:
+    about = {"name": name, "description": "Graded by clickprism from clicks", "type": "IMPORT_JUDGMENT"}
+    file.write(json.dumps(about, ensure_ascii=False)[:-1] + ', "judgmentRatings": [')
+    for number, (query, group) in enumerate(groupby(rows, key=lambda row: row[0])):
+        ratings = [{"docId": document, "rating": f"{grade:.3f}"} for _, document, grade in group]
+        file.write(",\n" if number else "\n")
+        file.write(json.dumps({"query": query, "ratings": ratings}, ensure_ascii=False))
+    file.write("\n]}\n")
+
+
+def _letor(rows: Iterable[Row]) -> Iterator[str]:
+    r"""Return LETOR lines; queries are numbered from 1.
+
+    >>> list(_letor([("star  wars", "d1", 3), ("star  wars", "d2", 0), ("x", "d1", 1)]))
+    ['3 qid:1 # d1 star wars\n', '0 qid:1 # d2 star wars\n', '1 qid:2 # d1 x\n']
+    """
+    for number, (query, group) in enumerate(groupby(rows, key=lambda row: row[0]), 1):
+        words = " ".join(query.split())
+        for _, document, grade in group:
+            if not re.fullmatch(r"\S+", document):
+                problem = f"the document id {document!r} cannot be written to LETOR text"
+                raise DataError(problem, remedy="Use --format quepid, which takes any id")
+            yield f"{grade} qid:{number} # {document} {words}\n"

@@ -1,7 +1,8 @@
-"""Estimates for every pair of a click log: one pass over its partials, on DuckDB or Spark, with equal values.
+"""Estimate the relevance of every pair of a click log, with equal values on DuckDB and Spark.
 
-The engine adds up whole numbers by pair and position; the estimator, which is numpy, then runs through Arrow batches of
-pairs. What depends on the whole log is learned from a sample of its pairs first, the same on every engine.
+By default the model of the log estimates it (`by_log_model`). For the other estimators the engine adds up whole numbers
+by pair and position; the estimator, which is numpy, then processes Arrow batches of pairs. What depends on the whole
+log is learned from a sample of its pairs first, the same on every engine.
 """
 
 from __future__ import annotations
@@ -20,24 +21,23 @@ import pyarrow.compute as pc
 
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError, UnsupportedError
+from clickprism.examination.model import chosen_model
 from clickprism.log.partials import EXAMINATION, PAIR, Examiner, counting, update_partials
 from clickprism.log.schema import EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import update_sessions
-from clickprism.observation.estimate_parameters import deepest_parameters
-from clickprism.observation.examination import chosen_model
-from clickprism.observation.parameters import ClickParameters
-from clickprism.observation.placed import place
-from clickprism.relevance.counts import PairCounts
-from clickprism.relevance.estimates import Estimator
-from clickprism.relevance.estimators import EstimateSettings
-from clickprism.relevance.table import (
+from clickprism.log_model.parameters import ClickParameters, read_propensities
+from clickprism.relevance.by_log_model import FittedLog, ModelSummary, fit_log, write_posterior
+from clickprism.relevance.estimate_files import (
     ESTIMATES,
     IMPUTATION,
     check_imputation,
     count_written,
     estimate_columns,
     join_files,
+    with_suppressed,
 )
+from clickprism.relevance.estimates import Estimator, PairCounts
+from clickprism.relevance.estimators import EstimateSettings, FromLogModel
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
@@ -46,11 +46,13 @@ if TYPE_CHECKING:
 
 LEARN: Final = 60_000  # pairs, at most, to learn from
 COUNTS: Final = ("impressions", "clicked")
-LEARNED: Final = {
-    "k": "k: impressions at position 1 that the prior is equivalent to",
-    "shift": "shift: prior = sigmoid(shift + slope logit(imputation))",
-    "slope": "slope",
+MEANINGS: Final = {
+    "clicks": "clicks on the pair",
+    "position": "the position at which the engine showed it",
+    "features": "features",
+    "imputation": "the imputation",
 }
+"""What an estimate may come from, in words; the keys are `SOURCES`."""
 
 
 @final
@@ -60,40 +62,41 @@ class LogEstimates:
 
     Attributes:
         pairs: Number of pairs in the file.
-        imputed_only: Number of them without an impression that counts: their estimate is the imputation or the prior.
-        suppressed: Number of pairs whose clicks are ignored, since fewer than min_users users saw them.
-        below: Number of impressions below the last position of the parameters, which are ignored.
+        sources: Number of pairs by what most of their estimate comes from (`SOURCES`).
+        imputed_only: Number of pairs without an impression that counts.
+        suppressed: Number of pairs that are excluded, since fewer than min_users users saw them.
+        below: Number of impressions below the last position that is used.
         without_imputation: Number of pairs without an imputation; they get the mean imputation of the shown pairs.
         estimator: Name of the estimator.
-        learned: The estimator with everything that it learned from the log.
+        learned: The estimator with everything that it learned from the log; None for log_model.
         parameters: Click parameters of the positions.
+        model: What the model of the log says; None if none was fitted.
         file: The file that was written.
     """
 
     pairs: int
+    sources: dict[str, int]
     imputed_only: int
     suppressed: int
     below: int
     without_imputation: int
     estimator: str
-    learned: Estimator
+    learned: Estimator | None
     parameters: ClickParameters
+    model: ModelSummary | None
     file: Path
 
     def tables(self) -> list[Table]:
-        """Return the counts, and what the estimator learned."""
-        rows = [
-            ["pairs", f"{self.pairs:,}"],
-            ["without impressions: prior alone", f"{self.imputed_only:,}"],
-            ["clicks ignored: too few users", f"{self.suppressed:,}"],
-            [f"impressions ignored: below position {len(self.parameters)}", f"{self.below:,}"],
-        ]
+        """Return the counts, and what the model of the log says."""
+        rows = [["pairs", f"{self.pairs:,}"]]
+        rows += [[f"  mostly from {MEANINGS[name]}", f"{count:,}"] for name, count in self.sources.items()]
+        rows.append(["pairs excluded: too few users", f"{self.suppressed:,}"])
+        if self.below:
+            rows.append([f"impressions ignored: below position {len(self.parameters)}", f"{self.below:,}"])
         if self.without_imputation:
-            rows.append(["without an imputation: its mean", f"{self.without_imputation:,}"])
-        for name, meaning in LEARNED.items():
-            value = getattr(self.learned, name, None)
-            if value is not None and (name == "k" or getattr(self.learned, "slope", False)):
-                rows.append([meaning, f"{value:.4g}"])
+            rows.append(["pairs without an imputation: its mean", f"{self.without_imputation:,}"])
+        if self.model is not None:
+            rows += self.model.rows()
         return [Table("", [f"estimator {self.estimator}", ""], rows)]
 
 
@@ -104,24 +107,35 @@ def estimate_relevance(
     settings: EstimateSettings | None = None,
     *,
     parameters: Path | None = None,
+    propensities: Path | None = None,
     imputation: Path | None = None,
     days: Sequence[date] | None = None,
     examination: str | None = None,
+    model: Path | None = None,
 ) -> LogEstimates:
-    """Estimate the relevance of every pair of a log; parameters that are not given are estimated from the same days.
+    """Estimate the relevance of every pair of a log.
 
     Args:
         store: The log.
         engine: Engine that adds up the clicks.
         out: Parquet file to write.
         settings: Estimator, depth and privacy.
-        parameters: JSON file that `clickprism bias trust` has written.
+        parameters: JSON file that `clickprism bias trust` has written, for estimators other than log_model; by default
+            they are those of the model of the log.
+        propensities: File with the known observation of each position; it replaces the estimated curve.
         imputation: Parquet file of imputations; pairs that were never shown are estimated by it.
         days: Use only these days.
         examination: JSON file of an examination model, "none", or None for the current model of the log.
+        model: Folder to save the model of the log to.
     """
     settings = settings or EstimateSettings()
     estimator = settings.build()
+    if parameters is not None and isinstance(estimator, FromLogModel):
+        raise SettingError("parameters", str(parameters), "be omitted for log_model; give --propensities instead")
+    if parameters is not None and propensities is not None:
+        raise SettingError("parameters", str(parameters), "be omitted if propensities are given")
+    if parameters is not None and model is not None:
+        raise SettingError("model", str(model), "be omitted if parameters are given, since no model is fitted then")
     if estimator.name in ("doubly_robust", "imputation") and imputation is None:
         raise SettingError("imputation", None, f"be given for the estimator {estimator.name}")
     if days is not None:
@@ -130,24 +144,25 @@ def estimate_relevance(
         if not days:
             span = f"{known[0]} to {known[-1]}" if known else "no day"
             raise UnsupportedError(f"has no events on these days; it has {span}", file=store.folder)
-    examiner = chosen_model(store.folder / "models", examination)
+    given = None if propensities is None else read_propensities(propensities)
+    summary: ModelSummary | None = None
     if parameters is not None:
-        found = ClickParameters.read(parameters).cut(settings.depth)
+        found = ClickParameters.read(parameters)
+        found = found if settings.depth is None else found.cut(settings.depth)
     else:
         update_sessions(store, engine, days)
-        found = deepest_parameters(place(store, days).cut(settings.depth))
-        store.note(
-            f"Click parameters estimated by {found.source}; to keep them: clickprism bias trust {store.folder} "
-            "--out trust.json"
-        )
-        for note in found.notes:
-            store.note(f"note: {note}")
+        prior = imputation if isinstance(estimator, FromLogModel) else None
+        fitted = fit_log(store, engine, settings, days=days, imputation=prior, propensities=given, folder=model)
+        found, summary = fitted.model.parameters, ModelSummary.of(fitted.model)
+        if isinstance(estimator, FromLogModel):
+            return _posterior(store, fitted, out, settings)
+    examiner = chosen_model(store.folder / "models", examination)
     if estimator.name == "doubly_robust" and examiner is not None and examiner.settings.clicks == "all":
         store.note(
             "warning: the examination model uses the click on the document itself, which biases doubly_robust. "
             f"Run: clickprism bias examination {store.folder} --clicks others"
         )
-    return estimate_log(
+    made = estimate_log(
         store,
         engine,
         out,
@@ -157,6 +172,27 @@ def estimate_relevance(
         days=days,
         k=settings.min_users,
         examiner=examiner,
+    )
+    return replace(made, model=summary)
+
+
+def _posterior(store: LogStore, fitted: FittedLog, out: Path, settings: EstimateSettings) -> LogEstimates:
+    """Write the estimates of the model of the log."""
+    least = store.settings.windows.k if settings.min_users is None else settings.min_users
+    suppressed = write_posterior(fitted, out, min_users=least, store=store)
+    only, without, sources = count_written(out)
+    return LogEstimates(
+        pairs=sum(sources.values()),
+        sources=sources,
+        imputed_only=only,
+        suppressed=suppressed,
+        below=fitted.sums.below,
+        without_imputation=without if fitted.imputed is not None else 0,
+        estimator=FromLogModel.name,
+        learned=None,
+        parameters=fitted.model.parameters,
+        model=ModelSummary.of(fitted.model),
+        file=out,
     )
 
 
@@ -173,19 +209,19 @@ def estimate_log(
     examiner: Examiner | None = None,
     refresh: bool = True,
 ) -> LogEstimates:
-    """Estimate the relevance of every pair of a log, and of an imputation; written to a Parquet file (`ESTIMATES`).
+    """Estimate the relevance of every pair of a log and of an imputation; write a Parquet file (`ESTIMATES`).
 
     Args:
-        store: the log.
-        engine: where the sums are made.
-        out: the file; whole or not at all.
-        estimator: such as `Shrunk()`.
-        parameters: of the positions that count; what was shown further down does not.
-        imputation: a Parquet file of `IMPUTATION`. A pair that was never shown gets an estimate too.
-        days: of these days only; by default all.
-        k: the clicks on pairs with fewer distinct users do not speak; by default the log's setting, 0 for all.
-        examiner: the examination model; `doubly_robust` needs one.
-        refresh: bring the sessions up to date with the events first; False takes them as they are.
+        store: The log.
+        engine: Engine that adds up the clicks.
+        out: File to write.
+        estimator: The estimator, such as `Affine()`.
+        parameters: Click parameters; impressions below their last position are ignored.
+        imputation: Parquet file of imputations (`IMPUTATION`). Pairs that were never shown get an estimate too.
+        days: Use only these days; by default all.
+        k: Ignore the clicks on pairs seen by fewer users; by default the log's setting; 0 ignores none.
+        examiner: Examination model; `doubly_robust` needs one.
+        refresh: Update the sessions first.
     """
     k = store.settings.windows.k if k is None else k
     with store.lock(), ExitStack() as stack:
@@ -213,37 +249,40 @@ def estimate_log(
         if imputation is not None:
             sums = with_imputation(sums, engine.read([check_imputation(imputation)], IMPUTATION))
         task = _learned(_Task(estimator, parameters, names), engine, sums, shown=shown)
-        with store.staging() as place:
-            files = engine.write_batches(sums, task, ESTIMATES, Path(place), stem="estimates")
-            pairs = join_files(files, out, ESTIMATES)
-    only, without = count_written(out)
+        with store.staging() as folder:
+            schema = with_suppressed(every - shown)
+            files = engine.write_batches(sums, task, schema, Path(folder), stem="estimates")
+            pairs = join_files(files, out, schema)
+    only, without, sources = count_written(out)
     return LogEstimates(
-        pairs,
-        only,
-        every - shown,
-        below,
-        without if imputation is not None else 0,
-        estimator.name,
-        task.estimator,
-        parameters,
-        out,
+        pairs=pairs,
+        sources=sources,
+        imputed_only=only,
+        suppressed=every - shown,
+        below=below,
+        without_imputation=without if imputation is not None else 0,
+        estimator=estimator.name,
+        learned=task.estimator,
+        parameters=parameters,
+        model=None,
+        file=out,
     )
 
 
 def pair_sums(partials: Any, *, depth: int, names: Sequence[str] = COUNTS) -> Any:
-    """The sums of each pair at each position to `depth`: columns such as `clicked_3`, and `below`.
+    """Return the sums of each pair at each position to `depth`, in columns such as `clicked_3`, and `below`.
 
     Whole numbers are added up as doubles, which is exact below 2^53 and so does not depend on the order.
 
     Args:
-        partials: an ibis table with the columns `PARTIALS`.
-        depth: the last position that counts.
-        names: of the columns that are added up.
+        partials: An ibis table with the columns `PARTIALS`.
+        depth: Last position to use.
+        names: Columns to add up.
     """
     sums = {
-        f"{name}_{place}": ibis.ifelse(partials.position == place, partials[name].cast("float64"), 0.0).sum()
+        f"{name}_{position}": ibis.ifelse(partials.position == position, partials[name].cast("float64"), 0.0).sum()
         for name in names
-        for place in range(1, depth + 1)
+        for position in range(1, depth + 1)
     }
     beyond = ibis.ifelse(partials.position > depth, partials.impressions.cast("float64"), 0.0).sum()
     return partials.group_by(list(PAIR)).aggregate(**sums, below=beyond)
@@ -252,7 +291,7 @@ def pair_sums(partials: Any, *, depth: int, names: Sequence[str] = COUNTS) -> An
 @final
 @dataclass(frozen=True)
 class _Task:
-    """The estimates of a batch of pairs; it is sent to the executors of Spark."""
+    """Estimates a batch of pairs; it is sent to the executors of Spark."""
 
     estimator: Estimator
     parameters: ClickParameters
@@ -261,8 +300,8 @@ class _Task:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         counts, imputed = self.inputs(batch)
-        made = estimate_columns(self.estimator.estimate(counts, self.parameters, imputed))
-        columns: dict[str, Any] = {name: batch.column(name) for name in PAIR} | made
+        estimates = estimate_columns(self.estimator.estimate(counts, self.parameters, imputed))
+        columns: dict[str, Any] = {name: batch.column(name) for name in PAIR} | estimates
         columns["impressions"] = pa.array(counts.shown)
         columns["clicked"] = pa.array(counts.clicked.sum(axis=1))
         given = "imputation" in batch.schema.names
@@ -270,9 +309,9 @@ class _Task:
         return pa.record_batch([columns[name] for name in ESTIMATES.names], schema=ESTIMATES)
 
     def inputs(self, batch: Any) -> tuple[PairCounts, Float64 | None]:
-        """The counts and the imputations of a batch, or of a table."""
+        """Return the counts and the imputations of a batch, or of a table."""
         sums = {
-            name: np.stack([_numbers(batch[f"{name}_{place}"]) for place in self._places]).T  # a position lies together
+            name: np.stack([_numbers(batch[f"{name}_{k}"]) for k in range(1, len(self.parameters) + 1)]).T
             for name in self.names
         }
         shown, clicked = (sums[name].astype(np.int64) for name in COUNTS)
@@ -283,13 +322,9 @@ class _Task:
         given = np.asarray(batch["imputation"].to_numpy(zero_copy_only=False), dtype=np.float64)
         return counts, np.where(np.isnan(given), 0.5 if self.mean is None else self.mean, given)
 
-    @property
-    def _places(self) -> range:
-        return range(1, len(self.parameters) + 1)
-
 
 def _learned(task: _Task, engine: Engine, sums: Any, *, shown: int) -> _Task:
-    """The task with what its estimator learns from a sample of the pairs that were shown."""
+    """Return the task with what its estimator learns from a sample of the pairs that were shown."""
     given = "imputation" in sums.columns
     sample = sums.filter(sums.below.notnull()) if given else sums
     if shown > LEARN:
@@ -306,7 +341,7 @@ def _learned(task: _Task, engine: Engine, sums: Any, *, shown: int) -> _Task:
 
 
 def with_imputation(sums: Any, imputed: Any) -> Any:
-    """Every pair of the log and of the imputation, with what is known of it."""
+    """Return every pair of the log and of the imputation, with the columns of both."""
     other = imputed.rename({f"{name}_imputed": name for name in PAIR})
     both = sums.outer_join(other, [sums[name] == other[f"{name}_imputed"] for name in PAIR])
     pair = {name: ibis.coalesce(both[name], both[f"{name}_imputed"]) for name in PAIR}
@@ -316,14 +351,14 @@ def with_imputation(sums: Any, imputed: Any) -> Any:
 
 
 def _seen_by(sessions: Any, k: int) -> Any:
-    """The pairs that at least k distinct users saw; a row without a user is nobody's."""
+    """Return the pairs that at least k distinct users saw; rows without a user do not count."""
     rows = counting(sessions)
     found = rows.group_by(list(PAIR)).aggregate(users=rows.user_id.nunique())
     return found.filter(found.users >= k).select(*PAIR)
 
 
 def _numbers(column: Any) -> Float64:
-    """The sums of a column; 0 for pairs that were never shown."""
+    """Return the sums of a column; 0 for pairs that were never shown."""
     values: Float64 = column.to_numpy(zero_copy_only=False)
     return np.nan_to_num(values) if column.null_count else values
 

@@ -1,4 +1,4 @@
-"""Rank by what is known, and by how well: estimates, lower bounds, or draws that explore what is not known yet."""
+"""Rank the documents of each query by estimate, by lower end of the interval, or by random draws that explore."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clickprism.relevance.estimates import Estimates
 from clickprism.types import Float64, Int64, Text, check
 
 Rule = Literal["value", "lower", "thompson"]
-LEAST: Final = 0.5  # of the two numbers of a Beta distribution, Jeffreys' where nothing is known
+LEAST: Final = 0.5  # least parameter of a Beta distribution: Jeffreys' prior, if nothing is known
 
 
 @final
@@ -74,8 +74,8 @@ def rank_file(estimates: Path, out: Path, settings: RankSettings | None = None) 
         out: File to write; its suffix decides the format.
         settings: What documents are ranked by.
     """
-    from clickprism.relevance.files import check_suffix, write_rows
-    from clickprism.relevance.table import read_estimates
+    from clickprism.relevance.estimate_files import read_estimates
+    from clickprism.relevance.pairs import check_suffix, write_rows
 
     settings = settings or RankSettings()
     check_suffix(out)
@@ -97,14 +97,14 @@ def rank_file(estimates: Path, out: Path, settings: RankSettings | None = None) 
 
 
 def scores(estimates: Estimates, *, settings: RankSettings | None = None) -> Float64:
-    """What each pair is ranked by, higher first, [pairs]; -inf where nothing is known, but for a draw.
+    """Return what each pair is ranked by, higher first, [pairs].
 
-    A draw is from the Beta distribution with the middle of the interval as its mean and the variance of the estimate;
-    where nothing is known, from Jeffreys', in which anything may be.
+    A pair without an estimate has -inf. A draw is from a Beta distribution with the middle of the interval as its mean
+    and the variance of the estimate; without an estimate it is from Jeffreys' prior.
 
-    >>> made = Estimates(np.array([0.5, 0.4]), np.array([0.1, 0.3]), np.array([0.9, 0.5]), np.array([0.04, 0.01]),
+    >>> found = Estimates(np.array([0.5, 0.4]), np.array([0.1, 0.3]), np.array([0.9, 0.5]), np.array([0.04, 0.01]),
     ...     np.array([6.0, 24.0]), np.zeros(2, np.bool_))
-    >>> scores(made).tolist(), scores(made, settings=RankSettings(by="lower")).tolist()
+    >>> scores(found).tolist(), scores(found, settings=RankSettings(by="lower")).tolist()
     ([0.5, 0.4], [0.1, 0.3])
     """
     settings = RankSettings() if settings is None else settings
@@ -113,25 +113,22 @@ def scores(estimates: Estimates, *, settings: RankSettings | None = None) -> Flo
         ranked_by = estimates.values if settings.by == "value" else estimates.lower
         return np.where(known, ranked_by, -np.inf)
     middle = np.clip((estimates.lower + estimates.upper) / 2, 1e-6, 1 - 1e-6)
-    spread = np.where(np.isfinite(estimates.variance), estimates.variance, 1.0)
-    size = middle * (1 - middle) / np.maximum(spread, 1e-12) - 1
+    variance = np.where(np.isfinite(estimates.variance), estimates.variance, 1.0)
+    size = middle * (1 - middle) / np.maximum(variance, 1e-12) - 1
     first, second = np.maximum(size * middle, LEAST), np.maximum(size * (1 - middle), LEAST)
     return np.random.default_rng(settings.seed).beta(first, second)
 
 
 def rank(estimates: Estimates, queries: Text | Int64, *, settings: RankSettings | None = None) -> tuple[Int64, Int64]:
-    """The pairs query by query, best first, and the rank of each from 1; ties keep the order of the pairs.
+    """Return the pairs query by query, best first, and the rank of each from 1; ties keep the order of the pairs.
 
     Args:
-        estimates: of the pairs.
-        queries: the query of each pair, [pairs].
-        settings: what documents are ordered by.
+        estimates: Estimates of the pairs.
+        queries: Query of each pair, [pairs].
+        settings: What documents are ranked by.
 
-    Returns:
-        (order, ranks): `order` [pairs] says which pair comes next, queries sorted; `ranks` its place within its query.
-
-    >>> made = Estimates(np.array([0.1, 0.7, 0.3]), *(np.zeros(3) for _ in range(4)), np.zeros(3, np.bool_))
-    >>> order, ranks = rank(made, np.array(["b", "a", "b"]))
+    >>> found = Estimates(np.array([0.1, 0.7, 0.3]), *(np.zeros(3) for _ in range(4)), np.zeros(3, np.bool_))
+    >>> order, ranks = rank(found, np.array(["b", "a", "b"]))
     >>> order.tolist(), ranks.tolist()
     ([1, 2, 0], [1, 1, 2])
     """

@@ -62,7 +62,7 @@ def score_file(bundle: Bundle, file: Path, out: Path, *, threads: int = 1) -> Sc
     the values of click vectors; other columns are ignored. If features are normalised within a list, the rows of a
     query must follow one another.
     """
-    from clickprism.relevance.files import check_suffix, write_rows
+    from clickprism.relevance.pairs import check_suffix, write_rows
 
     start = time.perf_counter()
     check_suffix(out)

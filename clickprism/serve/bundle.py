@@ -32,7 +32,7 @@ ROLES: Final[tuple[Role, ...]] = ("main", "naive", "imputation")
 if TYPE_CHECKING:
     from clickprism.model import Model
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.relevance.approximate import Approximation
+    from clickprism.relevance.approximation import Approximation
     from clickprism.serve.language_bundle import JudgedTexts
     from clickprism.serve.parts import Contents
     from clickprism.training.calibration import Calibration

@@ -57,7 +57,7 @@ class BundleManifest:
         click_fields: the names of a click vector, in order; empty for a ranker that takes none.
         imputation: what estimates a pair without clicks, of an approximation; None for the mean of training.
         naive: a ranker on the same features that took clicks for relevance, to compare with; None without one.
-        observation: by position, relative to the first, as the method learned or was given it; empty without one.
+        observation: how often each position is observed, relative to position 1; empty without a curve.
         data: what it was trained on: a name, a fingerprint, sizes.
         metrics: what it reached, by measure.
         created: when it was made, UTC.

@@ -99,7 +99,7 @@ def _observation(manifest: BundleManifest) -> str:
     if not manifest.observation:
         return ""
     rows = [(str(place), f"{value:.4f}") for place, value in enumerate(manifest.observation, start=1)]
-    text = "How much of what stands at a position is looked at, relative to the first, as the method learned it:"
+    text = "How often each position is observed, relative to position 1:"
     return f"{text}\n\n{_table(('position', 'observation'), rows)}"
 
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from clickprism.rankers.attention import Attention, AttentionNetwork
-    from clickprism.relevance.approximate import Approximation
+    from clickprism.relevance.approximation import Approximation
 
 ROWS: Final = "documents"
-TINY, LOW, SEEN = 1e-6, 0.01, 1e-3  # those of clickprism.relevance.tradeoff
+TINY, SEEN = 1e-6, 1e-3  # those of clickprism.relevance.approximation
 
 
 def network_onnx(ranker: Any, network: nn.Module, *, features: int, normaliser: Normaliser | None) -> bytes:
@@ -92,29 +92,21 @@ def approximation_onnx(fitted: Approximation) -> bytes:
 
 
 def _begin(graph: Graph, fitted: Approximation, shown: str) -> str:
-    """`clickprism.relevance.tradeoff.begin`."""
+    """`clickprism.relevance.approximation.begin`."""
     if fitted.k == 0:
         return graph.op("Mul", shown, _number(graph, 0.0))
-    worth = graph.op("Div", _number(graph, fitted.k), graph.op("Max", shown, _number(graph, SEEN)))
-    if fitted.settings.form != "convex":
-        worth = graph.op("Add", graph.op("Mul", worth, _number(graph, 2.0)), _number(graph, 1.0))
-    return graph.op("Mul", graph.op("Log", worth), _number(graph, 0.5))
+    ratio = graph.op("Div", _number(graph, fitted.k), graph.op("Max", shown, _number(graph, SEEN)))
+    ratio = graph.op("Add", graph.op("Mul", ratio, _number(graph, 2.0)), _number(graph, 1.0))
+    return graph.op("Mul", graph.op("Log", ratio), _number(graph, 0.5))
 
 
 def _blend(graph: Graph, fitted: Approximation, zeta: str, imputed: str, affine: str) -> str:
-    """`clickprism.relevance.tradeoff.blend`."""
-    form = fitted.settings.form
-    mean = graph.const(np.array(fitted.means[form == "logit"], np.float32))
-    if form == "logit":
-        away = graph.op("Mul", zeta, graph.op("Sub", _logit(graph, imputed), mean))
-        return graph.op("Sigmoid", graph.op("Add", _logit(graph, affine), away))
-    if form == "likelihood":
-        value = graph.op("Add", graph.op("Mul", zeta, graph.op("Sub", imputed, mean)), affine)
-        return graph.op("Clip", value, *(graph.const(np.array(end, np.float32)) for end in (LOW, 1 - LOW)))
-    if form == "convex":
-        share = graph.op("Mul", graph.op("Add", zeta, _number(graph, 1.0)), _number(graph, 0.5))
-        return graph.op("Add", affine, graph.op("Mul", share, graph.op("Sub", imputed, affine)))
-    return graph.op("Add", graph.op("Mul", zeta, imputed), affine)
+    """`clickprism.relevance.approximation.blend`."""
+    if fitted.settings.form == "reward":
+        return graph.op("Add", graph.op("Mul", zeta, imputed), affine)
+    mean = graph.const(np.array(fitted.means[1], np.float32))
+    away = graph.op("Mul", zeta, graph.op("Sub", _logit(graph, imputed), mean))
+    return graph.op("Sigmoid", graph.op("Add", _logit(graph, affine), away))
 
 
 def _logit(graph: Graph, share: str) -> str:

@@ -19,7 +19,7 @@ from clickprism.settings import choose, plain
 if TYPE_CHECKING:
     from clickprism.data.normalise import Normaliser
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.relevance.approximate import Approximation
+    from clickprism.relevance.approximation import Approximation
     from clickprism.serve.language_bundle import ServedLanguage
     from clickprism.training.calibration import Calibration
 

@@ -8,10 +8,10 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
+from clickprism.click_models.users import Gain, Shown, User, adapted, attraction, check_probability, highest_grade
 from clickprism.errors import DataError, SettingError
 from clickprism.simulation.rankings import InitialRanker, Intervention, rank
 from clickprism.types import Clicks, Float64, Int64, JudgedLists, Simulation, Truth, concatenate, slices
-from clickprism.users.base import Gain, Shown, User, adapted, attraction, check_probability, highest_grade
 
 CHUNK = 2**18  # sessions simulated at a time; limits memory, does not change the result
 

@@ -7,9 +7,9 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
+from clickprism.click_models.users import check_probability
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Float32, Float64, Int32, Int64, JudgedLists, Lists, slices
-from clickprism.users.base import check_probability
 
 Kind = Literal["none", "swap", "pivot", "shuffle", "first"]
 

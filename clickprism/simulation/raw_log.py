@@ -27,14 +27,14 @@ import pyarrow.parquet as pq
 from clickprism._util.files import atomic_file, make_folder, write_file
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table, to_json, to_plain
+from clickprism.click_models import USERS
+from clickprism.click_models.popularity import PopularityUser, item_ids
+from clickprism.click_models.users import User, adapted
 from clickprism.errors import DataError
 from clickprism.settings import choose
 from clickprism.simulation.raw_searches import SearchEngine, Visitors, impressions_of
 from clickprism.simulation.raw_settings import RawLogSettings
 from clickprism.types import Int64
-from clickprism.users import USERS
-from clickprism.users.base import User, adapted
-from clickprism.users.popularity import PopularityUser, item_ids
 
 PART: Final = 10_000  # maximum number of searches simulated at a time and written to one file
 ARRIVAL_DELAY: Final = 15e6  # mean time from an event to its row in the file, in µs, so that rows are out of order

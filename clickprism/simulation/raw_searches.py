@@ -12,11 +12,11 @@ from typing import Final, final
 import numpy as np
 import pyarrow as pa
 
+from clickprism.click_models.trust import TrustUser
+from clickprism.click_models.users import Shown, User, attraction
 from clickprism.simulation.clicks import frequencies
 from clickprism.simulation.raw_settings import RawLogSettings
 from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists, Lists
-from clickprism.users.base import Shown, User, attraction
-from clickprism.users.trust import TrustUser
 
 GRADE_SHARES: Final = (0.50, 0.27, 0.16, 0.05, 0.02)
 FEATURES: Final = 4  # of a document: its relevance plus noise

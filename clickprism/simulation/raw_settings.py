@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, Final, Literal, final, get_args
 
+from clickprism.click_models.users import check_probability
 from clickprism.errors import SettingError
-from clickprism.users.base import check_probability
 
 Schema = Literal["clickprism", "ubi", "metarank"]
 Format = Literal["jsonl", "csv", "parquet"]
@@ -31,8 +31,8 @@ class RawLogSettings:
         compress: Compression of jsonl and csv files. Parquet files are always compressed.
         files_per_day: Minimum number of files per day.
         ordinal_base: Number of the first position in ubi rows, 0 or 1.
-        user: User model that decides what is observed and clicked: its name (pbm, ubm, cascade, ccm, dbn, trust,
-            coupled or popularity) and its parameters. Parameters without a name change the default model, ccm.
+        user: User model that decides what is observed and clicked: its name (pbm, ubm, cascade, dcm, ccm, dbn, sdbn,
+            trust, coupled or popularity) and its parameters. Parameters without a name change the default model, ccm.
         trust: Strength of trust bias, from 0 (none) to 1 (the trust user model).
         queries: Number of distinct queries. 0 means one sixth of the searches, at most 200,000.
         exponent: Exponent of the query frequencies: the query of rank r is asked in proportion to r^-exponent.

@@ -11,21 +11,21 @@ from typing import Final, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 
+from clickprism.click_models.ccm import ClickChainUser
+from clickprism.click_models.coupled import CoupledUser
+from clickprism.click_models.dbn import BayesianUser
+from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.popularity import PopularityUser, item_ids
+from clickprism.click_models.ubm import BrowsingUser
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import normalised
 from clickprism.data.synthetic import SyntheticSettings, synthetic
-from clickprism.diagnosis.finding import Verdict
 from clickprism.errors import SettingError
+from clickprism.log_model.results import Verdict
 from clickprism.simulation.clicks import SimulationSettings, frequencies, simulate
+from clickprism.simulation.composed import Base, ComposedUser
 from clickprism.simulation.rankings import InitialRanker, Intervention
 from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists, concatenate
-from clickprism.users.ccm import ClickChainUser
-from clickprism.users.composed import Base, ComposedUser
-from clickprism.users.coupled import CoupledUser
-from clickprism.users.dbn import BayesianUser
-from clickprism.users.pbm import PositionUser
-from clickprism.users.popularity import PopularityUser, item_ids
-from clickprism.users.ubm import BrowsingUser
 
 Browsing: TypeAlias = Literal["pbm", "ubm", "ccm", "dbn"]
 Policy: TypeAlias = Literal["single", "blocks", "several", "changing", "swap", "first", "shuffle", "feedback"]
@@ -81,7 +81,7 @@ class WorldSettings:
 
     @property
     def verdicts(self) -> dict[str, Verdict]:
-        """What a diagnosis should say about each bias; unknown if no document is shown at enough positions."""
+        """What a diagnosis should say about each bias; inconclusive if no document is shown at enough positions."""
         identifiable = self.policy not in ("single", "blocks")
         biased = self.browsing != "pbm" or self.severity > 0
 
@@ -89,11 +89,12 @@ class WorldSettings:
             return "present" if present else "absent"
 
         return {
-            "position": verdict(biased) if identifiable else "unknown",
-            "trust": verdict(self.trust > 0 and biased) if identifiable else "unknown",
-            "coupling": verdict(self.coupling > 0 and biased) if identifiable else "unknown",
-            "popularity": verdict(self.policy == "feedback" or (self.attention > 0 and biased)),
+            "position": verdict(biased) if identifiable else "inconclusive",
+            "trust": verdict(self.trust > 0 and biased) if identifiable else "inconclusive",
+            "coupling": verdict(self.coupling > 0 and biased) if identifiable else "inconclusive",
+            "popularity": verdict(self.attention > 0 and biased) if identifiable else "inconclusive",
             "interaction": verdict(self.browsing != "pbm"),
+            "feedback": verdict(self.policy == "feedback"),
             "identifiability": verdict(identifiable),
         }
 

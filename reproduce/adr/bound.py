@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from clickprism.relevance.counts import PairCounts
+from clickprism.relevance.estimates import PairCounts
 from clickprism.types import Float64, Int64
 from reproduce.adr.runs import Run
 from reproduce.adr.sums import pair_counts

@@ -13,7 +13,6 @@ DATA = ("embedded", "nfcorpus")
 TUNED = "nfcorpus_tuned"  # the same with a language model that is trained on first-slot clicks
 BASE = "no_correction"  # of Table 2
 ONLINE = "base_mix"  # of Table 3
-DEFAULT = "shrunk"  # our offline estimator
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,17 @@ class Candidate:
     paper: bool = False
 
 
-EQ_4: dict[str, Any] = {"correction": "relevance", "beta_1": 0.65, "sums": {"weighting": "mean"}}
+EQ_4: dict[str, Any] = {"beta_1": 0.65}
 CANDIDATES: dict[str, Candidate] = {
     "production": Candidate("the production ranker, last version", "engine"),
     "ipw": Candidate("IPW, of counts", "estimator"),
     "affine": Candidate("affine", "estimator"),
     "imputation": Candidate("imputation", "estimator"),
-    "doubly_robust": Candidate("doubly robust", "estimator"),
-    "doubly_robust_paper": Candidate("doubly robust, Eq. 4 as printed", "estimator", EQ_4),
-    "doubly_robust_behaviour": Candidate("doubly robust, e from behaviour", "estimator", {"examined": "behaviour"}),
-    "shrunk": Candidate("shrunk, our default", "estimator"),
+    "doubly_robust": Candidate("doubly robust, Eq. 4", "estimator", EQ_4),
+    "doubly_robust_behaviour": Candidate(
+        "doubly robust, e from behaviour", "estimator", {**EQ_4, "examined": "behaviour"}
+    ),
+    "shrunk": Candidate("shrunk towards the imputation", "estimator"),
     "no_correction": Candidate("No-correction", "competitor", paper=True),
     "pal": Candidate("PAL", "competitor", paper=True),
     "tal": Candidate("TAL", "competitor", paper=True),
@@ -57,9 +57,6 @@ CANDIDATES: dict[str, Candidate] = {
     "vanilla_mix_rand": Candidate("Vanilla-Mix + Rand", "mixture", paper=True),
     "approximate_affine": Candidate("Approximated Affine", "approximation", paper=True),
     "approximate_dr": Candidate("Approximated Doubly Robust, our default", "approximation", paper=True),
-    "approximate_dr_likelihood": Candidate(
-        "the same, likelihood in place of Eq. 5", "approximation", {"form": "likelihood"}
-    ),
     "approximate_dr_reward": Candidate("the same, Eq. 5", "approximation", {"form": "reward"}),
     "bound_clicks": Candidate("bound: posterior of clicks", "bound", {"imputed": False}),
     "bound": Candidate("bound: posterior, with imputation", "bound", {"imputed": True}),

@@ -45,11 +45,11 @@ class ExaminationRun:
     def make(self, _: Path | None) -> dict[str, Any]:
         """Write the raw log, ingest it, and train and measure the model."""
         from clickprism._util.tables import to_plain
+        from clickprism.examination.examine import examine
         from clickprism.log.engine import connect
         from clickprism.log.ingest import ingest
         from clickprism.log.sessions import update_sessions
         from clickprism.log.store import LogStore
-        from clickprism.observation.examination import examine
         from clickprism.simulation.raw_log import write_raw_log
         from clickprism.simulation.raw_settings import RawLogSettings
 
@@ -63,7 +63,7 @@ class ExaminationRun:
             store = LogStore.open(log)
             with connect("duckdb", threads=1) as engine:
                 update_sessions(store, engine)
-                found = to_plain(examine(store, engine, truth=raw.folder / "truth").summary())
+                found = to_plain(examine(store, engine, truth=raw.folder / "truth")[1])
         return {
             "run": {"searches": self.searches, "seed": self.seed},
             **{name: found[name] for name in ("by_position", "below_anchor")},

@@ -10,8 +10,7 @@ import numpy as np
 
 import clickprism as cp
 from clickprism.relevance.imputation import FeatureImputation
-from clickprism.relevance.pairs import find_pairs
-from clickprism.relevance.randomised import FirstSlot
+from clickprism.relevance.pairs import FirstSlot, find_pairs
 from clickprism.training.calibration import Calibration
 from clickprism.training.settings import Validation
 from clickprism.types import Bool, Float32, Float64, Int64, Lists

@@ -9,7 +9,7 @@ import numpy as np
 
 import clickprism as cp
 from clickprism.log.fields import WINDOWS, click_fields, no_clicks
-from clickprism.observation.parameters import ClickParameters
+from clickprism.log_model.parameters import ClickParameters
 from clickprism.relevance.click_vectors import ClickVectors
 from clickprism.relevance.pairs import find_pairs
 from clickprism.types import Float32, Float64
@@ -54,15 +54,17 @@ def estimated(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
     known = {name: values.astype(np.float64) for name, values in run.needs.arrays().items() if values.ndim == 1}
     imputed, parameters = known["imputed"], ClickParameters(known["alpha"], known["beta"], site.theta)
     name = "doubly_robust" if run.method.startswith("doubly_robust") else run.method
-    found = choose(ESTIMATORS, {"name": name, **settings}, path="estimator").estimate(counts, parameters, imputed)
+    known_estimators = {**ESTIMATORS, "shrunk": "reproduce.adr.shrinkage:Shrunk"}
+    estimator = choose(known_estimators, {"name": name, **settings}, path="estimator")
+    found = estimator.estimate(counts, parameters, imputed)
     values = np.where(np.isnan(found.values), imputed.mean(), found.values)
     return values, {"imputed_only": float(found.imputed_only.mean())}
 
 
 def approximated(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
     """The networks of §6.2: fitted to the first slots of the later half by vectors before it, applied to those now."""
-    from clickprism.relevance.approximate import Approximation, fit_approximation
-    from clickprism.relevance.approximate_settings import ApproximateSettings
+    from clickprism.relevance.approximation import Approximation, fit_approximation
+    from clickprism.relevance.approximation_settings import ApproximateSettings
 
     world, site, log = run.world, site_of(run.world, folder), log_of(run.world, folder)
     imputed = run.needs.arrays()["imputed"].astype(np.float64)
@@ -96,8 +98,7 @@ def competing(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
 
     All learn from the later half of the year, and mixtures by click vectors as of its beginning.
     """
-    from clickprism.relevance.competitors import CompetitorSettings, competitor
-    from clickprism.relevance.mixture import cross_encoder, vanilla_mix
+    from reproduce.adr.competitors import CompetitorSettings, competitor, cross_encoder, vanilla_mix
 
     world, site, log = run.world, site_of(run.world, folder), log_of(run.world, folder)
     lists, representation = site.judged.lists, run.needs.arrays()["representation"]

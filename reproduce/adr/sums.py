@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from clickprism.log.fields import POSITIONS, WINDOWS, no_clicks, window_fields
-from clickprism.relevance.counts import PairCounts
+from clickprism.relevance.estimates import PairCounts
 from clickprism.types import Float32, Float64, Int64
 from reproduce.adr.searches import SEEN, UNSEEN, Log
 from reproduce.adr.worlds import Site

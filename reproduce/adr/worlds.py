@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 
 import clickprism as cp
+from clickprism.click_models.trust import TrustUser
+from clickprism.click_models.users import attraction
 from clickprism.data.synthetic import feature_roles
 from clickprism.errors import DataError
 from clickprism.simulation.rankings import InitialRanker
 from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists, Lists, Text
-from clickprism.users.base import attraction
-from clickprism.users.trust import TrustUser
 from reproduce.common.kept import keep
 
 Exploration: TypeAlias = Literal["uniform", "thompson"]

@@ -14,14 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clickprism.choice.candidates import LEARNED, METHODS, supported
-from clickprism.choice.material import Material, load_arrays, save_arrays, save_material
+from clickprism.choice.material import Material, load_arrays, positions_linked, save_arrays, save_material
 from clickprism.choice.training import BLENDED, blended, train
 from clickprism.choice.trials import FOLDS, Tried, folds, observation_trial, target_of, tried_of
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.model import Model
-from clickprism.observation.counts import count
-from clickprism.observation.pairs import LEAST_CLICKS, link
-from clickprism.observation.support import linked_depth
 from clickprism.simulation.worlds import World
 from clickprism.types import Bool, Float64, Int64, JudgedLists
 
@@ -111,7 +108,7 @@ def _train(world: World, file: Path, methods: Sequence[str]) -> None:
     begun, material, lists = time.process_time(), Material.of(world.logged), world.logged.clicks.lists
     arrays: dict[str, NDArray[Any]] = {"fold": folds(len(lists), len(lists), 0)}
     clicks = material.clicks
-    linked = linked_depth(link(count(clicks)), LEAST_CLICKS) == clicks.max_position
+    linked = positions_linked(clicks)
     told: dict[str, Any] = {"linked": linked, "methods": {}, "ndcg": {}}
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)

@@ -12,10 +12,11 @@ from clickprism.choice.candidates import CHOSEN_FROM, Candidate
 from clickprism.choice.criterion import Gain, estimated_ndcg
 from clickprism.choice.material import Material
 from clickprism.choice.rule import chosen_method, chosen_ranker
+from clickprism.click_models.pbm import Counts, count
 from clickprism.data.logged import Logged
-from clickprism.evaluation.counterfactual import counterfactual
-from clickprism.evaluation.counterfactual_settings import CounterfactualSettings, Name
-from clickprism.observation.counts import Counts, count
+from clickprism.evaluation.counterfactual.result import CounterfactualSettings, Name
+from clickprism.evaluation.counterfactual.run import counterfactual
+from clickprism.log_model.model import LogModel
 from clickprism.types import Bool, Float64, Int64, Lists
 from reproduce.choice.cache import Trained
 from reproduce.choice.rankings import likelihoods
@@ -33,7 +34,6 @@ WITHOUT_REFUSALS: Final = CounterfactualSettings(
     most_misfit=1.0,
     least_effective=1.0,
     least_queries=1.0,
-    resamples=2,
 )
 FIXED: Final = {"always click": "click/blend", "always pooled-bend": "pooled-bend/blend"}
 NAMES: Final = {
@@ -46,8 +46,8 @@ NAMES: Final = {
     "first slot, overall": "rank correlation with click rates in the first position, all queries",
     "same position": "agreement with click rates at the same position, pairs of a query",
     "item-position": "counterfactual DCG by item-position weights, self-normalised",
-    "item-position-dr": "counterfactual DCG, doubly robust by the harvested curve",
-    "position-based": "counterfactual DCG by the harvested curve alone",
+    "item-position-dr": "counterfactual DCG, doubly robust by the model of the log",
+    "position-based": "counterfactual DCG by the model of the log alone",
     "own nDCG": "estimated nDCG by the candidate's own targets",
     "pooled nDCG": "estimated nDCG by the targets of the method that `tune` takes",
 }
@@ -90,7 +90,7 @@ def criteria(trained: Trained, logged: Logged) -> dict[str, Told]:
         enough = len(pairs.weights) >= LEAST_PAIRS
         told[name] = Told.best({each: pairs.agreement(scores[each]) for each in scores} if enough else {})
     told["first slot, overall"] = Told.best(_overall(trained, counts, lists))
-    found = {name: _counterfactual(logged, scores[name]) for name in scores} if trained.linked else {}
+    found = _counterfactual(logged, scores) if trained.linked else {}
     for estimator in ESTIMATORS:
         told[estimator] = Told.best({name: values[estimator] for name, values in found.items()})
     told["own nDCG"] = Told.best({name: float(np.nanmean(each)) for name, each in own.items()})
@@ -189,6 +189,10 @@ def _overall(trained: Trained, counts: Counts, lists: Lists) -> dict[str, float]
     }
 
 
-def _counterfactual(logged: Logged, scores: Float64) -> dict[str, float]:
-    found = counterfactual(logged, scores, settings=WITHOUT_REFUSALS)
-    return {name: each.value.value for name, each in found.estimates.items()}
+def _counterfactual(logged: Logged, scores: Mapping[str, Float64]) -> dict[str, dict[str, float]]:
+    """Return the estimates of each candidate, by estimator."""
+    model, values = LogModel.fit(logged), {}
+    for candidate, each in scores.items():
+        found = counterfactual(logged, each, settings=WITHOUT_REFUSALS, model=model)
+        values[candidate] = {name: estimate.value.value for name, estimate in found.estimates.items()}
+    return values

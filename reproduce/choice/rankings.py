@@ -20,13 +20,13 @@ from scipy.optimize import minimize_scalar
 from clickprism.choice.candidates import POOLED, Candidate
 from clickprism.choice.exposure import as_it_is, by_places, by_trust
 from clickprism.choice.material import Material
+from clickprism.choice.moved import SCALES, MovedSettings, fit_moved
+from clickprism.choice.places import places_of
+from clickprism.choice.pooled import fit_pooled
 from clickprism.choice.targets import Exposure, targets
+from clickprism.click_models.pbm import count
+from clickprism.click_models.trust import fit_trust
 from clickprism.errors import ClickprismError
-from clickprism.observation.counts import count
-from clickprism.observation.moved import SCALES, MovedSettings, fit_moved
-from clickprism.observation.places import places_of
-from clickprism.observation.pooled import fit_pooled
-from clickprism.observation.trust import fit_trust
 from clickprism.types import Bool, Clicks, Float64, Int64, Lists
 
 STEEPEST: Final = 4.0  # of log b, either way

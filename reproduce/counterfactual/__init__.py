@@ -1,1 +1,1 @@
-"""Do the intervals of counterfactual evaluation hold what a new ranker truly earns? Over worlds drawn by seed."""
+"""Do the intervals of counterfactual evaluation contain the clicks that a ranker truly gets? In simulated worlds."""

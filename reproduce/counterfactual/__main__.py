@@ -1,4 +1,4 @@
-"""Coverage of counterfactual intervals over worlds: `python -m reproduce.counterfactual --worlds 24 --first 0`."""
+"""Measure the coverage of counterfactual intervals: `python -m reproduce.counterfactual --worlds 24 --first 0`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, run, print; the exit codes are those of clickprism."""
+    """Run the study and print its tables; exit codes are those of clickprism."""
     given = parser().parse_args(arguments)
     return guarded(lambda: _run(given))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the parser of the options."""
     made = world_options("counterfactual", __doc__, worlds=24)
-    made.add_argument("--write", action="store_true", help="fill the figures into expected.csv and the docs")
+    made.add_argument(
+        "--write", action="store_true", help="write the figures into expected.csv and docs/counterfactual.md"
+    )
     return made
 
 
 def _run(given: argparse.Namespace) -> None:
-    rows = study(world_seeds(given), folder=given.out, processes=given.processes, tell=_tell)
+    rows = study(world_seeds(given), folder=given.out, processes=given.processes, note=_print)
     made = list(lines(rows))
     print(as_markdown(made))
     if given.write:
@@ -44,7 +46,7 @@ def _run(given: argparse.Namespace) -> None:
         write_file(PAGE, f"{before}{BEGIN}\n{as_markdown(made)}{END}{rest.split(END, 1)[1]}")
 
 
-def _tell(words: str) -> None:
+def _print(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 

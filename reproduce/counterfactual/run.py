@@ -1,4 +1,4 @@
-"""Value rankers in worlds, and compare with the truth; a file a world, so that a second call goes on."""
+"""Evaluate rankers in worlds and compare with the truth; one file per world, so that a second run continues."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from clickprism._util.files import write_file
 from clickprism._util.processes import side_by_side
-from clickprism.evaluation.counterfactual import counterfactual
-from clickprism.evaluation.counterfactual_result import Estimate
-from clickprism.evaluation.counterfactual_settings import CounterfactualSettings, Unit
+from clickprism.evaluation.counterfactual.result import CounterfactualSettings, Estimate, Unit
+from clickprism.evaluation.counterfactual.run import counterfactual
+from clickprism.log_model.model import LogModel
 from clickprism.simulation.worlds import WorldSettings, draw_settings, make_world
 from reproduce.counterfactual.rankers import rankers
 from reproduce.counterfactual.truth import Truth, truth_of
@@ -27,25 +27,25 @@ class Row:
     """One estimate in one world.
 
     Attributes:
-        world: its seed.
-        browsing: how its users look.
-        policy: what its engine showed.
-        ranker: that is valued.
-        unit: of the interval.
-        estimator: its name.
-        holds: whether its assumption does in this world.
-        refusal: why there is no value; empty where there is one.
-        missing: of the clicks at stake, the share on what was never shown so.
-        effective: sessions in effect.
-        truth: clicks a search that the ranker truly earns.
-        value: as estimated, with its interval.
-        lower: end of that interval.
-        upper: end of that interval.
-        gain: clicks a search that the ranker truly earns more than the log.
-        difference: as estimated, with its interval.
-        below: lower end of that interval.
-        above: upper end of that interval.
-        verdict: better, worse, no difference found, unknown.
+        world: Seed of the world.
+        browsing: How its users browse.
+        policy: What its engine showed.
+        ranker: Name of the ranker.
+        unit: What the interval holds for.
+        estimator: Name of the estimator.
+        holds: Whether its assumption holds in this world.
+        refusal: Why there is no value; empty if there is one.
+        missing: Share of the affected clicks on what was never shown.
+        effective: Effective number of sessions.
+        truth: Clicks per search that the ranker truly gets.
+        value: Estimate.
+        lower: Lower end of its interval.
+        upper: Upper end of its interval.
+        gain: Clicks per search that the ranker truly gets more than the log.
+        difference: Estimate of the gain.
+        below: Lower end of its interval.
+        above: Upper end of its interval.
+        verdict: "better", "worse", "no difference found" or "unknown".
     """
 
     world: int
@@ -69,16 +69,16 @@ class Row:
     verdict: str
 
 
-def study(worlds: Sequence[int], *, folder: Path, processes: int, tell: Callable[[str], None]) -> list[Row]:
-    """All rows, world by world; those of a world that has its file are read from it."""
+def study(worlds: Sequence[int], *, folder: Path, processes: int, note: Callable[[str], None]) -> list[Row]:
+    """Return all rows; a world whose file exists is read from it."""
     tasks = [(keep_rows, (seed, folder)) for seed in worlds if not _file(folder, seed).exists()]
     for number, words in enumerate(side_by_side(tasks, processes), start=1):
-        tell(f"{number} of {len(tasks)} worlds: {words}")
+        note(f"{number} of {len(tasks)} worlds: {words}")
     return [row for seed in worlds for row in read_rows(_file(folder, seed))]
 
 
 def keep_rows(seed: int, folder: Path) -> str:
-    """Write the rows of a world into its file; which world it was."""
+    """Write the rows of a world into its file and return a description of the world."""
     rows = world_rows(seed)
     made = io.StringIO()
     csv.writer(made, lineterminator="\n").writerows([[field.name for field in fields(Row)], *map(astuple, rows)])
@@ -87,7 +87,7 @@ def keep_rows(seed: int, folder: Path) -> str:
 
 
 def read_rows(file: Path) -> list[Row]:
-    """The rows of a file."""
+    """Return the rows of a file."""
     kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "True".__eq__, "str": str}
     with file.open(encoding="utf-8", newline="") as opened:
         return [Row(*(kinds[str(each.type)](row[each.name]) for each in fields(Row))) for row in csv.DictReader(opened)]
@@ -98,19 +98,21 @@ def _file(folder: Path, seed: int) -> Path:
 
 
 def world_rows(seed: int) -> list[Row]:
-    """All estimates in one world."""
+    """Return all estimates in one world."""
     world = make_world(draw_settings(seed))
     rows = []
+    model = LogModel.fit(world.logged)
     for ranker, scores in rankers(world.logged, seed).items():
         truth = truth_of(world, scores, depth=DEPTH)
         for unit in UNITS:
-            made = counterfactual(world.logged, scores, settings=CounterfactualSettings(depth=DEPTH, unit=unit))
+            settings = CounterfactualSettings(depth=DEPTH, unit=unit)
+            made = counterfactual(world.logged, scores, settings=settings, model=model)
             rows += [_row(world.settings, ranker, unit, truth, each) for each in made.estimates.values()]
     return rows
 
 
 def holds(name: str, world: WorldSettings) -> bool:
-    """Whether the assumption of an estimator holds in a world."""
+    """Return whether the assumption of an estimator holds in a world."""
     still = world.attention == 0 or world.policy not in ("changing", "feedback")
     if name in ("item-position", "item-position-dr"):
         return still and world.browsing == "pbm"

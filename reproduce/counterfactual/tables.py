@@ -1,4 +1,4 @@
-"""How often the intervals held what was true, as CSV and as Markdown."""
+"""How often the intervals contain the truth, as CSV and as Markdown."""
 
 from __future__ import annotations
 
@@ -8,46 +8,47 @@ from typing import Final
 
 import numpy as np
 
-from clickprism.evaluation.counterfactual_settings import NAMES
+from clickprism.evaluation.counterfactual.result import NAMES
 from reproduce.counterfactual.run import UNITS, Row
 
-ANSWER: Final = "answer"  # the estimate with the fewest assumptions of those given: what `best` says
+ANSWER: Final = "answer"  # the estimate with the fewest assumptions that is not refused: `best`
 RANKERS: Final = ("all", "shown", "near", "click", "reversed")
-REASONS: Final = {  # words of a refusal, and what it is called; the first that fits
-    "queries in effect": "few queries",
-    "sessions in effect": "few searches",
-    "not linked": "positions not linked",
-    "may be off by": "click model unsure",
-    "earned other than": "click model wrong",
-    "of the clicks at stake are on": "not shown",
+REASONS: Final = {  # words of a refusal, and its short name; the first that matches
+    "effective number of queries": "few queries",
+    "effective number of sessions": "few searches",
+    "cannot be compared": "positions not linked",
+    "does not fit": "model does not fit",
+    "may be off by": "model uncertain",
+    "got other clicks": "model wrong",
+    "of the affected clicks are on": "not shown",
 }
 COLUMNS: Final = (
-    "unit,estimator,ranker,cases,given,worlds,covered,half_width,error,gain_covered,gain_half_width,told,wrong,"
+    "unit,estimator,ranker,cases,given,worlds,covered,half_width,error,gain_covered,gain_half_width,decided,wrong,"
     "given_where_assumed,covered_where_assumed"
 )
 
 
 @dataclass(frozen=True)
 class Line:
-    """What became of some cases, a case being a ranker in a world.
+    """Results of some cases; a case is a ranker in a world.
 
     Attributes:
-        unit: of the intervals.
-        estimator: its name, or "answer".
-        ranker: that is valued, or "all".
-        cases: how many.
-        given: those that had a value.
-        worlds: in which there was one.
-        covered: of those given, the share whose interval holds what the ranker truly earns; nan where none is.
-        half_width: of the intervals, on average, as a share of the truth.
-        error: root mean square, as a share of the truth.
-        gain_covered: of those given, the share whose interval holds the true gain over the log.
-        gain_half_width: of those intervals, as a share of what the ranker truly earns.
-        told: cases that were called better or worse.
-        wrong: those that are not.
-        assumed: cases given in worlds where the assumption holds.
-        assumed_covered: of those, the share whose interval holds the truth.
-        reasons: of refusals, and how many.
+        unit: What the intervals hold for.
+        estimator: Name of the estimator, or "answer".
+        ranker: Name of the ranker, or "all".
+        cases: Number of cases.
+        given: Number of cases with an estimate.
+        worlds: Number of worlds with an estimate.
+        covered: Share of the intervals that contain the clicks that the ranker truly gets; nan if there are none.
+        half_width: Mean half width of the intervals, as a share of the truth.
+        error: Root mean square error, as a share of the truth.
+        gain_covered: Share of the intervals of the gain over the log that contain the true gain.
+        gain_half_width: Mean half width of those intervals, as a share of the clicks that the ranker truly gets.
+        decided: Number of cases with the verdict better or worse.
+        wrong: Number of these verdicts that are wrong.
+        assumed: Number of estimates in worlds where the assumption holds.
+        assumed_covered: Share of their intervals that contain the truth.
+        reasons: Number of refusals for each reason.
     """
 
     unit: str
@@ -61,7 +62,7 @@ class Line:
     error: float
     gain_covered: float
     gain_half_width: float
-    told: int
+    decided: int
     wrong: int
     assumed: int
     assumed_covered: float
@@ -69,7 +70,7 @@ class Line:
 
 
 def lines(rows: Sequence[Row]) -> Iterator[Line]:
-    """A line a unit, estimator and ranker."""
+    """Return one line per unit, estimator and ranker."""
     every = [*answers(rows), *rows]
     for unit in UNITS:
         for name in (ANSWER, *NAMES):
@@ -79,7 +80,7 @@ def lines(rows: Sequence[Row]) -> Iterator[Line]:
 
 
 def answers(rows: Sequence[Row]) -> Iterator[Row]:
-    """Of each world, ranker and unit the estimate with the fewest assumptions; a refusal where all are refused."""
+    """Return the estimate with the fewest assumptions for each world, ranker and unit; a refusal if all are."""
     cases: dict[tuple[int, str, str], list[Row]] = {}
     for row in rows:
         cases.setdefault((row.world, row.ranker, row.unit), []).append(row)
@@ -89,9 +90,9 @@ def answers(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def reason(refusal: str) -> str:
-    """What a refusal is called.
+    """Return the short name of a refusal.
 
-    >>> reason("the log has 2.0 queries in effect, fewer than 10")
+    >>> reason("the effective number of queries is 2.0, fewer than 10")
     'few queries'
     """
     return next(name for words, name in REASONS.items() if words in refusal)
@@ -128,7 +129,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 def as_csv(made: Sequence[Line]) -> str:
-    """Every line, and how often each reason was given."""
+    """Return every line with the number of refusals for each reason."""
     header = f"{COLUMNS},{','.join(name.replace(' ', '_') for name in REASONS.values())}"
     return "\n".join([header, *(",".join(_cells(line)) for line in made), ""])
 
@@ -137,7 +138,7 @@ def _cells(line: Line) -> list[str]:
     whole = [line.unit, line.estimator, line.ranker, str(line.cases), str(line.given), str(line.worlds)]
     shares = [line.covered, line.half_width, line.error, line.gain_covered, line.gain_half_width]
     counts = [str(line.reasons.get(name, 0)) for name in REASONS.values()]
-    last = [str(line.told), str(line.wrong), str(line.assumed), _share(line.assumed_covered)]
+    last = [str(line.decided), str(line.wrong), str(line.assumed), _share(line.assumed_covered)]
     return [*whole, *map(_share, shares), *last, *counts]
 
 
@@ -146,20 +147,20 @@ def _share(value: float) -> str:
 
 
 def as_markdown(made: Sequence[Line]) -> str:
-    """For the page: by estimator over all rankers, and the answer by ranker."""
+    """Return the tables of the docs: by estimator over all rankers, and the answer by ranker."""
     whole = [line for line in made if line.ranker == "all"]
     single = [line for line in made if line.estimator == ANSWER and line.ranker != "all"]
     return "\n".join([_table("estimator", whole), _table("ranker", single)])
 
 
 def _table(by: str, some: Sequence[Line]) -> str:
-    header = [by, "unit", "given", "worlds", "covered", "gain covered", "half width", "told", "wrong", "refused"]
+    header = [by, "unit", "given", "worlds", "covered", "gain covered", "half width", "decided", "wrong", "refused"]
     cells = [header, ["---"] * len(header)]
     for line in some:
         name = line.estimator if by == "estimator" else line.ranker
         why = ", ".join(f"{name} {count}" for name, count in line.reasons.items())
         shares = [line.covered, line.gain_covered, line.half_width]
         figures = ["" if np.isnan(each) else f"{each:.1%}" for each in shares]
-        ends = [str(line.told), str(line.wrong), why]
+        ends = [str(line.decided), str(line.wrong), why]
         cells.append([f"`{name}`", line.unit, f"{line.given} of {line.cases}", str(line.worlds), *figures, *ends])
     return "\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n"

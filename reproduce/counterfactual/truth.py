@@ -1,4 +1,4 @@
-"""What a ranker truly earns in a world: its users are shown its lists, and click."""
+"""The clicks that a ranker truly gets in a world: its users click on the lists of the ranker."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clickprism.click_models.popularity import item_ids
+from clickprism.click_models.users import Shown, attraction
 from clickprism.simulation.clicks import SimulationSettings, simulate
+from clickprism.simulation.composed import ComposedUser
 from clickprism.simulation.rankings import rank
 from clickprism.simulation.worlds import World
 from clickprism.types import Clicks, Float64, Int64, slices
-from clickprism.users.base import Shown, attraction
-from clickprism.users.composed import ComposedUser
-from clickprism.users.popularity import item_ids
 
 SESSIONS = 200_000
 PAIRS = 300_000
@@ -22,11 +22,11 @@ CHUNK = 50_000
 
 @dataclass(frozen=True)
 class Truth:
-    """What is true of a ranker.
+    """The truth about a ranker.
 
     Attributes:
-        value: clicks a search, for the true shares of queries.
-        difference: to the lists of the log, on the searches of the log.
+        value: Clicks per search, for the true shares of queries.
+        difference: Difference to the lists of the log, on the searches of the log.
     """
 
     value: float
@@ -34,7 +34,7 @@ class Truth:
 
 
 def truth_of(world: World, scores: Float64, *, depth: int) -> Truth:
-    """Let the users of every day click on the lists of the ranker, and on those of the log."""
+    """Simulate clicks of the users of every day on the lists of the ranker, and on those of the log."""
     days = list(_days(world))
     settings = SimulationSettings(length=depth)
     earned = [
@@ -57,7 +57,7 @@ def truth_of(world: World, scores: Float64, *, depth: int) -> Truth:
 
 
 def _days(world: World) -> Iterator[tuple[ComposedUser, Clicks]]:
-    """Who searched on each day, and what they were shown; one day where users do not change."""
+    """Return the users of each day and what they were shown; one day if users do not change."""
     logged, user = world.logged, world.user
     if world.settings.attention == 0 or logged.days is None:
         yield user, logged.clicks
@@ -70,7 +70,7 @@ def _days(world: World) -> Iterator[tuple[ComposedUser, Clicks]]:
 
 
 def _gain(world: World, user: ComposedUser, log: Clicks, scores: Float64, *, depth: int, seed: int) -> float:
-    """Clicks more a search; both lists of a search meet the same random numbers, so that like lists earn alike."""
+    """Return the additional clicks per search; both lists of a search use the same random numbers, to reduce noise."""
     judged = world.data.train
     attractive = attraction(judged, noise=world.attraction_noise)
     offsets, rows = rank(judged.lists, scores, length=depth, seed=0)

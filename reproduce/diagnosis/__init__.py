@@ -1,1 +1,1 @@
-"""How often `clickprism diagnose` is right: worlds drawn by seed, whose settings it cannot see."""
+"""How often `clickprism diagnose` is right, measured on simulated worlds whose settings it does not see."""

@@ -1,4 +1,4 @@
-"""How often diagnosis is right over worlds drawn by seed: `python -m reproduce.diagnosis --quick` in a few minutes."""
+"""Measure how often `diagnose` is right over simulated worlds: `python -m reproduce.diagnosis --quick`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from clickprism._util.files import write_file
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from clickprism.diagnosis.diagnose import FINDINGS
 from clickprism.errors import SettingError
 from reproduce.common.cli import guarded, words
 from reproduce.diagnosis.study import BIASES, Tried, as_csv, as_markdown, brief, try_all
@@ -25,31 +24,35 @@ QUICK = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, try, print; the exit codes are those of clickprism."""
+    """Run the study; the exit codes are those of clickprism."""
     given = parser().parse_args(arguments)
     return guarded(lambda: run(given))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the options."""
     made = argparse.ArgumentParser(prog="python -m reproduce.diagnosis", description=__doc__)
-    made.add_argument("--worlds", type=int, default=48, help="how many (default: %(default)s)")
-    made.add_argument("--first", type=int, default=0, help="the seed of the first (default: %(default)s)")
+    made.add_argument("--worlds", type=int, default=48, help="number of worlds (default: %(default)s)")
+    made.add_argument("--first", type=int, default=0, help="seed of the first world (default: %(default)s)")
     made.add_argument("--quick", action="store_true", help=f"only {QUICK} worlds")
-    made.add_argument("--only", help=f"which findings, with commas between (default: {','.join(BIASES)})")
-    made.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1), help="(default: %(default)s)")
+    made.add_argument("--only", help=f"findings, separated by commas (default: {','.join(BIASES)})")
     made.add_argument(
-        "--write", action="store_true", help="fill the figures into reproduce/diagnosis/expected.csv and the docs"
+        "--processes", type=int, default=min(2, os.cpu_count() or 1), help="worlds at a time (default: %(default)s)"
+    )
+    made.add_argument(
+        "--write",
+        action="store_true",
+        help="write the result to reproduce/diagnosis/expected.csv and docs/diagnosis.md",
     )
     return made
 
 
 def run(given: argparse.Namespace) -> None:
-    """Try the worlds and print the tables."""
+    """Diagnose the worlds and print the tables."""
     for name in ("worlds", "processes"):
         if getattr(given, name) < 1:
             raise SettingError(name, getattr(given, name), "be at least 1")
-    names = words("only", given.only, tuple(FINDINGS)) or BIASES
+    names = words("only", given.only, BIASES) or BIASES
     count = QUICK if given.quick else given.worlds
     tried = try_all(range(given.first, given.first + count), names=names, processes=given.processes, tell=_tell)
     table = as_markdown(tried)
@@ -60,7 +63,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def fill(page: Path, table: str) -> None:
-    """Put the table between the marks of a page, or at its end."""
+    """Write the table between the two marks of a page, or at its end."""
     text = page.read_text(encoding="utf-8") if page.exists() else "# Diagnosis\n"
     if BEGIN not in text:
         text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"
@@ -69,13 +72,8 @@ def fill(page: Path, table: str) -> None:
 
 
 def _tell(one: Tried) -> None:
-    wrong = [
-        f"{bias}: {said} for {one.expected[bias]}"
-        for bias, said in one.said.items()
-        if bias in one.expected and said != one.expected[bias]
-    ]
-    took = f"{sum(one.seconds.values()):.1f} s"
-    print(f"{one.seed}: {brief(one.settings)}: {'; '.join(wrong) or 'all right'} ({took})", file=sys.stderr, flush=True)
+    verdicts = "; ".join(one.wrong) or "all right"
+    print(f"{one.seed}: {brief(one.settings)}: {verdicts} ({one.seconds:.1f} s)", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

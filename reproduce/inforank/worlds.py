@@ -12,9 +12,6 @@ import clickprism as cp
 from clickprism.data.normalise import normalised
 from clickprism.experiments.data import Log, load_data, simulate_log
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
-from clickprism.observation.bootstrap import Bootstrap
-from clickprism.observation.estimate import estimate_curve
-from clickprism.observation.randomised import ClickThrough
 from clickprism.simulation.rankings import Intervention
 from reproduce.common.kept import keep
 from reproduce.inforank.adressa import load_adressa
@@ -131,8 +128,11 @@ def propensities(world: World, folder: Path | None) -> list[float]:
 
     def made() -> list[float]:
         shuffled = _simulated(world, dataset_of(world, folder), Intervention(kind="shuffle")).simulation.clicks
-        curve = estimate_curve(shuffled.merge(), ClickThrough(), bootstrap=Bootstrap(resamples=0)).values
-        return [float(value) for value in curve]
+        clicks, shown = (
+            np.bincount(shuffled.positions - 1, weights=each) for each in (shuffled.clicks, shuffled.list_impressions)
+        )
+        rates = clicks / shown
+        return [float(value) for value in rates / rates[0]]
 
     known: list[float] = keep(("propensities", world.whole), made)
     return known

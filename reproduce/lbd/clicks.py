@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import clickprism as cp
+from clickprism.click_models.coupled import CoupledUser
 from clickprism.experiments.data import Log
-from clickprism.observation.effect import Effect, TrueEffect, corrected
-from clickprism.users.coupled import CoupledUser
 from reproduce.lbd.config import Source
+from reproduce.lbd.effect import Effect, TrueEffect, corrected
 
 
 def clicks_of(

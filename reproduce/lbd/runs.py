@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import clickprism as cp
+from clickprism.click_models.coupled import CoupledUser, coupling
 from clickprism.experiments.data import Log, load_data, simulate_log
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
-from clickprism.observation.effect import EffectSettings, LinearEffect, estimate_effect
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose
 from clickprism.simulation.clicks import ideal_clicks
 from clickprism.simulation.rankings import Intervention
-from clickprism.users.coupled import CoupledUser, coupling
 from reproduce.common.files import key_of
 from reproduce.common.kept import keep
 from reproduce.common.pool import LOG_SECONDS
 from reproduce.common.recorder import Recorder
 from reproduce.lbd.config import MEASURES, Source
+from reproduce.lbd.effect import LinearEffect, estimate_effect
 
 VERSION = 2  # of the results: a change of it makes every run anew
 POINTS = 15  # of a training curve
@@ -217,7 +217,7 @@ def _effect(world: World, folder: Path | None) -> LinearEffect:
 
     def made() -> LinearEffect:
         swaps = _simulated(world, folder, Intervention(kind="pivot", pivot=1)).simulation.clicks
-        return estimate_effect(swaps, settings=EffectSettings(seed=world.seed))
+        return estimate_effect(swaps, seed=world.seed)
 
     effect: LinearEffect = keep(("effect", world), made)
     return effect

@@ -16,9 +16,9 @@ from cyclopts.argument import Argument
 
 from clickprism import __version__
 from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, addressed, build_app, find
+from clickprism.click_models import USERS
 from clickprism.debias import METHODS
 from clickprism.rankers import RANKERS
-from clickprism.users import USERS
 from tests.conftest import commands, parse_command
 
 Run = Callable[..., Any]

@@ -80,8 +80,10 @@ def test_diagnose_reports_every_finding(sessions: Path, cli: Run) -> None:
     assert [each["name"] for each in facts["findings"]] == list(FINDINGS)
     found = {each["name"]: each for each in facts["findings"]}
     assert found["position"]["verdict"] == "present"
-    assert found["position"]["number"] == pytest.approx(0.375, abs=0.06)  # the mean of .5 and .25
-    assert found["coupling"]["verdict"] == "unknown"
+    assert found["position"]["estimate"] == pytest.approx(0.375, abs=0.06)  # the mean of .5 and .25
+    assert facts["curve"]["values"] == pytest.approx([1.0, 0.5, 0.25], abs=0.06)
+    assert facts["summary"][0] == {"question": "Is there position bias?", "answer": "Yes."}
+    assert found["coupling"]["verdict"] == "inconclusive"
     assert found["trust"]["verdict"] != "present"
     assert found["coverage"]["details"]["rankers"] == ["r0", "r1"]
     assert all(each["sentence"] and each["advice"] for each in facts["findings"])
@@ -90,7 +92,7 @@ def test_diagnose_reports_every_finding(sessions: Path, cli: Run) -> None:
 def test_diagnose_writes_a_page_and_json(sessions: Path, tmp_path: Path, cli: Run) -> None:
     shown = cli("diagnose", sessions, "--only", "position", "--only", "coupling", "--out", tmp_path / "made", "-q")
     assert "! present" in shown.stdout
-    assert "The log has no features" in " ".join(shown.stdout.split())
+    assert "The documents of the log have no features" in " ".join(shown.stdout.split())
     page = (tmp_path / "made" / "report.html").read_text()
     assert "Position bias" in page
     assert "<svg" in page
@@ -102,7 +104,7 @@ def test_a_simulated_log_that_does_not_record_its_data_has_no_features(tmp_path:
     file = tmp_path / "clicks.npz"
     save_clicks(small_world(queries=20, sessions=2000).clicks, file)
     facts = cli("diagnose", file, "--only", "coupling", "--json").json
-    assert facts["findings"][0]["verdict"] == "unknown"
+    assert facts["findings"][0]["verdict"] == "inconclusive"
 
 
 def test_diagnose_names_the_findings_that_exist(sessions: Path, cli: Run) -> None:

@@ -15,19 +15,21 @@ import numpy as np
 import pytest
 
 from clickprism.cli.reference import examples
+from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.trust import TrustUser
 from clickprism.data.clicks import save_clicks
+from clickprism.examination.examine import Examination
+from clickprism.examination.model import ExaminationModel, newest_model
+from clickprism.examination.settings import ExaminationSettings
 from clickprism.log.engine import Engine
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
-from clickprism.observation.examination import Examination, ExaminationModel, ExaminationSettings, newest_model
-from clickprism.observation.parameters import ClickParameters
+from clickprism.log_model.parameters import ClickParameters
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings
 from clickprism.types import JudgedLists, Lists, Simulation
-from clickprism.users.pbm import PositionUser
-from clickprism.users.trust import TrustUser
 
 Run = Callable[..., Any]
 
@@ -365,15 +367,15 @@ def test_a_user_forgotten_while_a_model_is_trained_is_not_in_it(
     displayed: Path, tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(displayed / "log", tmp_path / "log", ignore=shutil.ignore_patterns("models"))
-    module = sys.modules["clickprism.observation.examination.examine"]
+    module = sys.modules["clickprism.examination.examine"]
     store, train, trained = LogStore.open(tmp_path / "log"), module.examine, []
 
-    def slow(store: LogStore, engine: Engine, **asked: Any) -> Examination:
-        found: Examination = train(store, engine, **asked)
-        trained.append(found.model)
+    def slow(store: LogStore, engine: Engine, **asked: Any) -> tuple[ExaminationModel, Examination]:
+        model, found = train(store, engine, **asked)
+        trained.append(model)
         if len(trained) < 2:
             forget_one(store, engine)
-        return found
+        return model, found
 
     monkeypatch.setattr(module, "examine", slow)
     shown = cli("bias", "examination", tmp_path / "log")
@@ -383,18 +385,16 @@ def test_a_user_forgotten_while_a_model_is_trained_is_not_in_it(
     assert [dict(each.sessions) == dict(model.sessions) for each in trained] == [False, True]
     assert len(list((store.folder / "models").glob("*.json"))) == 1
 
-    monkeypatch.setattr(module, "examine", lambda store, *_, **__: Trained(store))
+    monkeypatch.setattr(module, "examine", lambda store, *_, **__: (outdated(store), None))
     refused = cli("bias", "examination", tmp_path / "log", code=1)
     assert "changed during each of 3 attempts to train a model; no model was saved" in refused.stderr
     assert newest_model(store.folder / "models") == model
 
 
-class Trained:
-    """A model of days that have changed since."""
-
-    def __init__(self, store: LogStore) -> None:
-        days = store.table("sessions").days()
-        self.model = ExaminationModel("", ExaminationSettings(), {day.isoformat(): "other" for day in days})
+def outdated(store: LogStore) -> ExaminationModel:
+    """Return a model of days that have changed since."""
+    days = store.table("sessions").days()
+    return ExaminationModel("", ExaminationSettings(), {day.isoformat(): "other" for day in days})
 
 
 def test_a_log_without_display_times_is_refused_before_any_work(tmp_path: Path, cli: Run) -> None:
@@ -402,7 +402,7 @@ def test_a_log_without_display_times_is_refused_before_any_work(tmp_path: Path, 
     (tmp_path / "events.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     ingest([tmp_path / "events.jsonl"], tmp_path / "log")
     refused = cli("bias", "examination", tmp_path / "log", code=3).stderr
-    assert "no row of the sessions of this log has a display time" in refused
+    assert "no session row of this log has a display time" in refused
     assert LogStore.open(tmp_path / "log").table("sessions").days() == []
 
 

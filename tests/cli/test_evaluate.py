@@ -123,9 +123,10 @@ def test_a_ranker_that_shows_the_same_documents_gets_the_same_clicks(cli: Run) -
     assert ranker["estimates"]["ips"]["effective"] == pytest.approx(300)
 
 
-def test_the_table_names_the_measure_and_the_assumption_of_each_estimator(cli: Run) -> None:
+def test_the_text_has_the_curve_the_measure_and_the_assumption_of_each_estimator(cli: Run) -> None:
     words = ["--scores", "scores.csv", "--estimator", "ips", "--measure", "dcg"]
     shown = cli("evaluate", "counterfactual", "sessions.tsv", *words).stdout
+    assert shown.startswith("Observation by position: 1 ")
     assert "DCG of clicks per search at positions 1 to 2, 95% intervals" in shown
     assert "ips        assumes: " in shown
     assert "snips" not in shown
@@ -141,7 +142,7 @@ def test_a_log_that_supports_no_estimate_is_refused_with_the_reason(cli: Run) ->
     """The weight of a matching session is 2. With weights clipped at 1, half of the affected clicks are cut off."""
     words = ["--scores", "scores.csv", "--estimator", "ips", "--clip", 1]
     done = cli("evaluate", "counterfactual", "sessions.tsv", *words, code=3)
-    assert "refused: 50.0% of the clicks" in done.stdout
+    assert "refused: 50.0% of the affected clicks" in done.stdout
     assert "the log supports no estimate for any ranker" in done.stderr
 
 

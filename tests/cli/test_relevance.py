@@ -16,7 +16,7 @@ import pytest
 
 from clickprism.cli.reference import examples
 from clickprism.log.ingest import ingest
-from clickprism.observation.parameters import ClickParameters
+from clickprism.log_model.parameters import ClickParameters
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings
 from tests.rankers.tiny_language_model import write_tiny_model
@@ -48,18 +48,20 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def estimated(cli: Run, three: Path, *words: object, code: int = 0) -> Any:
-    """Estimate the log of three documents with known click parameters."""
-    given = ["--parameters", three / "trust.json", "--out", three / "e.parquet", "--json"]
+    """Estimate the log of three documents with known propensities."""
+    given = ["--propensities", three / "trust.json", "--out", three / "e.parquet", "--json"]
     return cli("relevance", "estimate", three / "log", *given, *words, code=code)
 
 
 def test_from_a_log_to_grades_and_rankings(three: Path, tmp_path: Path, cli: Run) -> None:
     found = estimated(cli, three)
-    assert (found.json["pairs"], found.json["suppressed"], found.json["estimator"]) == (3, 0, "shrunk")
-    assert found.json["learned"]["k"] > 0
+    assert (found.json["pairs"], found.json["suppressed"], found.json["estimator"]) == (3, 0, "log_model")
+    assert found.json["model"]["strength"] > 0
+    assert found.json["model"]["curve"]["values"] == [1.0, 0.8, 0.6]
+    assert sum(found.json["sources"].values()) == 3
     assert f"clickprism relevance judgments {three / 'e.parquet'}" in found.stderr
     estimates = three / "e.parquet"
-    words = ["--scale", "absolute", "--cuts", ".2", "--cuts", ".8", "--out", tmp_path / "judged.csv"]
+    words = ["--cuts", ".2", "--cuts", ".8", "--out", tmp_path / "judged.csv"]
     assert cli("relevance", "judgments", estimates, *words, "--json").json["grades"] == {"0": 1, "1": 1, "2": 1}
     judged = list(csv.DictReader((tmp_path / "judged.csv").read_text().splitlines()))
     assert {row["document_id"]: row["grade"] for row in judged} == {"always": "2", "often": "1", "never": "0"}
@@ -113,24 +115,45 @@ def test_few_users_and_days(three: Path, cli: Run) -> None:
 
 
 def test_a_number_of_the_estimator_is_read(three: Path, cli: Run) -> None:
-    assert estimated(cli, three, "--estimator.k", "5").json["learned"]["k"] == 5
+    words = ["--estimator.name", "ipw", "--estimator.least", "0.7"]
+    assert estimated(cli, three, *words).json["learned"]["least"] == 0.7
+
+
+def test_parameters_are_for_other_estimators(three: Path, cli: Run) -> None:
+    words = [three / "log", "--parameters", three / "trust.json", "--out", three / "e.parquet"]
+    assert "--propensities" in cli("relevance", "estimate", *words, code=2).stderr
+    found = cli("relevance", "estimate", *words, "--estimator", "affine", "--json").json
+    assert (found["parameters"]["alpha"], found["model"]) == ([1.0, 0.8, 0.6], None)
+    saved = ["--estimator", "affine", "--model", three / "model"]
+    assert "no model is fitted" in cli("relevance", "estimate", *words, *saved, code=2).stderr
+
+
+def test_documents_that_never_moved_are_warned_about(three: Path, cli: Run) -> None:
+    found = cli("relevance", "estimate", three / "log", "--out", three / "e.parquet", "--model", three / "model")
+    assert "Warning: observation at positions 2 to 3 is not identified" in found.stderr
+    assert "mostly from" in found.stdout
+    assert (three / "model" / "log_model.json").is_file()
 
 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
         (["estimate", "LOG", "--out", "e.csv"], 2, "--out must end in .parquet"),
-        (["estimate", "LOG", "--out", "e.parquet", "--estimator.name", "shrink"], 2, "did you mean 'shrunk'"),
+        (["estimate", "LOG", "--out", "e.parquet", "--estimator.name", "log_modle"], 2, "did you mean 'log_model'"),
         (["estimate", "LOG", "--out", "e.parquet", "--estimator.name", "doubly_robust"], 2, "--imputation must be"),
         (["estimate", "LOG", "--out", "e.parquet", "--estimator.kk", "3"], 2, "estimator.kk must be a known setting"),
         (["estimate", "LOG", "--out", "e.parquet", "--days", "March"], 2, "--days must be two days such as"),
         (["estimate", "LOG", "--out", "e.parquet", "--depth", "-1"], 2, "--depth must be at least 1"),
         (["judgments", "nothing.parquet", "--out", "j.csv"], 1, "clickprism relevance estimate"),
         (["judgments", "nothing.parquet", "--out", "j.xls"], 2, "--out must end in .csv"),
-        (["judgments", "nothing.parquet", "--out", "j.csv", "--cuts", "2"], 2, "--cuts must be numbers from 0 to 1"),
+        (
+            ["judgments", "nothing.parquet", "--out", "j.csv", "--cuts", "2"],
+            2,
+            "--cuts must be 1 to 4 numbers between 0 and 1",
+        ),
         (["rank", "nothing.parquet", "--out", "j.csv"], 1, "clickprism relevance estimate"),
         (["rank", "nothing.parquet", "--out", "j.csv", "--top", "0"], 2, "--top must be at least 1"),
-        (["exploration", "LOG"], 3, "no query has both randomised first results and others"),
+        (["exploration", "LOG"], 3, "has no randomised first result"),
         (["exploration", "LOG", "--share", "2"], 2, "--share must be from 0 to 1"),
     ],
 )
@@ -150,8 +173,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cli: Run) -> Path:
     write_raw_log(folder / "raw", raw)
     ingest([folder / "raw" / "events"], folder / "mylog")
     ClickParameters(1 / np.arange(1, 7) ** 0.5, np.zeros(6)).write(folder / "trust.json")
-    words = ["--parameters", folder / "trust.json", "--out", folder / "estimates.parquet"]
-    cli("relevance", "estimate", folder / "mylog", *words)
+    cli("relevance", "estimate", folder / "mylog", "--out", folder / "estimates.parquet")
     pairs = pq.read_table(folder / "estimates.parquet").select(["query_id", "document_id"])
     imputed = pairs.append_column("imputation", pa.array(np.linspace(0.1, 0.9, len(pairs))))
     pq.write_table(imputed, folder / "imputed.parquet")
@@ -234,7 +256,7 @@ def test_approximate_says_what_it_needs(three: Path, tmp_path: Path, cli: Run) -
     pq.write_table(pa.table({"query_id": ["q"], "document_id": ["always"], "imputation": [0.5]}), imputed)
     words = ["--imputation", imputed, "--out", tmp_path / "a"]
     refused = cli("relevance", "approximate", "fit", log, *words, code=3).stderr
-    assert "no impression in a randomised first slot" in refused
+    assert "no randomised first result" in refused
     told = cli("relevance", "approximate", "fit", log, *words, "--as-of", "2026-03-03", code=2).stderr
     assert "--as-of" in told
     late = cli("relevance", "approximate", "fit", log, *words, "--since", "2030-01-01", code=2).stderr

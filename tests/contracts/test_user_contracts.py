@@ -10,25 +10,29 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from clickprism.click_models import USERS
+from clickprism.click_models.ccm import ClickChainUser
+from clickprism.click_models.coupled import CoupledUser
+from clickprism.click_models.dbn import BayesianUser
+from clickprism.click_models.dcm import DependentUser
+from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.popularity import PopularityUser
+from clickprism.click_models.sdbn import SimplifiedUser
+from clickprism.click_models.trust import TrustUser
+from clickprism.click_models.ubm import BrowsingUser
+from clickprism.click_models.users import Response, Shown, User
 from clickprism.errors import DataError
 from clickprism.settings import build, resolve
 from clickprism.types import Bool, Lists
-from clickprism.users import USERS
-from clickprism.users.base import Response, Shown, User
-from clickprism.users.ccm import ClickChainUser
-from clickprism.users.coupled import CoupledUser
-from clickprism.users.dbn import BayesianUser
-from clickprism.users.pbm import PositionUser
-from clickprism.users.popularity import PopularityUser
-from clickprism.users.trust import TrustUser
-from clickprism.users.ubm import BrowsingUser
 
 OTHERS: dict[str, User] = {
     "pbm": PositionUser(severity=0.5),
     "ubm": BrowsingUser(table=((0.5,), (0.5, 0.5), (0.5, 0.5, 0.5))),
     "cascade": BayesianUser(perseverance=0.9),
+    "dcm": DependentUser(continuation=(0.9, 0.1)),
     "ccm": ClickChainUser.informational(),
     "dbn": BayesianUser(perseverance=0.5),
+    "sdbn": SimplifiedUser(satisfaction=0.5),
     "trust": TrustUser(setting="hyperbolic"),
     "coupled": CoupledUser(columns=(0, 2), weights=(-0.5, 0.8)),
     "popularity": PopularityUser(strength=0.5),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.click_models.trust import TrustUser
 from clickprism.debias.affine import AffineCorrection
 from clickprism.debias.batches import pad
 from clickprism.debias.ipw import InversePropensity
@@ -16,7 +17,6 @@ from clickprism.experiments.settings import ExperimentSettings
 from clickprism.experiments.train import make_method, true_trust, uses_truth
 from clickprism.rankers.linear import Linear
 from clickprism.types import Clicks, Lists
-from clickprism.users.trust import TrustUser
 
 ALPHA, BETA = (0.4, 0.2, 0.1), (0.3, 0.1, 0.0)
 
@@ -128,7 +128,7 @@ def shuffled(queries: int, sessions: int) -> Clicks:
     )
 
 
-@pytest.mark.parametrize("estimate", ["allpairs", "pbm"])
+@pytest.mark.parametrize("estimate", ["allpairs", "log_model"])
 def test_propensities_come_from_the_log(estimate: str) -> None:
     """1,600 documents, 200 impressions of each at every position: to 2%."""
     log = shuffled(400, 200)

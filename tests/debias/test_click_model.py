@@ -10,6 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.click_models.cascade import CascadeUser
+from clickprism.click_models.ccm import ClickChainUser
+from clickprism.click_models.dbn import BayesianUser
+from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.ubm import BrowsingUser
+from clickprism.click_models.users import Shown, User
 from clickprism.debias.batches import pad
 from clickprism.debias.browsing import CERTAIN, Browsing, ByLastClick, ByPosition, Chain, Page
 from clickprism.debias.click_model import ModelName, NeuralClickModel, fresh_copy
@@ -18,12 +24,6 @@ from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.types import Clicks, Float64, Lists
-from clickprism.users.base import Shown, User
-from clickprism.users.cascade import CascadeUser
-from clickprism.users.ccm import ClickChainUser
-from clickprism.users.dbn import BayesianUser
-from clickprism.users.pbm import PositionUser
-from clickprism.users.ubm import BrowsingUser
 
 MODELS = get_args(ModelName)
 ATTRACTION = np.array([0.3, 0.8, 0.2, 0.6, 0.5])
@@ -246,7 +246,7 @@ def test_every_variant_is_sound(method: NeuralClickModel, patterns: Clicks) -> N
 
 
 def test_the_loss_is_the_likelihood_per_session(patterns: Clicks) -> None:
-    from clickprism.observation.measures import log_likelihood as per_session
+    from clickprism.evaluation.clicks import log_likelihood as per_session
 
     learner = method_of("dbn").learner(MLP(hidden=(6,)).build(5), patterns)
     loss = learner.loss(pad(patterns, np.arange(len(patterns)), scale=20.0))["clicks"].item()

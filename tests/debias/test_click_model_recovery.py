@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.click_models.ccm import ClickChainUser
+from clickprism.click_models.dbn import BayesianUser
+from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.ubm import BrowsingUser
+from clickprism.click_models.users import Shown, User
 from clickprism.debias.click_model import ClickModelLearner, NeuralClickModel
-from clickprism.observation.measures import log_likelihood, mean_perplexity
+from clickprism.evaluation.clicks import log_likelihood, perplexity
 from clickprism.rankers.linear import Linear
 from clickprism.training.network import train
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Float64, Lists
-from clickprism.users.base import Shown, User
-from clickprism.users.ccm import ClickChainUser
-from clickprism.users.dbn import BayesianUser
-from clickprism.users.pbm import PositionUser
-from clickprism.users.ubm import BrowsingUser
 
 WEIGHTS, INTERCEPT = np.array([1.0, -0.7, 0.4]), -0.5
 QUERIES, LENGTH = 400, 6
@@ -108,7 +108,7 @@ def test_browsing_users_need_their_own_model() -> None:
     assert ubm.observation() == pytest.approx(observed_of(user, log), abs=0.03)
     likelihoods = [log_likelihood(each.conditional_probability(held_out), held_out) for each in (ubm, pbm)]
     assert likelihoods[0] > likelihoods[1] + 0.03
-    perplexities = [mean_perplexity(each.click_probability(held_out), held_out) for each in (ubm, pbm)]
+    perplexities = [perplexity(each.click_probability(held_out), held_out).mean() for each in (ubm, pbm)]
     assert perplexities[0] < perplexities[1]
     errors = [np.abs(linear(each.ranker, odds=each.odds) - TRUTH).max() for each in (ubm, pbm)]
     assert max(errors) < 0.08

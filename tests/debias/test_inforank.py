@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.click_models.pbm import PositionUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.batches import batches
 from clickprism.debias.independence import Independence
@@ -22,7 +23,6 @@ from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Batch, Clicks
-from clickprism.users.pbm import PositionUser
 
 PAPER: dict[str, Any] = {
     "position": True,

@@ -9,8 +9,7 @@ import pytest
 
 from clickprism.debias.click_model import NeuralClickModel
 from clickprism.errors import DataError
-from clickprism.evaluation.clicks import evaluate_clicks
-from clickprism.observation.measures import log_likelihood, mean_perplexity
+from clickprism.evaluation.clicks import evaluate_clicks, log_likelihood, perplexity
 from clickprism.rankers.linear import Linear
 from clickprism.types import Clicks
 
@@ -22,7 +21,7 @@ def test_figures_of_an_untrained_cascade(clicks: Clicks) -> None:
     found, chance = evaluate_clicks(learner, log), 1 / (1 + np.exp(-learner.odds))
     marginal = chance * (1 - chance) ** (log.positions - 1)
     assert learner.click_probability(log) == pytest.approx(marginal)
-    assert found.mean_perplexity == pytest.approx(mean_perplexity(marginal, log))
+    assert found.mean_perplexity == pytest.approx(perplexity(marginal, log).mean())
     assert found.log_likelihood == pytest.approx(np.log(chance), abs=2e-5)
     assert found.conditional_perplexity[1:] == pytest.approx(1, abs=2e-6)
     assert found.mean_conditional_perplexity == pytest.approx((1 / chance + 11) / 12)

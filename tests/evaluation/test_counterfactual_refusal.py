@@ -1,4 +1,4 @@
-"""What stands for what was never shown, sessions in effect, and every reason not to answer: by hand."""
+"""What replaces what was never shown, the effective number of sessions, and every refusal: by arithmetic."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from clickprism.data.logged import Logged
-from clickprism.evaluation.counterfactual import counterfactual
-from clickprism.evaluation.counterfactual_checks import Slope
-from clickprism.evaluation.counterfactual_estimators import Parts, checks_of, position_based, weighted
-from clickprism.evaluation.counterfactual_model import reward_model
-from clickprism.evaluation.counterfactual_result import Estimate
-from clickprism.evaluation.counterfactual_settings import CounterfactualSettings, Name
-from clickprism.evaluation.counterfactual_support import Match, place
+from clickprism.evaluation.counterfactual.estimators import Parts, position_based, weighted
+from clickprism.evaluation.counterfactual.result import CounterfactualSettings, Estimate, Name
+from clickprism.evaluation.counterfactual.run import counterfactual
+from clickprism.evaluation.counterfactual.support import Checks, Match, Predictions, Slope, place
+from clickprism.log_model.model import LogModel
+from clickprism.log_model.results import Identified
 from clickprism.types import Clicks, Lists
+from tests.evaluation.known_model import known_model
 
 OPEN = CounterfactualSettings(
     least_effective=1, least_queries=1, most_missing=1, most_modelled=1, most_slack=1, most_misfit=1
@@ -41,43 +41,51 @@ def by_position(*, second: int = 40) -> Clicks:
 
 
 def estimate(
-    name: Name, *, log: Clicks | None = None, scores: tuple[float, ...] = TURNED, limits: dict[str, float] | None = None
+    name: Name,
+    *,
+    log: Clicks | None = None,
+    scores: tuple[float, ...] = TURNED,
+    limits: dict[str, float] | None = None,
+    model: LogModel | None = None,
 ) -> Estimate:
-    settings = replace(OPEN, **(limits or {}))  # type: ignore[arg-type]
-    given = Logged(log or by_position())
-    return counterfactual(given, np.array(scores), settings=replace(settings, estimator=(name,))).estimates[name]
+    settings = replace(OPEN, estimator=(name,), **(limits or {}))  # type: ignore[arg-type]
+    log = log or by_position()
+    model = model or known_model(log, [1.0, 0.5], strength=5.0)
+    return counterfactual(Logged(log), np.array(scores), settings=settings, model=model).estimates[name]
 
 
 def parts(name: str) -> Parts:
-    """As if the log had nothing to say against its model."""
-    placed = place(by_position(), np.array(TURNED), depth=2)
-    model = reward_model(placed.clicks, resamples=2, seed=0)
-    checks = checks_of(placed, model, Slope(1.0, 0.0), None)
+    placed = place(Logged(by_position()), np.array(TURNED), depth=2)
+    predictions = Predictions(placed, known_model(placed.clicks, [1.0, 0.5], strength=5.0), seed=0)
+    checks = Checks(np.ones((2, 2)), np.zeros((2, 2)), Slope(1.0, 0.0), None)
     if name == "position-based":
-        return position_based(placed, model, checks, worth=np.ones(2))
+        return position_based(placed, predictions, checks, discount=np.ones(2))
     match: Match = "top" if name == "cascade-dr" else "item"
-    return weighted(placed, model, checks, match=match, fill="model", worth=np.ones(2), clip=1000)
+    return weighted(placed, predictions, checks, match=match, fill="model", discount=np.ones(2), clip=1000)
+
+
+def relevance() -> tuple[float, ...]:
+    """Return (clicks + 5 mean) / (exposure + 5) of documents 0 to 3."""
+    clicked, exposure = np.array([120.0, 60, 120, 20]), np.array([150.0, 150, 200, 100])
+    return tuple(((clicked + 5 * clicked.sum() / exposure.sum()) / (exposure + 5)).tolist())
 
 
 def test_position_based_moves_documents_along_the_curve() -> None:
-    """Query a: 0.8 + 0.5 * 0.4. Query b turned around: 0.2 + 0.5 * 0.6."""
-    assert parts("position-based").per_query.tolist() == pytest.approx([1.0, 0.5], abs=1e-4)
+    """Query a as (0, 1), query b as (3, 2); observation is 1 and 0.5."""
+    zero, one, two, three = relevance()
+    assert parts("position-based").per_query.tolist() == pytest.approx([zero + 0.5 * one, three + 0.5 * two])
 
 
 @pytest.mark.parametrize("name", ["item-position-dr", "cascade-dr"])
 def test_doubly_robust_fills_in_by_the_model(name: str) -> None:
-    """Query a by its clicks; query b by relevance drawn towards the mean, as it was never shown so."""
-    clicked, exposure = np.array([120.0, 60, 120, 20]), np.array([150.0, 150, 200, 100])
-    prior = clicked.sum() / exposure.sum()
-    variance = ((exposure * (clicked / exposure - prior) ** 2).sum() - 4 * prior) / exposure.sum()
-    worth = prior / variance
-    relevance = (clicked + worth * prior) / (exposure + worth)
+    """Query a by its clicks, 0.8 + 0.5 * 0.4; query b by the model, because (3, 2) was never shown."""
+    _, _, two, three = relevance()
     made = parts(name)
-    assert made.per_query.tolist() == pytest.approx([1.0, relevance[3] + 0.5 * relevance[2]], abs=1e-4)
+    assert made.per_query.tolist() == pytest.approx([1.0, three + 0.5 * two])
     assert made.missing == pytest.approx(0.5)
 
 
-def test_reward_interaction_takes_the_others_for_what_was_not_shown() -> None:
+def test_reward_interaction_replaces_what_was_not_shown_by_the_mean() -> None:
     assert estimate("reward-interaction").value.value == pytest.approx(1.0)
 
 
@@ -86,7 +94,7 @@ def test_the_effective_number_of_sessions_follows_their_weights() -> None:
     assert estimate("ips", scores=(1.0, 0, 1, 0)).effective == pytest.approx(400**2 / 600)
 
 
-def test_sessions_in_effect_are_those_that_match() -> None:
+def test_only_matching_sessions_count_in_the_effective_number() -> None:
     """Query b never matches: 100 sessions of weight 2."""
     assert estimate("ips").effective == pytest.approx(100)
 
@@ -94,26 +102,26 @@ def test_sessions_in_effect_are_those_that_match() -> None:
 @pytest.mark.parametrize(
     ("name", "limits", "words"),
     [
-        ("ips", {"most_missing": 0.05}, "50.0% of the clicks at stake are on lists that were never shown"),
-        ("snips", {"most_missing": 0.49}, "more than 49.0%. Show the new ranking itself in a share of searches"),
+        ("ips", {"most_missing": 0.05}, "50.0% of the affected clicks are on lists that were never shown"),
+        ("snips", {"most_missing": 0.49}, "more than 49.0%. Show the new ranking in a share of the searches"),
         ("reward-interaction", {"most_missing": 0.05}, "on tops of lists that were never shown"),
-        ("item-position", {"most_missing": 0.05}, "on documents that never stood where it puts them"),
-        ("cascade-dr", {"most_modelled": 0.4}, "50.0% of the clicks at stake are on tops of lists that were never"),
-        ("item-position-dr", {"most_slack": 0.1}, "the click model fills in 50.0% of the clicks at stake, and may be"),
+        ("item-position", {"most_missing": 0.05}, "on documents that were never shown at the position"),
+        ("cascade-dr", {"most_modelled": 0.4}, "50.0% of the affected clicks are on tops of lists that were never"),
+        ("item-position-dr", {"most_slack": 0.1}, "the model predicts 50.0% of the affected clicks, and may be"),
         ("position-based", {"most_modelled": 0.4}, "too many for the log to check the model"),
-        ("ips", {"least_queries": 3}, "the log has 2.0 queries in effect, fewer than 3"),
-        ("ips", {"least_effective": 101}, "the value rests on 100 sessions in effect, fewer than 101"),
+        ("ips", {"least_queries": 3}, "the effective number of queries is 2.0, fewer than 3"),
+        ("ips", {"least_effective": 101}, "the effective number of sessions is 100, fewer than 101"),
     ],
 )
-def test_what_is_refused_says_why(name: Name, limits: dict[str, float], words: str) -> None:
+def test_a_refusal_says_why(name: Name, limits: dict[str, float], words: str) -> None:
     made = estimate(name, limits=limits)
     assert words in made.refusal
     assert made.verdict == "unknown"
     assert str(made.value) == str(made.difference) == "-"
 
 
-def test_documents_that_moved_may_prove_the_model_wrong() -> None:
-    """Document 0 is moved up from where it earned nothing: position and relevance foretell too little."""
+def test_documents_shown_at_several_positions_may_refute_the_model() -> None:
+    """Document 0 gets few clicks at position 2 and many at position 1: the model predicts too few."""
     lists = Lists(np.zeros((4, 0), np.float32), np.array([0, 2, 4]), np.array(["a", "b"]))
     log = Clicks(
         lists,
@@ -124,14 +132,41 @@ def test_documents_that_moved_may_prove_the_model_wrong() -> None:
         np.array([1000, 9000, 1000, 1000]),
     )
     made = estimate("position-based", log=log, scores=(1.0, 0, 1, 0), limits={"most_misfit": 0.02})
-    assert "documents that the log moved as the ranker does earned other than position and relevance" in made.refusal
+    assert "documents that the log moved as the ranker does got other clicks than the model predicts" in made.refusal
 
 
 def test_a_document_never_shown_has_no_clicks_to_move() -> None:
-    """A third document of query a, put first: all of its clicks are unknown, and so a quarter of the value or more."""
+    """A third document of query a is put first: its clicks are unknown, a quarter of the value or more."""
     log = by_position()
     lists = Lists(np.zeros((5, 0), np.float32), np.array([0, 3, 5]), np.array(["a", "b"]))
     more = replace(log, lists=lists, rows=np.array([0, 1, 1, 0, 3, 4]))
     made = estimate("position-based", log=more, scores=(1.0, 0, 2, 1, 0), limits={"most_missing": 0.05})
-    assert "of the clicks at stake are on documents that were never shown" in made.refusal
+    assert "of the affected clicks are on documents that were never shown" in made.refusal
     assert made.refusal.endswith("Show such documents in some searches, at any position")
+
+
+@pytest.mark.parametrize(
+    ("identified", "words"),
+    [
+        ("features", "observation at position 2 is linked to position 1 only by the features of different documents"),
+        ("not identified", "observation at position 2 is linked to position 1 by nothing in the log"),
+    ],
+)
+@pytest.mark.parametrize("name", ["cascade-dr", "item-position-dr", "position-based"])
+def test_a_ranker_that_moves_documents_between_unlinked_positions_is_refused(
+    name: Name, identified: Identified, words: str
+) -> None:
+    """Both documents of query b change places; only the other order of query b was shown."""
+    log = by_position().take([0, 2])
+    unlinked = known_model(log, [1.0, 0.5], groups=(0, 1), identified=identified)
+    refused = estimate(name, log=log, model=unlinked)
+    assert refused.refusal.startswith("66.7% of the affected clicks are on documents that the ranker moves between")
+    assert words in refused.refusal
+    assert refused.refusal.endswith("Swap documents between positions in some searches, or log several rankers")
+    assert not estimate(name, log=log, scores=(1.0, 0, 1, 0), model=unlinked).refusal
+
+
+def test_position_based_is_refused_if_the_model_does_not_fit() -> None:
+    model = known_model(by_position(), [1.0, 0.5], fits=False)
+    assert "the model does not fit the log" in estimate("position-based", model=model).refusal
+    assert not estimate("item-position-dr", model=model).refusal

@@ -22,7 +22,6 @@ from clickprism.evaluation.plots import (
     looks_of,
     method_dots,
     observation_curve,
-    slope_curve,
     svg,
     training_curve,
 )
@@ -43,7 +42,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         TRUTH, {"dla": TRUTH * 0.5}, intervals={"dla": (TRUTH * 0.4, TRUTH * 0.6)}
     ),
     "training": lambda: training_curve({"dla": ([0, 10, 20], [0.5, 0.7, 0.6])}, measure="nDCG@10"),
-    "slopes": lambda: slope_curve(np.array([0.0, 0.2]), {"lbd": np.array([0.0, 0.1])}),
     "dots": dots,
 }
 
@@ -98,11 +96,6 @@ def test_the_best_step_is_marked() -> None:
     assert lines(lower)["dla: 2.0000 at epoch 20"] == [2.0]
     with pytest.raises(DataError, match="as many steps"):
         training_curve({"dla": ([0, 1], [0.5])}, measure="MAP")
-
-
-def test_slopes_are_drawn_as_they_are_with_or_without_a_truth() -> None:
-    assert lines(FIGURES["slopes"]()) == {"truth": [0.0, 0.2], "lbd": [0.0, 0.1]}
-    assert list(lines(slope_curve(None, {"lbd": np.array([0.0, 0.1])}))) == ["lbd"]
 
 
 def test_dots_refuse_a_measure_that_was_not_compared() -> None:

@@ -218,6 +218,5 @@ def test_training_measures_delta_ci(tmp_path: Path) -> None:
     gap = trained.independence
     assert gap is not None
     assert f"Delta-CI {gap.mean:.4f} ± {gap.error:.4f}, " in trained.tables()[0].text()
-    assert gap.by_position is not None
     assert len(gap.by_position) == 10
     assert train_ranker(SETTINGS, method="click", out=tmp_path / "click").independence is None

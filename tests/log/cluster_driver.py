@@ -7,12 +7,12 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+from clickprism.examination.examine import examine, make_current
 from clickprism.log.engine import connect
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.log.windows import windows
-from clickprism.observation.examination import examine, make_current
 
 
 def main(log: Path, as_of: datetime) -> None:
@@ -20,7 +20,7 @@ def main(log: Path, as_of: datetime) -> None:
     store = LogStore.open(log)
     with connect(os.environ["MASTER"]) as engine:
         update_sessions(store, engine)
-        model = examine(store, engine).model
+        model, _ = examine(store, engine)
         make_current(store, model)
         windows(store, engine, as_of, examiner=model, settings=WindowSettings(k=1))
 

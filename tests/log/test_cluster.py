@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from clickprism.examination.examine import examine, make_current
+from clickprism.examination.model import newest_model
 from clickprism.log.engine import Engine
 from clickprism.log.schema import KINDS
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
 from clickprism.log.snapshots import read_snapshot
 from clickprism.log.windows import windows
-from clickprism.observation.examination import examine, make_current, newest_model
 from tests.log.cluster import standalone_cluster
 from tests.log.conftest import need_java
 from tests.log.event_logs import NOON, random_rows
@@ -36,7 +37,7 @@ def test_cluster_makes_the_same_sessions_model_and_windows(duck: Engine, tmp_pat
     ]
     one, other = (log(tmp_path / name, rows) for name in ("by duckdb", "by spark"))
     days = update_sessions(one, duck)
-    model = examine(one, duck).model
+    model, _ = examine(one, duck)
     make_current(one, model)
     expected = windows(one, duck, AS_OF, examiner=model, settings=WindowSettings(k=1))
     with standalone_cluster(tmp_path / "cluster") as environment:

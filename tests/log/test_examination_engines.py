@@ -1,4 +1,4 @@
-"""What the examination model asks of an engine, on every engine, against counting by hand."""
+"""Cells and estimates of the examination model on every engine, compared with counting by hand."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickprism.examination.cells import CELLS, MOST_CLICKS, TRUTH_CELLS, cells, collected, truth_cells
+from clickprism.examination.examine import TRUTH
+from clickprism.examination.model import train_model
+from clickprism.examination.settings import ExaminationSettings
 from clickprism.log.engine import Engine
 from clickprism.log.schema import BEHAVIOUR, SESSIONS
-from clickprism.observation.examination import ExaminationModel, ExaminationSettings
-from clickprism.observation.examination.cells import CELLS, MOST_CLICKS, TRUTH_CELLS, cells, collected, truth_cells
-from clickprism.observation.examination.examine import TRUTH
-from clickprism.observation.examination.train import grow
 
 SETTINGS = ExaminationSettings(max_position=7, held_out=0.4, seed=2, min_hessian=0.0, trees=5)
 LIMITS = {"position": 7, "click_distance": 7, "page": 7, "clicks_before": MOST_CLICKS}
@@ -80,7 +80,7 @@ def test_cells_and_estimates(engine: Engine, tmp_path: Path) -> None:
     true = Counter((*key(row), row["page"] == 1) for row in rows[:2000] if row["filter"] is None)
     assert [tuple(cell.values()) for cell in observed.to_pylist()] == sorted((*one, n) for one, n in true.items())
 
-    model = ExaminationModel(grow(counted, SETTINGS), SETTINGS)
+    model = train_model(counted, SETTINGS)
     schema = pa.schema([*(SESSIONS.field(name).with_nullable(True) for name in BEHAVIOUR), ("examination", pa.int64())])
     seen = sessions.select(*BEHAVIOUR).distinct()
     made = engine.collect(engine.map_batches(seen, model.estimate, schema)).cast(schema)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clickprism.observation.parameters import ClickParameters
-from clickprism.relevance.counts import PairCounts
+from clickprism.click_models.trust import TrustUser
+from clickprism.log_model.parameters import ClickParameters
+from clickprism.relevance.estimates import Estimates, PairCounts
 from clickprism.types import Float64, Int64
-from clickprism.users.trust import TrustUser
 
 SIGNAL = (0.85, 0.2)  # how probably a display time is long if the document was seen, and if not
 
@@ -64,6 +64,19 @@ class Users:
             clicked_long * long + (clicked - clicked_long) * short,
             longs * long**2 + (impressions - longs) * short**2,
         )
+
+
+def estimates_around(values: list[float], *, weight: float = 50.0, half: float = 0.1) -> Estimates:
+    """Estimates with intervals of this half width; nan is a pair about which nothing is known."""
+    given: Float64 = np.array(values)
+    return Estimates(
+        given,
+        np.nan_to_num(given - half),
+        np.nan_to_num(given + half, nan=1.0),
+        np.where(np.isnan(given), np.nan, (half / 1.96) ** 2),
+        np.full(len(given), weight),
+        np.zeros(len(given), dtype=np.bool_),
+    )
 
 
 def within(measured: Float64, expected: float, *, errors: float = 3.0) -> bool:

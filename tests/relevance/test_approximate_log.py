@@ -18,13 +18,11 @@ from clickprism.errors import DataError, SettingError
 from clickprism.log.engine import Engine, connect
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.relevance.approximate import Approximation
-from clickprism.relevance.approximate_log import apply_log, fit_log
-from clickprism.relevance.approximate_settings import ApproximateSettings, DescentSettings
-from clickprism.relevance.certainty import Certainty
-from clickprism.relevance.losses import compare_losses
-from clickprism.relevance.randomised import FirstSlot
-from clickprism.relevance.table import read_estimates
+from clickprism.relevance.approximate_log import apply_log, compare_losses, fit_log
+from clickprism.relevance.approximation import Approximation, Certainty
+from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings
+from clickprism.relevance.estimate_files import read_estimates
+from clickprism.relevance.pairs import FirstSlot
 from tests.log.window_logs import Thirds, make_log, session
 
 START = datetime(2026, 3, 2)
@@ -73,24 +71,26 @@ def engine() -> Engine:
 
 
 @pytest.fixture(scope="module")
-def fitted(log: tuple[LogStore, Path], engine: Engine) -> Approximation:
-    made = fit_log(log[0], engine, log[1], settings=BRIEF, examiner=Thirds(), **AS_THEY_ARE)
+def fitted(log: tuple[LogStore, Path], engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Approximation:
+    out = tmp_path_factory.mktemp("fitted") / "networks"
+    made = fit_log(log[0], engine, log[1], out, settings=BRIEF, examiner=Thirds(), **AS_THEY_ARE)
     assert (made.as_of, made.until) == (HALF, START + timedelta(days=DAYS))
     assert made.impressions == 2 * QUERIES * DAYS // 2
     assert QUERIES // 2 < made.without_imputation <= QUERIES
     assert list(made.losses.values) == ["click rate", "imputation", "affine", "approximation"]
     assert made.losses.values["approximation"] < made.losses.values["click rate"]
     assert made.losses.queries == QUERIES // 5
-    return made.approximation
+    loaded = Approximation.load(out)
+    assert (made.folder, made.k) == (out, loaded.k)
+    return loaded
 
 
 def test_every_pair_of_the_log_and_of_the_imputation_is_estimated(
     log: tuple[LogStore, Path], engine: Engine, fitted: Approximation, tmp_path: Path
 ) -> None:
     store, imputation = log
-    fitted.save(tmp_path / "a")
-    out, loaded = tmp_path / "e.parquet", Approximation.load(tmp_path / "a")
-    done = apply_log(store, engine, loaded, out, imputation=imputation, examiner=Thirds(), **AS_THEY_ARE)
+    out = tmp_path / "e.parquet"
+    done = apply_log(store, engine, fitted, out, imputation=imputation, examiner=Thirds(), **AS_THEY_ARE)
     assert (done.pairs, done.imputed_only, done.without_imputation) == (QUERIES * DOCUMENTS + 1, 1, QUERIES)
     table, _, found = read_estimates(out)
     named = np.array(table["document_id"].to_pylist())
@@ -105,17 +105,17 @@ def test_every_pair_of_the_log_and_of_the_imputation_is_estimated(
 def test_click_vectors_without_its_fields_are_refused(
     log: tuple[LogStore, Path], engine: Engine, fitted: Approximation, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match=r"needs the field 'day.examination'"):
+    with pytest.raises(DataError, match=r"needs the click feature 'day.examination'"):
         apply_log(log[0], engine, fitted, tmp_path / "e.parquet", imputation=log[1], **AS_THEY_ARE)
 
 
 def test_mistakes_are_named(log: tuple[LogStore, Path], engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="be within the log"):
-        fit_log(log[0], engine, log[1], since=START, settings=BRIEF, **AS_THEY_ARE)
+        fit_log(log[0], engine, log[1], tmp_path / "a", since=START, settings=BRIEF, **AS_THEY_ARE)
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"query_id": ["x"], "document_id": ["y"], "imputation": [0.5]}), other)
-    with pytest.raises(DataError, match="knows none of the pairs"):
-        fit_log(log[0], engine, other, settings=replace(BRIEF, members=1), **AS_THEY_ARE)
+    with pytest.raises(DataError, match="has none of the pairs"):
+        fit_log(log[0], engine, other, tmp_path / "a", settings=replace(BRIEF, members=1), **AS_THEY_ARE)
 
 
 def test_certainty_is_recovered() -> None:

@@ -12,9 +12,8 @@ import pytest
 from clickprism.errors import DataError
 from clickprism.log.fields import click_fields
 from clickprism.relevance.click_vectors import LARGEST, ClickVectors, VectorScale, never_shown
-from clickprism.relevance.counts import PairCounts
-from clickprism.relevance.pairs import distinct_pairs, find_pairs
-from clickprism.relevance.randomised import FirstSlot
+from clickprism.relevance.estimates import PairCounts
+from clickprism.relevance.pairs import FirstSlot
 
 IDS = np.array(["q", "q", "r"]), np.array(["a", "b", "a"])
 
@@ -22,14 +21,6 @@ IDS = np.array(["q", "q", "r"]), np.array(["a", "b", "a"])
 def some(as_of: datetime | None = None) -> ClickVectors:
     week = PairCounts(np.array([[4, 0], [0, 2], [0, 0]]), np.array([[2, 0], [0, 1], [0, 0]]))
     return ClickVectors.of_counts(*IDS, {"week": week}, as_of=as_of)
-
-
-def test_pairs_are_told_apart_by_both_ids() -> None:
-    first, pair = distinct_pairs(np.array(["1", "11", "1"]), np.array(["11", "1", "11"]))
-    assert sorted(first.tolist()) == [0, 1]
-    assert pair[0] == pair[2] != pair[1]
-    none = np.zeros(0, np.str_)
-    assert find_pairs((none, none), IDS).tolist() == [-1, -1, -1]
 
 
 def test_counts_become_fields() -> None:
@@ -95,13 +86,3 @@ def test_vectors_end_before_the_clicks_that_they_predict() -> None:
         some().before(slot)
     with pytest.raises(DataError, match="the time of the click vectors is known"):
         some(noon).before(FirstSlot.of(*IDS, np.array([1, 0, 0])))
-
-
-def test_first_slot_refuses_what_cannot_be() -> None:
-    with pytest.raises(DataError, match="clicked at most as often"):
-        FirstSlot.of(*IDS, np.array([2, 0, 0]))
-    with pytest.raises(DataError, match="stand once"):
-        FirstSlot(np.array(["q", "q"]), np.array(["a", "a"]), np.array([0, 0]), np.array([1, 1]))
-    slot = FirstSlot.of(*IDS, np.array([1, 0, 0]), impressions=np.array([4, 0, 4]))
-    assert len(slot) == 2
-    assert slot.rate == 1 / 8

@@ -1,21 +1,35 @@
+"""Estimators and their intervals: values by hand, the contract of every estimator, and how often intervals hold."""
+
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from clickprism.errors import DataError, SettingError
-from clickprism.observation.parameters import ClickParameters
-from clickprism.relevance.counts import PairCounts
-from clickprism.relevance.doubly_robust import DoublyRobust
-from clickprism.relevance.estimates import Estimator
-from clickprism.relevance.estimators import DEFAULT, ESTIMATORS, Affine, Imputed, InversePropensity
-from clickprism.relevance.shrinkage import Shrunk
-from clickprism.relevance.sums import Sums
+from clickprism.log_model.parameters import ClickParameters
+from clickprism.relevance.estimates import Estimator, PairCounts
+from clickprism.relevance.estimators import (
+    DEFAULT,
+    ESTIMATORS,
+    Affine,
+    DoublyRobust,
+    EstimateSettings,
+    Imputed,
+    InversePropensity,
+    Sums,
+    click_score,
+    normal_quantile,
+)
 from clickprism.settings import build, choose, plain
+from clickprism.types import Float64, Int64
 from tests.relevance.pair_worlds import Users
 
 PARAMETERS = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.1]), np.array([0.8, 0.6]))
 COUNTS = PairCounts(np.array([[10, 20], [0, 0]]), np.array([[4, 5], [0, 0]]), np.array([[7.0, 15.0], [0.0, 0.0]]))
+TWO_POSITIONS = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.1]))
 IMPUTED = np.array([0.2, 0.7])
 
 
@@ -50,16 +64,14 @@ def test_inverse_propensity_by_hand() -> None:
 
 def test_doubly_robust_by_hand() -> None:
     theta, imp = (0.7, 0.75), 0.2  # the means of e in the log
-    paper = DoublyRobust(Sums("mean"), correction="relevance").estimate(COUNTS, PARAMETERS, IMPUTED)
+    found = DoublyRobust().estimate(COUNTS, PARAMETERS, IMPUTED)
     affine = (4 + 3 / 0.5) / 30
-    assert paper.values[0] == pytest.approx(affine + imp * (1 - (7 / theta[0] + 15 / theta[1]) / 30))
-    assert paper.values[1] == IMPUTED[1]
-    assert paper.imputed_only.tolist() == [False, True]
-
-    given = DoublyRobust(Sums("mean"), theta=(0.8, 0.6))
-    taken = 7 / 0.8 * (1.0 * imp), 15 / 0.6 * (0.5 * imp + 0.1)
-    by_hand = imp + ((4 - taken[0]) / 1.0 + (5 - taken[1]) / 0.5) / 30
-    assert given.estimate(COUNTS, PARAMETERS, IMPUTED).values[0] == pytest.approx(by_hand)
+    assert found.values[0] == pytest.approx(affine + imp * (1 - (7 / theta[0] + 15 / theta[1]) / 30))
+    assert found.values[1] == IMPUTED[1]
+    assert found.imputed_only.tolist() == [False, True]
+    assert found.source_names.tolist() == ["clicks", "imputation"]
+    given = DoublyRobust(theta=(0.8, 0.6)).estimate(COUNTS, PARAMETERS, IMPUTED)
+    assert given.values[0] == pytest.approx(affine + imp * (1 - (7 / 0.8 + 15 / 0.6) / 30))
 
 
 def test_an_examination_that_says_nothing_leaves_the_affine_estimate() -> None:
@@ -67,34 +79,35 @@ def test_an_examination_that_says_nothing_leaves_the_affine_estimate() -> None:
     counts = PairCounts(COUNTS.impressions, COUNTS.clicked, COUNTS.impressions * theta)
     for weighting in (Sums("mean"), Sums()):
         affine = Affine(weighting).estimate(counts, PARAMETERS).values[0]
-        for estimator in (DoublyRobust(weighting), DoublyRobust(weighting, correction="relevance", beta_1=0.1)):
+        for estimator in (DoublyRobust(weighting), DoublyRobust(weighting, beta_1=0.1)):
             assert estimator.estimate(counts, PARAMETERS, IMPUTED).values[0] == pytest.approx(affine)
 
 
-def test_the_whole_click_does_not_depend_on_the_level() -> None:
-    """Eq. 4 with gamma as relevance and with c_1 differ; with the whole expected click taken, they do not."""
+def test_doubly_robust_is_equation_4_of_the_paper() -> None:
+    """On gamma, the relevance of the paper: gamma + mean of (c - beta_k - e / theta_k alpha_k gamma) / alpha_k."""
     users = Users.of(positions=3)
     slope, start = users.level
     counts = users.show(np.array([0.3]), np.array([[20, 30, 40]]), seed=0)
     assert counts.examination is not None
-    gamma, theta = 0.4, tuple(users.theta)
+    gamma = 0.4
     alpha, beta = users.parameters.at_level(users.level)
-    per_click = counts.examination[0] / users.theta / alpha
-    whole = gamma + ((counts.clicked[0] / alpha).sum() - (per_click * (alpha * gamma + beta)).sum()) / 90
-    made = DoublyRobust(Sums("mean"), theta=theta).estimate(counts, users.parameters, np.array([slope * gamma + start]))
-    assert made.at_level(users.level).values[0] == pytest.approx(whole)
-
-    paper = (
-        gamma
-        + (((counts.clicked - counts.impressions * beta)[0] / alpha).sum() - (per_click * alpha * gamma).sum()) / 90
-    )
-    equation_4 = DoublyRobust(Sums("mean"), correction="relevance", beta_1=start, theta=theta)
-    made = equation_4.estimate(counts, users.parameters, np.array([slope * gamma + start]))
-    assert made.at_level(users.level).values[0] == pytest.approx(paper)
-    assert paper != pytest.approx(whole, abs=1e-3)
+    observed = counts.examination[0] / users.theta
+    paper = gamma + ((counts.clicked[0] - counts.impressions[0] * beta) / alpha - observed * gamma).sum() / 90
+    estimator = DoublyRobust(beta_1=start, theta=tuple(users.theta))
+    found = estimator.estimate(counts, users.parameters, np.array([slope * gamma + start]))
+    assert found.at_level(users.level).values[0] == pytest.approx(paper)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+def test_the_weighting_is_that_of_the_paper_for_doubly_robust_only() -> None:
+    built = {name: EstimateSettings(estimator={"name": name}).build() for name in ("doubly_robust", "affine", "ipw")}
+    weightings = {name: getattr(each, "sums").weighting for name, each in built.items()}  # noqa: B009
+    assert weightings == {"doubly_robust": "mean", "affine": "precision", "ipw": "precision"}
+    given = EstimateSettings(estimator={"name": "doubly_robust"}, weighting="ratio").build()
+    assert isinstance(given, DoublyRobust)
+    assert given.sums.weighting == "ratio"
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != DEFAULT])
 def test_contract_of_every_estimator(name: str) -> None:
     users = Users.of(positions=4)
     rng = np.random.default_rng(1)
@@ -116,7 +129,7 @@ def test_contract_of_every_estimator(name: str) -> None:
     assert (whole.weight[:5] == 0).all()
     assert np.isfinite(whole.weight).all()
     assert np.isnan(whole.values[5:]).sum() == 0
-    if name in ("doubly_robust", "shrunk", "imputation"):
+    if name in ("doubly_robust", "imputation"):
         assert whole.imputed_only[:5].all()
         assert np.isfinite(whole.values).all()
     empty = learned.estimate(counts.select(slice(0)), users.parameters, imputed[:0])
@@ -126,10 +139,9 @@ def test_contract_of_every_estimator(name: str) -> None:
 def test_an_impression_in_the_first_slot_is_worth_one() -> None:
     parameters = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.0]))
     counts = PairCounts(np.array([[200, 0], [0, 200]]), np.array([[20, 0], [0, 10]]))
-    for estimator in (Affine(), Shrunk(k=4.0)):
-        weight = estimator.estimate(counts, parameters, np.array([0.1, 0.1])).weight
-        assert weight[0] == pytest.approx(200)
-        assert 90 < weight[1] < 100  # y = .1: .25 * .09 / (.05 * .95) = .474 for each
+    weight = Affine().estimate(counts, parameters, np.array([0.1, 0.1])).weight
+    assert weight[0] == pytest.approx(200)
+    assert 90 < weight[1] < 100  # y = .1: .25 * .09 / (.05 * .95) = .474 for each
 
 
 def test_clipped_values_stay_within_probabilities() -> None:
@@ -142,15 +154,120 @@ def test_errors_say_what_is_missing() -> None:
     with pytest.raises(DataError, match="needs an imputation"):
         Imputed().estimate(COUNTS, PARAMETERS)
     with pytest.raises(DataError, match="imputations must be between 0 and 1"):
-        Shrunk().estimate(COUNTS, PARAMETERS, np.array([0.2, np.nan]))
+        Imputed().estimate(COUNTS, PARAMETERS, np.array([0.2, np.nan]))
     with pytest.raises(DataError, match="needs the examination of each impression"):
         DoublyRobust().estimate(PairCounts(COUNTS.impressions, COUNTS.clicked), PARAMETERS, IMPUTED)
-    with pytest.raises(DataError, match="counts go down to position 2, but parameters are known of 1"):
+    with pytest.raises(DataError, match="the counts have 2 positions, but the click parameters only 1"):
         Affine().estimate(COUNTS, ClickParameters(np.ones(1), np.zeros(1)))
     with pytest.raises(SettingError, match="weighting must be one of mean, ratio, precision"):
         choose(ESTIMATORS, {"name": "affine", "sums": {"weighting": "means"}}, path="estimator")
-    with pytest.raises(SettingError, match="k must be 0 or more"):
-        Shrunk(k=-1.0)
     with pytest.raises(SettingError, match="theta_clicked must have as many positions as theta"):
         DoublyRobust(theta=(0.5,), theta_clicked=(0.5, 0.4))
     assert DEFAULT in ESTIMATORS
+
+
+def test_ends_are_where_the_score_test_rejects() -> None:
+    counts, weights = PairCounts(np.array([[12, 25]]), np.array([[3, 9]])), np.array([1.0, 0.7])
+    lower, upper = (float(end[0]) for end in click_score(counts, TWO_POSITIONS, weights).interval(0.9))
+
+    def excess(y: float) -> float:
+        p = TWO_POSITIONS.alpha * y + TWO_POSITIONS.beta
+        off = (weights * (counts.clicked[0] - counts.impressions[0] * p)).sum()
+        return float(off**2 - normal_quantile(0.9) ** 2 * (weights**2 * counts.impressions[0] * p * (1 - p)).sum())
+
+    value = float(Affine(Sums("precision")).estimate(counts, TWO_POSITIONS).values[0])
+    assert lower == pytest.approx(brentq(excess, 0.0, value))
+    assert upper == pytest.approx(brentq(excess, value, 1.0))
+
+
+def test_a_pair_never_clicked_has_an_interval() -> None:
+    counts = PairCounts(np.array([[50, 0]]), np.array([[0, 0]]))
+    made = Affine().estimate(counts, TWO_POSITIONS)
+    assert (made.values[0], made.lower[0]) == (0, 0)
+    z2 = normal_quantile(0.95) ** 2
+    assert made.upper[0] == pytest.approx(z2 / (50 + z2))
+    assert made.variance[0] > 0
+
+
+def test_unsure_parameters_widen_the_interval() -> None:
+    sure = ClickParameters(TWO_POSITIONS.alpha, TWO_POSITIONS.beta)
+    unsure = ClickParameters(
+        sure.alpha,
+        sure.beta,
+        alpha_lower=np.array([1, 0.45]),
+        alpha_upper=np.array([1, 0.55]),
+        beta_lower=np.array([0, 0.09]),
+        beta_upper=np.array([0, 0.11]),
+    )
+    counts = PairCounts(np.array([[0, 1_000_000], [1_000_000, 0]]), np.array([[0, 300_000], [400_000, 0]]))
+    narrow, wide = (Affine(Sums("ratio")).estimate(counts, parameters) for parameters in (sure, unsure))
+    width = wide.upper - wide.lower
+    by_hand = 2 * np.hypot(0.05 * 0.4, 0.01) / 0.5  # y = .4
+    assert width[0] == pytest.approx(by_hand, rel=0.01)
+    less = Affine(Sums("ratio")).estimate(counts, replace(unsure, confidence=0.5))  # the same width holds half as often
+    assert less.upper[0] - less.lower[0] == pytest.approx(
+        by_hand * normal_quantile(0.95) / normal_quantile(0.5), rel=0.01
+    )
+    assert width[1] == pytest.approx(narrow.upper[1] - narrow.lower[1])
+
+
+def coverage(estimator: Estimator, users: Users, gamma: Float64, shown: Int64, imputed: Float64) -> float:
+    counts = users.show(gamma, shown, seed=7)
+    truth = users.first_slot(gamma)
+    made = estimator.learn(counts, users.parameters, imputed).estimate(counts, users.parameters, imputed)
+    enough = counts.shown >= 30
+    return float(((made.lower <= truth) & (truth <= made.upper))[enough].mean())
+
+
+def drawn(users: Users, rates: tuple[float, float], places: slice, *, seed: int) -> tuple[Float64, Int64, Float64]:
+    """Relevance between these rates, impressions at these places, and imputations that are 30% off."""
+    pairs, size = 6000, places.stop - places.start
+    rng = np.random.default_rng([seed, int(1000 * rates[0]), size])
+    gamma = np.exp(rng.uniform(np.log(rates[0]), np.log(rates[1]), pairs))
+    shown = np.zeros((pairs, 10), dtype=np.int64)
+    frequency = np.exp(rng.uniform(np.log(30), np.log(3000), pairs))
+    shown[:, places] = rng.multinomial(np.ceil(frequency).astype(np.int64), rng.dirichlet(np.ones(size), pairs))
+    return gamma, shown, np.clip(users.first_slot(gamma) * np.exp(rng.normal(0, 0.3, pairs)), 0.001, 0.99)
+
+
+@pytest.mark.parametrize("trust", [True, False], ids=["trust", "position"])
+@pytest.mark.parametrize("rates", [(0.005, 0.05), (0.05, 0.5), (0.5, 1.0)], ids=["rare", "middling", "frequent"])
+@pytest.mark.parametrize("places", [slice(0, 1), slice(0, 10), slice(6, 10)], ids=["first", "all", "last"])
+def test_intervals_of_95_cover_93_to_97(trust: bool, rates: tuple[float, float], places: slice) -> None:
+    """Pairs of 30 to 3000 impressions; the share of 6000 has a standard error of .003."""
+    users = Users.of(trust=trust)
+    gamma, shown, imputed = drawn(users, rates, places, seed=11)
+    for estimator in (Affine(), Affine(Sums("mean")), DoublyRobust(), DoublyRobust(Sums())):
+        share = coverage(estimator, users, gamma, shown, imputed)
+        assert 0.93 <= share <= 0.97, (estimator, share)
+
+
+def test_intervals_cover_with_estimated_parameters() -> None:
+    """On average over 40 sets of parameters, 5% off in alpha and .02 in beta; pairs of 30 to 3000 impressions."""
+    users, rng = Users.of(), np.random.default_rng(8)
+    gamma, shown, _ = drawn(users, (0.05, 1.0), slice(0, 10), seed=13)
+    counts, truth, true = users.show(gamma, shown, seed=9), users.first_slot(gamma), users.parameters
+    apart = np.ones(10)
+    apart[0] = 0
+    held = []
+    for _ in range(40):
+        alpha = true.alpha * (1 + 0.05 * apart * rng.normal(size=10))
+        beta = true.beta + 0.02 * apart * rng.normal(size=10)
+        slope, start = 1.96 * 0.05 * apart * true.alpha, 1.96 * 0.02 * apart
+        used = ClickParameters(alpha, beta, None, alpha - slope, alpha + slope, beta - start, beta + start)
+        found = [Affine(Sums(parameter_uncertainty=sure)).estimate(counts, used) for sure in (True, False)]
+        held.append([((made.lower <= truth) & (truth <= made.upper)).mean() for made in found])
+    with_them, without = np.mean(held, axis=0)
+    assert 0.93 <= with_them <= 0.97
+    assert without < 0.9
+
+
+def test_no_weighting_has_less_spread_than_precision() -> None:
+    users = Users.of()
+    gamma = np.full(3000, 0.3)
+    counts = users.show(gamma, np.full((3000, 10), 5), seed=4)
+    spread = [
+        Affine(Sums(weighting)).estimate(counts, users.parameters).values.var()
+        for weighting in ("precision", "ratio", "mean")
+    ]
+    assert spread[0] < 0.97 * min(spread[1:])

@@ -16,15 +16,12 @@ from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
-from clickprism.observation.parameters import ClickParameters
+from clickprism.log_model.parameters import ClickParameters
 from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.rankers.text_tokens import Pairs
-from clickprism.relevance.counts import PairCounts
+from clickprism.relevance.estimates import PairCounts
 from clickprism.relevance.imputation import FeatureImputation, Imputation, TextImputation, cross_fit, fit_imputation
-from clickprism.relevance.pair_tables import read_features, read_pairs, read_slot
-from clickprism.relevance.pairs import find_pairs
-from clickprism.relevance.randomised import FirstSlot
-from clickprism.relevance.shrinkage import Shrunk
+from clickprism.relevance.pairs import FirstSlot, find_pairs, read_features, read_pairs, read_slot
 from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Clicks, Float64, JudgedLists, Lists, Text
 from tests.rankers.tiny_language_model import WORDS, write_tiny_model
@@ -246,18 +243,6 @@ def test_the_commands_take_features(tmp_path: Path, ranker: str, file: str, cli:
     assert "not be given with --queries" in cli(*fit, *named, *texts, "--out", tmp_path / "x", code=2).stderr
 
 
-def test_features_that_are_wrong_are_named(tmp_path: Path) -> None:
-    for name, text, words in (
-        ("a.csv", "query_id,document_id,x\nq,a,1\nq,a,2\n", "has 2 rows for 1 pairs"),
-        ("a.csv", "query_id,document_id,x\nq,a,1\nq,b,\n", r"a.csv:3: has no x"),
-        ("a.csv", "query_id,document_id\nq,a\n", "has no column with features"),
-        ("a.txt", "0 qid:1 1:0.5\n", "has rows without a document id"),
-    ):
-        (tmp_path / name).write_text(text)
-        with pytest.raises(DataError, match=words):
-            read_features(tmp_path / name)
-
-
 class Memory:
     """The worst imputation there is: it knows each pair's own clicks, and of others the mean."""
 
@@ -271,7 +256,7 @@ class Memory:
 
 
 def test_clicks_count_once_by_cross_fitting() -> None:
-    """Intervals of `shrunk` over an imputation that saw the same clicks are far too narrow; cross-fitted, they hold."""
+    """Intervals with an imputation that saw the same clicks are far too narrow; cross-fitted, they hold."""
     rng = np.random.default_rng(8)
     queries, documents = np.repeat([f"q{i}" for i in range(300)], 5), np.tile([f"d{i}" for i in range(5)], 300)
     truth = rng.beta(6, 4, 1500)
@@ -279,40 +264,21 @@ def test_clicks_count_once_by_cross_fitting() -> None:
     clicks = rng.binomial(shown, truth)
     slot = FirstSlot.of(queries, documents, clicks, impressions=shown)
     first = find_pairs((queries, documents), (slot.query_ids, slot.document_ids))
-    counts = PairCounts(shown[first][:, None], clicks[first][:, None])
-    parameters = ClickParameters(np.ones(1), np.zeros(1))
+    lists = Lists(np.zeros((1500, 0), np.float32), np.arange(0, 1501, 5), slot.query_ids[::5])
+    ones = np.ones(1500, np.int32)
+    log = Clicks(lists, np.arange(1501), np.arange(1500), ones, clicks[first], shown[first])
     ids = slot.query_ids, slot.document_ids
     covered = {}
     for name, values in (
         ("own", Memory(slot).impute(*ids)),
         ("cross", cross_fit(slot, *ids, fit=Memory, folds=5)),
     ):
-        made = Shrunk().learn(counts, parameters, values).estimate(counts, parameters, values)
+        made = LogModel.fit(log, imputation=values).relevance
         covered[name] = float(((made.lower <= truth[first]) & (truth[first] <= made.upper)).mean())
     assert covered["cross"] == pytest.approx(0.95, abs=0.02)
     assert covered["own"] < 0.8
     with pytest.raises(SettingError, match="folds must be at most"):
         cross_fit(slot.take(np.arange(5)), *ids, fit=Memory, folds=5)
-
-
-def test_features_of_a_log_are_those_last_logged(tmp_path: Path) -> None:
-    rows: list[dict[str, object]] = []
-    for minute, (document, features) in enumerate(
-        [("b", {"x/y": 1, "a": 2.5}), ("a", {"x/y": 0, "a": 1}), ("b", {"x/y": 3, "a": -1})]
-    ):
-        event: dict[str, object] = {"search_id": f"s{minute}", "time": f"2026-03-01T10:0{minute}:00Z", "query_id": "q"}
-        rows.append(event | {"document_id": document, "position": 1, "features": features})
-    file = tmp_path / "events.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)))
-    ingest([file], tmp_path / "log")
-    lists = read_features(tmp_path / "log")
-    assert lists.document_ids is not None
-    assert lists.document_ids.tolist() == ["a", "b"]
-    assert lists.features.tolist() == [[1, 0], [-1, 3]]
-    file.write_text(json.dumps(rows[0] | {"search_id": "t", "document_id": "c", "features": {"a": 1}}))
-    ingest([file], tmp_path / "log")
-    with pytest.raises(DataError, match="has no number for the feature 'x/y' of 'q', 'c'"):
-        read_features(tmp_path / "log")
 
 
 def test_impute_takes_a_log_that_was_only_ingested(tmp_path: Path, cli: Run) -> None:

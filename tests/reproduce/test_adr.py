@@ -10,12 +10,12 @@ import pytest
 import clickprism as cp
 from clickprism.errors import DataError, SettingError
 from clickprism.log.fields import click_fields
-from clickprism.relevance.competitors import displayed
-from clickprism.relevance.counts import PairCounts
+from clickprism.relevance.estimates import PairCounts
 from clickprism.types import Float64
 from reproduce.adr import runs as run_module
 from reproduce.adr.__main__ import main, parser, plan_of
 from reproduce.adr.bound import expected_gain
+from reproduce.adr.competitors import displayed
 from reproduce.adr.config import BASE, CANDIDATES, LEADING, MEASURES, SIZES, TABLE_3, TABLE_4, TUNED, Size
 from reproduce.adr.expected import EXPECTED, PAPER
 from reproduce.adr.imputation import lost, slot_of

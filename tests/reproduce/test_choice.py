@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clickprism.observation.counts import Counts
+from clickprism.click_models.pbm import Counts
 from clickprism.simulation.worlds import WorldSettings
 from clickprism.types import Clicks, Lists
 from reproduce.choice.criteria import NAMES, Pairs, Told

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clickprism.click_models.pbm import EYE_TRACKING
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments.bias import CLUSTERS, IDS
 from clickprism.types import Dataset, JudgedLists
-from clickprism.users.pbm import EYE_TRACKING
 from reproduce.common import files
 from reproduce.common.cli import How
 from reproduce.inforank import runs

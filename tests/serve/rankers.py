@@ -13,8 +13,8 @@ from clickprism.types import Float32, Lists
 
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.relevance.approximate import Approximation
-    from clickprism.relevance.approximate_settings import Form
+    from clickprism.relevance.approximation import Approximation
+    from clickprism.relevance.approximation_settings import Form
 
 FEATURES = 7
 
@@ -84,9 +84,8 @@ def approximation(form: Form = "logit", *, seed: int = 0) -> Approximation:
     """An approximation of two members whose weights are drawn, and a scale fitted to `click_vectors`."""
     import torch
 
-    from clickprism.relevance.approximate import Approximation
-    from clickprism.relevance.approximate_settings import ApproximateSettings
-    from clickprism.relevance.certainty import Certainty
+    from clickprism.relevance.approximation import Approximation, Certainty
+    from clickprism.relevance.approximation_settings import ApproximateSettings
     from clickprism.relevance.click_vectors import VectorScale
 
     certainty = Certainty(10.0, 0.1, 0.01)

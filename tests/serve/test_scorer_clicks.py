@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from clickprism.errors import DataError
 from clickprism.rankers.linear import Linear
-from clickprism.relevance.approximate_settings import Form
+from clickprism.relevance.approximation_settings import Form
 from clickprism.serve.bundle import write_bundle
 from clickprism.serve.scorer import Candidates, open_scorer
 from clickprism.training.calibration import Calibration
@@ -60,7 +60,7 @@ def test_a_ranker_on_features_imputes(tmp_path: Path) -> None:
 
 
 def test_without_an_imputation_the_mean_is_taken(tmp_path: Path) -> None:
-    fitted, x = approximation("likelihood"), click_vectors(60)
+    fitted, x = approximation("reward"), click_vectors(60)
     scorer = open_scorer(write_bundle(tmp_path / "bundle", fitted))
     assert scorer.needs == {"clicks"}
     np.testing.assert_allclose(scorer.score(Candidates(clicks=x)).scores, fitted.estimate(x, np.full(60, 0.3)), 1e-5)

@@ -8,16 +8,16 @@ from typing import Literal, get_args
 import numpy as np
 import pytest
 
+from clickprism.click_models.ccm import ClickChainUser
+from clickprism.click_models.coupled import CoupledUser, coupled
+from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.trust import TrustUser
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import build
 from clickprism.simulation import clicks as simulated_clicks
 from clickprism.simulation.clicks import SimulationSettings, frequencies, ideal_clicks, simulate
 from clickprism.simulation.rankings import InitialRanker, Intervention, Kind
 from clickprism.types import Clicks, Int64, JudgedLists, Lists, Simulation
-from clickprism.users.ccm import ClickChainUser
-from clickprism.users.coupled import CoupledUser, coupled
-from clickprism.users.pbm import PositionUser
-from clickprism.users.trust import TrustUser
 
 UNMERGED = SimulationSettings(merge="none")
 

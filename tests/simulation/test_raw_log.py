@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism._util.tables import to_plain
+from clickprism.click_models.pbm import PositionUser
 from clickprism.errors import DataError, SettingError
 from clickprism.log.account import Account
 from clickprism.log.engine import connect
@@ -25,7 +26,6 @@ from clickprism.log.store import LogStore
 from clickprism.simulation.raw_log import RawLog, write_raw_log
 from clickprism.simulation.raw_searches import SearchEngine, _earlier_count
 from clickprism.simulation.raw_settings import RawLogSettings
-from clickprism.users.pbm import PositionUser
 
 CLEAN: dict[str, Any] = {"robots": 0.0, "duplicate": 0.0, "late": 0.0, "broken": 0.0}
 

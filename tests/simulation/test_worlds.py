@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from clickprism.click_models.pbm import count
 from clickprism.errors import SettingError
-from clickprism.observation.counts import count
 from clickprism.simulation.worlds import Policy, World, WorldSettings, draw_settings, make_world
 
 

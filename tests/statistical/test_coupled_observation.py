@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from clickprism.click_models.coupled import CoupledUser
+from clickprism.click_models.pbm import PositionUser
 from clickprism.debias.base import Method
 from clickprism.debias.batches import pad
 from clickprism.debias.click import Click
@@ -25,8 +27,6 @@ from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Float64, Lists
-from clickprism.users.coupled import CoupledUser
-from clickprism.users.pbm import PositionUser
 
 LISTS, PLACES, SESSIONS = 400, 8, 4000
 RELEVANCE = np.array([1.0, -0.7, 0.4, 0.0, 0.0])

@@ -70,7 +70,7 @@ def _with(features: int) -> str:
 
 def diagnosed(logged: Logged, *, seed: int, as_of: datetime, say: Say) -> dict[str, Any]:
     """All findings."""
-    from clickprism.diagnosis.of_log import diagnose
+    from clickprism.diagnosis.diagnose import diagnose
 
     return kept_diagnosis(diagnose(logged, seed=seed, progress=say, as_of=as_of.isoformat()))
 
@@ -127,11 +127,13 @@ def bundled(
     lists = logged.clicks.lists
     model = Model.load(source / MODEL)
     naive = Model.load(source / NAIVE) if (source / NAIVE).is_dir() else None
-    curve = choice["numbers"].get("observation")
-    observation = None if not curve else np.array(curve, dtype=np.float64)
+    observation = None if diagnosis.curve is None else diagnosis.curve.values
     scores = model.score(lists), None if naive is None else naive.score(lists)
     examples = examples_of(logged.clicks, *scores, observation=observation, source="the log", most=EXAMPLES)
-    notes = [value["sentence"], *(each.sentence for each in diagnosis.findings.values() if each.verdict == "unknown")]
+    notes = [
+        value["sentence"],
+        *(each.sentence for each in diagnosis.findings.values() if each.verdict == "inconclusive"),
+    ]
     bundle = write_bundle(
         out,
         model,

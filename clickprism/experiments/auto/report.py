@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from clickprism._util.files import write_file
 from clickprism._util.tables import Table, to_json, to_plain
 from clickprism.choice.words import legend
-from clickprism.diagnosis.report import SIGNS, finding_parts, number, title, tone, word
+from clickprism.diagnosis.finding import SIGNS
+from clickprism.diagnosis.report import finding_parts, summary
 from clickprism.evaluation.report import Part, Said, write_report
 from clickprism.experiments.auto import words
 
@@ -44,19 +45,22 @@ def write_pages(result: AutoResult, figures: Mapping[str, str], name: str) -> di
     """Write both; `figures` are the SVG of findings by name, `name` that of the log."""
     write_file(result.out / JSON, to_json(as_plain(result, name)) + "\n")
     choice = result.stages["choice"]
-    tables = [Table("What was found", ["finding", "verdict", "number and 95% interval"], _found(result))]
+    tables = [
+        Table("Summary of the diagnosis", ["question", "answer"], _summary_rows(result)),
+        Table("What was found", ["finding", "verdict", "estimate and 95% interval"], _found(result)),
+    ]
     more: dict[str, list[Part]] = {
         "What was chosen, and why": [
             Said("good", f"{each.stage}: {each.decision}", each.reason) for each in result.decisions
         ],
-        "What could not be known": [Said("unknown", SIGNS["unknown"], each) for each in result.unknown],
+        "What could not be known": [Said("inconclusive", SIGNS["inconclusive"], each) for each in result.unknown],
         "What to do next": [Said("good", str(place), each) for place, each in enumerate(result.steps, start=1)],
     }
     if choice["trials"]:
         rows = choice["trials"]["rows"]
         more["What was tried, by the log alone"] = [Table("", choice["trials"]["header"], rows), *legend(rows)]
     for key, finding in result.diagnosis.findings.items():
-        more[title(finding)] = finding_parts(finding, figure=figures.get(key))
+        more[finding.title] = finding_parts(finding, figure=figures.get(key))
     commands = words.commands(result.out, None, bundle=result.bundle is not None)
     write_report(
         result.report,
@@ -85,6 +89,10 @@ def _summary(result: AutoResult) -> str:
     )
 
 
+def _summary_rows(result: AutoResult) -> list[list[str]]:
+    return [[each.question, each.answer] for each in summary(result.diagnosis)]
+
+
 def _found(result: AutoResult) -> list[list[str]]:
     findings = result.diagnosis.findings.values()
-    return [[title(each), f"{SIGNS[tone(each)]} {word(each)}", number(each)] for each in findings]
+    return [[each.title, each.word, each.number] for each in findings]

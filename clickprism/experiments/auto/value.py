@@ -11,7 +11,7 @@ from clickprism.errors import DataError
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
-    from clickprism.evaluation.counterfactual_result import CounterfactualResult, Estimate
+    from clickprism.evaluation.counterfactual.result import CounterfactualResult, Estimate
 
 NOTHING: Final[Mapping[str, Any]] = {"verdict": "", "sentence": "", "refusal": "", "advice": "", "numbers": {}}
 VERDICTS: Final = {
@@ -39,7 +39,7 @@ def value_of(logged: Logged, scores: Float64, *, whose: str) -> dict[str, Any]:
         scores: of the documents, [documents].
         whose: what the searches are, for the sentence.
     """
-    from clickprism.evaluation.counterfactual import counterfactual
+    from clickprism.evaluation.counterfactual.run import counterfactual
 
     try:
         result = counterfactual(logged, scores)

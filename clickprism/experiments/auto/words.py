@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from clickprism.diagnosis.finding import Diagnosis, Finding
-from clickprism.diagnosis.report import SIGNS, title, tone, word
 
 WIDTH: Final = 110
 MENDED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -57,7 +56,7 @@ def decisions(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis) -> 
     """Every decision, in the order in which they were taken; `stages` are the results of the stages by name."""
     read, choice, value, bundle = (stages[name] for name in ("read", "choice", "value", "bundle"))
     verdicts = {name: finding.verdict for name, finding in diagnosis.findings.items()}
-    unknown = [name for name, verdict in verdicts.items() if verdict == "unknown"]
+    unknown = [name for name, verdict in verdicts.items() if verdict == "inconclusive"]
     made = [
         Decision("read", "use all of the log", read["sentence"], read["counts"]),
         Decision(
@@ -84,7 +83,7 @@ def decisions(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis) -> 
 
 def could_not_know(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis) -> list[str]:
     """What the log cannot tell, a sentence each."""
-    said = [finding.sentence for finding in diagnosis.findings.values() if finding.verdict == "unknown"]
+    said = [finding.sentence for finding in diagnosis.findings.values() if finding.verdict == "inconclusive"]
     if stages["value"]["refusal"]:
         said.append(stages["value"]["refusal"])
     return [*said, ALWAYS]
@@ -95,7 +94,7 @@ def next_steps(stages: Mapping[str, Mapping[str, Any]], diagnosis: Diagnosis) ->
     order = sorted(diagnosis.findings.values(), key=lambda finding: finding.name != "identifiability")
     choice = stages["choice"]
     mended = _mended(choice)
-    advised = {f"{title(each)}: {_advice(each, choice)}": None for each in order if _open(each, mended)}
+    advised = {f"{each.title}: {_advice(each, choice)}": None for each in order if _open(each, mended)}
     return [*(choice["instead"] if choice["refused"] else [stages["value"]["advice"]]), *advised]
 
 
@@ -109,12 +108,12 @@ def _mended(choice: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _open(finding: Finding, mended: Sequence[str]) -> bool:
     """Whether there is something left to do about a finding that the ranker does not do already."""
-    bad = tone(finding) == "bad" and finding.name not in mended
-    return bool(finding.advice) and (bad or tone(finding) == "unknown")
+    bad = finding.tone == "bad" and finding.name not in mended
+    return bool(finding.advice) and (bad or finding.tone == "inconclusive")
 
 
 def _advice(finding: Finding, choice: Mapping[str, Any]) -> str:
-    left = tone(finding) == "bad" and finding.name in LEARNED and not choice["refused"]
+    left = finding.tone == "bad" and finding.name in LEARNED and not choice["refused"]
     if left and finding.name == "coupling" and BENT in choice["numbers"].get("pooled", ()):
         return f"clicks of held-out queries do not bear it out; {choice['chosen']} has one curve for all. {ASK_AGAIN}"
     return f"{choice['chosen']} does not correct for it. {finding.advice}" if left else finding.advice
@@ -142,7 +141,7 @@ def terminal(
 ) -> str:
     """The end of `clickprism auto`, in plain text."""
     findings = list(diagnosis.findings.values())
-    heads = [(title(each), f"{SIGNS[tone(each)]} {word(each)}", each.sentence) for each in findings]
+    heads = [(each.title, each.word, each.sentence) for each in findings]
     widths = [max((len(head[place]) for head in heads), default=0) for place in (0, 1)]
     found = [
         _wrapped(f"  {name.ljust(widths[0])}  {verdict.ljust(widths[1])}  ", sentence)

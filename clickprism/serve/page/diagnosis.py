@@ -1,4 +1,4 @@
-"""The newest diagnosis of a log, from the file that `clickprism diagnose` keeps in the log's folder."""
+"""Read the latest diagnosis of a log from the file that `clickprism diagnose` writes into the folder of the log."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 
 FILE: Final = "diagnosis.json"
 LARGEST: Final = 1 << 20
-NONE: Final = "There is none: start the service with --log DIR, where a diagnosis of the log is found."
+NONE: Final = "No diagnosis. Start the service with --log DIR, a log that `clickprism diagnose` was run on."
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was found of one bias.
+    """One finding.
 
     Attributes:
-        name: which.
-        verdict: in a word, or in a sentence.
-        advice: what to do.
-        sentence: the verdict in words.
-        title: what readers call it.
-        word: the verdict as readers have it.
+        name: Name of the finding, such as "position".
+        verdict: "present", "absent" or "inconclusive".
+        advice: What to do.
+        sentence: The finding in words.
+        title: Heading of the finding.
+        word: The verdict as readers see it.
     """
 
     name: str
@@ -33,14 +33,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """All that was found, as of a time."""
+    """All findings, and when they were made."""
 
     as_of: str
     findings: list[Finding]
 
 
 def read_diagnosis(log: Path | None) -> tuple[Diagnosis | None, str]:
-    """The diagnosis of a log; where there is none, or it cannot be read, a sentence that says so.
+    """Return the diagnosis of a log, or None and a sentence that says why there is none.
 
     >>> read_diagnosis(None)[0] is None
     True
@@ -53,6 +53,6 @@ def read_diagnosis(log: Path | None) -> tuple[Diagnosis | None, str]:
             return None, f"{FILE} of the log is too large to be a diagnosis."
         return msgspec.json.decode(file.read_bytes(), type=Diagnosis), ""
     except FileNotFoundError:
-        return None, "The log has not been diagnosed yet: clickprism diagnose does it."
+        return None, "The log has no diagnosis yet. Run: clickprism diagnose LOG"
     except (OSError, msgspec.DecodeError) as error:
         return None, f"{FILE} of the log cannot be read ({error})."

@@ -1,0 +1,112 @@
+"""The dynamic Bayesian network: users read on until a clicked document satisfies them or they give up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, final
+
+import numpy as np
+
+from clickprism.click_models.fitted import FittedModel, Prior, Reading, check_steps
+from clickprism.click_models.users import Chain, Response, Shown, check_probability
+from clickprism.types import Bool, Clicks, Float64
+
+
+@final
+@dataclass(frozen=True)
+class BayesianUser:
+    """P(observe k + 1 | observed k) = gamma after no click, gamma (1 - s_k) after a click (Chapelle and Zhang 2009).
+
+    The first document is always observed.
+
+    Attributes:
+        perseverance: gamma, the probability to continue while not satisfied; the authors found .9 best.
+        satisfaction: s of a document of attraction 1; s_k is `satisfaction` times the attraction of the document.
+    """
+
+    name: ClassVar[str] = "dbn"
+
+    perseverance: float = 0.9
+    satisfaction: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_probability("perseverance", self.perseverance)
+        check_probability("satisfaction", self.satisfaction)
+
+    def click(self, shown: Shown, *, seed: int) -> Response:
+        """Simulate one user per session."""
+        return self._chain.click(shown, seed=seed)
+
+    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
+        """Return log P(clicks) of each session, [sessions]."""
+        return self._chain.log_likelihood(shown, clicks)
+
+    @property
+    def _chain(self) -> Chain:
+        return Chain(self.perseverance, self.perseverance, self.perseverance * (1 - self.satisfaction))
+
+
+@final
+@dataclass(frozen=True)
+class BayesianModel:
+    """P(observe k + 1 | observed k) = gamma after no click, gamma (1 - s) after a click (Chapelle and Zhang 2009).
+
+    Attraction a and satisfaction s of each document and one perseverance gamma, by exact EM, which sums over how far
+    users read below their last click. Unbiased in the limit of many sessions if users follow the model. s is not
+    identifiable for a document whose clicks were all at the end of the list.
+
+    Attributes:
+        prior: pseudo-counts of every probability.
+        perseverance: gamma if it is known; None estimates it.
+        tolerance: stop when the estimated distance of the probabilities to their limit is below this.
+        max_iterations: maximum number of EM steps.
+    """
+
+    name: ClassVar[str] = "dbn"
+
+    prior: Prior = field(default_factory=Prior)
+    perseverance: float | None = None
+    tolerance: float = 1e-4
+    max_iterations: int = 1000
+
+    def __post_init__(self) -> None:
+        check_steps(self.tolerance, self.max_iterations)
+        if self.perseverance is not None:
+            check_probability("perseverance", self.perseverance)
+
+    def fit(self, clicks: Clicks) -> FittedModel:
+        """Fit to single sessions, or to sessions merged by pattern."""
+        from clickprism.click_models.tails import climb, count_tails, expect
+
+        known, tails = self.perseverance, count_tails(clicks)
+        documents = clicks.lists.documents
+        followed = tails.went + tails.unsure  # clicks that the list continues below
+
+        def step(parameters: Float64) -> tuple[Float64, float]:
+            gamma, (attraction, satisfaction) = float(parameters[0]), parameters[1:].reshape(2, documents)
+            gamma = gamma if known is None else known
+            after_click = gamma * (1 - satisfaction)
+            expected = expect(tails, attraction=attraction, after_skip=gamma, after_click=after_click)
+            satisfied = (followed - expected.went) * satisfaction / np.maximum(1 - after_click, 1e-300)
+            went_on = expected.continued + float(expected.went.sum())
+            unsatisfied = expected.paused + float((followed - satisfied).sum())
+            if known is None:
+                gamma = float(self.prior.share(np.array([went_on]), np.array([unsatisfied]))[0])
+            attraction = self.prior.share(tails.clicks, tails.clicks + expected.looks)
+            value = expected.log_likelihood + self.prior.log_density(parameters if known is None else parameters[1:])
+            return np.concatenate([[gamma], attraction, self.prior.share(satisfied, followed)]), value
+
+        start = np.concatenate([[0.5 if known is None else known], np.full(2 * documents, 0.5)])
+        weights = np.concatenate([tails.clicks + tails.skips, followed])
+        end = climb(step, start, weights=weights, tolerance=self.tolerance, max_iterations=self.max_iterations)
+        attraction, satisfaction = end.parameters[1:].reshape(2, documents)
+        model = self.fitted({"perseverance": end.parameters[0], "attraction": attraction, "satisfaction": satisfaction})
+        return replace(model, iterations=end.iterations, converged=end.converged)
+
+    @staticmethod
+    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
+        """Return the model with these parameters."""
+        gamma = float(parameters["perseverance"])
+        reading = Reading(gamma, gamma * (1 - parameters["satisfaction"]))
+        return FittedModel("dbn", parameters, parameters["attraction"], reading)

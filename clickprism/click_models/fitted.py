@@ -1,0 +1,354 @@
+"""Click models fitted to a log: their parameters, what they say about observation, and their likelihood.
+
+Every model is P(click at k) = P(observed at k) a, where a is the attraction of the document. Models differ in when
+users observe an entry: by position and last click (`Browsing`), or reading from the top down (`Reading`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clickprism._util.files import atomic_file, write_errors
+from clickprism.click_models import CLICK_MODELS
+from clickprism.data.clicks import UNSOUND, fingerprint
+from clickprism.errors import DataError, SettingError, UnsupportedError
+from clickprism.settings import resolve, suggest
+from clickprism.types import Bool, Clicks, Float64, Int64, Lists
+
+BY_PATTERN: Final = 'Simulate with --simulation.merge pattern, or merge with clicks.merge(by="pattern")'
+FLOOR: Final = 1e-6
+FORMAT: Final = "clickprism click model"
+VERSION: Final = 1
+
+_HEAD: Final = ("format", "version", "model", "fingerprint")
+_BY_DOCUMENT: Final = ("attraction", "satisfaction")
+_DIMENSIONS: Final = {"rates": 1, "curve": 1, "continuation": 1, "table": 2}  # the other parameters: 0, one number
+
+
+@final
+@dataclass(frozen=True)
+class Prior:
+    """Pseudo-counts of every probability of a model: a Beta(clicks + 1, skips + 1) prior, whose mode is estimated.
+
+    Attributes:
+        clicks: number of successes; 0 with `skips` 0 is maximum likelihood.
+        skips: number of failures.
+    """
+
+    clicks: float = 1.0
+    skips: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("clicks", "skips"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise SettingError(name, getattr(self, name), "be 0 or more")
+
+    @property
+    def pair(self) -> tuple[float, float]:
+        """Return clicks and skips."""
+        return self.clicks, self.skips
+
+    def share(self, successes: Float64, trials: Float64) -> Float64:
+        """Return the most probable success rates; without prior and trials, the rate of all together."""
+        total = trials + self.clicks + self.skips
+        common = float(successes.sum()) / max(float(trials.sum()), 1e-300)
+        return np.where(total > 0, (successes + self.clicks) / np.maximum(total, 1e-300), common)
+
+    def spread(self, known: Float64, rows: Int64, documents: int) -> Float64:
+        """Return `known` for the documents `rows`, and the prior's mode (or the mean) for the others, [documents]."""
+        rest = self.clicks / sum(self.pair) if sum(self.pair) > 0 else float(known.mean())
+        values = np.full(documents, rest)
+        values[rows] = known
+        return values
+
+    def log_density(self, probabilities: Float64) -> float:
+        """Return the log of the prior density up to a constant: sum of clicks log x + skips log(1 - x)."""
+        value = 0.0
+        if self.clicks > 0:
+            value += self.clicks * float(np.log(probabilities).sum())
+        if self.skips > 0:
+            value += self.skips * float(np.log1p(-probabilities).sum())
+        return value
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Browsing:
+    """P(observed at k | clicks above) = o(k, d), with d the distance to the last click above, 0 for none.
+
+    Attributes:
+        table: row k - 1 for position k, column d, [positions, distances]. The last row holds for all positions below,
+            the last column for all longer distances. One column is the position-based model.
+    """
+
+    table: Float64
+
+    @property
+    def needs_patterns(self) -> bool:
+        """Return whether the log must tell which documents were clicked together."""
+        return bool(self.table.shape[1] > 1)
+
+    def expected(self, clicks: Clicks, attraction: Float64) -> Float64:
+        """Return P(observed) of each entry before any click is known, [entries]."""
+        if not self.needs_patterns:
+            return np.asarray(self.table[np.minimum(clicks.positions, len(self.table)) - 1, 0], dtype=np.float64)
+        from clickprism.click_models.kernels import marginal_last_click
+
+        observed = np.empty(len(clicks.rows))
+        marginal_last_click((clicks.offsets, clicks.positions, attraction), self.table, observed)
+        return observed
+
+    def walk(self, clicks: Clicks, attraction: Float64, chances: Float64) -> tuple[Float64, Bool]:
+        """Return P(observed | clicks above) and the clicks of each entry, [entries].
+
+        The clicks are those of the log; or new ones where `chances`, uniform on [0, 1), are below P(click | clicks
+        above), unless `chances` is empty.
+        """
+        from clickprism.click_models.kernels import conditional_last_click
+
+        observed, clicked = np.empty(len(clicks.rows)), clicks.clicks > 0
+        sessions = (clicks.offsets, clicks.positions, attraction)
+        conditional_last_click(sessions, self.table, chances, (observed, clicked))
+        return observed, clicked
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Users read from the top down, always observe the first entry, and stop somewhere.
+
+    Attributes:
+        after_skip: probability to continue after no click.
+        after_click: probability to continue after a click, by document, [documents].
+        at_position: factor to it by position; the last value holds below, [positions].
+    """
+
+    after_skip: float
+    after_click: Float64
+    at_position: Float64 = field(default_factory=lambda: np.ones(1))
+
+    @property
+    def needs_patterns(self) -> bool:
+        """Return whether the log must tell which documents were clicked together: always."""
+        return True
+
+    def expected(self, clicks: Clicks, attraction: Float64) -> Float64:
+        """Return P(observed) of each entry before any click is known, [entries]."""
+        from clickprism.click_models.kernels import marginal_chain
+
+        observed = np.empty(len(clicks.rows))
+        marginal_chain((clicks.offsets, attraction, self._after_click(clicks)), self.after_skip, observed)
+        return observed
+
+    def walk(self, clicks: Clicks, attraction: Float64, chances: Float64) -> tuple[Float64, Bool]:
+        """Return P(observed | clicks above) and the clicks of each entry, [entries]; see `Browsing.walk`."""
+        from clickprism.click_models.kernels import conditional_chain
+
+        observed, clicked = np.empty(len(clicks.rows)), clicks.clicks > 0
+        sessions = (clicks.offsets, attraction, self._after_click(clicks))
+        conditional_chain(sessions, self.after_skip, chances, (observed, clicked))
+        return observed, clicked
+
+    def _after_click(self, clicks: Clicks) -> Float64:
+        indices = np.minimum(clicks.positions, len(self.at_position)) - 1
+        return np.asarray(self.after_click[clicks.rows] * self.at_position[indices], dtype=np.float64)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """A click model with estimated parameters.
+
+    Attributes:
+        name: name of the model.
+        parameters: by name: numbers, or vectors over documents or positions.
+        attraction: probability of a click if observed, [documents]; the prior's for documents that were never shown.
+        behaviour: when users observe an entry.
+        iterations: number of steps of the fit; 0 if the estimates are shares of counts.
+        converged: whether the fit converged.
+    """
+
+    name: str
+    parameters: Mapping[str, Float64]
+    attraction: Float64
+    behaviour: Browsing | Reading
+    iterations: int = 0
+    converged: bool = True
+
+    def observation(self, clicks: Clicks) -> Float64:
+        """Return the observation probability at each position relative to position 1, averaged over a log's sessions.
+
+        nan at positions that were never shown, and everywhere if position 1 was not, [positions].
+        """
+        indices, shown = clicks.positions - 1, clicks.list_impressions
+        observed = self.behaviour.expected(clicks, self._of(clicks))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            curve = np.bincount(indices, weights=shown * observed) / np.bincount(indices, weights=shown)
+            return np.asarray(curve / curve[:1], dtype=np.float64)
+
+    def click_probability(self, clicks: Clicks) -> Float64:
+        """Return P(click) of each entry before any click of the session is known, [entries]."""
+        attraction = self._of(clicks)
+        return attraction * self.behaviour.expected(clicks, attraction)
+
+    def conditional_probability(self, clicks: Clicks) -> Float64:
+        """Return P(click | clicks above) of each entry, [entries]."""
+        if self.behaviour.needs_patterns:
+            check_patterns(clicks)
+        attraction = self._of(clicks)
+        return attraction * self.behaviour.walk(clicks, attraction, np.zeros(0))[0]
+
+    def log_likelihood(self, clicks: Clicks) -> Float64:
+        """Return log P(clicks) of all sessions of each ranked list together, [ranked lists].
+
+        The sum of log P(click or not | clicks above), which is exact; probabilities are kept 1e-6 from 0 and 1.
+        """
+        owner = np.repeat(np.arange(len(clicks)), np.diff(clicks.offsets))
+        terms = log_terms(self.conditional_probability(clicks), clicks)
+        return np.bincount(owner, weights=terms, minlength=len(clicks)).astype(np.float64)
+
+    def sample(self, clicks: Clicks, *, seed: int) -> Clicks:
+        """Return new sessions on the same ranked lists, as many as in the log, not merged."""
+        sessions = clicks.take(np.repeat(np.arange(len(clicks)), clicks.impressions))
+        chances = np.random.default_rng(seed).random(len(sessions.rows))
+        drawn = self.behaviour.walk(sessions, self._of(sessions), chances)[1]
+        return replace(sessions, clicks=drawn.astype(np.int64), impressions=np.ones(len(sessions), dtype=np.int64))
+
+    def _of(self, clicks: Clicks) -> Float64:
+        if clicks.lists.documents != len(self.attraction):
+            raise DataError(
+                f"the model knows {len(self.attraction)} documents, the log has {clicks.lists.documents}",
+                remedy="Fit and evaluate on clicks over the same lists.",
+            )
+        return self.attraction[clicks.rows]
+
+
+class ClickModel(Protocol):
+    """Settings of a click model: a frozen, final dataclass."""
+
+    name: ClassVar[str]
+
+    def fit(self, clicks: Clicks) -> FittedModel:
+        """Fit the model to a log."""
+        ...
+
+    @staticmethod
+    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
+        """Return the model with these parameters."""
+        ...
+
+
+def log_terms(probability: Float64, clicks: Clicks) -> Float64:
+    """Return each entry's term of the log-likelihood, c log p + (n - c) log(1 - p), n its impressions, [entries].
+
+    Probabilities are kept 1e-6 away from 0 and 1: a model that excludes a click that happened, as the cascade model
+    excludes a second one, gets a very low but finite value.
+    """
+    if probability.shape != clicks.rows.shape:
+        raise DataError(f"{len(clicks.rows)} entries but probabilities of shape {probability.shape}")
+    if not ((probability >= 0) & (probability <= 1 + 1e-9)).all():
+        raise DataError("click probabilities must be between 0 and 1")
+    kept = np.clip(probability, FLOOR, 1 - FLOOR)
+    hits, misses = clicks.clicks, clicks.list_impressions - clicks.clicks
+    result: Float64 = hits * np.log(np.where(hits > 0, kept, 1.0)) + misses * np.log1p(-np.where(misses > 0, kept, 0.0))
+    return result
+
+
+def require_clicks(log: object) -> None:
+    """Raise TypeError unless `log` is a Clicks; the message helps if it is the result of `read_sessions`."""
+    if not isinstance(log, Clicks):
+        remedy = ": pass its .clicks" if isinstance(getattr(log, "clicks", None), Clicks) else ""
+        raise TypeError(f"clicks must be a clickprism.Clicks, not a {type(log).__name__}{remedy}")
+
+
+def check_patterns(clicks: Clicks) -> None:
+    """Raise UnsupportedError if the log does not tell which documents were clicked together."""
+    if not clicks.are_patterns:
+        raise UnsupportedError(
+            "the sessions were merged by list, so it is not known what was clicked together",
+            remedy=BY_PATTERN,
+        )
+
+
+def check_sessions(clicks: Clicks) -> None:
+    """Raise TypeError if this is not a log, and UnsupportedError if it has no sessions."""
+    require_clicks(clicks)
+    if len(clicks.rows) == 0:
+        raise UnsupportedError("there are no sessions to fit a click model to")
+
+
+def check_steps(tolerance: float, max_iterations: int) -> None:
+    """Raise SettingError for settings with which a fit cannot end."""
+    if not 0 < tolerance < 1:
+        raise SettingError("tolerance", tolerance, "be between 0 and 1")
+    if max_iterations < 1:
+        raise SettingError("max_iterations", max_iterations, "be at least 1")
+
+
+def by_document(clicks: Clicks, weights: Int64 | Float64 | Bool) -> Float64:
+    """Return the sum of a value of each entry over the entries of each document, [documents]."""
+    return np.bincount(clicks.rows, weights=weights, minlength=clicks.lists.documents).astype(np.float64)
+
+
+def filled(observation: Float64) -> Float64:
+    """Return the observation probabilities with their mean in place of nan."""
+    known = np.isfinite(observation)
+    return np.where(known, observation, observation[known].mean())
+
+
+def save_model(model: FittedModel, path: Path | str, *, lists: Lists) -> None:
+    """Write a model that was fitted to clicks on these lists to an .npz file, atomically."""
+    path = Path(path)
+    head = dict(zip(_HEAD, map(np.array, (FORMAT, VERSION, model.name, fingerprint(lists))), strict=True))
+    with write_errors(path), atomic_file(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **head, **dict(model.parameters))
+
+
+def load_model(path: Path | str, *, lists: Lists) -> FittedModel:
+    """Read a model that was fitted to clicks on these lists; the file cannot contain code."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            columns: dict[str, NDArray[Any]] = {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
+    except (*UNSOUND, TypeError, AttributeError) as error:
+        raise DataError(f"is not a sound .npz file ({error})", file=path) from None
+    head = {name: str(columns.pop(name, "")) for name in _HEAD}
+    if head["format"] != FORMAT:
+        raise DataError("is not a file of a click model", file=path, remedy="Write one by save_model.")
+    if head["version"] != str(VERSION):
+        raise DataError(f"has format version {head['version']}, but only {VERSION} is known", file=path)
+    if head["model"] not in CLICK_MODELS:
+        known = suggest(head["model"], CLICK_MODELS)
+        raise DataError(f"holds the unknown model {head['model']!r} ({known})", file=path)
+    if head["fingerprint"] != fingerprint(lists):
+        raise DataError(
+            "holds a model of clicks on other documents", file=path, remedy="Load the lists it was fitted on."
+        )
+    for name, values in columns.items():
+        _check_parameter(name, values, lists, path)
+    try:
+        model: FittedModel = resolve(CLICK_MODELS, head["model"], path="model").fitted(columns)
+    except KeyError as error:
+        raise DataError(f"lacks the parameter {error}", file=path) from None
+    return model
+
+
+def _check_parameter(name: str, values: Any, lists: Lists, path: Path | str) -> None:
+    """Raise DataError unless the parameter has the type and shape that its name requires."""
+    if name == "documents":
+        if values.shape != () or values.dtype != np.int64 or int(values) != lists.documents:
+            raise DataError(f"must be of {lists.documents} documents", file=path)
+        return
+    if not isinstance(values, np.ndarray) or values.dtype != np.float64 or not ((values >= 0) & (values <= 1)).all():
+        raise DataError(f"{name} must be probabilities", file=path)
+    if name in _BY_DOCUMENT and values.shape != (lists.documents,):
+        raise DataError(f"must have one {name} for each of the {lists.documents} documents", file=path)
+    if name not in _BY_DOCUMENT and (values.ndim != _DIMENSIONS.get(name, 0) or values.size == 0):
+        raise DataError(f"{name} must have {_DIMENSIONS.get(name, 0)} dimensions and not be empty", file=path)

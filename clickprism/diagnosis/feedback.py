@@ -1,0 +1,43 @@
+"""Feedback: does the engine react to clicks, so that documents move up because they were clicked?"""
+
+from __future__ import annotations
+
+import math
+
+from clickprism.diagnosis.finding import Finding, inconclusive, p_text
+from clickprism.log_model.model import LogModel
+
+
+def feedback(model: LogModel) -> Finding:
+    """Return whether documents move up after they were clicked more than expected."""
+    found = model.feedback
+    if found.verdict == "inconclusive":
+        why = "the log has one day only, or too few clicks"
+        if math.isfinite(found.z):
+            why = f"the evidence is weak (z = {found.z:.1f}, {p_text(found.p_value)})"
+        return inconclusive(
+            "feedback",
+            f"The log does not show whether the engine reacts to clicks: {why}.",
+            "Log the time of each search, for several days.",
+        )
+    present = found.verdict == "present"
+    sentence = (
+        "The engine reacts to clicks: documents move up after they were clicked more than expected"
+        if present
+        else "The engine does not react to clicks: documents do not move up after they were clicked more than expected"
+    )
+    advice = (
+        "Estimates that compare a document with itself at several positions (AllPairs, swaps) are biased here, since"
+        " documents moved up because they had more clicks. Use the curve of this report, and randomise positions in a"
+        " small share of searches to check it."
+        if present
+        else "Nothing to do."
+    )
+    return Finding(
+        "feedback",
+        found.verdict,
+        f"{sentence} (z = {found.z:.1f}, {p_text(found.p_value)}).",
+        advice,
+        p_value=found.p_value,
+        details={"z": found.z},
+    )

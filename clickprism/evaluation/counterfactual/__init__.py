@@ -1,0 +1,1 @@
+"""Counterfactual evaluation: how many clicks a new ranker would get, estimated from the log of other rankers."""

@@ -1,0 +1,412 @@
+"""Train the examination model of a log, and measure how good its estimates are on held-out searches."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from clickprism._util.tables import Table
+from clickprism.errors import DataError, UnsupportedError
+from clickprism.examination.cells import (
+    CELLS,
+    NEGATIVE,
+    POSITIVE,
+    TRUTH_CELLS,
+    cells,
+    check_enough,
+    collected,
+    column,
+    counts,
+    no_display_times,
+    truth_cells,
+)
+from clickprism.examination.model import ExaminationModel, save_model, train_model
+from clickprism.examination.settings import ExaminationSettings
+from clickprism.log.schema import EXAMINATION_UNIT, SESSIONS
+from clickprism.log.sessions import by_day, has_display_times, update_sessions
+from clickprism.types import Bool, Int64
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
+    from clickprism.log.store import LogStore
+
+ANCHORS: Final = 5  # positions of a click that have a curve
+SHOWN: Final = 20  # positions of a curve
+BINS: Final = 10
+FEW: Final = 200  # with fewer held-out positives or negatives the measures are rough
+ATTEMPTS: Final = 3
+TRUTH: Final = pa.schema(
+    {"search_id": pa.string(), "document_id": pa.string(), "position": pa.int32(), "observed": pa.bool_()}
+)
+"""Columns that are read of the truth of a simulated log."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The rows with an estimate in [low, high): their mean estimate, and the share of positives."""
+
+    low: float
+    high: float
+    rows: int
+    estimate: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good estimates are on some rows.
+
+    Attributes:
+        rows: Number of rows.
+        positive: Share of positive rows.
+        auc: Probability that a positive has a higher estimate than a negative, ties count half; NaN without either.
+        log_loss: Mean of -log e over positives and -log(1 - e) over negatives, in nats.
+        entropy: Log loss of the best constant.
+        calibration_error: Mean of |mean estimate - share of positives| over rows, in ten bins of equal width.
+        bins: The bins that are not empty.
+    """
+
+    rows: int
+    positive: float
+    auc: float
+    log_loss: float
+    entropy: float
+    calibration_error: float
+    bins: tuple[Bin, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mean over the rows at a position, which is on a page of the results."""
+
+    position: int
+    page: int
+    rows: int
+    value: float
+
+
+@dataclass(frozen=True)
+class AgainstTruth:
+    """Estimates compared with the true observation of simulated users, on all rows of held-out searches.
+
+    Attributes:
+        quality: Quality with true observation as the label.
+        by_position: Share observed at each position.
+        below_anchor: Share observed below a click, by the position of the click.
+        farthest: Largest distance of the mean estimate from the share observed, over positions.
+    """
+
+    quality: Quality
+    by_position: tuple[Point, ...]
+    below_anchor: Mapping[int, tuple[Point, ...]]
+    farthest: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """What an examination model was trained on, and how good its estimates are.
+
+    Attributes:
+        file: JSON file of the model; None if it was not saved.
+        fingerprint: Fingerprint of the model.
+        days: Days that it was trained on.
+        settings: Settings of the model.
+        warning: Why the measures are rough, if few rows are held out.
+        counts: Number of session rows, and of positive, negative, between (the thresholds) and missing (no time) ones.
+        cells: Number of distinct rows of features and labels.
+        learned: Number of rows that the model was trained on.
+        quality: Quality on the labelled rows of held-out searches.
+        importance: Share of each feature in the gain of all splits.
+        by_position: Mean estimate at each position, over all rows (Figure 4 (a)).
+        labels: Share of positives among the labelled rows at each position.
+        below_anchor: Mean estimate below a click, by the position of the click (Figure 4 (b)).
+        truth: Comparison with true observation, if it is known.
+    """
+
+    file: Path | None
+    fingerprint: str
+    days: list[str]
+    settings: ExaminationSettings
+    warning: str | None
+    counts: Mapping[str, int]
+    cells: int
+    learned: int
+    quality: Quality
+    importance: Mapping[str, float]
+    by_position: tuple[Point, ...]
+    labels: tuple[Point, ...]
+    below_anchor: Mapping[int, tuple[Point, ...]]
+    truth: AgainstTruth | None
+
+    def tables(self) -> list[Table]:
+        """Return the display times, the quality, the calibration, the features, and the estimates by position."""
+        names = {
+            "rows": "all",
+            "positive": f"positive: over {self.settings.positive_ms:,} ms",
+            "negative": f"negative: under {self.settings.negative_ms:,} ms",
+            "between": "between the two, not used",
+            "missing": "without a display time, not used",
+        }
+        total = self.counts["rows"]
+        rows = [[name, f"{self.counts[key]:,}", f"{self.counts[key] / total:.1%}"] for key, name in names.items()]
+        measured = {"labels by display time": self.quality}
+        if self.truth is not None:
+            measured["true observation"] = self.truth.quality
+        quality = [
+            [name, f"{one.rows:,}", f"{one.positive:.3f}"]
+            + [f"{value:.4f}" for value in (one.auc, one.log_loss, one.entropy, one.calibration_error)]
+            for name, one in measured.items()
+        ]
+        bins = [
+            [f"{one.low:.1f} to {one.high:.1f}", f"{one.rows:,}", f"{one.estimate:.3f}", f"{one.share:.3f}"]
+            for one in self.quality.bins
+        ]
+        importance = [[name.replace("_", " "), f"{share:.1%}"] for name, share in self.importance.items()]
+        curves = {"share positive": self.labels} | ({} if self.truth is None else {"observed": self.truth.by_position})
+        values = [{point.position: f"{point.value:.3f}" for point in curve} for curve in curves.values()]
+        positions = [
+            [str(point.position), f"{point.rows:,}", f"{point.value:.3f}"]
+            + [known.get(point.position, "-") for known in values]
+            for point in self.by_position
+        ]
+        measures = ["held-out searches", "rows", "positive", "AUC", "log loss", "of a constant", "calibration error"]
+        return [
+            Table("Display times", ["rows", "count", "share"], rows),
+            Table("Quality of the estimates", measures, quality),
+            Table("Calibration on the labels", ["estimate", "rows", "mean estimate", "share positive"], bins),
+            Table("Importance of the features", ["feature", "share"], importance),
+            Table("By position", ["position", "rows", "mean estimate", *curves], positions),
+        ]
+
+
+def fit_current(
+    store: LogStore,
+    engine: Engine,
+    *,
+    settings: ExaminationSettings | None = None,
+    days: tuple[date, date] | None = None,
+    truth: Path | None = None,
+) -> Examination:
+    """Update the sessions, train a model on them and make it the current one; repeat if the log changed meanwhile.
+
+    The arguments are those of `examine`.
+    """
+    files = store.table("events").files()
+    if files and not has_display_times(files):
+        raise no_display_times("this log")
+    for _ in range(ATTEMPTS):
+        update_sessions(store, engine)
+        model, result = examine(store, engine, settings=settings, days=days, truth=truth)
+        file = make_current(store, model)
+        if file is not None:
+            return replace(result, file=file)
+        store.note("The sessions changed while the model was trained: training again")
+    raise DataError(
+        f"changed during each of {ATTEMPTS} attempts to train a model; no model was saved",
+        file=store.folder,
+        remedy="Run the command again when nothing else writes to the log",
+    )
+
+
+def make_current(store: LogStore, model: ExaminationModel) -> Path | None:
+    """Save a model under the log's lock and return its file; None, without saving, if its sessions have changed.
+
+    A user may have been forgotten during training. The model must then be trained again, without that user.
+    """
+    with store.lock():
+        days = [date.fromisoformat(day) for day in model.sessions]
+        if _fingerprints(store.table("sessions").files(days)) != dict(model.sessions):
+            return None
+        return save_model(model, store.folder / "models")
+
+
+def examine(
+    store: LogStore,
+    engine: Engine,
+    *,
+    settings: ExaminationSettings | None = None,
+    days: tuple[date, date] | None = None,
+    truth: Path | None = None,
+) -> tuple[ExaminationModel, Examination]:
+    """Train the examination model on the sessions of a log, and measure it on held-out searches.
+
+    Args:
+        store: Log with sessions that are up to date.
+        engine: Engine that reads them, once.
+        settings: Settings of the model; those of the log if None.
+        days: First and last day; all if None.
+        truth: Folder of Parquet files with the columns of `TRUTH`, if the log was simulated.
+    """
+    settings = store.settings.part("examination") if settings is None else settings
+    truth_files = [] if truth is None else sorted(str(path) for path in truth.glob("**/*.parquet"))
+    if truth is not None and not truth_files:
+        raise DataError("has no Parquet files", file=truth, remedy="Pass the folder truth/ of a simulated log")
+    table = store.table("sessions")
+    chosen = [day for day in table.days() if days is None or days[0] <= day <= days[1]]
+    if not chosen:
+        within = "" if days is None else f" from {days[0]} to {days[1]}"
+        raise UnsupportedError(f"has no sessions{within}", file=store.folder, remedy="Choose other days")
+    files = table.files(chosen)
+    sessions = engine.read(files, SESSIONS)
+    counted = collected(engine, cells(sessions, settings), CELLS)
+    check_enough(counted, settings, days=f"{chosen[0]} to {chosen[-1]}" if len(chosen) > 1 else str(chosen[0]))
+    model = train_model(counted, settings, sessions=_fingerprints(files))
+    against = None
+    if truth is not None:
+        known = truth_cells(sessions, engine.read(truth_files, TRUTH), settings)
+        against = _against_truth(model, collected(engine, known, TRUTH_CELLS))
+        if not against.quality.rows:
+            raise DataError("has none of the held-out rows", file=truth, remedy="Pass the truth of the same log")
+    units, label, rows = model.units(counted), column(counted, "label"), column(counted, "rows")
+    held_out, labelled = column(counted, "held_out") == 1, label >= NEGATIVE
+    measured = held_out & labelled
+    held_out_quality = quality(units[measured], label[measured] == POSITIVE, rows[measured])
+    model = replace(
+        model, quality={name: getattr(held_out_quality, name) for name in ("auc", "log_loss", "calibration_error")}
+    )
+    return model, Examination(
+        file=None,
+        fingerprint=model.fingerprint,
+        days=list(model.sessions),
+        settings=settings,
+        warning=_warning(held_out_quality),
+        counts=counts(counted),
+        cells=counted.num_rows,
+        learned=int(rows[labelled & ~held_out].sum()),
+        quality=held_out_quality,
+        importance=model.importance(),
+        by_position=by_position(counted, units),
+        labels=by_position(counted, (label == POSITIVE) * EXAMINATION_UNIT, labelled),
+        below_anchor=below_anchor(counted, units),
+        truth=against,
+    )
+
+
+def quality(units: Int64, positive: Bool, rows: Int64) -> Quality:
+    """Return how good the estimates of cells are; exact, as counts are integers.
+
+    Args:
+        units: Estimate of each cell, in units of 2^-20, [cells].
+        positive: Label of each cell, [cells].
+        rows: Number of rows of each cell, [cells].
+
+    >>> found = quality(np.array([2**19, 2**18]), np.array([True, False]), np.array([2, 6]))
+    >>> found.auc, found.calibration_error
+    (1.0, 0.3125)
+    """
+    total = int(rows.sum())
+    share = int(rows[positive].sum()) / total if total else math.nan
+    bins = []
+    number = np.minimum(units * BINS // EXAMINATION_UNIT, BINS - 1)
+    for place in np.unique(number).tolist():
+        here = number == place
+        count = int(rows[here].sum())
+        estimate = int((units[here] * rows[here]).sum()) / (EXAMINATION_UNIT * count)
+        bins.append(Bin(place / BINS, (place + 1) / BINS, count, estimate, int(rows[here & positive].sum()) / count))
+    return Quality(
+        rows=total,
+        positive=share,
+        auc=auc(units, positive, rows),
+        log_loss=log_loss(units, positive, rows),
+        entropy=sum(-p * math.log(p) for p in (share, 1 - share) if p > 0) if total else math.nan,
+        calibration_error=sum(abs(one.estimate - one.share) * one.rows for one in bins) / total if total else math.nan,
+        bins=tuple(bins),
+    )
+
+
+def auc(units: Int64, positive: Bool, rows: Int64) -> float:
+    """Return the area under the ROC curve, (wins + ties / 2) / (positives x negatives), in integers of any size."""
+    levels, place = np.unique(units, return_inverse=True)
+    by_level = np.zeros((len(levels), 2), dtype=np.int64)
+    np.add.at(by_level, (place, positive.astype(np.int64)), rows)
+    negatives = twice = positives = 0
+    for negative_here, positive_here in by_level.tolist():
+        twice += positive_here * (2 * negatives + negative_here)
+        negatives += negative_here
+        positives += positive_here
+    return twice / (2 * positives * negatives) if positives and negatives else math.nan
+
+
+def log_loss(units: Int64, positive: Bool, rows: Int64) -> float:
+    """Return the mean log loss; estimates are kept half a unit away from 0 and 1."""
+    total = int(rows.sum())
+    if not total:
+        return math.nan
+    share = np.clip(units / EXAMINATION_UNIT, 0.5 / EXAMINATION_UNIT, 1 - 0.5 / EXAMINATION_UNIT)
+    return math.fsum((-np.log(np.where(positive, share, 1 - share)) * rows).tolist()) / total
+
+
+def by_position(cells: pa.Table, units: Int64, chosen: Bool | None = None) -> tuple[Point, ...]:
+    """Return the mean of a value at each position (Figure 4 (a)).
+
+    Args:
+        cells: Table with the columns `BEHAVIOUR` and rows.
+        units: Value of each cell, in units of 2^-20.
+        chosen: The cells to use; all if None.
+    """
+    position, rows = column(cells, "position"), column(cells, "rows")
+    here = (position <= SHOWN) if chosen is None else chosen & (position <= SHOWN)
+    sums, totals, pages = (np.zeros(SHOWN + 1, dtype=np.int64) for _ in range(3))
+    np.add.at(sums, position[here], units[here] * rows[here])
+    np.add.at(totals, position[here], rows[here])
+    np.maximum.at(pages, position[here], column(cells, "page")[here])
+    return tuple(
+        Point(place, int(pages[place]), int(totals[place]), int(sums[place]) / (EXAMINATION_UNIT * int(totals[place])))
+        for place in np.flatnonzero(totals).tolist()
+    )
+
+
+def below_anchor(cells: pa.Table, units: Int64) -> dict[int, tuple[Point, ...]]:
+    """Return the mean of a value at the positions below a click, by the position of the click (Figure 4 (b)).
+
+    The anchor of a row is the nearest click above it, at position - click_distance. The first point of a curve is the
+    click itself. The arguments are those of `by_position`.
+    """
+    position, distance = column(cells, "position"), column(cells, "click_distance")
+    clicked = column(cells, "clicked") == 1
+    curves = {}
+    for anchor in range(1, ANCHORS + 1):
+        own = by_position(cells, units, clicked & (position == anchor))
+        under = by_position(cells, units, (distance > 0) & (position - distance == anchor))
+        if own and under:
+            curves[anchor] = own + under
+    return curves
+
+
+def _against_truth(model: ExaminationModel, counted: pa.Table) -> AgainstTruth:
+    measured = counted.filter(counted["held_out"])
+    units, observed = model.units(measured), column(measured, "observed")
+    true, estimated = by_position(measured, observed * EXAMINATION_UNIT), by_position(measured, units)
+    return AgainstTruth(
+        quality=quality(units, observed == 1, column(measured, "rows")),
+        by_position=true,
+        below_anchor=below_anchor(measured, observed * EXAMINATION_UNIT),
+        farthest=max((abs(one.value - other.value) for one, other in zip(true, estimated, strict=True)), default=0.0),
+    )
+
+
+def _warning(quality: Quality) -> str | None:
+    positives = round(quality.rows * quality.positive)
+    negatives = quality.rows - positives
+    if min(positives, negatives) >= FEW:
+        return None
+    return (
+        f"Uncertain: only {positives:,} positive and {negatives:,} negative examples are held out. With fewer than "
+        f"{FEW} of either the measures are rough; use more days before you rely on the estimates"
+    )
+
+
+def _fingerprints(files: Sequence[str]) -> dict[str, str]:
+    """Return the days of files of sessions, each with a fingerprint of its files."""
+    return {
+        day.isoformat(): hashlib.sha256("\n".join(Path(file).name for file in named).encode()).hexdigest()[:32]
+        for day, named in sorted(by_day(files).items())
+    }

@@ -1,0 +1,268 @@
+"""The examination model: gradient boosted trees, how they are trained, applied, saved and loaded.
+
+Loading runs no code: settings and trees are checked against a fingerprint, and LightGBM reads the trees as data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, final
+
+import numpy as np
+import pyarrow as pa
+
+from clickprism._util.files import read_json, write_file
+from clickprism.errors import DataError, MissingExtraError, SettingError
+from clickprism.examination.cells import NEGATIVE, POSITIVE, column, matrix
+from clickprism.examination.settings import MOST_VALUES, ExaminationSettings
+from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT
+from clickprism.settings import build, plain
+from clickprism.types import Bool, Float64, Int64
+
+FORMAT: Final = "clickprism examination model"
+VERSION: Final = 1
+SAVED: Final = 10  # models in a folder; older ones are deleted
+PREFIX: Final = "examination-"
+AGAIN: Final = "Train the model again: clickprism bias examination LOG"
+UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
+    "all": (),
+    "others": ("clicked",),
+    "none": ("clicked", "clicks_before", "click_distance", "click_below"),
+}
+"""Features that the trees do not use, by `ExaminationSettings.clicks`."""
+
+
+@final
+@dataclass(frozen=True)
+class ExaminationModel:
+    """Trees that estimate e_k = P(examined | behaviour of the user around position k) (§6.1.1).
+
+    Attributes:
+        text: The trees in LightGBM's text format.
+        settings: Settings of the model.
+        sessions: Days that it was trained on, each with a fingerprint of its files.
+        quality: Measures on held-out searches, by name.
+    """
+
+    text: str
+    settings: ExaminationSettings
+    sessions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    quality: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that estimates depend on, 32 hexadecimal digits."""
+        settings = plain(self.settings)
+        if settings["clicks"] == "all":
+            del settings["clicks"]  # models were saved without it before there was a choice
+        parts = {
+            "version": VERSION,
+            "features": list(BEHAVIOUR),
+            "unit": EXAMINATION_UNIT,
+            "settings": settings,
+            "trees": hashlib.sha256(self.text.encode()).hexdigest(),
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+    def estimate(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return session rows with a column `examination`: int64, in units of 2^-20.
+
+        Args:
+            batch: Rows with the columns `BEHAVIOUR`, and any others.
+        """
+        missing = [name for name in BEHAVIOUR if name not in batch.schema.names]
+        if missing:
+            raise DataError(f"the examination model needs the column {missing[0]!r}", remedy="Pass rows of sessions")
+        return batch.append_column("examination", pa.array(self.units(batch), type=pa.int64()))
+
+    def units(self, rows: pa.Table | pa.RecordBatch) -> Int64:
+        """Return the estimates of cells or session rows in units of 2^-20, rounded half to even, [rows]."""
+        if rows.num_rows == 0:
+            return np.zeros(0, dtype=np.int64)
+        estimates = np.asarray(self.booster.predict(matrix(rows), num_threads=1), dtype=np.float64)
+        units: Int64 = np.rint(estimates * EXAMINATION_UNIT).astype(np.int64)
+        return units
+
+    @cached_property
+    def booster(self) -> Any:
+        """The trees as a LightGBM booster."""
+        library = _lightgbm()
+        try:
+            booster = library.Booster(model_str=self.text)
+        except library.basic.LightGBMError as error:
+            raise DataError(f"the trees are not a LightGBM model: {error}", remedy=AGAIN) from None
+        if booster.feature_name() != list(BEHAVIOUR):
+            raise DataError(f"the trees have other features: {', '.join(booster.feature_name())}", remedy=AGAIN)
+        return booster
+
+    def importance(self) -> dict[str, float]:
+        """Return the share of each feature in the gain of all splits, largest first."""
+        gains = np.asarray(self.booster.feature_importance("gain"), dtype=np.float64)
+        shares = gains / gains.sum() if gains.any() else gains
+        named = dict(zip(BEHAVIOUR, shares.tolist(), strict=True))
+        return dict(sorted(named.items(), key=lambda item: (-item[1], item[0])))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the text only; the workers of an engine parse the trees themselves."""
+        return ExaminationModel, (self.text, self.settings, dict(self.sessions), dict(self.quality))
+
+
+def train_model(
+    cells: pa.Table, settings: ExaminationSettings, *, sessions: Mapping[str, str] | None = None
+) -> ExaminationModel:
+    """Train a model on the cells of searches that are not held out.
+
+    Args:
+        cells: Table with the columns of `CELLS`.
+        settings: Settings of the model.
+        sessions: Days that the cells come from, each with a fingerprint of its files.
+    """
+    chosen = cells.filter(pa.array((column(cells, "label") >= NEGATIVE) & (column(cells, "held_out") == 0)))
+    text = grow(matrix(chosen), column(chosen, "label") == POSITIVE, column(chosen, "rows"), settings)
+    return ExaminationModel(text, settings, sessions or {})
+
+
+def grow(features: Float64, positive: Bool, rows: Int64, settings: ExaminationSettings) -> str:
+    """Return trees that minimise -1[t > 5 s] log e - 1[t < 1 s] log(1 - e) (§6.1.1), in LightGBM's text format.
+
+    The loss is a sum over rows, so a cell is weighted by its number of rows. Each value of a feature has its own bin.
+    Cells therefore give the same objective, gradients, hessians and bins as single rows. LightGBM would count a cell
+    as one row, so the size of a leaf is limited by its hessian and not by `min_data_in_leaf`. Gradients have 32 bits
+    and are summed in another order: estimates agree to about 1e-8 until two splits are equally good up to rounding.
+
+    Args:
+        features: Features of each cell, [cells, features].
+        positive: Label of each cell, [cells].
+        rows: Number of rows of each cell, [cells].
+        settings: Settings of the trees.
+    """
+    library = _lightgbm()
+    used = np.array([name not in UNUSED[settings.clicks] for name in BEHAVIOUR])
+    parameters: dict[str, Any] = {
+        "objective": "binary",
+        "learning_rate": settings.learning_rate,
+        "num_leaves": settings.leaves,
+        "min_data_in_leaf": 1,
+        "min_sum_hessian_in_leaf": settings.min_hessian,
+        "max_bin": MOST_VALUES + 5,
+        "min_data_in_bin": 1,
+        "bin_construct_sample_cnt": max(len(rows), 1),
+        "feature_pre_filter": False,
+        "seed": settings.seed,
+        "deterministic": True,
+        "force_row_wise": True,
+        "num_threads": 1,
+        "verbosity": -1,
+    }
+    data = library.Dataset(
+        features * used,  # a feature that is 0 in all rows is never split on
+        label=positive.astype(np.float64),
+        weight=rows.astype(np.float64),
+        feature_name=list(BEHAVIOUR),
+        params=parameters,
+    )
+    booster = library.train(parameters, data, num_boost_round=settings.trees)
+    return str(booster.model_to_string(num_iteration=-1))
+
+
+def save_model(model: ExaminationModel, folder: Path) -> Path:
+    """Save a model as the newest of a folder, unless it already is, and return its JSON file.
+
+    The trees are beside it, with the suffix .txt. The JSON file is written last, so that a model is complete or absent.
+    Hold the log's lock if several processes may save. Only the last ten models are kept.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    described = {
+        "format": FORMAT,
+        "version": VERSION,
+        "fingerprint": model.fingerprint,
+        "settings": plain(model.settings),
+        "sessions": dict(model.sessions),
+        "quality": dict(model.quality),
+    }
+    about = json.dumps(described, indent=1, sort_keys=True) + "\n"
+    before = _files(folder)
+    if before and before[-1].read_text(encoding="utf-8") == about and before[-1].with_suffix(".txt").exists():
+        return before[-1]
+    path = folder / f"{PREFIX}{1 + (_number(before[-1]) if before else 0):06d}.json"
+    write_file(path.with_suffix(".txt"), model.text)
+    write_file(path, about)
+    for old in before[: -(SAVED - 1)]:
+        old.unlink(missing_ok=True)
+        old.with_suffix(".txt").unlink(missing_ok=True)
+    return path
+
+
+def newest_model(folder: Path) -> ExaminationModel | None:
+    """Return the current model of a folder; None if there is none."""
+    files = _files(folder)
+    return load_model(files[-1]) if files else None
+
+
+def chosen_model(folder: Path, name: str | None) -> ExaminationModel | None:
+    """Return the examination model that a command was asked to use.
+
+    Args:
+        folder: Folder of the models of a log.
+        name: Path of a model's JSON file, "none" for no model, or None for the current model of the log, if it has one.
+    """
+    if name == "none":
+        return None
+    return newest_model(folder) if name is None else load_model(Path(name))
+
+
+def load_model(path: Path) -> ExaminationModel:
+    """Return the model of a JSON file and the trees beside it; raise DataError if any part was changed."""
+    about = read_json(path, remedy=AGAIN)
+    trees = path.with_suffix(".txt")
+    try:
+        text = trees.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"is not an examination model ({error})", file=trees, remedy=AGAIN) from None
+    except FileNotFoundError:
+        raise DataError("is missing", file=trees, remedy=AGAIN) from None
+    for name, value in (("format", FORMAT), ("version", VERSION)):
+        if about.get(name) != value:
+            raise DataError(f"has {name} {about.get(name)!r}, not {value!r}", file=path, remedy=AGAIN)
+    try:
+        settings = build(ExaminationSettings, about.get("settings", {}), path="settings")
+    except SettingError as error:
+        raise DataError(str(error), file=path, remedy=AGAIN) from None
+    sessions: Any = about.get("sessions")
+    quality: Any = about.get("quality")
+    if not _is_mapping(sessions, str) or not _is_mapping(quality, (int, float)):
+        raise DataError("does not say what it was trained on", file=path, remedy=AGAIN)
+    model = ExaminationModel(text, settings, sessions, quality)
+    if about.get("fingerprint") != model.fingerprint:
+        raise DataError(f"has another fingerprint than its settings and {trees.name}", file=path, remedy=AGAIN)
+    _ = model.booster
+    return model
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the JSON files of the models of a folder, the newest last."""
+    files = [path for path in folder.glob(f"{PREFIX}*.json") if path.stem.removeprefix(PREFIX).isdecimal()]
+    return sorted(files, key=_number)
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.removeprefix(PREFIX))
+
+
+def _is_mapping(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, kind) for one in value.values())
+
+
+def _lightgbm() -> Any:
+    """Return the library LightGBM; raise an error that says how to install it if it is missing."""
+    try:
+        import lightgbm
+    except ImportError:
+        raise MissingExtraError("trees", "the examination model") from None
+    return lightgbm

@@ -1,0 +1,1 @@
+"""The fitted model of a log: every command reads relevance and observation from it."""

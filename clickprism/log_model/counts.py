@@ -1,0 +1,356 @@
+"""The counts of a log: impressions and clicks of each (query, document) pair in each cell.
+
+All that the model needs of a log are these counts, so its cost does not depend on the number of sessions. A *pair* is a
+document of one query. A *cell* is a position, together with the context of the search (such as the device), the
+position of the last click above, or the popularity of the document on that day, where the model uses them.
+
+The position at which a pair was first shown is part of the counts. A good engine puts relevant documents first, so this
+position is evidence about relevance. Later positions are evidence only if the engine does not react to clicks: an
+engine that does moves clicked documents up (`feedback` tests this).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+import numpy as np
+
+from clickprism.click_models.popularity import percentiles
+from clickprism.data.logged import Logged
+from clickprism.errors import DataError
+from clickprism.types import Bool, Clicks, Float32, Float64, Int64, Text
+
+DENSE: Final = 50_000_000  # largest table of (pair, cell) that is counted without sorting
+LEVELS: Final = 8  # of popularity
+FEW: Final = 5  # clicks on a query after which an engine may have reacted to them
+DEEPEST_BROWSING: Final = 20  # below it there would be too many cells of (position, last click)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LogCounts:
+    """Impressions and clicks of each pair in each cell; cells of a pair are consecutive.
+
+    Attributes:
+        rows: Row of each pair in the log's documents, increasing, [pairs].
+        query: Query of each pair, from 0, not decreasing, [pairs].
+        first: Mean log position of each pair when it was first shown, [pairs]; see `first_positions`.
+        average: Mean log position of each pair over the whole log, [pairs].
+        features: Features of each pair, [pairs, features]; no columns if the log has none.
+        pair: Pair of each cell, not decreasing, [cells].
+        position: Position of each cell, from 0, [cells].
+        impressions: [cells].
+        clicks: [cells].
+        context: Context of each cell, by index in `contexts`, [cells].
+        contexts: Names of the contexts; one empty name if the log is not split.
+        last_click: Position of the last click above, from 1, or 0, [cells]; None if cells are not split by it.
+        popularity: Popularity of the document when it was shown, from 0 to 1, [cells]; None if cells are not split.
+        seen: Impressions that were observed, if the site logs that, [cells]; otherwise None.
+        randomised: Whether the position was chosen at random, [cells]; None if the log does not record it.
+    """
+
+    rows: Int64
+    query: Int64
+    first: Float64
+    average: Float64
+    features: Float32
+    pair: Int64
+    position: Int64
+    impressions: Float64
+    clicks: Float64
+    context: Int64
+    contexts: tuple[str, ...] = ("",)
+    last_click: Int64 | None = None
+    popularity: Float64 | None = None
+    seen: Float64 | None = None
+    randomised: Bool | None = None
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"LogCounts({len(self)} pairs of {self.queries} queries, {self.positions} positions, "
+            f"{self.impressions.sum():.0f} impressions, {self.clicks.sum():.0f} clicks)"
+        )
+
+    @property
+    def positions(self) -> int:
+        """Return the number of positions, that is, the deepest position at which something was shown."""
+        return int(self.position.max(initial=-1)) + 1
+
+    @property
+    def queries(self) -> int:
+        """Return the number of queries."""
+        return int(self.query.max(initial=-1)) + 1
+
+    def by_pair(self, values: Float64) -> Float64:
+        """Return the sums of values of cells over each pair, [pairs]."""
+        return np.bincount(self.pair, weights=values, minlength=len(self)).astype(np.float64, copy=False)
+
+    def by_position(self, values: Float64) -> Float64:
+        """Return the sums of values of cells over each position, [positions]."""
+        return np.bincount(self.position, weights=values, minlength=self.positions).astype(np.float64, copy=False)
+
+    @property
+    def several(self) -> Bool:
+        """Return whether each pair was shown at several positions, [pairs]."""
+        low, high = np.full(len(self), self.positions), np.full(len(self), -1)
+        np.minimum.at(low, self.pair, self.position)
+        np.maximum.at(high, self.pair, self.position)
+        return np.asarray(high > low)
+
+
+def count(
+    log: Logged | Clicks,
+    *,
+    context: Text | None = None,
+    by_last_click: bool = False,
+    by_popularity: bool = False,
+    by_chance: bool = False,
+) -> LogCounts:
+    """Count the impressions and clicks of each pair in each cell.
+
+    Args:
+        log: The log; merged sessions or not, the counts are the same.
+        context: Value of a column, such as the device, for each ranked list.
+        by_last_click: Split cells by the last click above; needs sessions that are not merged by list.
+        by_popularity: Split cells by the clicks that the document had on earlier days.
+        by_chance: Split cells by whether the position was chosen at random.
+
+    >>> from clickprism.types import Lists
+    >>> lists = Lists(np.zeros((2, 0), np.float32), np.array([0, 2]), np.array(["q"]))
+    >>> log = Clicks(lists, np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array([1, 2, 1, 2], np.int32),
+    ...     np.array([3, 1, 2, 0]), np.array([5, 4]))
+    >>> counts = count(log)
+    >>> counts.position.tolist(), counts.clicks.tolist(), counts.impressions.tolist()
+    ([0, 1], [5.0, 1.0], [9.0, 9.0])
+    """
+    logged = as_logged(log)
+    clicks = logged.clicks
+    if clicks.weights is not None:
+        raise DataError(
+            "the clicks have weights, so they were corrected already", remedy="Use the log as it was clicked"
+        )
+    if not len(clicks.rows):
+        raise DataError("the log has no impressions", remedy="Ingest events first")
+    depth, shown = clicks.max_position, clicks.list_impressions.astype(np.float64)
+    kinds_of, parts, sizes = ["position"], [clicks.positions.astype(np.int64) - 1], [depth]
+    names: tuple[str, ...] = ("",)
+    if context is not None:
+        if context.shape != (len(clicks),):
+            raise DataError(f"{len(clicks)} ranked lists but {len(context)} values of the context")
+        kinds, kind = np.unique(context, return_inverse=True)
+        names = tuple(kinds.tolist())
+        kinds_of.append("context")
+        parts.append(np.repeat(kind.astype(np.int64), np.diff(clicks.offsets)))
+        sizes.append(len(names))
+    if by_last_click:
+        kinds_of.append("last")
+        parts.append(last_clicks(clicks))
+        sizes.append(depth + 1)
+    if by_popularity:
+        kinds_of.append("popularity")
+        parts.append(_popularity(logged))
+        sizes.append(LEVELS + 1)
+    if by_chance and logged.randomised is not None:
+        kinds_of.append("chance")
+        parts.append(logged.randomised.astype(np.int64))
+        sizes.append(2)
+    key, width = clicks.rows.astype(np.int64), 1
+    for part, size in zip(parts, sizes, strict=True):
+        key, width = key * size + part, width * size
+    cells, cell = _groups(key, clicks.lists.documents * width)
+    sums = [
+        np.bincount(cell, weights=values, minlength=len(cells)).astype(np.float64)
+        for values in (shown, clicks.clicks, *(() if clicks.seen is None else (clicks.seen,)))
+    ]
+    split: list[Int64] = []
+    rest = cells
+    for size in reversed(sizes):
+        rest, value = np.divmod(rest, size)
+        split.insert(0, value)
+    rows, pair = _sorted_unique(rest)
+    columns = dict(zip(kinds_of, split, strict=True))
+    query = clicks.lists.list_of[rows]
+    chance, popular, kind_of = (columns.get(name) for name in ("chance", "popularity", "context"))
+    return LogCounts(
+        rows=rows,
+        query=_sorted_unique(query)[1],
+        first=first_positions(logged)[rows],
+        average=_mean_log_position(clicks, np.ones(len(clicks.rows), dtype=np.bool_))[rows],
+        features=clicks.lists.features[rows],
+        pair=pair,
+        position=split[0],
+        impressions=sums[0],
+        clicks=sums[1],
+        context=np.zeros(len(cells), dtype=np.int64) if kind_of is None else kind_of,
+        contexts=names,
+        last_click=columns.get("last"),
+        popularity=None if popular is None else popular / LEVELS,
+        seen=sums[2] if clicks.seen is not None else None,
+        randomised=None if chance is None else chance.astype(np.bool_),
+    )
+
+
+def first_positions(logged: Logged) -> Float64:
+    """Return the mean log position of each document when it was first shown, weighted by impressions, [documents].
+
+    It covers the days until the first click on the document, inclusive, as long as its query had at most `FEW` clicks
+    before, and always the first day of the document: until then the engine has hardly reacted to clicks. A log without
+    days is read in the order of its lists. Documents that were never shown get 0.
+    """
+    clicks, nothing = logged.clicks, np.iinfo(np.int64).max
+    day, query = _entry_days(logged), clicks.lists.list_of[clicks.rows]
+    clicked = clicks.clicks > 0
+    own, first = np.full(clicks.lists.documents, nothing), np.full(clicks.lists.documents, nothing)
+    np.minimum.at(own, clicks.rows[clicked], day[clicked])
+    np.minimum.at(first, clicks.rows, day)
+    early = (_clicks_before(query, day, clicks.clicks) <= FEW) & (day <= own[clicks.rows])
+    return _mean_log_position(clicks, early | (day == first[clicks.rows]))
+
+
+def _clicks_before(query: Int64, day: Int64, clicks: Int64) -> Int64:
+    """Return the clicks that the query of each entry had on earlier days, [entries]."""
+    days = np.unique(day, return_inverse=True)[1].astype(np.int64)
+    width = int(days.max(initial=0)) + 1
+    keys, group = _groups(query * width + days, (int(query.max(initial=0)) + 1) * width)
+    total = np.bincount(group, weights=clicks, minlength=len(keys)).astype(np.int64)
+    before = np.cumsum(total) - total
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] // width != keys[:-1] // width]))
+    before -= np.repeat(before[starts], np.diff(np.append(starts, len(keys))))
+    return before[group]
+
+
+def _entry_days(logged: Logged) -> Int64:
+    """Return the day of each entry; the order of the lists in a log without days, [entries]."""
+    days = np.arange(len(logged.clicks)) if logged.days is None else logged.days
+    return np.repeat(days.astype(np.int64), np.diff(logged.clicks.offsets))
+
+
+def _mean_log_position(clicks: Clicks, chosen: Bool) -> Float64:
+    size, rows = clicks.lists.documents, clicks.rows[chosen]
+    shown = clicks.list_impressions[chosen].astype(np.float64)
+    total = np.bincount(rows, weights=shown * np.log(clicks.positions[chosen]), minlength=size)
+    return np.asarray(total / np.maximum(np.bincount(rows, weights=shown, minlength=size), 1e-300))
+
+
+def feedback_statistics(logged: Logged, curve: Float64) -> Float64:
+    """Return, for each query, how much clicks come before worse positions; [queries]. Negative: the engine reacts.
+
+    Given how often a document was clicked in all, its clicks fall on days in proportion to its exposure, whatever its
+    relevance. The statistic adds up (clicks - expected clicks) on each day times (mean log position afterwards - mean
+    log position of all days). Its mean is 0 unless later positions depend on earlier clicks.
+
+    Args:
+        logged: The log.
+        curve: Observation at each position, [positions].
+    """
+    clicks = logged.clicks
+    day = np.unique(_entry_days(logged), return_inverse=True)[1].astype(np.int64)
+    width = int(day.max(initial=0)) + 1
+    keys, group = _groups(clicks.rows * width + day, clicks.lists.documents * width)
+    row, shown = keys // width, clicks.list_impressions.astype(np.float64)
+    depth = np.minimum(clicks.positions, len(curve)) - 1
+    exposure, clicked, total, logs = (
+        np.bincount(group, weights=values, minlength=len(keys)).astype(np.float64)
+        for values in (shown * curve[depth], clicks.clicks, shown, shown * np.log(clicks.positions))
+    )
+    logs = logs / total
+    starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+    pair = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(row))))
+    all_clicks, all_exposure, all_logs = (np.add.reduceat(values, starts)[pair] for values in (clicked, exposure, logs))
+    days = np.bincount(pair)[pair]
+    before = np.cumsum(logs) - (np.cumsum(logs)[starts] - logs[starts])[pair]
+    left = days - (np.arange(len(row)) - starts[pair] + 1)
+    later = np.where(left > 0, (all_logs - before) / np.maximum(left, 1) - all_logs / days, 0.0)
+    surprise = clicked - all_clicks * exposure / np.maximum(all_exposure, 1e-300)
+    statistics = np.bincount(clicks.lists.list_of[row], weights=surprise * later, minlength=len(clicks.lists))
+    return statistics.astype(np.float64, copy=False)
+
+
+def cut(logged: Logged, depth: int) -> Logged:
+    """Return the top of every ranked list: positions 1 to `depth`."""
+    clicks = logged.clicks
+    kept = clicks.positions <= depth
+    owner = np.repeat(np.arange(len(clicks)), np.diff(clicks.offsets))[kept]
+    lengths = np.bincount(owner, minlength=len(clicks))
+    shown = np.flatnonzero(lengths > 0)
+    if not len(shown):
+        raise DataError(f"nothing was shown at positions 1 to {depth}", remedy="Use a larger depth")
+    top = Clicks(
+        clicks.lists,
+        np.concatenate([[0], np.cumsum(lengths[shown])]).astype(np.int64),
+        clicks.rows[kept],
+        clicks.positions[kept],
+        clicks.clicks[kept],
+        clicks.impressions[shown],
+        None if clicks.weights is None else clicks.weights[kept],
+        None if clicks.seen is None else clicks.seen[kept],
+    )
+    return replace(
+        logged,
+        clicks=top,
+        days=None if logged.days is None else logged.days[shown],
+        policy=None if logged.policy is None else logged.policy[shown],
+        randomised=None if logged.randomised is None else logged.randomised[kept],
+        columns={name: values[shown] for name, values in logged.columns.items()},
+    )
+
+
+def last_clicks(clicks: Clicks) -> Int64:
+    """Return the position of the last click above each entry of its ranked list, 0 if there is none, [entries]."""
+    if not clicks.are_patterns:
+        raise DataError(
+            "the log does not record which clicks belong to one session",
+            remedy='Merge sessions with clicks.merge(by="pattern"), or simulate with --simulation.merge pattern',
+        )
+    owner = np.repeat(np.arange(len(clicks), dtype=np.int64), np.diff(clicks.offsets))
+    span = clicks.max_position + 1
+    marks = owner * span + np.where(clicks.clicks > 0, clicks.positions, 0)
+    highest = np.concatenate([[0], np.maximum.accumulate(marks)[:-1]])
+    return np.where(highest // span == owner, highest % span, 0).astype(np.int64)
+
+
+def _popularity(logged: Logged) -> Int64:
+    """Return the popularity of the document of each entry, by the clicks of earlier days, in `LEVELS`, [entries]."""
+    if logged.days is None:
+        raise DataError("the log has no days", remedy="Popularity needs the clicks of earlier days")
+    clicks = logged.clicks
+    day = np.repeat(logged.days, np.diff(clicks.offsets))
+    level, before = np.zeros(len(day), dtype=np.int64), np.zeros(clicks.lists.documents)
+    for each in np.unique(logged.days):
+        at = np.flatnonzero(day == each)
+        level[at] = np.round(LEVELS * percentiles(before)).astype(np.int64)[clicks.rows[at]]
+        before += np.bincount(clicks.rows[at], weights=clicks.clicks[at], minlength=len(before))
+    return level
+
+
+def as_logged(log: object) -> Logged:
+    """Return a log as `Logged`; a TypeError says what to pass instead of other values."""
+    if isinstance(log, Logged):
+        return log
+    if not isinstance(log, Clicks):
+        has = isinstance(getattr(log, "clicks", None), Clicks)
+        raise TypeError(f"a log must be Logged or Clicks, not {type(log).__name__}{': pass its .clicks' * has}")
+    return Logged(log)
+
+
+def _groups(key: Int64, size: int) -> tuple[Int64, Int64]:
+    """Return the distinct keys, increasing, and the index of each key among them."""
+    if size > DENSE:
+        found, index = np.unique(key, return_inverse=True)
+        return found, index.astype(np.int64)
+    present = np.zeros(size, dtype=np.bool_)
+    present[key] = True
+    found = np.flatnonzero(present)
+    index = np.cumsum(present, dtype=np.int64) - 1
+    return found.astype(np.int64), index[key]
+
+
+def _sorted_unique(values: Int64) -> tuple[Int64, Int64]:
+    """Return the distinct values of a sorted array, and the index of each value among them."""
+    new = np.concatenate([[True], values[1:] != values[:-1]]) if len(values) else np.zeros(0, dtype=np.bool_)
+    return values[new], np.cumsum(new, dtype=np.int64) - 1

@@ -1,0 +1,402 @@
+r"""The likelihood of the shared parameters, with the relevance of every pair integrated out.
+
+    c_dj | g_d  ~ Poisson(n_dj o_dj g_d)                    clicks on pair d in cell j
+    log o_dj    = t_q [X beta + u (F w)_d]_dj,    t_q = exp(sigma z_q), z_q ~ Normal(0, 1)
+    g_d         ~ Gamma(shape s_d, rate s_d / m_d),         m_d = sigmoid((Z v)_d + sigma z_q)
+
+g_d is c_1, the click probability at the first position, where o = 1. Integrated over g_d, a pair contributes
+
+    L_d = sum_j c_dj log o_dj + log Gamma(C_d + s_d) - log Gamma(s_d) + s_d log r_d - (C_d + s_d) log(E_d + r_d)
+
+with C_d = sum_j c_dj, E_d = sum_j n_dj o_dj and r_d = s_d / m_d. The first sum compares the positions of one document,
+whatever its relevance; the others compare documents with the same prior mean. How much the second comparison counts is
+the prior strength, which is estimated. It is a number of clicks, s_d = K ("proportional": relevance differs from m_d by
+a factor), or a number of impressions at the first position, r_d = K; held-out clicks choose between the two. z_q is
+how much a query differs from the others: in the steepness t_q of its observation, or in the level of its relevance, or
+in neither. It is integrated out by Gauss-Hermite quadrature over all pairs of the query.
+
+Trust bias adds clicks that do not depend on the document: n_dj o_dj kappa gamma_k. They are split off by expectation
+maximisation (`Trust`), which leaves the rest of the likelihood as it is.
+
+A random position, a ranking that depends on earlier clicks, or a document that is shown more often after it was clicked
+do not change the likelihood: given what was shown, clicks depend on g_d and o_dj only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+from scipy.sparse import csr_array, hstack
+from scipy.special import digamma, expit, gammaln, polygamma
+
+from clickprism.log_model.counts import LogCounts
+from clickprism.types import Float64
+
+NODES: Final = 7  # of the quadrature over the steepness of a query
+ENOUGH: Final = 200.0  # clicks on a pair beyond which more of them count less: no model is exactly right
+LOWEST, HIGHEST = -60.0, 1.5  # log observation; no click probability is that small
+EDGE: Final = 1e-9
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trust:
+    """Clicks that trust in the engine adds: n o kappa gamma_k, of which `clicks` are the expected ones.
+
+    Attributes:
+        kappa: Click probability at the first position that relevance does not explain.
+        gamma: 1 / (k - .4) at the position of each cell, relative to the first, [cells].
+        clicks: Expected number of such clicks in each cell, [cells].
+    """
+
+    kappa: float
+    gamma: Float64
+    clicks: Float64
+
+
+class Value(NamedTuple):
+    """What `Problem.evaluate` returns: the penalised negative log-likelihood and its derivatives.
+
+    Attributes:
+        loss: Penalised negative log-likelihood.
+        gradient: [parameters].
+        hessian: [parameters, parameters]; empty unless asked for.
+        by_query: Log-likelihood of each query, [queries].
+        scores: Gradient of the log-likelihood of each query, [queries, parameters]; empty unless asked for.
+        nodes: Posterior weight of each steepness for each query, [nodes, queries].
+    """
+
+    loss: float
+    gradient: Float64
+    hessian: Float64
+    by_query: Float64
+    scores: Float64
+    nodes: Float64
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The likelihood of one form of the model on one log.
+
+    The parameters are one vector: beta, log K, log sigma if queries differ in steepness, v.
+
+    Attributes:
+        counts: Counts of the log.
+        design: X, [cells, columns].
+        prior: Z, [pairs, prior parameters].
+        precision: Prior precision of the parameters, [parameters, parameters].
+        centre: Prior mean of the parameters, [parameters].
+        steepness: Whether queries differ in how fast observation falls.
+        level: Whether queries differ in the level of relevance; not together with `steepness`.
+        proportional: Whether the prior strength is a number of clicks, not of impressions.
+        coupled: F, features that make the curve of a pair steeper, [pairs, columns]; no columns without coupling.
+        base: u, the log curve that they multiply, [cells].
+        offset: Fixed part of log o, [cells]: given propensities.
+        trust: Clicks that trust adds, or None.
+    """
+
+    counts: LogCounts
+    design: csr_array
+    prior: Float64
+    precision: Float64
+    centre: Float64
+    steepness: bool = False
+    level: bool = False
+    proportional: bool = False
+    coupled: Float64 | None = None
+    base: Float64 | None = None
+    offset: Float64 | None = None
+    trust: Trust | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the number of parameters."""
+        return len(self.centre)
+
+    @property
+    def own(self) -> int:
+        """Return the number of parameters of the observation, beta and w."""
+        return int(self.design.shape[1]) + (0 if self.coupled is None else self.coupled.shape[1])
+
+    @cached_property
+    def scale(self) -> Float64:
+        """Return the weight of each pair's counts: those of pairs with many clicks are scaled down, [pairs]."""
+        return np.asarray(1 / (1 + self.counts.by_pair(self.counts.clicks) / ENOUGH))
+
+    @cached_property
+    def clicks(self) -> Float64:
+        """Return the scaled clicks of each cell, [cells]."""
+        return np.asarray(self.counts.clicks * self.scale[self.counts.pair])
+
+    @cached_property
+    def impressions(self) -> Float64:
+        """Return the scaled impressions of each cell, [cells]."""
+        return np.asarray(self.counts.impressions * self.scale[self.counts.pair])
+
+    @cached_property
+    def relevant_clicks(self) -> Float64:
+        """Return the scaled clicks of each pair that are not due to trust, [pairs]."""
+        by_trust = 0.0 if self.trust is None else self.trust.clicks * self.scale[self.counts.pair]
+        return np.maximum(self.counts.by_pair(self.clicks - by_trust), 0.0)
+
+    @cached_property
+    def _pairs(self) -> csr_array:
+        """Return the matrix that adds up cells by pair, [pairs, cells]."""
+        cells = len(self.counts.pair)
+        starts = np.searchsorted(self.counts.pair, np.arange(len(self.counts) + 1))
+        return csr_array((np.ones(cells), np.arange(cells), starts), shape=(len(self.counts), cells))
+
+    @cached_property
+    def _queries(self) -> csr_array:
+        """Return the matrix that adds up pairs by query, [queries, pairs]."""
+        counts = self.counts
+        starts = np.searchsorted(counts.query, np.arange(counts.queries + 1))
+        return csr_array((np.ones(len(counts)), np.arange(len(counts)), starts), shape=(counts.queries, len(counts)))
+
+    def nodes(self, theta: Float64) -> tuple[Float64, Float64]:
+        """Return sigma z at each node of the quadrature over queries, and the log of its weight, [nodes] each."""
+        if not self.steepness and not self.level:
+            return np.zeros(1), np.zeros(1)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        return np.asarray(np.exp(theta[self.own + 1]) * nodes), np.asarray(np.log(weights / weights.sum()))
+
+    def steps(self, theta: Float64) -> Float64:
+        """Return the steepness of the observation at each node, [nodes]."""
+        shifts = self.nodes(theta)[0]
+        return np.exp(shifts) if self.steepness else np.ones(len(shifts))
+
+    def log_observation(self, theta: Float64) -> Float64:
+        """Return X beta, the log observation of each cell at steepness 1, [cells]."""
+        columns = self.design.shape[1]
+        linear = self.design @ theta[:columns]
+        if self.coupled is not None and self.base is not None:
+            linear = linear + self.base * (self.coupled @ theta[columns : self.own])[self.counts.pair]
+        return np.asarray(linear if self.offset is None else linear + self.offset)
+
+    def _transposed(self, values: Float64) -> Float64:
+        """Return the sums of values of cells, weighted by each column of the design, [observation parameters]."""
+        own = self.design.T @ values
+        if self.coupled is None or self.base is None:
+            return np.asarray(own)
+        return np.concatenate([own, self.coupled.T @ self.counts.by_pair(self.base * values)])
+
+    def _by_pair(self, values: Float64, columns: Any) -> tuple[csr_array, Float64]:
+        """Return the sums over each pair of values times sparse columns, and of values times the base."""
+        sparse = csr_array(self._pairs @ columns.multiply(values[:, None]).tocsr())
+        base = np.zeros(0) if self.base is None else self.counts.by_pair(self.base * values)
+        return sparse, base
+
+    def prior_mean(self, theta: Float64, prior: Float64 | None = None, *, shift: float = 0.0) -> Float64:
+        """Return m of each pair, [pairs]; `shift` is sigma z of a node, if queries differ in their level."""
+        columns = self.prior if prior is None else prior
+        odds = columns @ theta[self.size - columns.shape[1] :] + (shift if self.level else 0.0)
+        return np.asarray(np.clip(expit(odds), EDGE, 1 - EDGE))
+
+    def exposure_columns(self, exposure: Float64) -> tuple[csr_array, Float64]:
+        """Return the sums over each pair of exposure times the design's columns, and times the base of the coupling."""
+        return self._by_pair(exposure, self.design)
+
+    def strengths(self, theta: Float64, mean: Float64) -> tuple[Float64, Float64]:
+        """Return shape and rate of the Gamma prior of each pair with these prior means, [pairs] each."""
+        strength = float(np.exp(np.clip(theta[self.own], -7.0, 14.0)))
+        if self.proportional:
+            return np.full(len(mean), strength), np.asarray(strength / mean)
+        return np.asarray(strength * mean), np.full(len(mean), strength)
+
+    def evaluate(self, theta: Float64, *, hessian: bool = False, scores: bool = False) -> Value:
+        """Return the loss and its derivatives at these parameters."""
+        counts, own, size = self.counts, self.own, self.size
+        linear = self.log_observation(theta)
+        shifts, weights = self.nodes(theta)
+        nodes = [self._node(theta, linear, step, shift) for step, shift in zip(self.steps(theta), shifts, strict=True)]
+        values = np.stack([self._queries @ node.value for node in nodes]) + weights[:, None]
+        top = values.max(axis=0)
+        posterior = np.exp(values - top)
+        norm = posterior.sum(axis=0)
+        posterior /= norm
+        by_query = top + np.log(norm)
+        off = theta - self.centre
+        push = self.precision @ off
+        loss = 0.5 * float(off @ push) - float(by_query.sum())
+        gradient = push.copy()
+        matrix = self.precision.copy() if hessian else np.zeros((0, 0))
+        mixed = hessian and len(nodes) > 1
+        mean_scores = np.zeros((counts.queries, size)) if scores or mixed else np.zeros((0, 0))
+        pull_prior, curve_prior = np.zeros(len(counts)), np.zeros(len(counts))
+        start = size - self.prior.shape[1]
+        for number, node in enumerate(nodes):
+            weight = posterior[number][counts.query]
+            weighted = weight[counts.pair] * node.pull
+            gradient[:own] -= node.step * self._transposed(weighted)
+            gradient[own] -= float(weight @ (node.by_shape + node.by_rate))
+            if self.steepness:
+                gradient[own + 1] -= node.shift * float(weighted @ node.logs)
+            elif self.level:
+                gradient[own + 1] -= node.shift * float(weight @ node.to_prior)
+            pull_prior += weight * node.to_prior
+            if len(mean_scores):
+                each = self._scores(node)
+                mean_scores += posterior[number][:, None] * each
+                if mixed:
+                    matrix -= (each * posterior[number][:, None]).T @ each
+            if hessian:
+                curve_prior += self._curvature(matrix, node, weight, weighted)
+        gradient[start:] -= self.prior.T @ pull_prior
+        if hessian:
+            matrix[start:, start:] -= (self.prior * curve_prior[:, None]).T @ self.prior
+            if mixed:
+                matrix += mean_scores.T @ mean_scores
+            matrix = (matrix + matrix.T) / 2
+        return Value(loss, gradient, matrix, by_query, mean_scores if scores else np.zeros((0, 0)), posterior)
+
+    def _node(self, theta: Float64, linear: Float64, step: float, shift: float) -> _Node:
+        """Return the log-likelihood of each pair at one node of the quadrature, and its first derivatives."""
+        counts, clicked = self.counts, self.relevant_clicks
+        mean = self.prior_mean(theta, shift=shift)
+        shape, rate = self.strengths(theta, mean)
+        logs = step * linear
+        inside = (logs > LOWEST) & (logs < HIGHEST)
+        logs = np.clip(logs, LOWEST, HIGHEST)
+        exposure = self.impressions * np.exp(logs)
+        total = counts.by_pair(exposure)
+        value = counts.by_pair(self.clicks * logs) - (clicked + shape) * np.log(total + rate)
+        value += gammaln(clicked + shape) - gammaln(shape) + shape * np.log(rate)
+        ratio = (clicked + shape) / (total + rate)
+        flow = ratio[counts.pair] * exposure
+        if self.trust is not None:
+            extra = self.trust.kappa * self.trust.gamma * exposure
+            value -= counts.by_pair(extra)
+            flow = flow + extra
+        pull = np.where(inside, self.clicks - flow, 0.0)
+        by_shape = shape * (digamma(clicked + shape) - digamma(shape) + np.log(rate) - np.log(total + rate))
+        by_rate = shape - rate * ratio
+        # derivatives of log shape and log rate by the prior's logit
+        up, down = (0.0 * mean, mean - 1) if self.proportional else (1 - mean, 0.0 * mean)
+        to_prior = up * by_shape + down * by_rate
+        return _Node(
+            step, shift, mean, shape, rate, logs, inside * exposure, inside * flow, total, ratio, value, pull, by_shape,
+            by_rate, up, down, to_prior,
+        )  # fmt: skip
+
+    def _scores(self, node: _Node) -> Float64:
+        """Return the gradient of the log-likelihood of each query at one node, [queries, parameters]."""
+        start, columns = self.size - self.prior.shape[1], self.design.shape[1]
+        result = np.zeros((self.counts.queries, self.size))
+        sparse, base = self._by_pair(node.step * node.pull, self.design)
+        result[:, :columns] = (self._queries @ sparse).toarray()
+        if self.coupled is not None:
+            result[:, columns : self.own] = self._queries @ (self.coupled * base[:, None])
+        result[:, self.own] = self._queries @ (node.by_shape + node.by_rate)
+        if self.steepness:
+            result[:, self.own + 1] = node.shift * (self._queries @ self.counts.by_pair(node.pull * node.logs))
+        elif self.level:
+            result[:, self.own + 1] = node.shift * (self._queries @ node.to_prior)
+        result[:, start:] = self._queries @ (self.prior * node.to_prior[:, None])
+        return result
+
+    def _gram(
+        self, columns: Any, step: float, flow: Float64, exposure: Float64, shared: Float64
+    ) -> tuple[Float64, Callable[[Float64], Float64]]:
+        """Return the second derivatives by the observation parameters, log sigma last, and a product with exposure.
+
+        The columns are sparse ones (positions, contexts, log sigma) and those of the coupling, which are a feature of
+        the pair times the base of the cell, so that sums over the cells of a pair suffice.
+        """
+        sparse, base = self._by_pair(exposure, columns)
+        block = -(columns.T @ columns.multiply(flow[:, None]).tocsr()).toarray()
+        block += (sparse.T @ sparse.multiply(shared[:, None]).tocsr()).toarray()
+        if self.coupled is None or self.base is None:
+            return np.asarray(block), lambda values: np.asarray(sparse.T @ values)
+        coupled, plain = self.coupled, self.design.shape[1]
+        crossed, _ = self._by_pair(flow * self.base, columns)
+        side = step * (-(crossed.T @ coupled) + sparse.T @ (coupled * (shared * base)[:, None]))
+        weight = step**2 * (shared * base**2 - self.counts.by_pair(flow * self.base**2))
+        low = (coupled * weight[:, None]).T @ coupled
+        # order: sparse columns of the design, coupling, log sigma
+        first, last = np.arange(plain), np.arange(plain, len(block))
+        result = np.block(
+            [
+                [block[np.ix_(first, first)], side[first], block[np.ix_(first, last)]],
+                [side[first].T, low, side[last].T],
+                [block[np.ix_(last, first)], side[last], block[np.ix_(last, last)]],
+            ]
+        )
+
+        def moved(values: Float64) -> Float64:
+            top = np.asarray(sparse.T @ values)
+            scaled = values * base if values.ndim == 1 else values * base[:, None]
+            return np.concatenate([top[:plain], step * (coupled.T @ scaled), top[plain:]])
+
+        return np.asarray(result), moved
+
+    def _curvature(self, matrix: Float64, node: _Node, weight: Float64, weighted: Float64) -> Float64:
+        """Subtract the second derivatives at one node from `matrix`; return those by the prior's logit, [pairs]."""
+        counts, own, start = self.counts, self.own, self.size - self.prior.shape[1]
+        columns: Any = self.design * node.step
+        if self.steepness:
+            columns = csr_array(hstack([columns, csr_array((node.shift * node.logs)[:, None])], format="csr"))
+        shared = weight / (node.total + node.rate)
+        flow = weight[counts.pair] * node.flow
+        block, moved = self._gram(columns, node.step, flow, node.exposure, shared * node.ratio)
+        to_k = -moved(shared * node.by_rate)
+        lean = shared * (node.up * node.shape - node.down * node.rate * node.ratio)
+        to_prior = -moved(self.prior * lean[:, None])
+        if self.steepness:  # log o = exp(sigma z) X beta is not linear in log sigma
+            turned, last = node.shift * node.step * self._transposed(weighted), len(block) - 1
+            block[:own, last] += turned
+            block[last, :own] += turned
+            block[last, last] += float(weighted @ node.logs) * node.shift * (1 + node.shift)
+        where = [*range(own), own + 1][: len(block)]
+        matrix[np.ix_(where, where)] -= block
+        matrix[where, own] -= to_k
+        matrix[own, where] -= to_k
+        matrix[np.ix_(where, range(start, self.size))] -= to_prior
+        matrix[np.ix_(range(start, self.size), where)] -= to_prior.T
+        trigamma = polygamma(1, self.relevant_clicks + node.shape) - polygamma(1, node.shape)
+        seen = node.total / (node.total + node.rate)
+        twice, mixed = node.by_shape + node.shape**2 * trigamma, node.shape * seen
+        last_part = -node.rate * node.ratio * seen
+        matrix[own, own] -= float(weight @ (twice + 2 * mixed + last_part))
+        by_k = weight * (node.up * (twice + mixed) + node.down * (mixed + last_part))
+        cross = self.prior.T @ by_k
+        matrix[own, start:] -= cross
+        matrix[start:, own] -= cross
+        bend = node.mean * (1 - node.mean) * (node.by_rate if self.proportional else -node.by_shape)
+        second = weight * (node.up**2 * twice + 2 * node.up * node.down * mixed + node.down**2 * last_part + bend)
+        if self.level:  # the prior's logit has the term sigma z
+            at, shift = own + 1, node.shift
+            matrix[at, at] -= shift**2 * float(second.sum()) + shift * float(weight @ node.to_prior)
+            side = np.zeros(self.size)
+            side[:own] = -shift * moved(lean)
+            side[own] = shift * float(by_k.sum())
+            side[start:] = shift * (self.prior.T @ second)
+            matrix[at] -= side
+            matrix[:, at] -= side
+        return np.asarray(second)
+
+
+class _Node(NamedTuple):
+    """The likelihood at one node of the quadrature over queries: terms of pairs and cells that derivatives share."""
+
+    step: float
+    shift: float
+    mean: Float64
+    shape: Float64
+    rate: Float64
+    logs: Float64
+    exposure: Float64
+    flow: Float64
+    total: Float64
+    ratio: Float64
+    value: Float64
+    pull: Float64
+    by_shape: Float64
+    by_rate: Float64
+    up: Float64
+    down: Float64
+    to_prior: Float64

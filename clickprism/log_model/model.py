@@ -1,0 +1,653 @@
+"""The fitted model of a log: the one place where clicks are separated into relevance and observation.
+
+    E[clicks of pair d in cell j] = n_dj o_dj g_d,      g_d = c_1: the click probability of d at the first position
+
+Every command reads the same object: the position curve, trust, coupling, popularity, which positions can be compared,
+whether the model fits, and the relevance of each (query, document) pair with its interval. `docs/research/one_model.md`
+derives it, and shows how LBD, InfoRank and the doubly robust estimate are parts of it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import norm
+
+from clickprism._util.manifest import Manifest
+from clickprism._util.tables import Table
+from clickprism.data.logged import Logged
+from clickprism.errors import DataError, SettingError, TrainingError, UnsupportedError
+from clickprism.log_model.checks import feedback, goodness_of_fit, part_test, position_test
+from clickprism.log_model.counts import DEEPEST_BROWSING, LogCounts, as_logged, count, cut
+from clickprism.log_model.fit import Chosen, Fit, choose, fit_form, gain, one_thread, trust_gamma
+from clickprism.log_model.likelihood import HIGHEST, LOWEST
+from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
+from clickprism.log_model.posterior import cold_prior, relevance
+from clickprism.log_model.references import Links, agreement, allpairs, linkage, randomised_curve
+from clickprism.log_model.results import (
+    Agreement,
+    Curve,
+    Feedback,
+    GoodnessOfFit,
+    Linkage,
+    Relevance,
+    Size,
+    Test,
+)
+from clickprism.log_model.terms import Covariates, Form, with_query_means
+from clickprism.log_model.trust import trust_test
+from clickprism.types import Clicks, Float64, Int64, Text
+
+FORMAT: Final = 1
+MANIFEST: Final = Manifest(
+    "log_model.json", re.compile(r"arrays-[0-9a-f]{16}\.npz"), "a manifest of the model of a log"
+)
+DEEPEST: Final = 200  # positions
+MATERIAL_BROWSING: Final = 0.001  # gain of the log-likelihood per session from which clicks above matter
+COLD: Final = 5.0  # shown pairs that the mean of the log counts as, beside those of the query
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LogModelSettings:
+    """How the model of a log is fitted.
+
+    Attributes:
+        depth: Use only positions 1 to this one; by default all.
+        confidence: Confidence level of the intervals.
+        resamples: Number of resampled logs for the intervals of the model-free curves; 0 for no intervals.
+        seed: Random seed.
+    """
+
+    depth: int | None = None
+    confidence: float = 0.95
+    resamples: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 1:
+            raise SettingError("depth", self.depth, "be at least 1")
+        if not 0 < self.confidence < 1:
+            raise SettingError("confidence", self.confidence, "be between 0 and 1")
+        if self.resamples < 0 or self.resamples == 1:
+            raise SettingError("resamples", self.resamples, "be 0, or at least 2")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "not be negative")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LogModel:
+    """The fitted model of a log; `LogModel.fit` makes one.
+
+    Attributes:
+        settings: How it was fitted.
+        size: Size of the log.
+        form: Parts of the model.
+        curve: Observation at each position relative to position 1, on average over the queries.
+        covariance: Covariance of the log curve, [positions, positions].
+        contexts: Curves of contexts, such as devices, if they differ.
+        parameters: Click probability at each position as a line in c_1: slope alpha (curve), intercept beta (trust).
+        strength: Prior strength, in impressions at the first position of an average pair.
+        steepness: Standard deviation of the log steepness of the curve over queries; 0 if queries do not differ.
+        tests: Tests of the biases by name.
+        feedback: Whether the engine reacts to clicks.
+        linkage: Which positions can be compared, and by what.
+        fit_quality: Observed against expected clicks.
+        references: Model-free curves, and whether they agree with the model.
+        unsupported: Why the other model-free curves are not available.
+        relevance: Relevance of each shown pair.
+        gradient: Largest entry of the gradient per click at the end of the fit.
+        steps: Newton steps of the last fit.
+        unshown: Prior relevance of each document of the log, used for those that were never shown, [documents].
+        query_curves: Observation by query and position, [queries, positions].
+        query_of: Query of each document of the log, by index in `query_curves`, -1 if never shown, [documents].
+        query_ids: Id of the query of each pair, [pairs].
+        document_ids: Id of the document of each pair, [pairs]; empty texts if the log has no ids.
+    """
+
+    settings: LogModelSettings
+    size: Size
+    form: Form
+    curve: Curve
+    covariance: Float64
+    contexts: dict[str, Curve]
+    parameters: ClickParameters
+    strength: float
+    steepness: float
+    tests: dict[str, Test]
+    feedback: Feedback
+    linkage: Linkage
+    fit_quality: GoodnessOfFit
+    references: dict[str, Agreement]
+    unsupported: dict[str, str]
+    relevance: Relevance
+    gradient: float
+    steps: int
+    unshown: Float64
+    query_curves: Float64
+    query_of: Int64
+    query_ids: Text
+    document_ids: Text
+
+    def __repr__(self) -> str:
+        values = " ".join(f"{value:.2f}" for value in self.curve.values[:10])
+        return f"LogModel({self.size.pairs:,} pairs, {self.size.clicks:,} clicks, observation {values})"
+
+    @classmethod
+    def fit(
+        cls,
+        log: Logged | Clicks,
+        *,
+        settings: LogModelSettings | None = None,
+        context: Text | None = None,
+        imputation: Float64 | None = None,
+        propensities: Float64 | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> LogModel:
+        """Fit the model to a log.
+
+        Args:
+            log: The log. Features of its documents, days and randomised positions are used if it has them.
+            settings: Depth, confidence and seed.
+            context: Value of a column for each ranked list, such as the device; contexts get curves of their own if
+                held-out clicks prefer that.
+            imputation: Relevance of each document by another model, from 0 to 1, [documents]; it enters the prior.
+            propensities: Known observation at each position, [positions]; it replaces the curve.
+            progress: Called with the name of each stage.
+
+        >>> import clickprism as cp
+        >>> data = cp.synthetic(cp.SyntheticSettings(train_queries=50, validation_queries=1, test_queries=1))
+        >>> settings = cp.SimulationSettings(rankers=3)
+        >>> log = cp.simulate(data.train, cp.PositionUser(), sessions=30_000, seed=1, settings=settings)
+        >>> model = LogModel.fit(log.clicks)
+        >>> [bool(abs(model.curve.values[k] - log.observation[k] / log.observation[0]) < 0.1) for k in (1, 4, 9)]
+        [True, True, True]
+        """
+        settings = settings or LogModelSettings()
+        logged = as_logged(log)
+        if settings.depth is not None:
+            if context is not None:  # the top of a list may be empty; its context goes with it
+                logged = replace(logged, columns={**logged.columns, "": context})
+            logged = cut(logged, settings.depth)
+            context = logged.columns.get("")
+        if logged.clicks.max_position > DEEPEST:
+            raise UnsupportedError(
+                f"the log has positions down to {logged.clicks.max_position:,}; curves are estimated for {DEEPEST}",
+                remedy=f"Use only the top of the lists: --depth {DEEPEST} or less",
+            )
+        with one_thread():
+            return _Fitting(
+                logged,
+                settings,
+                context=context,
+                imputation=imputation,
+                propensities=propensities,
+                tell=progress or (lambda _: None),
+            ).run()
+
+    def draws(self, number: int, seed: int = 0) -> Float64:
+        """Return draws of the curve from its sampling distribution, [number, positions]."""
+        rng = np.random.default_rng([seed, 9])
+        logs = np.log(self.curve.values) + rng.standard_normal((number, len(self.curve))) @ _root(self.covariance).T
+        return np.asarray(np.exp(np.clip(logs, LOWEST, HIGHEST)))
+
+    def cold(self, documents: Int64 | None = None) -> Float64:
+        """Return the relevance of documents of the log; those that were never shown have their prior.
+
+        Args:
+            documents: Rows of the documents; by default all, [documents].
+        """
+        values = self.relevance.by_document(len(self.unshown), cold=self.unshown)
+        return values if documents is None else np.asarray(values[documents])
+
+    def rates(self, rows: Int64, positions: Int64) -> Float64:
+        """Return the predicted click probability of documents (rows of the log) at positions from 1, same shape."""
+        at = np.minimum(positions, len(self.curve)) - 1
+        query = self.query_of[rows]
+        seen = np.where(query >= 0, self.query_curves[query, at], self.curve.values[at])
+        return np.asarray(np.clip(seen * self.cold()[rows] + self.parameters.beta[at], 0.0, 1.0))
+
+    def browsing(self, log: Logged | Clicks) -> Test:
+        """Test whether observation depends on the last click above, given the clicks above.
+
+        This conditional likelihood predicts clicks better where users react to their clicks, but it ranks documents
+        worse, so it is a finding only: the model itself does not condition on clicks.
+        """
+        logged = as_logged(log)
+        unit = "gain of the log-likelihood per session"
+        if not logged.clicks.are_patterns:
+            return Test("browsing", "inconclusive", unit=unit, note="the log does not record sessions, only totals")
+        logged = cut(logged, min(DEEPEST_BROWSING, len(self.curve)))
+        with one_thread():
+            counts = count(logged, by_last_click=True)
+            given = Covariates()
+            plain = fit_form(counts, Form(), given)
+            found = fit_form(counts, Form(browsing=True), given, start=plain)
+        better, error = gain(found, plain)
+        sessions = max(logged.clicks.sessions, 1)
+        reach = float(norm.isf((1 - self.settings.confidence) / 2)) * error
+        p_value = float(norm.sf(better / error)) if error > 0 else 1.0
+        verdict = "present" if p_value < 0.01 and better / sessions > MATERIAL_BROWSING else "absent"
+        ends = [(better + sign * reach) / sessions for sign in (-1, 1)]
+        return Test("browsing", verdict, better / sessions, ends[0], ends[1], unit, p_value, better, error)  # type: ignore[arg-type]
+
+    def tables(self) -> list[Table]:
+        """Return the curve beside the model-free ones, and what the model contains."""
+        others = list(self.references.values())
+        header = ["position", "observation", "interval", *(each.curve.name for each in others), "identified by"]
+        rows = []
+        for number, value in enumerate(self.curve.values):
+            ends = "" if number == 0 else f"{self.curve.lower[number]:.3f} to {self.curve.upper[number]:.3f}"
+            rest = [f"{each.curve.values[number]:.3f}" if number < len(each.curve) else "" for each in others]
+            rows.append([str(number + 1), f"{value:.3f}", ends, *rest, self.linkage.identified[number]])
+        caption = f"Observation by position, relative to position 1; {self.curve.confidence:.0%} intervals"
+        facts = [
+            ["sessions", f"{self.size.sessions:,}"],
+            ["query-document pairs", f"{self.size.pairs:,}, {self.linkage.moved:,} of them shown at several positions"],
+            ["clicks", f"{self.size.clicks:,}"],
+            ["prior strength", f"{self.strength:.3g} impressions at position 1"],
+            ["parts of the model", ", ".join(_parts(self.form))],
+            ["model fits", "yes" if self.fit_quality.fits else f"no: off by up to {self.fit_quality.largest:.0%}"],
+            ["engine reacts to clicks", self.feedback.verdict],
+        ]
+        for each in others:
+            word = "agrees with the model" if each.agrees else f"differs from the model at position {each.largest}"
+            facts.append([each.curve.name, f"{word} (p = {each.p_value:.2g}); {each.curve.note}"])
+        facts += [[name, f"not available: {reason}"] for name, reason in self.unsupported.items()]
+        return [Table(caption, header, rows), Table("", ["model of the log", ""], facts)]
+
+    def save(self, folder: Path | str) -> None:
+        """Write the model to a folder; an existing one is replaced in one step."""
+        scalars, arrays = _packed(self)
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, **arrays)
+        MANIFEST.save(Path(folder), {"format": FORMAT, **scalars}, {"arrays.npz": content.getvalue()})
+
+    @classmethod
+    def load(cls, folder: Path | str) -> LogModel:
+        """Read a model that `save` wrote; every file is checked against its hash, and no code from them is run."""
+        return MANIFEST.load(Path(folder), FORMAT, _unpacked)
+
+
+class _Fitting:
+    """The stages of a fit."""
+
+    def __init__(
+        self,
+        logged: Logged,
+        settings: LogModelSettings,
+        *,
+        context: Text | None,
+        imputation: Float64 | None,
+        propensities: Float64 | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.logged, self.settings, self.context, self.tell = logged, settings, context, tell
+        self.imputation, self.propensities = imputation, propensities
+
+    def run(self) -> LogModel:
+        settings, logged = self.settings, self.logged
+        self.tell("counts")
+        counts = count(logged, context=self.context, by_chance=logged.randomised is not None)
+        offset = self._offset(counts)
+        known = None if self.imputation is None else _checked(self.imputation, logged)[counts.rows]
+        reacts, counts = self._feedback(counts, offset)
+        chosen = choose(
+            counts,
+            try_parts=("context", "coupling", "trust"),
+            imputation=known,
+            offset=offset,
+            feedback=reacts.verdict,
+            progress=self.tell,
+            seed=settings.seed,
+        )
+        chosen = self._popularity(chosen, reacts)
+        fit, counts = chosen.fit, chosen.fit.problem.counts
+        self.tell("relevance")
+        found, rate = relevance(fit, confidence=settings.confidence)
+        self.tell("checks")
+        curve, covariance, contexts, by_query = self._curves(fit)
+        links = Links.of(counts, seed=settings.seed)
+        chance = np.zeros(counts.positions, dtype=np.bool_)
+        if counts.randomised is not None:
+            chance = counts.by_position(counts.impressions * counts.randomised) > 0
+        linked = linkage(counts, links, features=bool(fit.form.features), randomised=chance)
+        references, unsupported = self._references(counts, links, curve, covariance)
+        tests = {
+            "position": position_test(curve, covariance, counts, linked),
+            "trust": trust_test(fit, linked, reacts, confidence=settings.confidence, seed=settings.seed),
+        }
+        for name in ("coupling", "popularity", "steepness", "context"):
+            test = part_test(name, chosen, linked, settings.confidence)
+            if test is not None:
+                tests[name] = test
+        lists = logged.clicks.lists
+        query_of = np.full(lists.documents, -1, dtype=np.int64)
+        numbers = np.full(len(lists), -1, dtype=np.int64)
+        numbers[lists.list_of[counts.rows]] = counts.query
+        query_of[:] = numbers[lists.list_of]
+        ids = lists.document_ids
+        return LogModel(
+            settings=settings,
+            size=Size(
+                logged.clicks.sessions,
+                counts.queries,
+                len(counts),
+                int(counts.impressions.sum()),
+                int(counts.clicks.sum()),
+                counts.contexts if len(counts.contexts) > 1 else (),
+            ),
+            form=fit.form,
+            curve=curve,
+            covariance=covariance,
+            contexts=contexts,
+            parameters=self._parameters(fit, curve, covariance),
+            strength=float(np.median(rate)),
+            steepness=fit.sigma if fit.form.steepness else 0.0,
+            tests=tests,
+            feedback=reacts,
+            linkage=linked,
+            fit_quality=goodness_of_fit(fit),
+            references=references,
+            unsupported=unsupported,
+            relevance=found,
+            gradient=fit.gradient_norm,
+            steps=fit.steps,
+            unshown=self._unshown(chosen, found),
+            query_curves=by_query,
+            query_of=query_of,
+            query_ids=lists.query_ids[lists.list_of[counts.rows]],
+            document_ids=np.full(len(counts), "", dtype=np.str_) if ids is None else ids[counts.rows],
+        )
+
+    def _offset(self, counts: LogCounts) -> Float64 | None:
+        if self.propensities is None:
+            return None
+        given = np.asarray(self.propensities, dtype=np.float64)
+        sound = given.ndim == 1 and len(given) >= counts.positions
+        if not sound or not ((given > 0) & np.isfinite(given)).all():
+            raise DataError(
+                f"propensities must be one positive number for each of the {counts.positions} positions",
+                remedy="Give the observation probability of each position, position 1 first, or cut the log: --depth",
+            )
+        return np.asarray(np.log(given / given[0])[counts.position])
+
+    def _feedback(self, counts: LogCounts, offset: Float64 | None) -> tuple[Feedback, LogCounts]:
+        """Test whether the engine reacts to clicks; if it does not, all positions of a pair are evidence."""
+        self.tell("feedback")
+        # under the hypothesis of no reaction all positions are evidence: with the first ones only, the curve is too steep
+        calm = replace(counts, first=counts.average)
+        plain = fit_form(calm, Form(curve=offset is None), Covariates(), offset=offset)
+        linear, curve = plain.problem.log_observation(plain.theta), np.zeros(counts.positions)
+        curve[counts.position] = linear
+        found = feedback(self.logged, np.exp(curve))
+        return found, replace(counts, first=counts.average) if found.verdict == "absent" else counts
+
+    def _popularity(self, chosen: Chosen, reacts: Feedback) -> Chosen:
+        """Try whether observation depends on the clicks of earlier days, with counts that are split by them."""
+        logged, fit = self.logged, chosen.fit
+        if logged.days is None or len(np.unique(logged.days)) < 2 or self.propensities is not None or fit.form.trust:
+            return chosen
+        if fit.problem.counts.positions < 2:
+            return chosen
+        self.tell("popularity")
+        counts = count(logged, context=self.context, by_popularity=True, by_chance=logged.randomised is not None)
+        counts = replace(counts, first=fit.problem.counts.first)
+        curve = np.zeros(counts.positions)
+        curve[1:] = fit.theta[: counts.positions - 1]
+        given = replace(fit.given, curve=curve)
+        plain = fit_form(counts, fit.form, given, start=fit)
+        found = fit_form(counts, fit.form.with_part("popularity"), given, start=plain)
+        return chosen.with_part("popularity", found, plain, use=reacts.verdict == "absent")
+
+    def _curves(self, fit: Fit) -> tuple[Curve, Float64, dict[str, Curve], Float64]:
+        """Return the curve, the covariance of its log, curves by context, and observation by query and position."""
+        problem, counts, settings = fit.problem, fit.problem.counts, self.settings
+        positions = counts.positions
+        if self.propensities is not None:
+            given = np.asarray(self.propensities, dtype=np.float64)[:positions]
+            values = given / given[0]
+            curve = Curve("given", values, values, values, settings.confidence, note="given propensities")
+            return curve, np.zeros((positions, positions)), {}, np.tile(values, (counts.queries, 1))
+        steps = problem.steps(fit.theta)
+        at = np.arange(1, positions)
+        logs = np.concatenate([[0.0], fit.theta[: positions - 1]])
+        shown = np.bincount(
+            counts.query[counts.pair] * positions + counts.position,
+            weights=counts.impressions,
+            minlength=counts.queries * positions,
+        ).reshape(counts.queries, positions)
+        share = (fit.value.nodes @ shown) / np.maximum(shown.sum(axis=0), 1e-300)  # [nodes, positions]
+
+        def averaged(logs: Float64, columns: Int64) -> tuple[Float64, Float64]:
+            """Return the mean curve and the covariance of its log; `columns` are the parameters of each position."""
+            each = np.exp(np.clip(np.outer(steps, logs), LOWEST, HIGHEST))
+            mean = (share * each).sum(axis=0)
+            slopes = np.zeros((positions, problem.size))
+            for own in columns:
+                slopes[at, own] = ((share * each * steps[:, None]).sum(axis=0) / mean)[at]
+            if problem.steepness:
+                sigma = np.log(steps)[:, None]
+                slopes[at, problem.own + 1] = ((share * each * np.outer(steps, logs) * sigma).sum(axis=0) / mean)[at]
+            mean[0] = 1.0
+            return mean, slopes @ fit.covariance @ slopes.T
+
+        documents, clicks = int(counts.several.sum()), float(counts.clicks.sum())
+
+        def made(name: str, mean: Float64, covariance: Float64) -> Curve:
+            reach = norm.isf((1 - settings.confidence) / 2) * np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+            lower, upper = mean * np.exp(-reach), mean * np.exp(reach)
+            return Curve(name, mean, lower, upper, settings.confidence, documents, clicks)
+
+        mean, covariance = averaged(logs, np.arange(positions - 1)[None, :])
+        contexts: dict[str, Curve] = {}
+        if fit.form.context:
+            for number, name in enumerate(counts.contexts):
+                own = np.arange(positions - 1) + (number + 1) * (positions - 1)
+                moved = np.concatenate([[0.0], logs[1:] + fit.theta[own]])
+                contexts[name] = made(name, *averaged(moved, np.stack([np.arange(positions - 1), own])))
+        by_query = np.zeros((counts.queries, positions))
+        for step, weight in zip(steps, fit.value.nodes, strict=True):
+            by_query += weight[:, None] * np.exp(np.clip(step * logs, LOWEST, HIGHEST))
+        return made("log model", mean, covariance), covariance, contexts, by_query
+
+    def _references(
+        self, counts: LogCounts, links: Links, curve: Curve, covariance: Float64
+    ) -> tuple[dict[str, Agreement], dict[str, str]]:
+        settings = self.settings
+        found: dict[str, Agreement] = {}
+        unsupported: dict[str, str] = {}
+        options = {"resamples": settings.resamples, "confidence": settings.confidence, "seed": settings.seed}
+        makers: dict[str, Callable[[], tuple[Curve, Float64]]] = {
+            "allpairs": lambda: allpairs(links, **options),  # type: ignore[arg-type]
+            "randomised": lambda: randomised_curve(counts, **options),  # type: ignore[arg-type]
+        }
+        for name, make in makers.items():
+            try:
+                reference, draws = make()
+            except (DataError, TrainingError) as reason:
+                unsupported[name] = str(reason)
+                continue
+            found[name] = agreement(np.log(curve.values), covariance, reference, draws)
+        return found, unsupported
+
+    def _parameters(self, fit: Fit, curve: Curve, covariance: Float64) -> ClickParameters:
+        """Return the curve and the intercepts of trust: P(click at k) = o_k c_1 + o_k kappa (gamma_k - gamma_1)."""
+        trust, size = fit.problem.trust, len(curve)
+        beta = np.zeros(size)
+        lower = upper = beta
+        if trust is not None:
+            gamma = trust_gamma(np.arange(size, dtype=np.int64))
+            beta = curve.values * trust.kappa * (gamma - 1)
+            from clickprism.log_model.checks import trust_error
+
+            reach = norm.isf((1 - self.settings.confidence) / 2) * trust_error(fit) / max(trust.kappa, 1e-12)
+            lower, upper = beta * (1 + reach), beta * (1 - reach)
+        return ClickParameters(
+            curve.values,
+            beta,
+            alpha_lower=curve.lower,
+            alpha_upper=curve.upper,
+            beta_lower=np.minimum(lower, upper),
+            beta_upper=np.maximum(lower, upper),
+            confidence=curve.confidence,
+            source="log model" if self.propensities is None else "given",
+            notes=(NOT_LEVEL,),
+        )
+
+    def _unshown(self, chosen: Chosen, found: Relevance) -> Float64:
+        """Return the prior relevance of every document, without a first-shown position, [documents]."""
+        lists, fit = self.logged.clicks.lists, chosen.fit
+        counts = fit.problem.counts
+        if fit.form.features and chosen.scaler is not None:
+            coefficients, constant = cold_prior(fit, found)
+            own = chosen.scaler(lists.features)
+            return np.asarray(expit(constant + with_query_means(own, lists.list_of) @ coefficients))
+        mean = float(found.value.mean())
+        query = lists.list_of[counts.rows]
+        total = np.bincount(query, weights=found.value, minlength=len(lists))
+        size = np.bincount(query, minlength=len(lists))
+        return np.asarray(((total + COLD * mean) / (size + COLD))[lists.list_of])
+
+
+def _checked(imputation: Float64, logged: Logged) -> Float64:
+    documents = logged.clicks.lists.documents
+    if imputation.shape != (documents,) or not ((imputation >= 0) & (imputation <= 1)).all():
+        raise DataError(f"an imputation must be one number from 0 to 1 for each of the {documents} documents")
+    return imputation
+
+
+def _root(covariance: Float64) -> Float64:
+    roots, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(roots, 0.0)))
+
+
+def _parts(form: Form) -> list[str]:
+    named = {
+        "curve": "position curve",
+        "first": "first-shown position",
+        "imputation": "imputation",
+        "steepness": "queries differ in steepness",
+        "level": "queries differ in level",
+        "context": "context",
+        "coupling": "document-dependent observation",
+        "popularity": "popularity",
+        "trust": "trust",
+    }
+    parts = [text for name, text in named.items() if getattr(form, name)]
+    return [*parts, *([f"features ({form.features})"] if form.features else [])]
+
+
+def _packed(model: LogModel) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the scalars and the arrays of a model."""
+    scalars: dict[str, Any] = {name: asdict(getattr(model, name)) for name in ("settings", "size", "form", "feedback")}
+    scalars |= {name: getattr(model, name) for name in ("strength", "steepness", "gradient", "steps", "unsupported")}
+    scalars["tests"] = {name: asdict(test) for name, test in model.tests.items()}
+    scalars["parameters"] = model.parameters.plain()
+    arrays: dict[str, Any] = {
+        name: getattr(model, name)
+        for name in ("covariance", "unshown", "query_curves", "query_of", "query_ids", "document_ids")
+    }
+    nested: dict[str, Any] = {"curve": model.curve, "linkage": model.linkage, "fit_quality": model.fit_quality}
+    nested |= {f"context:{name}": each for name, each in model.contexts.items()}
+    nested |= {f"reference:{name}": each.curve for name, each in model.references.items()}
+    nested["relevance"] = model.relevance
+    scalars["agreements"] = {
+        name: {"p_value": each.p_value, "agrees": each.agrees, "largest": each.largest, "ratio": each.ratio}
+        for name, each in model.references.items()
+    }
+    scalars["nested"] = {}
+    for name, value in nested.items():
+        plain = {}
+        for key, each in vars(value).items():
+            if isinstance(each, np.ndarray):
+                arrays[f"{name}/{key}"] = each
+            else:
+                plain[key] = each
+        scalars["nested"][name] = plain
+    return _finite(scalars), arrays
+
+
+def _finite(value: Any) -> Any:
+    """Return plain values that JSON can hold: nan becomes None, tuples become lists."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _number(value: Any) -> Any:
+    return float("nan") if value is None else value
+
+
+def _unpacked(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> LogModel:
+    """Return the model of a manifest and its arrays; wrong shapes are refused by the classes themselves."""
+    path, content = contents["arrays"]
+    with zipfile.ZipFile(io.BytesIO(content)) as packed:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in packed.infolist()):
+            raise DataError("is compressed, which no model is", file=path, remedy="Save the model again")
+    with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
+        arrays = dict(loaded)
+
+    def nested(name: str, cls: type[Any]) -> Any:
+        own = {key.partition("/")[2]: value for key, value in arrays.items() if key.startswith(f"{name}/")}
+        plain = {
+            key: tuple(tuple(e) if isinstance(e, list) else e for e in each) if isinstance(each, list) else each
+            for key, each in about["nested"][name].items()
+        }
+        return cls(**plain, **own)
+
+    curves = {name: nested(name, Curve) for name in about["nested"] if name.startswith(("context:", "reference:"))}
+    references = {
+        name.partition(":")[2]: Agreement(
+            curve, **{key: _number(each) for key, each in about["agreements"][name.partition(":")[2]].items()}
+        )
+        for name, curve in curves.items()
+        if name.startswith("reference:")
+    }
+    size = dict(about["size"])
+    model = LogModel(
+        settings=LogModelSettings(**about["settings"]),
+        size=Size(**(size | {"contexts": tuple(size["contexts"])})),
+        form=Form(**about["form"]),
+        curve=nested("curve", Curve),
+        covariance=arrays["covariance"],
+        contexts={name.partition(":")[2]: curve for name, curve in curves.items() if name.startswith("context:")},
+        parameters=ClickParameters.from_plain(about["parameters"], file=path),
+        strength=float(about["strength"]),
+        steepness=float(about["steepness"]),
+        tests={
+            name: Test(**{key: _number(each) for key, each in test.items()}) for name, test in about["tests"].items()
+        },
+        feedback=Feedback(**{key: _number(each) for key, each in about["feedback"].items()}),
+        linkage=nested("linkage", Linkage),
+        fit_quality=nested("fit_quality", GoodnessOfFit),
+        references=references,
+        unsupported=dict(about["unsupported"]),
+        relevance=nested("relevance", Relevance),
+        gradient=float(about["gradient"]),
+        steps=int(about["steps"]),
+        unshown=arrays["unshown"],
+        query_curves=arrays["query_curves"],
+        query_of=arrays["query_of"],
+        query_ids=arrays["query_ids"],
+        document_ids=arrays["document_ids"],
+    )
+    rows, documents = model.relevance.rows, len(model.unshown)
+    inside = not len(rows) or (0 <= rows.min() and rows.max() < documents == len(model.query_of))
+    inside = inside and int(model.query_of.max(initial=-1)) < len(model.query_curves)
+    if not inside or not len(model.curve) == len(model.covariance) == model.query_curves.shape[1]:
+        raise DataError("has arrays that do not fit together", file=path)
+    return model

@@ -1,0 +1,242 @@
+"""The parameters of a click by position, in the gauge of the first slot.
+
+    P(click at k) = alpha_k c_1 + beta_k,    alpha_1 = 1,  beta_1 = 0
+
+with c_1 the probability that the document would be clicked in the first slot: what clicks can tell of relevance.
+Trust bias has P(click at k) = theta_k (plus_k gamma + minus_k (1 - gamma)) = a_k gamma + b_k (Agarwal et al. 2019). In
+this gauge alpha_k = a_k / a_1 and beta_k = b_k - b_1 a_k / a_1, which may be below 0. Clicks identify alpha and beta,
+and not the level, a_1 and b_1: gamma and any s gamma + t fit them alike. Who assumes a level has gamma = (c_1 - b_1) /
+a_1. The order of documents does not depend on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from clickprism._util.files import read_json, write_file
+from clickprism._util.tables import to_plain
+from clickprism.errors import DataError
+from clickprism.types import Float64
+
+FORMAT: Final = "clickprism parameters 1"
+ENDS: Final = ("alpha_lower", "alpha_upper", "beta_lower", "beta_upper")
+NOT_LEVEL: Final = (
+    "clicks do not identify the level of relevance: it is measured as c_1, the click probability at position 1 "
+    "(alpha_1 = 1, beta_1 = 0); theta, eps+ and eps- need an assumed level"
+)
+REMEDY: Final = "Create the file again with: clickprism bias trust LOG --out FILE"
+
+
+def _unknown() -> Float64:
+    return np.zeros(0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClickParameters:
+    """How clicks at each position follow from c_1, the click probability in the first slot.
+
+    Attributes:
+        alpha: slopes, position 1 first, where it is 1, [positions].
+        beta: intercepts, 0 at position 1, [positions].
+        theta: the mean examination at each position, where it is known or assumed, [positions].
+        alpha_lower: lower ends of the intervals of alpha, nan where unknown, [positions].
+        alpha_upper: upper ends.
+        beta_lower: lower ends of the intervals of beta.
+        beta_upper: upper ends.
+        confidence: of these intervals.
+        source: how they came about: "given", "randomised", "em" or "harvest".
+        notes: what is assumed, and what the log cannot tell.
+
+    >>> ClickParameters(np.array([1.0, 0.5]), np.array([0.0, -0.1])).click_rates(np.array([0.6]))
+    array([[0.6, 0.2]])
+    """
+
+    alpha: Float64
+    beta: Float64
+    theta: Float64 | None = None
+    alpha_lower: Float64 = field(default_factory=_unknown)
+    alpha_upper: Float64 = field(default_factory=_unknown)
+    beta_lower: Float64 = field(default_factory=_unknown)
+    beta_upper: Float64 = field(default_factory=_unknown)
+    confidence: float = 0.95
+    source: str = "given"
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = len(self.alpha)
+        for name in ENDS:
+            if len(getattr(self, name)) == 0:
+                object.__setattr__(self, name, np.full(size, np.nan))
+        for name in ("alpha", "beta", "theta", *ENDS):
+            values = getattr(self, name)
+            if values is not None and values.shape != (size,):
+                raise DataError(f"{name} must have one number a position, {size}, got shape {values.shape}")
+        if size == 0:
+            raise DataError("parameters need at least one position")
+        if not 0 < self.confidence < 1:
+            raise DataError(f"the confidence of intervals must be between 0 and 1, got {self.confidence:g}")
+        for name in ("alpha", "beta"):
+            lower, upper = getattr(self, f"{name}_lower"), getattr(self, f"{name}_upper")
+            if (lower > upper).any() or np.isinf([lower, upper]).any():
+                raise DataError(f"{name} has an interval that is none")
+        sound = np.isfinite(self.alpha) & np.isfinite(self.beta) & (self.alpha > 0)
+        if not sound.all():
+            place = int(np.flatnonzero(~sound)[0])
+            raise DataError(
+                f"at position {place + 1} alpha is {self.alpha[place]:g} and beta {self.beta[place]:g}: both must be "
+                "finite, and alpha above 0"
+            )
+        if abs(self.alpha[0] - 1) > 1e-9 or abs(self.beta[0]) > 1e-9:
+            raise DataError(
+                f"alpha_1 must be 1 and beta_1 0, got {self.alpha[0]:g} and {self.beta[0]:g}",
+                remedy="ClickParameters.of_affine brings others into the gauge of the first slot",
+            )
+        if self.theta is not None and not ((self.theta > 0) & (self.theta <= 1)).all():
+            raise DataError(f"theta must be above 0 and at most 1, got {self.theta.round(6).tolist()}")
+
+    def __len__(self) -> int:
+        return len(self.alpha)
+
+    @classmethod
+    def of_affine(
+        cls, alpha: Float64, beta: Float64, *, theta: Float64 | None = None, source: str = "given"
+    ) -> ClickParameters:
+        """Those of P(click at k) = alpha_k gamma + beta_k with any gamma, brought into the gauge.
+
+        >>> made = ClickParameters.of_affine(np.array([0.5, 0.25]), np.array([0.2, 0.0]))
+        >>> made.alpha.tolist(), made.beta.tolist()
+        ([1.0, 0.5], [0.0, -0.1])
+        """
+        if len(alpha) == 0 or alpha[0] <= 0:
+            raise DataError("alpha must be above 0 in the first position")
+        slope = alpha / alpha[0]
+        return cls(slope, beta - beta[0] * slope, theta, source=source, notes=(NOT_LEVEL,))
+
+    @classmethod
+    def of_trust(cls, theta: Float64, plus: Float64, minus: Float64) -> ClickParameters:
+        """Those of users who look with theta_k and click with plus_k what is relevant, with minus_k what is not.
+
+        >>> made = ClickParameters.of_trust(np.array([1.0, 0.5]), np.array([0.9, 0.9]), np.array([0.4, 0.1]))
+        >>> made.alpha.round(6).tolist(), made.beta.round(6).tolist()
+        ([1.0, 0.8], [0.0, -0.27])
+        """
+        return cls.of_affine(theta * (plus - minus), theta * minus, theta=theta)
+
+    def at_level(self, level: tuple[float, float]) -> tuple[Float64, Float64]:
+        """Alpha and beta of P(click at k) = alpha_k gamma + beta_k where alpha_1 and beta_1 are assumed to be these.
+
+        >>> made = ClickParameters(np.array([1.0, 0.8]), np.array([0.0, -0.27]))
+        >>> alpha, beta = made.at_level((0.5, 0.4))
+        >>> alpha.round(6).tolist(), beta.round(6).tolist()
+        ([0.5, 0.4], [0.4, 0.05])
+        """
+        return self.alpha * level[0], self.beta + self.alpha * level[1]
+
+    def cut(self, depth: int) -> ClickParameters:
+        """Those of positions 1 to `depth`, as far as they are known."""
+        ends = {name: getattr(self, name)[:depth] for name in ENDS}
+        theta = None if self.theta is None else self.theta[:depth]
+        return replace(self, alpha=self.alpha[:depth], beta=self.beta[:depth], theta=theta, **ends)
+
+    def click_rates(self, first: Float64) -> Float64:
+        """The click probability at every position of documents with these click probabilities in the first slot.
+
+        Returns:
+            kept within 0 and 1, [documents, positions].
+        """
+        return np.clip(np.asarray(first)[:, None] * self.alpha + self.beta, 0.0, 1.0)
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as JSON takes it; None where there is no number."""
+        made: dict[str, Any] = {"format": FORMAT, "source": self.source, "confidence": self.confidence}
+        for name in ("alpha", "beta", "theta", *ENDS):
+            values = getattr(self, name)
+            made[name] = None if values is None or np.isnan(values).all() else to_plain(values)
+        return {**made, "notes": list(self.notes)}
+
+    @classmethod
+    def from_plain(cls, values: Any, *, file: object = None) -> ClickParameters:
+        """The parameters that `plain` has made; what is missing or broken is a `DataError`."""
+        if not isinstance(values, Mapping) or values.get("format") != FORMAT:
+            raise DataError(f'does not hold parameters ("format": "{FORMAT}")', file=file, remedy=REMEDY)
+        known = {"format", "source", "confidence", "notes", "alpha", "beta", "theta", *ENDS}
+        odd = sorted(set(values) - known)
+        if odd:
+            raise DataError(f"has an unknown field {odd[0]!r}", file=file, remedy=REMEDY)
+        source, notes = values.get("source", "given"), values.get("notes", [])
+        if not isinstance(source, str) or not isinstance(notes, list) or not all(isinstance(n, str) for n in notes):
+            raise DataError("source must be a text and notes a list of texts", file=file, remedy=REMEDY)
+        confidence = values.get("confidence", 0.95)
+        if type(confidence) not in (int, float):
+            raise DataError("confidence must be a number", file=file, remedy=REMEDY)
+        alpha, beta = (_vector(values, name, file) for name in ("alpha", "beta"))
+        if alpha is None or beta is None:
+            raise DataError("needs alpha and beta, a number for each position", file=file, remedy=REMEDY)
+        ends = {name: _vector(values, name, file) for name in ENDS}
+        theta = _vector(values, "theta", file)
+        try:
+            return cls(
+                alpha,
+                beta,
+                theta,
+                **{name: end for name, end in ends.items() if end is not None},
+                confidence=confidence,
+                source=source,
+                notes=tuple(notes),
+            )
+        except DataError as error:
+            raise DataError(str(error), file=file, remedy=REMEDY) from None
+
+    def write(self, path: Path) -> None:
+        """Write them as JSON, whole or not at all."""
+        write_file(path, json.dumps(self.plain(), indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> ClickParameters:
+        """Read what `write` has written; a `DataError` names the file and what is wrong with it."""
+        return cls.from_plain(read_json(path, remedy=REMEDY), file=path)
+
+
+def read_propensities(path: Path) -> Float64:
+    """Read the observation probability of each position, position 1 first, [positions].
+
+    The file is a JSON list of numbers, a JSON object with such a list as "alpha" (as `ClickParameters.write` and
+    `clickprism bias position` have it), or text with one number a line.
+    """
+    remedy = 'Give a JSON list, {"alpha": [...]}, or one number a line, position 1 first'
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot be read ({reason})", file=path, remedy=remedy) from None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = text.split()
+    try:
+        values = np.atleast_1d(np.array(found["alpha"] if isinstance(found, dict) else found, dtype=np.float64))
+    except (KeyError, TypeError, ValueError):
+        raise DataError("does not hold one number for each position", file=path, remedy=remedy) from None
+    if values.ndim != 1 or not len(values) or not ((values > 0) & np.isfinite(values)).all():
+        raise DataError("must hold one number above 0 for each position", file=path, remedy=remedy)
+    return values
+
+
+def _vector(values: Mapping[str, Any], name: str, file: object) -> Float64 | None:
+    given = values.get(name)
+    if given is None:
+        return None
+    numbers = isinstance(given, Sequence) and not isinstance(given, str)
+    if not numbers or not all(value is None or type(value) in (int, float) for value in given):
+        raise DataError(f"{name} must be a list of numbers, one a position", file=file, remedy=REMEDY)
+    try:
+        return np.array([np.nan if value is None else value for value in given], dtype=np.float64)
+    except OverflowError:
+        raise DataError(f"{name} has a number that is too large", file=file, remedy=REMEDY) from None

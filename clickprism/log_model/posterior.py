@@ -1,0 +1,295 @@
+"""The posterior of the relevance of each pair, given the shared parameters: mean and interval.
+
+    P(c | g) = product over cells j and clicks of  p_j^c (1 - p_j)^(n - c),    p_j = o_j (g + trust_j)
+    g ~ Beta(K_d m_d, K_d (1 - m_d))
+
+The mean is a doubly robust estimate in the form of shrinkage: E[g | c] is about m + sum(c - n o m) / (sum n o + K), the
+imputation m corrected by the clicks that it does not explain. The integral is over a grid in log g, averaged over the
+steepness of the query. Intervals are quantiles, widened by the uncertainty of the shared parameters (delta method,
+clustered by query).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+from scipy.stats import norm
+
+from clickprism._util.compiled import compiled
+from clickprism.log_model.fit import Fit
+from clickprism.log_model.likelihood import HIGHEST, LOWEST
+from clickprism.log_model.results import Relevance
+from clickprism.types import Float64, Int64, slices
+
+POINTS: Final = 81  # of the grid
+LEAST: Final = 0.01  # weight of a steepness that is taken into account
+CHUNK: Final = 100_000  # pairs
+SAMPLE: Final = 10_000  # pairs from which the prior strength is corrected
+
+
+def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64]:
+    """Return the posterior of each pair of a log, and the prior strength of each pair in impressions, [pairs]."""
+    problem, counts = fit.problem, fit.problem.counts
+    columns = problem.prior
+    nodes = np.where(fit.value.nodes < LEAST, 0.0, fit.value.nodes)
+    nodes /= nodes.sum(axis=0)
+    shifts = problem.nodes(fit.theta)[0]
+    means = np.stack([np.minimum(problem.prior_mean(fit.theta, shift=shift), 0.99) for shift in shifts])
+    if not problem.level:
+        means = means[:1]
+    mean = (means * nodes[:, counts.query]).sum(axis=0) if len(means) > 1 else means[0]
+    rates = np.stack([problem.strengths(fit.theta, each)[1] for each in means])
+    trust = np.zeros(len(counts.pair)) if problem.trust is None else problem.trust.kappa * problem.trust.gamma
+    added = 0.0 if problem.trust is None else problem.trust.kappa  # trust clicks at the first position
+    starts = np.searchsorted(counts.pair, np.arange(len(counts) + 1)).astype(np.int64)
+    tail = (1 - confidence) / 2
+    table = (counts.clicks, counts.impressions, problem.log_observation(fit.theta), trust)
+    pairs = _Pairs(starts, counts.query, table, problem.steps(fit.theta), np.ascontiguousarray(nodes.T), means, rates)
+    factor = _correction(pairs)
+    value, lower, upper, _ = pairs.integrate(factor, tail)
+    rate = factor * problem.strengths(fit.theta, mean)[1]
+    shared = _shared_error(fit, columns, mean, rate)
+    reach = norm.isf(tail) * shared
+    with np.errstate(divide="ignore"):
+        middle, low, high = (np.log(np.clip(each, 1e-12, 1 - 1e-12)) for each in (value, lower, upper))
+    lower = np.exp(middle - np.hypot(np.maximum(middle - low, 0.0), reach))
+    upper = np.minimum(np.exp(middle + np.hypot(np.maximum(high - middle, 0.0), reach)), 1.0)
+    exposure = fit.exposure
+    share = exposure / (exposure + rate)
+    found = Relevance(
+        rows=counts.rows,
+        value=np.minimum(value + added, 1.0),
+        lower=np.minimum(lower + added, 1.0),
+        upper=np.minimum(upper + added, 1.0),
+        prior=np.minimum(mean + added, 1.0),
+        weight=exposure,
+        share=share,
+        source=_source(fit, columns, share),
+        impressions=counts.by_pair(counts.impressions),
+        clicks=counts.by_pair(counts.clicks),
+    )
+    return found, rate
+
+
+class _Pairs(NamedTuple):
+    """What the integral over the relevance of each pair needs.
+
+    Attributes:
+        starts: First cell of each pair, and the number of cells, [pairs + 1].
+        query: Query of each pair, [pairs].
+        table: Clicks, impressions, log observation and trust of each cell, [cells] each.
+        steps: Steepness at each node, [nodes].
+        nodes: Weight of each node for each query, [queries, nodes].
+        means: Prior mean of each pair at each node, [nodes or 1, pairs].
+        rates: Prior strength of each pair at each node, [nodes or 1, pairs].
+    """
+
+    starts: Int64
+    query: Int64
+    table: tuple[Float64, Float64, Float64, Float64]
+    steps: Float64
+    nodes: Float64
+    means: Float64
+    rates: Float64
+
+    def integrate(self, factor: float, tail: float) -> tuple[Float64, Float64, Float64, Float64]:
+        """Return mean, quantiles and log evidence of each pair, with the prior strength times a factor."""
+        return _integrate(self._replace(rates=self.rates * factor), tail)
+
+    def take(self, chosen: Int64) -> _Pairs:
+        """Return these pairs only."""
+        cells, starts = slices(self.starts, chosen)
+        clicks, shown, linear, trust = (each[cells] for each in self.table)
+        return self._replace(
+            starts=starts,
+            query=self.query[chosen],
+            table=(clicks, shown, linear, trust),
+            means=self.means[:, chosen],
+            rates=self.rates[:, chosen],
+        )
+
+
+def _correction(pairs: _Pairs) -> float:
+    """Return the factor of the prior strength under which the clicks are most likely as 0 or 1, not as Poisson.
+
+    Where documents are clicked often, the Poisson likelihood of the shared parameters expects more chance than there
+    is, and so too little difference between documents.
+    """
+    size = len(pairs.query)
+    if size > SAMPLE:
+        pairs = pairs.take(np.sort(np.random.default_rng(0).choice(size, SAMPLE, replace=False)))
+
+    def misfit(log_factor: float) -> float:
+        evidence = pairs.integrate(float(np.exp(log_factor)), 0.025)[3]
+        return -float(evidence.sum()) + 0.5 * (log_factor / 2.0) ** 2
+
+    found = minimize_scalar(misfit, bounds=(-6.0, 3.0), method="bounded", options={"xatol": 0.02})
+    return float(np.exp(found.x))
+
+
+def _shared_error(fit: Fit, columns: Float64, mean: Float64, rate: Float64) -> Float64:
+    """Return the standard error of log E[g] that is due to the shared parameters, [pairs].
+
+    With R = (C + s) / (E + r): d log R = -sum(e_j d log o_j) / (E + r) + terms by log K and the prior's logit.
+    """
+    problem, counts = fit.problem, fit.problem.counts
+    shape = rate * mean
+    clicked = counts.by_pair(counts.clicks)
+    linear = problem.log_observation(fit.theta)
+    start = problem.size - columns.shape[1]
+    covariance, variance = fit.covariance, np.empty(len(counts))
+    up, down = (0.0 * mean, mean - 1) if fit.form.proportional else (1 - mean, 0.0 * mean)
+    exposure = counts.impressions * np.exp(np.clip(linear, LOWEST, HIGHEST))
+    sparse, base = problem.exposure_columns(exposure)
+    total = counts.by_pair(exposure)
+    for begin in range(0, len(counts), CHUNK):
+        at = slice(begin, begin + CHUNK)
+        part = np.zeros((len(total[at]), problem.size))
+        seen = total[at] + rate[at]
+        plain = sparse.shape[1]
+        part[:, :plain] = -(sparse[at].toarray() / seen[:, None])
+        if problem.coupled is not None:
+            part[:, plain : problem.own] = -(problem.coupled[at] * (base[at] / seen)[:, None])
+        by_shape, by_rate = shape[at] / (clicked[at] + shape[at]), rate[at] / seen
+        part[:, problem.own] = by_shape - by_rate
+        part[:, start:] = columns[at] * (up[at] * by_shape - down[at] * by_rate)[:, None]
+        variance[at] = np.einsum("ij,jk,ik->i", part, covariance, part, optimize=True)
+    return np.sqrt(np.maximum(variance, 0.0))
+
+
+def _source(fit: Fit, columns: Float64, share: Float64) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """Return where most of the value of each pair comes from: its clicks, or what moves its prior most, [pairs]."""
+    start = fit.problem.size - columns.shape[1]
+    names, coefficients = fit.names[start:], fit.theta[start:]
+    parts = {"position": np.zeros(len(columns))}
+    kinds = {"first": "position", "feature": "features", "trees": "features"}
+    for number, name in enumerate(names):
+        kind = {"imputation": "imputation"}.get(name, kinds.get(name.split(" ")[0]))
+        if kind is not None:
+            moved = coefficients[number] * (columns[:, number] - columns[:, number].mean())
+            parts[kind] = parts.get(kind, np.zeros(len(columns))) + moved
+    labels, sizes = list(parts), np.abs(np.stack(list(parts.values())))
+    most = np.array(labels, dtype=np.str_)[sizes.argmax(axis=0)]
+    return np.where(share >= 0.5, "clicks", most).astype(np.str_)
+
+
+def cold_prior(fit: Fit, found: Relevance) -> tuple[Float64, float]:
+    """Return the coefficients of the prior of pairs that were never shown, and the log-odds of their mean.
+
+    It is a logistic regression of the estimated relevance on the features and their query means, without the
+    first-shown position: pairs that were never shown have none. Each shown pair counts once.
+    """
+    value = np.clip(found.value, 1e-4, 1 - 1e-4)
+    features = fit.given.features
+    constant = float(np.log(value.mean() / (1 - value.mean())))
+    if features.size == 0:
+        return np.zeros(0), constant
+    design = np.concatenate([np.ones((len(value), 1)), features], axis=1)
+    coefficients = np.zeros(design.shape[1])
+    coefficients[0] = constant
+    ridge = np.full(design.shape[1], 10.0)
+    ridge[0] = 1e-6
+    for _ in range(20):
+        mean = expit(design @ coefficients)
+        hessian = (design * (mean * (1 - mean))[:, None]).T @ design + np.diag(ridge)
+        step = np.linalg.solve(hessian, design.T @ (value - mean) - ridge * coefficients)
+        coefficients += step
+        if np.abs(step).max() < 1e-8:
+            break
+    return coefficients[1:], float(coefficients[0])
+
+
+@compiled
+def _integrate(pairs: _Pairs, tail: float) -> tuple[Float64, Float64, Float64, Float64]:
+    """Return mean, quantiles and log evidence of each pair by summing over a grid in log-odds."""
+    size = pairs.means.shape[1]
+    value, lower, upper, evidence = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    grid, density, whole = np.empty((2, POINTS)), np.empty(POINTS), np.empty(POINTS)
+    for pair in range(size):
+        width = _grid(pairs, pair, grid)
+        whole[:] = 0.0
+        peak, likely = -1e300, 0.0
+        for node in range(len(pairs.steps)):
+            weight = pairs.nodes[pairs.query[pair], node]
+            if weight == 0.0:
+                continue
+            best = _densities(pairs, pair, node, grid, density)
+            total = density.sum()
+            whole += weight * density / total
+            if best > peak:
+                likely, peak = likely * np.exp(peak - best), best
+            likely += weight * total * np.exp(best - peak)
+        value[pair] = (whole * grid[0]).sum()
+        lower[pair], upper[pair] = _quantile(grid[0], whole, tail), _quantile(grid[0], whole, 1 - tail)
+        evidence[pair] = peak + np.log(likely) + np.log(width)
+    return value, lower, upper, evidence
+
+
+@compiled
+def _grid(pairs: _Pairs, pair: int, grid: Float64) -> float:
+    """Fill `grid` with values of g and their logs that cover the posterior at every node; return its step."""
+    clicks, shown, linear, _ = pairs.table
+    kinds = pairs.means.shape[0]
+    bottom, top = 1.0, 0.0
+    for node in range(len(pairs.steps)):
+        if pairs.nodes[pairs.query[pair], node] == 0.0:
+            continue
+        total, exposure = 0.0, 0.0
+        for cell in range(pairs.starts[pair], pairs.starts[pair + 1]):
+            total += clicks[cell]
+            exposure += shown[cell] * np.exp(min(pairs.steps[node] * linear[cell], HIGHEST))
+        rate = pairs.rates[min(node, kinds - 1), pair]
+        shape = total + rate * pairs.means[min(node, kinds - 1), pair]
+        top = max(top, (shape + 6.0 * np.sqrt(shape) + 10.0) / (exposure + rate))
+        low = max(shape - 6.0 * np.sqrt(shape), shape * max(np.exp(-12.0 / shape), 1e-8))
+        bottom = min(bottom, low / (exposure + rate))
+    top, bottom = min(top, 0.9999), min(bottom, 0.5)
+    first, last = np.log(bottom / (1 - bottom)), np.log(top / (1 - top))
+    width = (last - first) / (POINTS - 1)
+    for point in range(POINTS):
+        odds = first + width * point
+        grid[0, point] = 1 / (1 + np.exp(-odds))
+        grid[1, point] = -np.log1p(np.exp(-odds))
+    return float(width)
+
+
+@compiled
+def _densities(pairs: _Pairs, pair: int, node: int, grid: Float64, density: Float64) -> float:
+    """Fill `density` with prior times likelihood on the grid, relative to the largest; return the log of that one."""
+    clicks, shown, linear, trust = pairs.table
+    kind = min(node, pairs.means.shape[0] - 1)
+    mean, rate = pairs.means[kind, pair], pairs.rates[kind, pair]
+    shape, against = rate * mean, rate * (1 - mean)
+    constant = math.lgamma(shape + against) - math.lgamma(shape) - math.lgamma(against)
+    best = -1e300
+    for point in range(POINTS):
+        g = grid[0, point]
+        log_density = constant + shape * grid[1, point] + against * np.log1p(-g)
+        for cell in range(pairs.starts[pair], pairs.starts[pair + 1]):
+            seen = np.exp(min(pairs.steps[node] * linear[cell], HIGHEST))
+            chance = min(max(seen * (g + trust[cell]), 1e-300), 0.999999)
+            if clicks[cell] > 0:
+                log_density += clicks[cell] * np.log(chance)
+            if shown[cell] > clicks[cell]:
+                log_density += (shown[cell] - clicks[cell]) * np.log1p(-chance)
+        density[point] = log_density
+        best = max(best, log_density)
+    for point in range(POINTS):
+        density[point] = np.exp(density[point] - best)
+    return float(best)
+
+
+@compiled
+def _quantile(values: Float64, weights: Float64, share: float) -> float:
+    """Return the value below which this share of the weights lies, between points of the grid by interpolation."""
+    below = 0.0
+    for point in range(len(values)):
+        before, below = below, below + weights[point]
+        if below >= share:
+            previous = values[max(point - 1, 0)]
+            return float(previous + (share - before) / weights[point] * (values[point] - previous))
+    return float(values[-1])

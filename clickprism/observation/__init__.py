@@ -1,1 +1,0 @@
-"""What is seen where: position curves and click models, estimated from logs."""

@@ -1,0 +1,569 @@
+"""Networks that approximate the doubly robust estimate from click vectors, fast enough to rank by (§6.2).
+
+Two networks on the click vector x of a pair: the affine part a = sigmoid(MLP(x)), and the trade-off zeta = tanh(begin +
+MLP(x)) in (-1, 1), which says how much of the imputation i is added. Neither i nor a gets a gradient from zeta.
+
+| form | estimate | loss |
+|---|---|---|
+| `logit`, the default | sigmoid(logit a + zeta (logit i - mean logit i)) | cross entropy |
+| `reward`, as published | zeta i + a | Eq. 5: - (2c - 1) log of the estimate |
+
+Eq. 5 as printed takes the log of a negative number if zeta i < - a, so the estimate is limited to at least .01 in it.
+It is not a proper score: its minimum is 0 if the click rate is below one half, and as large as possible above.
+
+The default starts zeta at k / (k + n) for a pair with n impressions: an imputation is equivalent to k impressions, and
+k is fitted. With k = 0 it is the paper's zeta = tanh(MLP(x)).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from scipy.special import betaincinv, gammaln
+from torch import nn
+
+from clickprism._util.manifest import Manifest
+from clickprism.errors import DataError, SettingError, TrainingError
+from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings, Form
+from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown, never_shown
+from clickprism.relevance.estimates import Estimates
+from clickprism.relevance.pairs import FirstSlot
+from clickprism.settings import build, plain
+from clickprism.types import Float32, Float64, Int64, Text
+
+Split: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+
+FORMAT: Final = 2
+FILES: Final = re.compile(r"networks-[0-9a-f]{16}\.safetensors")
+MANIFEST: Final = Manifest("approximation.json", FILES, "the manifest of an approximation")
+SCALE: Final = ("empty", "rates", "mean", "factor")
+PRIOR: Final = 10.0  # impressions that the overall click rate counts for in the prior of pairs that were never shown
+START: Final = 1.0  # initial trade-off before tanh, if it does not start from k
+KS: Final = tuple(10 ** (tenth / 10) for tenth in range(-10, 51))  # candidates for k, from .1 to 100,000
+LOW: Final = 0.01
+SEEN: Final = 1e-3
+TINY: Final = 1e-6
+CERTAINTY: Final = (np.log(10.0), np.log(0.1), np.log(0.01))  # prior means of the logarithms of `Certainty`
+CERTAINTY_DEVIATION: Final = 2.0  # and their prior standard deviation
+CERTAINTY_PAIRS: Final = 20_000
+
+
+@final
+@dataclass(frozen=True)
+class Certainty:
+    """How far the truth may be from an approximated estimate, learned from clicks on held-out queries.
+
+    The disagreement of the networks measures how well they are fitted, not how far the truth may be. So the truth of a
+    pair is modelled as Beta-distributed around its estimate m, with the variance m (1 - m) rho(n) after n impressions
+    in the click vector,
+
+        rho(n) = 1 / (1 + prior + each n) + floor
+
+    The clicks of a pair are then beta-binomial, and the likelihood of held-out clicks chooses the three numbers.
+
+    Attributes:
+        prior: Equivalent number of impressions at position 1 of a pair that was never shown.
+        each: Equivalent number of impressions at position 1 that an impression anywhere adds.
+        floor: 1 / the largest equivalent number of impressions.
+    """
+
+    prior: float
+    each: float
+    floor: float
+
+    def __post_init__(self) -> None:
+        for name in ("prior", "each", "floor"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value > 0):
+                raise SettingError(name, value, "be above 0")
+
+    @classmethod
+    def fit(cls, values: Float64, clicks: Int64, impressions: Int64, shown: Float64) -> Certainty:
+        """Fit to clicks that were not used for the estimates; only pairs with several impressions are informative.
+
+        Args:
+            values: The estimates, [pairs].
+            clicks: Clicks on randomised first results, [pairs].
+            impressions: Their impressions, [pairs].
+            shown: Impressions of each pair in its click vector, [pairs].
+        """
+        several = np.flatnonzero(impressions >= 2)
+        several = several[:: max(1, len(several) // CERTAINTY_PAIRS)]
+        m, n, c = np.clip(values[several], TINY, 1 - TINY), impressions[several], clicks[several]
+
+        def loss(logs: Float64) -> float:
+            s = 1 / cls(*np.exp(np.clip(logs, -20.0, 20.0)).tolist()).share(shown[several]) - 1
+            a, b = s * m, s * (1 - m)
+            likelihood = gammaln(c + a) - gammaln(a) + gammaln(n - c + b) - gammaln(b) - gammaln(n + s) + gammaln(s)
+            return float(((logs - CERTAINTY) ** 2).sum() / (2 * CERTAINTY_DEVIATION**2) - likelihood.sum())
+
+        best = minimize(loss, np.array(CERTAINTY), method="Nelder-Mead", options={"xatol": 1e-2, "fatol": 1e-2})
+        return cls(*np.exp(np.clip(best.x, -20.0, 20.0)).tolist())
+
+    def share(self, shown: Float64) -> Float64:
+        """Return rho, the variance as a share of m (1 - m), [pairs]."""
+        return np.minimum(1 / (1 + self.prior + self.each * shown) + self.floor, 0.999)
+
+    def estimates(self, values: Float64, shown: Float64, spread: Float64, *, confidence: float = 0.95) -> Estimates:
+        """Return the estimates with the intervals of their Beta distributions, [pairs].
+
+        Args:
+            values: The estimates, in (0, 1), [pairs].
+            shown: Impressions of each pair in its click vector, [pairs].
+            spread: Standard deviation of the estimate over the networks, [pairs].
+            confidence: Confidence level of the intervals.
+
+        >>> found = Certainty(24.0, 0.5, 1e-9).estimates(np.array([0.5]), np.array([151.0]), np.zeros(1))
+        >>> found.lower.round(3).tolist(), found.upper.round(3).tolist(), found.weight.tolist()
+        ([0.402], [0.598], [75.5])
+        """
+        m = np.clip(values, TINY, 1 - TINY)
+        variance = m * (1 - m) * self.share(shown) + spread**2
+        size = np.maximum(m * (1 - m) / variance - 1, TINY)
+        tail = (1 - confidence) / 2
+        lower, upper = (np.asarray(betaincinv(size * m, size * (1 - m), end), np.float64) for end in (tail, 1 - tail))
+        return Estimates(m, lower, upper, variance, self.each * shown, shown <= 0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """An approximated estimate and its parts, to explain it; all [pairs].
+
+    Attributes:
+        estimate: Estimate of c_1.
+        affine: Estimate from the click vector alone.
+        trade_off: How much of the imputation is added, from -1 to 1; 1 for a pair that was never shown.
+        imputed: The imputation.
+        spread: Standard deviation of the estimate over the networks.
+    """
+
+    estimate: Float64
+    affine: Float64
+    trade_off: Float64
+    imputed: Float64
+    spread: Float64
+
+
+@final
+class Approximation:
+    """The fitted networks: click vectors and imputations in, estimates of c_1 out.
+
+    `fit_approximation` returns one, and `Approximation.load` reads one.
+    """
+
+    def __init__(
+        self,
+        settings: ApproximateSettings,
+        scale: VectorScale,
+        members: Sequence[nn.ModuleDict],
+        *,
+        means: tuple[float, float],
+        prior: float,
+        k: float,
+        certainty: Certainty,
+    ) -> None:
+        self.settings = settings
+        self.scale = scale
+        self.members = tuple(member.requires_grad_(False).eval() for member in members)
+        self.means = means  # of the imputations in training, and of their logits
+        self.prior = prior
+        self.k = k
+        self.certainty = certainty
+
+    def __repr__(self) -> str:
+        return f"Approximation({self.settings.form}, {len(self.scale.fields)} fields, {len(self.members)} members)"
+
+    def affine(self, x: Float32) -> Float64:
+        """Return the affine part alone, in (0, 1), [pairs]."""
+        return _mean_of(self._affine(x))
+
+    def trade_off(self, x: Float32) -> Float64:
+        """Return zeta; 1 for a pair that was never shown, [pairs]."""
+        return np.where(never_shown(x, self.scale.fields), 1.0, _mean_of(self._trade_offs(x)))
+
+    def estimate(self, x: Float32, imputed: Float64) -> Float64:
+        """Return the approximated doubly robust estimate, in (0, 1) except for `reward`, [pairs].
+
+        A pair that was never shown has the prior as its affine part and the trade-off 1: such pairs rank as imputed.
+
+        Args:
+            x: Click vectors with the fields of training, [pairs, L].
+            imputed: Imputations in (0, 1), [pairs].
+        """
+        return _mean_of(self._estimates(x, imputed))
+
+    def spread(self, x: Float32, imputed: Float64) -> Float64:
+        """Return the standard deviation of the estimate over the networks, [pairs]; 0 for a single one."""
+        return np.asarray(torch.stack(self._estimates(x, imputed)).double().std(0, correction=0).numpy())
+
+    def parts(self, x: Float32, imputed: Float64) -> Parts:
+        """Return the estimate with its parts."""
+        affine = np.where(never_shown(x, self.scale.fields), self.prior, self.affine(x))
+        known = np.asarray(imputed, np.float64)
+        return Parts(self.estimate(x, imputed), affine, self.trade_off(x), known, self.spread(x, imputed))
+
+    def estimates(self, x: Float32, imputed: Float64, *, confidence: float = 0.95) -> Estimates:
+        """Return the estimates with intervals, see `Certainty`."""
+        values, spread = self.estimate(x, imputed), self.spread(x, imputed)
+        return self.certainty.estimates(values, most_shown(x, self.scale.fields), spread, confidence=confidence)
+
+    def _estimates(self, x: Float32, imputed: Float64) -> list[torch.Tensor]:
+        known = torch.from_numpy(_checked(imputed, len(x))).float()
+        unseen = torch.from_numpy(never_shown(x, self.scale.fields))
+        as_imputed = torch.sigmoid(logit(torch.tensor(self.prior)) + logit(known) - self.means[1])
+        return [
+            torch.where(unseen, as_imputed, blend(zeta, known, affine, form=self.settings.form, mean=self.means[1]))
+            for affine, zeta in zip(self._affine(x), self._trade_offs(x), strict=True)
+        ]
+
+    def _affine(self, x: Float32) -> list[torch.Tensor]:
+        return [torch.sigmoid(odds) for odds in self._outputs("affine", x)]
+
+    def _trade_offs(self, x: Float32) -> list[torch.Tensor]:
+        start = begin(torch.from_numpy(most_shown(x, self.scale.fields)).float(), k=self.k)
+        return [torch.tanh(start + odds) for odds in self._outputs("trade_off", x)]
+
+    def _outputs(self, name: str, x: Float32) -> list[torch.Tensor]:
+        inputs = torch.from_numpy(self.scale(x))
+        with torch.inference_mode():
+            return [member[name](inputs) for member in self.members]
+
+    def save(self, folder: Path | str) -> None:
+        """Write weights, scale and settings into a folder; an older approximation there is replaced in one step."""
+        from safetensors.torch import save
+
+        scale = {f"scale.{name}": torch.from_numpy(getattr(self.scale, name)) for name in SCALE}
+        nets = {f"{i}.{name}": value for i, net in enumerate(self.members) for name, value in net.state_dict().items()}
+        about = {
+            "format": FORMAT,
+            "settings": plain(self.settings),
+            "fields": list(self.scale.fields),
+            "means": list(self.means),
+            "prior": self.prior,
+            "k": self.k,
+            "certainty": plain(self.certainty),
+        }
+        MANIFEST.save(Path(folder), about, {"networks.safetensors": save(scale | nets)})
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Approximation:
+        """Read what `save` wrote; every file is checked against its hash, and no code in it is run."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        def read(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> Approximation:
+            path, content = contents["networks"]
+            settings = build(ApproximateSettings, about["settings"])
+            try:
+                tensors = load(content)
+                arrays = {name: tensors.pop(f"scale.{name}").double().numpy() for name in SCALE}
+                scale = VectorScale(fields=tuple(str(name) for name in about["fields"]), **arrays)
+                members = [_restored(settings, scale.width, tensors, f"{i}.") for i in range(settings.members)]
+            except (SafetensorError, RuntimeError, KeyError, DataError) as error:
+                raise DataError(f"does not fit the settings of the manifest ({error})", file=path) from None
+            first, second = (float(mean) for mean in about["means"])
+            prior, k, certainty = float(about["prior"]), float(about["k"]), build(Certainty, about["certainty"])
+            return cls(settings, scale, members, means=(first, second), prior=prior, k=k, certainty=certainty)
+
+        return MANIFEST.load(Path(folder), FORMAT, read)
+
+
+def fit_approximation(
+    slot: FirstSlot,
+    vectors: ClickVectors,
+    imputed: Float64,
+    *,
+    settings: ApproximateSettings | None = None,
+) -> Approximation:
+    """Fit the affine part, then the trade-off, to clicks on randomised first results (§6.2).
+
+    The trade-off of a query is fitted with the affine part of the networks that were not fitted to the query. On their
+    own training clicks, networks are better than on later ones, and the imputation would seem to be worth little.
+
+    Args:
+        slot: The clicks.
+        vectors: Click vectors as of a time before those clicks (see `ClickVectors.before`).
+        imputed: Imputation of each pair of `slot`, in (0, 1), [pairs].
+        settings: Settings of the networks.
+
+    >>> import numpy as np
+    >>> from clickprism.relevance.estimates import PairCounts
+    >>> ids = np.array([f"q{i // 4}" for i in range(80)]), np.array([f"d{i}" for i in range(80)])
+    >>> month = PairCounts(np.full((80, 1), 50), np.tile([[5], [10], [20], [30]], (20, 1)))
+    >>> vectors = ClickVectors.of_counts(*ids, {"month": month})
+    >>> slot = FirstSlot.of(*ids, np.tile([1, 2, 4, 6], 20), impressions=np.full(80, 10))
+    >>> fitted = fit_approximation(slot, vectors, np.full(80, 0.3))
+    >>> scores = fitted.estimate(vectors.x, np.full(80, 0.3))[:4]
+    >>> bool((np.diff(scores) > 0).all())
+    True
+    """
+    settings = ApproximateSettings() if settings is None else settings
+    if len(slot) == 0:
+        raise DataError("there is no randomised first result to learn from")
+    x = vectors.before(slot)
+    scale = VectorScale.fit(x, vectors.fields, vectors.empty)
+    inputs, known = torch.from_numpy(scale(x)), torch.from_numpy(_checked(imputed, len(slot))).float()
+    means = float(known.double().mean()), float(logit(known).double().mean())
+    shown = most_shown(x, vectors.fields)
+    members, k, certainty = _fit_members(slot, inputs, known, settings, shown=shown, mean=means[1])
+    unseen = shown <= 0
+    clicked, impressions = slot.clicks[unseen].sum(), slot.impressions[unseen].sum()
+    prior = float((clicked + PRIOR * slot.rate) / (impressions + PRIOR))
+    prior = min(max(prior, 1e-6), 1 - 1e-6)
+    return Approximation(settings, scale, members, means=means, prior=prior, k=k, certainty=certainty)
+
+
+def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5, start: float = 0.0) -> nn.ModuleDict:
+    """Return two networks with initial outputs: the affine part at the click rate, the trade-off at `start`."""
+    rate = min(max(rate, 1e-4), 1 - 1e-4)
+    odds = math.log(rate / (1 - rate))
+    return nn.ModuleDict(
+        {"affine": settings.network(inputs, start=odds), "trade_off": settings.network(inputs, start=start)}
+    )
+
+
+def _restored(
+    settings: ApproximateSettings, inputs: int, tensors: Mapping[str, torch.Tensor], start: str
+) -> nn.ModuleDict:
+    with torch.device("meta"):
+        member = _member(settings, inputs)
+    own = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+    member.load_state_dict(own, assign=True)
+    return member
+
+
+def _fit_members(
+    slot: FirstSlot,
+    inputs: torch.Tensor,
+    known: torch.Tensor,
+    settings: ApproximateSettings,
+    *,
+    shown: Float64,
+    mean: float,
+) -> tuple[list[nn.ModuleDict], float, Certainty]:
+    """Return the fitted networks, k, and the certainty of their estimates."""
+    form, count = settings.form, settings.members
+    with_k = settings.evidence and form != "reward"
+    clicks, skips = settings.fit.counts(slot)
+    weights = clicks + skips
+    parts = [split(slot.query_ids, settings.fit.held_out, seed=settings.seed, part=i) for i in range(count)]
+    seeds = [settings.seed + 7919 * i for i in range(count)]
+    rate, start = float(clicks.sum() / weights.sum()), 0.0 if with_k else START
+    members = []
+    for part, seed in zip(parts, seeds, strict=True):
+        with torch_for(settings.fit, seed=seed):
+            members.append(_member(settings, inputs.shape[1], rate=rate, start=start))
+            affine = members[-1]["affine"]
+
+            def affine_loss(rows: torch.Tensor, affine: nn.Module = affine) -> torch.Tensor:
+                return cross_entropy(affine(inputs[rows]), clicks[rows], skips[rows])
+
+            descend(affine, affine_loss, weights=weights, parts=part, settings=settings.fit, seed=seed)
+    with torch.no_grad():
+        affines = _held_out_mean([torch.sigmoid(member["affine"](inputs)) for member in members], parts)
+
+    def loss(zeta: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return blend_loss(zeta, known[rows], affines[rows], (clicks[rows], skips[rows]), form=form, mean=mean)
+
+    often, every = torch.from_numpy(shown).float(), torch.arange(len(slot))
+
+    def loss_of_k(k: float) -> float:
+        return float(loss(torch.tanh(begin(often, k=k)), every).double().sum())
+
+    k = min(KS, key=loss_of_k) if with_k else 0.0
+    starts = begin(often, k=k)
+    for member, part, seed in zip(members, parts, seeds, strict=True):
+        with torch_for(settings.fit, seed=seed):
+            trade_off = member["trade_off"]
+
+            def blended_loss(rows: torch.Tensor, trade_off: nn.Module = trade_off) -> torch.Tensor:
+                return loss(torch.tanh(starts[rows] + trade_off(inputs[rows])), rows)
+
+            descend(trade_off, blended_loss, weights=weights, parts=part, settings=settings.fit, seed=seed)
+    with torch.no_grad():
+        zetas = [torch.tanh(starts + member["trade_off"](inputs)) for member in members]
+        values = blend(_held_out_mean(zetas, parts), known, affines, form=form, mean=mean).double().numpy()
+    return members, k, Certainty.fit(values, slot.clicks, slot.impressions, shown)
+
+
+def _held_out_mean(values: list[torch.Tensor], parts: list[Split]) -> torch.Tensor:
+    """Return the mean of each row over the networks that held out its query; over all if no network did."""
+    stacked = torch.stack(values)
+    held_out = torch.zeros_like(stacked)
+    for own, (_, rows) in zip(held_out, parts, strict=True):
+        own[rows] = 1.0
+    held_out[:, held_out.sum(0) == 0] = 1.0
+    return (stacked * held_out).sum(0) / held_out.sum(0)
+
+
+def _mean_of(values: list[torch.Tensor]) -> Float64:
+    return np.asarray(torch.stack(values).double().mean(0).numpy())
+
+
+def _checked(imputed: Float64, pairs: int) -> Float64:
+    values = np.asarray(imputed, dtype=np.float64)
+    if values.shape != (pairs,):
+        raise DataError(f"{pairs} pairs need as many imputed values, got an array of shape {values.shape}")
+    if not ((values > 0) & (values < 1)).all():
+        raise DataError("imputed values must be between 0 and 1", remedy="They are click probabilities")
+    return values
+
+
+def logit(share: torch.Tensor) -> torch.Tensor:
+    """Return the log odds of shares, which are limited to 1e-6 from 0 and 1."""
+    return torch.logit(share, eps=TINY)
+
+
+def begin(shown: torch.Tensor, *, k: float) -> torch.Tensor:
+    """Return the initial trade-off before tanh: tanh of it is k / (k + n) after n impressions, [pairs].
+
+    >>> torch.tanh(begin(torch.tensor([0.0, 5.0, 15.0]), k=5.0)).round(decimals=3).tolist()
+    [1.0, 0.5, 0.25]
+    """
+    return torch.zeros_like(shown) if k == 0 else torch.log1p(2 * (k / shown.clamp_min(SEEN))) / 2
+
+
+def blend(zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor, *, form: Form, mean: float) -> torch.Tensor:
+    """Return the estimate of each pair; that of `reward` may leave (0, 1).
+
+    Args:
+        zeta: Trade-off, [pairs].
+        imputed: Imputation in (0, 1), [pairs].
+        affine: Affine part in (0, 1), [pairs].
+        form: How they are combined.
+        mean: Mean logit of the imputations in training.
+    """
+    if form == "reward":
+        return zeta * imputed + affine
+    return torch.sigmoid(logit(affine) + zeta * (logit(imputed) - mean))
+
+
+def blend_loss(
+    zeta: torch.Tensor,
+    imputed: torch.Tensor,
+    affine: torch.Tensor,
+    counts: tuple[torch.Tensor, torch.Tensor],
+    *,
+    form: Form,
+    mean: float,
+) -> torch.Tensor:
+    """Return the loss of each pair, summed over its impressions, [pairs]; `counts` are clicks and skips."""
+    clicks, skips = counts
+    if form == "reward":
+        share = blend(zeta, imputed, affine, form=form, mean=mean)
+        return -(clicks - skips) * torch.log(share.clamp_min(LOW))  # Eq. 5
+    return cross_entropy(logit(affine) + zeta * (logit(imputed) - mean), clicks, skips)
+
+
+def cross_entropy(odds: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor) -> torch.Tensor:
+    """Return - c log sigmoid(odds) - (n - c) log(1 - sigmoid(odds)) of each pair, [pairs].
+
+    >>> cross_entropy(torch.zeros(1), torch.tensor([2.0]), torch.tensor([1.0])).div(np.log(2)).round(decimals=4).item()
+    3.0
+    """
+    clicked, skipped = nn.functional.logsigmoid(odds), nn.functional.logsigmoid(-odds)
+    return -(clicks * clicked + skips * skipped)
+
+
+def split(query_ids: Text, share: float, *, seed: int, part: int = 0) -> Split:
+    """Return the training rows and the held-out rows; all rows of a query are on the same side.
+
+    Args:
+        query_ids: Query of each row.
+        share: Share of the queries to hold out.
+        seed: Random seed.
+        part: Other parts of the same seed hold out other queries, as long as there are any.
+    """
+    queries, query = np.unique(query_ids, return_inverse=True)
+    held_out = np.zeros(len(queries), dtype=bool)
+    size = round(share * len(queries))
+    held_out[np.roll(np.random.default_rng(seed).permutation(len(queries)), -part * size)[:size]] = True
+    return torch.from_numpy(np.flatnonzero(~held_out[query])), torch.from_numpy(np.flatnonzero(held_out[query]))
+
+
+def descend(
+    network: nn.Module,
+    loss: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    weights: torch.Tensor,
+    parts: Split,
+    settings: DescentSettings,
+    seed: int,
+) -> list[float]:
+    """Fit a network with Adam, and leave it with the weights that are best on the held-out queries.
+
+    Args:
+        network: The network.
+        loss: Returns the loss of each of some rows, summed over their impressions, [rows] to [rows].
+        weights: Number of impressions of each row, [rows].
+        parts: Training rows and held-out rows, from `split`.
+        settings: Settings of the loop.
+        seed: Random seed of the order of the rows.
+
+    Returns:
+        The mean loss per impression after each epoch on the held-out queries, or on all without any.
+    """
+    rows, held_out = parts
+    if len(rows) == 0 or float(weights[rows].sum()) == 0:
+        raise DataError("there is no click to learn from", remedy="Use a longer log, or hold out less")
+    judged = held_out if len(held_out) else rows
+    optimiser = torch.optim.AdamW(
+        network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+    )
+    generator = torch.Generator().manual_seed(seed)
+    scale = float(weights[rows].mean())
+    best, values, waited = _weights(network), [_mean_loss(loss, judged, weights)], 0
+    for epoch in range(1, settings.epochs + 1):
+        network.train()
+        order = rows[torch.randperm(len(rows), generator=generator)]
+        for start in range(0, len(order), settings.batch_size):
+            batch = order[start : start + settings.batch_size]
+            optimiser.zero_grad()
+            torch.autograd.backward(loss(batch).mean() / scale)
+            nn.utils.clip_grad_norm_(network.parameters(), 5.0)
+            optimiser.step()
+        network.eval()
+        value = _mean_loss(loss, judged, weights)
+        if not np.isfinite(value):
+            raise TrainingError(f"the loss is {value} in epoch {epoch}; lower learning_rate ({settings.learning_rate})")
+        waited = 0 if value < min(values) else waited + 1
+        values.append(value)
+        if waited == 0 or not len(held_out):
+            best = _weights(network)
+        if len(held_out) and waited >= settings.patience:
+            break
+    network.load_state_dict(best)
+    network.eval()
+    return values
+
+
+@contextmanager
+def torch_for(settings: DescentSettings, *, seed: int) -> Iterator[None]:
+    """Use this seed and number of threads in torch, and restore both afterwards."""
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(settings.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _mean_loss(loss: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor, weights: torch.Tensor) -> float:
+    with torch.no_grad():
+        return float(loss(rows).double().sum() / weights[rows].double().sum())
+
+
+def _weights(network: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}

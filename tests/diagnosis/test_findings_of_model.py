@@ -1,0 +1,188 @@
+"""What findings make of a model whose values are set by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from clickprism.data.logged import Logged
+from clickprism.diagnosis.feedback import feedback
+from clickprism.diagnosis.fit import fit
+from clickprism.diagnosis.identifiability import identifiability
+from clickprism.diagnosis.position import click_rates, position, top_changes
+from clickprism.diagnosis.users import COUPLING, TRUST, coupling, finding_of, interaction, popularity, trust
+from clickprism.errors import DataError
+from clickprism.log_model import results
+from tests.diagnosis.hand_made import CURVE, FITS, LINKAGE, POSITION, hand_made, relevance
+from tests.diagnosis.tiny_logs import log_of
+
+LOG = log_of([((0, 1, 2), (1,), 40, 0), ((1, 0, 2), (2,), 10, 0), ((1, 0, 2), (), 50, 0)], documents=[3])
+
+
+def test_position_bias_with_its_curve() -> None:
+    model = hand_made()
+    found = position(LOG, model)
+    assert found.verdict == "present"
+    assert found.sentence == (
+        "There is position bias. Lower positions are observed 38% as often as position 1 on average (95% interval 30%"
+        " to 45%). A second estimate, from documents shown at several positions only, agrees."
+    )
+    assert (found.estimate, found.interval, found.p_value) == (0.375, (0.3, 0.45), 1e-9)
+    assert found.table is not None
+    assert found.table.rows[1] == ["2", "0.500", "0.400 to 0.600", "documents", "0.500", "0.250"]
+    assert found.figure is not None
+    (axes,) = found.figure().axes
+    drawn = {str(line.get_label()): line.get_ydata() for line in axes.lines}
+    assert np.asarray(drawn["observation"]).tolist() == CURVE.values.tolist()
+    assert np.asarray(drawn["click rate"]).tolist() == [1.0, 0.25, 0.0]
+
+
+def test_the_other_verdicts_on_position_bias() -> None:
+    absent = replace(POSITION, verdict="absent", estimate=0.98, lower=0.95, upper=1.01)
+    found = position(LOG, hand_made({"position": absent}))
+    assert found.sentence.startswith("There is no position bias that matters. Lower positions are observed 98%")
+    assert found.tone == "good"
+    unclear = replace(POSITION, verdict="inconclusive", note="Swap some results.")
+    found = position(LOG, hand_made({"position": unclear}))
+    assert found.sentence.startswith("The log does not show whether there is position bias.")
+    assert found.advice == "Swap some results."
+
+
+def test_a_curve_that_only_features_identify_says_so() -> None:
+    linkage = replace(
+        LINKAGE,
+        identified=("documents", "features", "features"),
+        groups=np.array([0, 1, 1]),
+        evidence=np.array([90.0, 0.0, 0.0]),
+    )
+    model = hand_made(linkage=linkage)
+    assert "The curve is identified by features only" in position(LOG, model).sentence
+    assert "The position curve is identified by features only" in identifiability(model).sentence
+    linkage = replace(LINKAGE, identified=("documents", "documents", "not identified"), groups=np.array([0, 0, 1]))
+    assert "Some positions are not identified" in position(LOG, hand_made(linkage=linkage)).sentence
+
+
+def test_a_second_estimate_that_differs_is_said() -> None:
+    differs = results.Agreement(CURVE, 0.0005, False, 3, 1.4)
+    model = hand_made(references={"allpairs": differs})
+    assert "differs: at position 3 this curve is 1.40 times as high (p = 0.0005)." in position(LOG, model).sentence
+    reacts = results.Feedback("present", -9.0, 1e-12)
+    model = hand_made(references={"allpairs": differs}, feedback=reacts)
+    assert "This is expected, since the engine reacts to clicks." in position(LOG, model).sentence
+
+
+def test_click_rates_by_position() -> None:
+    assert click_rates(LOG).tolist() == [1.0, 0.25, 0.0]  # 40, 10 and 0 clicks of 100 impressions
+    without = log_of([((0, 1), (2,), 5, 0)], documents=[2])
+    assert np.isnan(click_rates(without)).all()
+
+
+def test_the_document_with_most_clicks_is_not_always_the_best() -> None:
+    log = log_of([((0, 1), (), 1, 0), ((2, 3), (), 1, 0), ((4,), (), 1, 0)], documents=[2, 2, 1])
+    # Query 1: relevance .5 > .4, observed half the time: click rates .25 < .4. Query 2: the same order by both.
+    made = relevance([0, 1, 2, 3, 4], [0.5, 0.4, 0.5, 0.4, 0.1], [50, 100, 100, 100, 5], [100, 100, 100, 100, 5])
+    assert top_changes(log, hand_made(relevance=made)) == pytest.approx(1 / 2)
+    assert top_changes(log, hand_made(relevance=relevance([], [], [], []))) == 0.0
+
+
+def test_linked_positions() -> None:
+    found = identifiability(hand_made())
+    assert found.word == "✓ identifiable"
+    assert "All 3 positions are linked by documents shown at several positions; 8 of 10" in found.sentence
+    assert "The weakest link, between positions 2 and 3, is based on 40 clicks." in found.sentence
+    randomised = replace(LINKAGE, identified=("randomised",) * 3)
+    assert "linked by randomised positions" in identifiability(hand_made(linkage=randomised)).sentence
+
+
+def test_positions_that_are_not_linked() -> None:
+    apart = replace(
+        LINKAGE,
+        identified=("documents", "documents", "not identified"),
+        groups=np.array([0, 0, 1]),
+        evidence=np.array([90.0, 90.0, 0.0]),
+        repair="Swap the results at positions 2 and 3 in about 400 searches",
+    )
+    found = identifiability(hand_made(linkage=apart))
+    assert (found.verdict, found.estimate) == ("absent", 2.0)
+    assert "positions 1-2 | 3 are not linked to each other" in found.sentence
+    assert found.advice == "Swap the results at positions 2 and 3 in about 400 searches."
+    weak = replace(apart, evidence=np.array([90.0, 90.0, 3.0]))
+    found = identifiability(hand_made(linkage=weak))
+    assert found.verdict == "inconclusive"
+    assert "position 3 is linked to position 1 by 3 clicks only" in found.sentence
+    single = replace(apart, groups=np.arange(3), evidence=np.zeros(3))
+    assert "no two positions are linked" in identifiability(hand_made(linkage=single)).sentence
+
+
+def test_tests_of_the_model_become_findings() -> None:
+    tested = results.Test("trust", "present", 0.21, 0.15, 0.27, "of the clicks at position 1", 1e-6, used=True)
+    found = trust(hand_made({"trust": tested}))
+    assert found.sentence.endswith(
+        "Trust adds 0.210 to the click probability at position 1 (95% interval 0.150 to 0.270, p < 0.0001)."
+    )
+    assert "does not include it" not in found.advice
+    unused = trust(hand_made({"trust": replace(tested, used=False)}))
+    assert "The position curve of this log does not include it." in unused.advice
+    absent = trust(hand_made({"trust": replace(tested, verdict="absent")}))
+    assert (absent.tone, absent.advice) == ("good", "Nothing to do.")
+    unclear = replace(
+        tested, verdict="inconclusive", estimate=np.nan, lower=np.nan, p_value=np.nan, note="too few documents"
+    )
+    found = trust(hand_made({"trust": unclear}))
+    assert found.sentence.endswith("because of their position alone. Reason: too few documents.")
+    assert (found.estimate, found.interval, found.p_value) == (None, None, None)
+    assert "queries of this log differ in how fast observation falls" in trust(hand_made(steepness=0.3)).sentence
+    assert trust(hand_made()).sentence == f"The log does not show whether {TRUST.question}."
+    couples = replace(tested, name="coupling", estimate=0.4, lower=np.nan, upper=np.nan)
+    assert "differs by 40% from document to document (standard deviation, p < 0.0001)." in (
+        finding_of("coupling", couples, COUPLING).sentence
+    )
+
+
+def test_what_a_log_does_not_record_leaves_a_finding_inconclusive() -> None:
+    model = hand_made()
+    assert coupling(LOG, model).sentence == "The documents of the log have no features."
+    assert popularity(LOG, model).sentence == "The log does not record days."
+    merged = Logged(LOG.clicks.merge(by="list"))
+    assert "which clicks belong to one session" in interaction(merged, model).sentence
+
+
+def test_interaction_asks_the_model_for_its_conditional_test() -> None:
+    tested = results.Test("browsing", "present", 2.5, 2.1, 3.0, "times the clicks")
+    found = interaction(LOG, hand_made(browsing=lambda _: tested))
+    assert (found.name, found.verdict, found.estimate) == ("interaction", "present", 2.5)
+
+    def refuse(_: Logged) -> results.Test:
+        raise DataError("the log is deeper than 20 positions")
+
+    refused = interaction(LOG, hand_made(browsing=refuse))
+    assert (refused.verdict, refused.sentence) == (
+        "inconclusive",
+        "Clicks above could not be tested: the log is deeper than 20 positions.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [("present", "The engine reacts to clicks"), ("absent", "does not react to clicks"), ("inconclusive", "is weak")],
+)
+def test_feedback(verdict: results.Verdict, words: str) -> None:
+    found = feedback(hand_made(feedback=results.Feedback(verdict, -2.0, 0.023)))
+    assert found.verdict == verdict
+    assert words in found.sentence
+    assert "z = -2.0, p = 0.023" in found.sentence
+    untested = feedback(hand_made(feedback=results.Feedback("inconclusive", np.nan, np.nan)))
+    assert "one day only, or too few clicks" in untested.sentence
+
+
+def test_goodness_of_fit() -> None:
+    assert fit(hand_made()).word == "✓ fits"
+    ratio, z = np.ones((3, 2)), np.zeros((3, 2))
+    ratio[1, 0], z[1, 0] = 1.3, 5.0
+    found = fit(hand_made(fit_quality=results.GoodnessOfFit(ratio, z, ("1", "2-3"), 1e-6, 0.26, False)))
+    assert found.word == "! does not fit"
+    assert "position 2 has 30% more clicks than expected on documents first shown at position 1" in found.sentence
+    assert found.estimate == 0.26
+    assert fit(hand_made(fit_quality=replace(FITS, p_value=np.nan))).verdict == "inconclusive"

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clickprism.errors import DataError
+from clickprism.relevance.estimates import PairCounts
+
+SHOWN, CLICKED = np.array([[3, 0], [1, 2]]), np.array([[2, 0], [0, 1]])
+E = np.array([[1.5, 0.0], [0.5, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"clicked": CLICKED[:, :1]}, r"clicked must be \[2, 2\] as impressions are, got \[2, 1\]"),
+        ({"clicked": CLICKED + 2}, "cannot be clicked more often"),
+        ({"clicked": -CLICKED}, "must not be negative"),
+        ({"clicked": CLICKED * 1.0}, "whole numbers, got float64"),
+        ({"examination": E * 9}, "examination must be a sum of values between 0 and 1"),
+        ({"examination": E * np.nan}, "examination must be a sum"),
+        ({"examination": E.astype(np.float32)}, "examination must be float64"),
+        ({"examination_clicked": E}, "cannot be given without examination"),
+        ({"examination": E, "examination_squared": E + 1}, "examination_squared must be a sum"),
+    ],
+)
+def test_broken_counts_are_refused(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        PairCounts(**{"impressions": SHOWN, "clicked": CLICKED, **change})
+
+
+def test_sums_select_and_total() -> None:
+    counts = PairCounts(SHOWN, CLICKED, E, CLICKED * 0.5, E * 0.5)
+    assert counts.select(np.array([False, True])).impressions.tolist() == [[1, 2]]
+    total = counts.total()
+    assert (total.impressions.tolist(), total.clicked.tolist()) == ([[4, 2]], [[2, 1]])
+    assert total.examination is not None
+    assert total.examination.tolist() == [[2.0, 1.0]]
+    assert counts.shown.tolist() == [3, 3]
+
+
+def test_no_pairs_are_fine() -> None:
+    counts = PairCounts(SHOWN[:0], CLICKED[:0])
+    assert len(counts) == 0
+    assert counts.total().impressions.tolist() == [[0, 0]]
