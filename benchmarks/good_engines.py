@@ -162,7 +162,7 @@ def _clicks(rng: np.random.Generator, attraction: Float64, users: str, navigatio
     going[:, 0] = True
     stops = attracted & (rng.random(attraction.shape) < stop)
     before: Int64 = np.cumsum(stops, axis=1) - stops
-    return attracted & np.logical_and.accumulate(going, axis=1) & (before == 0)
+    return np.asarray(attracted & np.logical_and.accumulate(going, axis=1) & (before == 0))
 
 
 def _curves() -> list[Result]:

@@ -61,7 +61,12 @@ def _yandex(folder: Path) -> list[Result]:
             model = LogModel.fit(known)
             values = [_click_rates(known), *(_coec(known, constant) for constant in CONSTANTS), model.cold()]
             by_pair = [auc_within_position(each[held_out.rows], held_out) for each in values]
-            splits.append([*by_pair, auc_within_position(model.rates(held_out.rows, held_out.positions), held_out)])
+            splits.append(
+                [
+                    *by_pair,
+                    auc_within_position(model.rates(held_out.rows, held_out.positions.astype(np.int64)), held_out),
+                ]
+            )
         rate, *smoothed, ours, predicted = np.mean(splits, axis=0).tolist()
         figures = [f"{each:.4f}" for each in (rate, max(smoothed), ours, predicted)]
         print(f"| {share:.0%} | {' | '.join(figures)} |", file=sys.stderr, flush=True)

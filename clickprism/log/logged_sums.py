@@ -1,7 +1,7 @@
 """The counts of an ingested log as `Logged`: the engine adds up impressions and clicks by pair, day and position.
 
 The model of a log needs no ranked lists, only how often each pair was shown and clicked at each position on each day.
-There are far fewer such sums than rows in the log, and no text of a row comes into memory: the engine numbers the pairs.
+There are far fewer such sums than rows in the log, and no text of a row is in memory: the engine numbers the pairs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read_sums(
         days: Use only these days; by default all.
         depth: Use only positions 1 to this one; by default all.
         users: Count the distinct users of each pair.
-        ids: Keep the ids of queries and documents in the lists; otherwise queries are numbered, which takes less memory.
+        ids: Keep the ids of queries and documents in the lists; numbered queries take less memory.
     """
     rows = counting(engine.read(store.table("sessions").files(None if days is None else sorted(days)), SESSIONS))
     below = 0

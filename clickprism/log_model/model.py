@@ -384,7 +384,7 @@ class _Fitting:
     def _feedback(self, counts: LogCounts, offset: Float64 | None) -> tuple[Feedback, LogCounts]:
         """Test whether the engine reacts to clicks; if it does not, all positions of a pair are evidence."""
         self.tell("feedback")
-        # under the hypothesis of no reaction all positions are evidence: with the first ones only, the curve is too steep
+        # without a reaction all positions are evidence: with the first ones only, the curve is too steep
         calm = replace(counts, first=counts.average)
         plain = fit_form(calm, Form(curve=offset is None), Covariates(), offset=offset)
         linear, curve = plain.problem.log_observation(plain.theta), np.zeros(counts.positions)
@@ -646,7 +646,7 @@ def _unpacked(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) ->
         document_ids=arrays["document_ids"],
     )
     rows, documents = model.relevance.rows, len(model.unshown)
-    inside = not len(rows) or (0 <= rows.min() and rows.max() < documents == len(model.query_of))
+    inside = not len(rows) or (rows.min() >= 0 and rows.max() < documents == len(model.query_of))
     inside = inside and int(model.query_of.max(initial=-1)) < len(model.query_curves)
     if not inside or not len(model.curve) == len(model.covariance) == model.query_curves.shape[1]:
         raise DataError("has arrays that do not fit together", file=path)

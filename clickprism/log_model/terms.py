@@ -254,7 +254,7 @@ def smoothness(positions: int) -> Float64:
 
 
 def _steps(logs: Float64, slope: float, change: float) -> Float64:
-    """Return the precision of values at these points, the first of which is 0: the slope between points changes little."""
+    """Return the precision of values at these points, the first of which is 0; the slope changes little."""
     slopes = np.zeros((len(logs) - 1, len(logs)))
     step = 1 / np.diff(logs)
     at = np.arange(len(logs) - 1)

@@ -97,8 +97,8 @@ def _warnings(model: LogModel) -> list[str]:
             found.append(f"Warning: observation at {where} is {meaning}. {linkage.repair}".strip())
     if model.feedback.verdict == "present":
         found.append(
-            "Warning: the engine reacts to clicks: it moves documents up after clicks. The prior uses only the positions "
-            "at which documents were first shown."
+            "Warning: the engine reacts to clicks: it moves documents up after clicks. The prior uses only the "
+            "positions at which documents were first shown."
         )
     if not model.fit_quality.fits:
         off = np.expm1(model.fit_quality.largest)
@@ -255,7 +255,8 @@ def write_posterior(fitted: FittedLog, out: Path, *, min_users: int, store: LogS
         )
     kept = np.flatnonzero(enough)
     shown = None if imputed is None else imputed[kept]
-    table = _table(sums.pairs.take(kept), known.select(kept), shown, relevance.impressions[kept], relevance.clicks[kept])
+    impressions, clicks = relevance.impressions[kept], relevance.clicks[kept]
+    table = _table(sums.pairs.take(kept), known.select(kept), shown, impressions, clicks)
     if imputed is not None and fitted.unshown is not None:
         few = np.flatnonzero(~enough & np.isfinite(imputed))
         hidden = sums.pairs.take(few).append_column("imputation", pa.array(imputed[few]))

@@ -146,7 +146,7 @@ def estimate_relevance(
             raise UnsupportedError(f"has no events on these days; it has {span}", file=store.folder)
     given = None if propensities is None else read_propensities(propensities)
     summary: ModelSummary | None = None
-    if parameters is not None:
+    if parameters is not None and not isinstance(estimator, FromLogModel):
         found = ClickParameters.read(parameters)
         found = found if settings.depth is None else found.cut(settings.depth)
     else:

@@ -54,7 +54,8 @@ def known_model(
     """
     given, size = np.array(curve, dtype=np.float64), log.lists.documents
     clicked = np.bincount(log.rows, weights=log.clicks, minlength=size)
-    exposure = np.bincount(log.rows, weights=log.list_impressions * given[log.positions - 1], minlength=size)
+    weights = log.list_impressions * given[log.positions - 1]
+    exposure = np.bincount(log.rows, weights=weights, minlength=size).astype(np.float64)
     mean = clicked.sum() / exposure.sum()
     values = (clicked + strength * mean) / np.maximum(exposure + strength, 1e-9)
     values[exposure == 0] = mean

@@ -67,7 +67,7 @@ def test_a_link_needs_clicks() -> None:
 def test_the_weakest_link_is_the_one_with_the_fewest_effective_clicks() -> None:
     rows = np.array([[0, 1, 2], [1, 0, 2], [0, 2, 1]])
     shown = np.array([1000, 1000, 40])
-    counts = count(clicks_of(lists_of(1, 3), rows, np.round(shown[:, None] * 0.4) * np.ones((3, 3)), shown))
+    counts = count(clicks_of(lists_of(1, 3), rows, (shown[:, None] * 2 // 5) * np.ones((3, 3), dtype=np.int64), shown))
     found = linked(counts, randomised=np.zeros(3, dtype=np.bool_))
     assert found.linked
     assert found.weakest is not None

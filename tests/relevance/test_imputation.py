@@ -16,10 +16,9 @@ from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.model import LogModel
 from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.rankers.text_tokens import Pairs
-from clickprism.relevance.estimates import PairCounts
 from clickprism.relevance.imputation import FeatureImputation, Imputation, TextImputation, cross_fit, fit_imputation
 from clickprism.relevance.pairs import FirstSlot, find_pairs, read_features, read_pairs, read_slot
 from clickprism.training.text_settings import TextFitSettings
