@@ -6,6 +6,7 @@ A result is a frozen dataclass. Its method `tables` returns what a person reads;
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from os import PathLike
@@ -48,8 +49,8 @@ class Table(NamedTuple):
         return "\n".join([*([self.caption] if self.caption else []), *aligned])
 
     def html(self) -> str:
-        """Return the table as HTML, with everything escaped."""
-        return html_table(self.caption, self.header, [[escape(cell) for cell in row] for row in self.rows])
+        """Return the table as HTML, with everything escaped; `commands` in backticks become code."""
+        return html_table(self.caption, self.header, [[code_html(cell) for cell in row] for row in self.rows])
 
 
 @runtime_checkable
@@ -60,10 +61,27 @@ class Result(Protocol):
         """Return the result as tables for people."""
 
 
+def code_html(text: str) -> str:
+    """Return a text as HTML: escaped, and what is in backticks as code.
+
+    >>> code_html("Run `clickprism auto` if 1 < 2.")
+    'Run <code>clickprism auto</code> if 1 &lt; 2.'
+    """
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def html_table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose cells are HTML already; lines may break in a column that holds sentences."""
-    text = [column > 0 and any(row[column].count(" ") >= LONG_TEXT for row in rows) for column in range(len(header))]
-    kinds = [' class="words"' if each else "" for each in text]
+    """Return a table whose cells are HTML already; lines may break in a column that holds sentences.
+
+    A table of sentences without numbers has the class "prose": small screens show its cells below each other.
+    """
+    long = [column > 0 and any(row[column].count(" ") >= LONG_TEXT for row in rows) for column in range(len(header))]
+    plain = [any(long) and not any(_is_number(row[column]) for row in rows) for column in range(len(header))]
+    kinds = [
+        ' class="words"' if words else ' class="text"' if text and column else ""
+        for column, (words, text) in enumerate(zip(long, plain, strict=True))
+    ]
+    prose = ' class="prose"' if all(a or b for a, b in zip(long, plain, strict=True)) else ""
     head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(header, kinds, strict=True))
     body = "\n".join(
         f'<tr><th scope="row">{first}</th>'
@@ -72,7 +90,7 @@ def html_table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]
         for first, *rest in rows
     )
     title = f"<caption>{escape(caption)}</caption>"
-    return f"<table>\n{title}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    return f"<table{prose}>\n{title}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 def as_text(tables: Iterable[Table]) -> str:

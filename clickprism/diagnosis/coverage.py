@@ -12,7 +12,7 @@ from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Finding
 
 CLICKS: Final = 1000  # that are enough to learn from
-QUERIES: Final = 10  # with clicks, likewise
+QUERIES: Final = 10  # with clicks that are enough to learn from
 FEW_QUERIES: Final = 100
 REPEATS: Final = 2.0  # searches per query; with fewer, single documents have almost no clicks
 SEVERAL: Final = 0.01  # share of the documents that were shown at several positions
@@ -50,7 +50,7 @@ def coverage(log: Logged) -> Finding:
         "coverage",
         "present" if enough else "absent",
         f"The log has {'enough' if enough else 'too little'} data: {size}."
-        + (f" Scarce: {'; '.join(scarce)}." if scarce else "")
+        + (f" Too few for precise results: {'; '.join(scarce)}." if scarce else "")
         + missing,
         _advice(facts, enough),
         estimate=float(facts["clicks"]),

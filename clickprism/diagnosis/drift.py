@@ -30,6 +30,7 @@ class Change:
 
     Attributes:
         name: What it is.
+        words: The change as part of a sentence.
         unit: In which its change is measured.
         size: Largest change on one day.
         p_value: Of the hypothesis that nothing changes.
@@ -37,6 +38,7 @@ class Change:
     """
 
     name: str
+    words: str
     unit: str
     size: float
     p_value: float
@@ -57,7 +59,7 @@ def drift(log: Logged) -> Finding:
     changes = [_click_rate(log.clicks, day), _click_position(log.clicks, day), _query_mix(log.clicks, day)]
     material = [change for change in changes if change.material]
     largest = max(material or changes, key=lambda change: change.size)
-    found = "; ".join(f"{change.name} by {change.size:.2f} {change.unit}" for change in material)
+    found = "; ".join(change.words for change in material)
     return Finding(
         "drift",
         "present" if material else "absent",
@@ -89,7 +91,9 @@ def _click_rate(clicks: Clicks, day: Int64) -> Change:
     mean = clicked.sum() / clicks.sessions
     p_value = sums_p_value(query, _by_day(day, clicked - mean * clicks.impressions))
     rate = np.bincount(day, weights=clicked) / np.bincount(day, weights=clicks.impressions)
-    return Change("clicks per search", "of the mean", float(np.abs(rate / mean - 1).max()), p_value, rate)
+    size = float(np.abs(rate / mean - 1).max())
+    words = f"clicks per search differ from their mean by up to {size:.0%} on one day"
+    return Change("clicks per search", words, "of the mean", size, p_value, rate)
 
 
 def _click_position(clicks: Clicks, day_of_list: Int64) -> Change:
@@ -101,7 +105,9 @@ def _click_position(clicks: Clicks, day_of_list: Int64) -> Change:
     count = np.bincount(day, weights=clicks.clicks)
     total = np.bincount(day, weights=clicks.clicks * depth)
     by_day = np.divide(total, count, out=np.full(len(count), mean), where=count > 0)
-    return Change("position of clicks", "doublings", float(np.abs(by_day - mean).max()), p_value, by_day)
+    size = float(np.abs(by_day - mean).max())
+    words = f"the mean position of clicks changes by a factor of up to {2**size:.2f} on one day"
+    return Change("position of clicks", words, "doublings", size, p_value, by_day)
 
 
 def _query_mix(clicks: Clicks, day: Int64) -> Change:
@@ -120,7 +126,8 @@ def _query_mix(clicks: Clicks, day: Int64) -> Change:
     value, freedom = float(((table - expected) ** 2 / expected).sum()), (len(table) - 1) * (days - 1)
     p_value = float(chi2.sf(value, freedom)) if freedom else 1.0
     size = float(np.sqrt(max(value - freedom, 0.0) / by_day.sum()))  # without the part that is sampling noise
-    return Change("mix of queries", "of a query's share", size, p_value, np.zeros(0))
+    words = f"the share of a query in the searches of a day typically differs from its average by {size:.0%}"
+    return Change("mix of queries", words, "of a query's share", size, p_value, np.zeros(0))
 
 
 def sums_p_value(query: Int64, values: Float64) -> float:

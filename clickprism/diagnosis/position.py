@@ -120,9 +120,10 @@ def _agreement(name: str, agreement: Agreement, *, feedback: bool) -> str:
     if agreement.agrees:
         return f" A second estimate, from {source} only, agrees."
     why = " This is expected, since the engine reacts to clicks." if feedback and name == "allpairs" else ""
+    other = float(agreement.curve.values[agreement.largest - 1])
     return (
-        f" A second estimate, from {source} only, differs: at position {agreement.largest} this curve is"
-        f" {agreement.ratio:.2f} times as high ({p_text(agreement.p_value)}).{why}"
+        f" A second estimate, from {source} only, differs: it is {other:.0%} at position {agreement.largest}, where"
+        f" this curve is {agreement.ratio * other:.0%} ({p_text(agreement.p_value)}).{why}"
     )
 
 

@@ -28,6 +28,7 @@ class Words:
         absent: The finding if it is absent.
         question: What an inconclusive test leaves open, after "whether".
         number: What the estimate is, as a sentence with the fields {value} and {interval}.
+        negative: The same for a negative estimate, whose sign is dropped; empty if there is none.
         percent: Whether the estimate is printed as a percentage.
         advice: What to do if the bias is present.
         needs: What to do if the log does not have what the test needs.
@@ -40,6 +41,7 @@ class Words:
     percent: bool
     advice: str
     needs: str
+    negative: str = ""
 
 
 TRUST: Final = Words(
@@ -71,16 +73,18 @@ POPULARITY: Final = Words(
     advice="Do not use past clicks as a measure of relevance without a correction, and show new documents at random in"
     " a small share of searches. The method `inforank` is made for this.",
     needs="Log the time of each search, for at least two days.",
+    negative="For the most clicked documents the position curve is steeper by {value}{interval}.",
 )
 INTERACTION: Final = Words(
     present="Whether users observe a result depends on their last click above it.",
     absent="Clicks do not depend on clicks above: the position describes observation well enough.",
     question="clicks depend on clicks above",
-    number="Taking the last click into account changes the held-out log-likelihood by {value} per session{interval}.",
+    number="Taking the last click into account improves the held-out log-likelihood by {value} per session{interval}.",
     percent=False,
     advice="Prefer a click model that conditions on clicks above; `clickprism bias click-models LOG` compares them. The"
     " position curve is then an average over searches with and without clicks above.",
     needs='Log which clicks belong to one session, and merge sessions only with clicks.merge(by="pattern").',
+    negative="Taking the last click into account lowers the held-out log-likelihood by {value} per session{interval}.",
 )
 
 
@@ -144,11 +148,12 @@ def _number(test: Test, words: Words) -> str:
     """Return the sentence on the estimate; empty if there is none."""
     if not math.isfinite(test.estimate):
         return ""
-    value, lower, upper = (
-        f"{each:.0%}" if words.percent else f"{each:.3f}" for each in (test.estimate, test.lower, test.upper)
-    )
+    numbers, number = (test.estimate, test.lower, test.upper), words.number
+    if test.estimate < 0 and words.negative:
+        numbers, number = (-test.estimate, -test.upper, -test.lower), words.negative
+    value, lower, upper = (f"{each:.0%}" if words.percent else f"{each:.3f}" for each in numbers)
     ends = [f"95% interval {lower} to {upper}"] if math.isfinite(test.lower) else []
     ends += [p_text(test.p_value)] if math.isfinite(test.p_value) else []
-    inside = "(" in words.number
+    inside = "(" in number
     interval = "".join(f", {each}" for each in ends) if inside else f" ({', '.join(ends)})" if ends else ""
-    return f" {words.number.format(value=value, interval=interval)}"
+    return f" {number.format(value=value, interval=interval)}"

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from clickprism._util.files import write_file
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, code_html
 from clickprism.errors import DataError
 from clickprism.evaluation.compare import Comparison
 from clickprism.evaluation.tables import as_html
@@ -37,10 +37,11 @@ class Said(NamedTuple):
     advice: str = ""
 
     def html(self) -> str:
-        """As HTML, everything escaped."""
-        said = f'<p class="said"><span class="sign {self.tone}">{escape(self.word)}</span>{escape(self.sentence)}</p>'
+        """Return it as HTML, with everything escaped; `commands` in backticks become code."""
+        sign = f'<span class="sign {self.tone}">{escape(self.word)}</span>'
+        said = f'<p class="said">{sign}{code_html(self.sentence)}</p>'
         facts = f'\n<p class="quiet">{escape(self.facts)}</p>' if self.facts else ""
-        return said + facts + (f'\n<p class="advice">{escape(self.advice)}</p>' if self.advice else "")
+        return said + facts + (f'\n<p class="advice">{code_html(self.advice)}</p>' if self.advice else "")
 
 
 class Beside(NamedTuple):

@@ -51,7 +51,7 @@ def test_drift_of_the_click_rate() -> None:
     assert found.verdict == "present"
     assert found.details["changes"][0]["by_day"].tolist() == pytest.approx([0.5, 0.2])
     assert found.estimate == pytest.approx(0.5 / 0.35 - 1)
-    assert "clicks per search by 0.43 of the mean" in found.sentence
+    assert "The days differ: clicks per search differ from their mean by up to 43% on one day" in found.sentence
     assert found.figure is not None
     assert len(found.figure().axes[0].lines) == 2
     assert drift(log_of(pages, documents=[1] * 20)).verdict == "inconclusive"

@@ -12,7 +12,7 @@ from clickprism.diagnosis.feedback import feedback
 from clickprism.diagnosis.fit import fit
 from clickprism.diagnosis.identifiability import identifiability
 from clickprism.diagnosis.position import click_rates, position, top_changes
-from clickprism.diagnosis.users import COUPLING, TRUST, coupling, finding_of, interaction, popularity, trust
+from clickprism.diagnosis.users import COUPLING, POPULARITY, TRUST, coupling, finding_of, interaction, popularity, trust
 from clickprism.errors import DataError
 from clickprism.log_model import results
 from tests.diagnosis.hand_made import CURVE, FITS, LINKAGE, POSITION, hand_made, relevance
@@ -67,7 +67,8 @@ def test_a_curve_that_only_features_identify_says_so() -> None:
 def test_a_second_estimate_that_differs_is_said() -> None:
     differs = results.Agreement(CURVE, 0.0005, False, 3, 1.4)
     model = hand_made(references={"allpairs": differs})
-    assert "differs: at position 3 this curve is 1.40 times as high (p = 0.0005)." in position(LOG, model).sentence
+    said = "differs: it is 25% at position 3, where this curve is 35% (p = 0.0005)."
+    assert said in position(LOG, model).sentence
     reacts = results.Feedback("present", -9.0, 1e-12)
     model = hand_made(references={"allpairs": differs}, feedback=reacts)
     assert "This is expected, since the engine reacts to clicks." in position(LOG, model).sentence
@@ -138,6 +139,10 @@ def test_tests_of_the_model_become_findings() -> None:
     couples = replace(tested, name="coupling", estimate=0.4, lower=np.nan, upper=np.nan)
     assert "differs by 40% from document to document (standard deviation, p < 0.0001)." in (
         finding_of("coupling", couples, COUPLING).sentence
+    )
+    steeper = replace(tested, name="popularity", verdict="absent", estimate=-0.05, lower=-0.09, upper=-0.01)
+    assert "the position curve is steeper by 5% (95% interval 1% to 9%, p < 0.0001)." in (
+        finding_of("popularity", steeper, POPULARITY).sentence
     )
 
 

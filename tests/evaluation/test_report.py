@@ -146,3 +146,12 @@ def test_a_column_with_text_in_it_is_one_of_text() -> None:
     )
     assert made.html().count('class="words"') == 3
     assert '<td class="words">no</td><td>1</td>' in made.html()
+    assert 'class="prose"' not in made.html()
+
+
+def test_a_table_of_sentences_is_stacked_on_small_screens_and_its_commands_are_code() -> None:
+    made = Table(
+        "", ["finding", "verdict", "what to do"], [["trust", "present", "Run `clickprism auto LOG` on it, " * 3]]
+    )
+    assert made.html().startswith('<table class="prose">')
+    assert '<td class="text">present</td><td class="words">Run <code>clickprism auto LOG</code> on it' in made.html()
