@@ -93,7 +93,7 @@ TREE: Tree = {
         "Estimate how users observe results.",
         {
             "position": ("Estimate how often each position is observed.", "bias:position"),
-            "trust": ("Estimate trust bias: clicks on observed but irrelevant results.", "bias:trust"),
+            "trust": ("Estimate trust bias: clicks on results because the engine ranks them high.", "bias:trust"),
             "examination": ("Fit a model of which documents were examined, from display times.", "bias:examination"),
             "click-models": ("Fit click models to a log and compare them on held-out sessions.", "bias:click_models"),
         },

@@ -42,8 +42,8 @@ def position(
 
     Args:
         log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
-        propensities: File with the observation of each position, if you know it: one number a line, or a JSON list. It
-            replaces the estimate.
+        propensities: File with the observation of each position, if you know it: one number a line, a JSON list, or
+            curves.json of `--out`. It replaces the estimate.
         out: Folder for curves.json, a plot (SVG and PNG) and the fitted model (model).
     """
     from clickprism._util.files import make_folder, write_file
@@ -52,7 +52,7 @@ def position(
 
     if out is not None:
         make_folder(out)
-    model = _fitted(log, columns, settings, reading, output, propensities=propensities)
+    model, positions = _fitted(log, columns, settings, reading, output, propensities=propensities)
     truth = _truth(log)
     facts = position_facts(model, by=columns.by, truth=truth)
     output.show(position_text(model, by=columns.by, truth=truth), facts)
@@ -70,6 +70,17 @@ def position(
             f"The curves for {columns.by} = {high} and {columns.by} = {low} differ by more than their intervals, most "
             f"at position {place}: train a separate ranker for each"
         )
+    _suggest_training(log, model, positions, output)
+
+
+def _suggest_training(log: Path, model: LogModel, positions: int, output: Output) -> None:
+    """Say how to train with the curve, or why not to; `positions` is the number of positions in the log."""
+    if len(model.curve) < positions:
+        output.note(f"To train with the curve, estimate it for all {positions} positions of the log: omit --depth")
+        return
+    if model.curve.name != "given" and "not identified" in model.linkage.identified:
+        output.note("Do not train with this curve: some of its positions are not identified")
+        return
     values = ", ".join(f"{value:.4g}" for value in model.curve.values)
     setting = ["--methods.ipw.propensities", f"[{values}]"]
     if log.suffix == ".npz":
@@ -108,7 +119,7 @@ def trust(
 
     if out is not None:
         check_output(out, suffix=".json")
-    model = _fitted(log, columns, settings, reading, output)
+    model, _ = _fitted(log, columns, settings, reading, output)
     output.show(trust_text(model), trust_facts(model))
     for note in model.parameters.notes:
         output.note(f"note: {note}")
@@ -118,7 +129,8 @@ def trust(
     model.parameters.write(out)
     output.note(f"Written: {out}")
     if log.is_dir():
-        output.next("relevance", "estimate", log, "--parameters", out, "--out", "estimates.parquet")
+        given = ["--estimator", "affine", "--parameters", out]
+        output.next("relevance", "estimate", log, *given, "--out", "estimates.parquet")
 
 
 def _fitted(
@@ -129,14 +141,19 @@ def _fitted(
     output: Output,
     *,
     propensities: Path | None = None,
-) -> LogModel:
-    """Read a log and fit its model; a log without clicks or with one position only is refused."""
-    from clickprism.errors import UnsupportedError
+) -> tuple[LogModel, int]:
+    """Read a log and fit its model; return it with the number of positions in the log.
+
+    A log without clicks or with one position only is refused.
+    """
+    from clickprism.errors import SettingError, UnsupportedError
     from clickprism.experiments.compare import open_log
     from clickprism.log.columns import contexts, where
     from clickprism.log_model.model import LogModel
     from clickprism.log_model.propensities import read_propensities
 
+    if settings.depth is not None and settings.depth < 2:
+        raise SettingError("depth", settings.depth, "be at least 2, because a curve compares positions")
     given = None if propensities is None else read_propensities(propensities)
     with output.status() as status:
         status("reading the log")
@@ -144,13 +161,20 @@ def _fitted(
         clicks = logged.clicks
         skipped = "".join(f"; {name}: {count:,}" for name, count in logged.account.items() if name in SKIPPED)
         output.note(f"{clicks.sessions:,} sessions, {int(clicks.clicks.sum()):,} clicks{skipped}")
-        top = clicks.positions <= (settings.depth or clicks.max_position)
-        if not clicks.clicks[top].any():
-            raise UnsupportedError("the log has no clicks", remedy="Use a log with clicks, or a larger --depth")
-        if min(settings.depth or 2, clicks.max_position) < 2:
-            raise UnsupportedError("the log has one position only", remedy="A curve needs at least two positions")
+        if not clicks.clicks.any():
+            raise UnsupportedError("has no clicks", file=log, remedy="Use a log with clicks")
+        if clicks.max_position < 2:
+            raise UnsupportedError(
+                "has results at one position only",
+                file=log,
+                remedy="A curve compares positions: use a log of lists with at least two results",
+            )
+        if not clicks.clicks[clicks.positions <= (settings.depth or clicks.max_position)].any():
+            problem = f"has no clicks at positions 1 to {settings.depth}"
+            raise UnsupportedError(problem, file=log, remedy="Use a larger --depth")
         context = contexts(logged, columns)
-        return LogModel.fit(logged, settings=settings, context=context, propensities=given, progress=status)
+        model = LogModel.fit(logged, settings=settings, context=context, propensities=given, progress=status)
+    return model, clicks.max_position
 
 
 def _truth(log: Path) -> Float64 | None:

@@ -27,7 +27,7 @@ class ColumnSettings:
         where: Use only the sessions with this value, written as column=value; may be repeated.
         by: Compare the values of this column, such as device. Also: query-frequency (head, middle and tail queries),
             ranker, randomised.
-        min_sessions: Values of `by` with fewer sessions are added together as "other values".
+        min_sessions: Values of the column of --by with fewer sessions are added together as "other values".
     """
 
     where: tuple[str, ...] = ()

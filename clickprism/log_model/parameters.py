@@ -204,31 +204,6 @@ class ClickParameters:
         return cls.from_plain(read_json(path, remedy=REMEDY), file=path)
 
 
-def read_propensities(path: Path) -> Float64:
-    """Read the observation probability of each position, position 1 first, [positions].
-
-    The file is a JSON list of numbers, a JSON object with such a list as "alpha" (as `ClickParameters.write` and
-    `clickprism bias position` have it), or text with one number a line.
-    """
-    remedy = 'Give a JSON list, {"alpha": [...]}, or one number a line, position 1 first'
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"cannot be read ({reason})", file=path, remedy=remedy) from None
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = text.split()
-    try:
-        values = np.atleast_1d(np.array(found["alpha"] if isinstance(found, dict) else found, dtype=np.float64))
-    except (KeyError, TypeError, ValueError):
-        raise DataError("does not hold one number for each position", file=path, remedy=remedy) from None
-    if values.ndim != 1 or not len(values) or not ((values > 0) & np.isfinite(values)).all():
-        raise DataError("must hold one number above 0 for each position", file=path, remedy=remedy)
-    return values
-
-
 def _vector(values: Mapping[str, Any], name: str, file: object) -> Float64 | None:
     given = values.get(name)
     if given is None:

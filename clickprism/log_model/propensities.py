@@ -17,8 +17,8 @@ REMEDY: Final = "Write one number for each position, position 1 first: one a lin
 def read_propensities(path: Path) -> Float64:
     r"""Return the observation probability of each position, [positions].
 
-    The file is a JSON list, a JSON object with the list `alpha` (such as `clickprism bias trust --out` writes), or text
-    with one number a line.
+    The file is a JSON list, a JSON object that `clickprism bias trust --out` (list `alpha`) or `bias position --out`
+    (`curve`) wrote, or text with one number a line.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -35,7 +35,8 @@ def read_propensities(path: Path) -> Float64:
     except (ValueError, RecursionError):
         raise DataError("is neither JSON nor one number a line", file=path, remedy=REMEDY) from None
     if isinstance(given, dict):
-        given = given.get("alpha")
+        curve = given.get("curve")
+        given = curve.get("values") if isinstance(curve, dict) else given.get("alpha")
     if not isinstance(given, list) or not given or not all(type(each) in (int, float) for each in given):
         raise DataError("does not have one number for each position", file=path, remedy=REMEDY)
     values = np.array(given, dtype=np.float64)

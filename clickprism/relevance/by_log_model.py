@@ -189,7 +189,7 @@ def _matched(pairs: pa.Table, given: pa.Table) -> tuple[Float64, pa.Table]:
     own = found.filter(pc.invert(other))
     imputed = np.full(pairs.num_rows, np.nan)
     imputed[own["row"].to_numpy()] = own["imputation"].to_numpy()
-    return imputed, found.filter(other).select(IMPUTATION.names)
+    return imputed, found.filter(other).select(IMPUTATION.names).cast(IMPUTATION)
 
 
 @final
