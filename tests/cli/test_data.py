@@ -134,9 +134,9 @@ def test_impressions_lead_to_a_ranker(log: Path, tmp_path: Path, cli: Run) -> No
     assert (normaliser.kind, normaliser.keep) == ("standard", (0,))
     means = [cli("evaluate", "judged", tmp_path / name, "--json").json["rows"][0]["mean"] for name in ("run", "same")]
     assert means[0] == means[1] > 0.5
-    words = ["--method", "click-through", "--resamples", "0", "--json"]
-    found = cli("bias", "position", out / "clicks.npz", *words).json
-    assert len(found["whole"]["curves"]["click-through"]["values"]) == 5
+    found = cli("bias", "position", out / "clicks.npz", "--json").json
+    assert len(found["curve"]["values"]) == 5
+    assert found["sessions"] == 96
 
 
 def test_names_reach_the_ranker_as_codes_or_indicators(log: Path, tmp_path: Path, cli: Run) -> None:

@@ -64,6 +64,11 @@ def world(queries: int, searches: int, seed: int) -> tuple[Int64, tuple[dict[str
     return grades, tuple(rows)
 
 
+def one_user_a_day(rows: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """Return the rows with one user for each day: a pair has as many users as days on which it was shown."""
+    return tuple(row | {"user_id": f"u{row['day']}"} for row in rows)
+
+
 def pair(row: dict[str, Any]) -> tuple[str, str]:
     return row["query_id"], row["document_id"]
 
@@ -136,19 +141,19 @@ def test_every_shown_pair_is_in_the_file_and_rows_add_up(duck: Engine, tmp_path:
 
 
 def test_pairs_of_few_users_are_excluded_but_the_curve_stays(duck: Engine, tmp_path: Path) -> None:
-    rows = world(30, 60, 1)[1]
+    rows = one_user_a_day(world(30, 60, 1)[1])
     users: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         if row["filter"] is None:
             users.setdefault(pair(row), set()).add(row["user_id"])
     store = make_log(tmp_path / "log", rows)
     whole, every = estimated(store, duck, tmp_path / "every.parquet")
-    fitted, found = estimated(store, duck, tmp_path / "out.parquet", k=7)
-    assert {pair(row) for row in found} == {each for each, seen in users.items() if len(seen) >= 7}
+    fitted, found = estimated(store, duck, tmp_path / "out.parquet", k=3)
+    assert {pair(row) for row in found} == {each for each, seen in users.items() if len(seen) >= 3}
     assert count_suppressed(tmp_path / "out.parquet") == len(every) - len(found) > 0
     np.testing.assert_array_equal(fitted.model.curve.values, whole.model.curve.values)
-    with pytest.raises(UnsupportedError, match="fewer than 8 users saw each of"):
-        estimated(store, duck, tmp_path / "none.parquet", k=8)
+    with pytest.raises(UnsupportedError, match="fewer than 4 users saw each of"):
+        estimated(store, duck, tmp_path / "none.parquet", k=4)
     assert not (tmp_path / "none.parquet").exists()
 
 
@@ -161,8 +166,8 @@ def test_an_imputation_informs_shown_pairs_and_estimates_others(duck: Engine, tm
     file = tmp_path / "imputed.parquet"
     columns = {"query_id": [query for query, _ in ids], "document_id": [document for _, document in ids]}
     pq.write_table(pa.table(columns | {"imputation": 1 / (1 + np.exp(-odds.ravel()))}), file)
-    store = make_log(tmp_path / "log", rows)
-    fitted, found = estimated(store, duck, tmp_path / "out.parquet", k=3, imputation=file)
+    store = make_log(tmp_path / "log", one_user_a_day(rows))
+    fitted, found = estimated(store, duck, tmp_path / "out.parquet", k=2, imputation=file)
     assert [pair(row) for row in found] == sorted(ids)
     shown = {pair(row) for row in rows if row["filter"] is None}
     truth = dict(zip(ids, relevance.ravel(), strict=True))

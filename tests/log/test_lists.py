@@ -49,6 +49,12 @@ def test_lists_by_hand(duck: Engine, tmp_path: Path) -> None:
 
 
 def test_bias_position_reads_a_log(tmp_path: Path, cli: Callable[..., Done]) -> None:
-    store = log(tmp_path, [*ROWS, event("ranking", "v", documents=["a", "b"], clicked=["a"])])
-    words = ["--method", "click-through", "--resamples", "0", "--json"]
-    assert cli("bias", "position", store.folder, *words).json
+    """The robot and the clicks on hidden documents do not count; the second position gets half of the clicks."""
+    rows = [
+        event("ranking", f"{search}", query_id="q", documents=order, clicked=order if search % 2 else order[:1])
+        for search, order in enumerate([["a", "b"], ["b", "a"]] * 10)
+    ]
+    store = log(tmp_path, [*ROWS, *rows])
+    found = cli("bias", "position", store.folder, "--depth", 2, "--resamples", 0, "--json").json
+    assert (found["sessions"], found["queries"], found["clicks"]) == (23, 2, 31)
+    assert found["curve"]["values"] == pytest.approx([1, 0.5], abs=0.15)
