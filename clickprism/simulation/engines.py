@@ -193,10 +193,10 @@ def engine_world(settings: EngineSettings) -> EngineWorld:
 def judged_world(train: JudgedLists, test: JudgedLists, settings: EngineSettings) -> EngineWorld:
     """Simulate an engine and its log on the judged lists of a real collection.
 
-    The engine adds up the eight features that correlate best with the grades within the training queries, each with
-    the sign of its correlation, after quantile normalisation; the sum is scaled to a standard deviation of 1 within
-    queries. A document attracts with probability .08 + .85 (2^y - 1) / (2^max - 1). The settings of documents and of
-    the engine's quality are not used.
+    The engine's score is the sum of the eight features that correlate best with the grades within the training queries,
+    each between -1 and 1 by quantile normalisation and with the sign of its correlation. Its standard
+    deviation is near 3 if the eight agree; compare `noise` with that. A document attracts with probability
+    .08 + .85 (2^y - 1) / (2^max - 1). The settings of documents and of the engine's quality are not used.
     """
     check(int(train.lists.lengths.min(initial=1)) > 0, "every training query needs a candidate")
     width = train.lists.features.shape[1]
@@ -210,8 +210,7 @@ def judged_world(train: JudgedLists, test: JudgedLists, settings: EngineSettings
     correlation = np.divide(grades @ centred, spread, out=np.zeros(width), where=spread > 0)
     best = np.argsort(-np.abs(correlation), kind="stable")[:BEST_FEATURES]
     weights = np.sign(correlation[best])
-    scale = max(float((centred[:, best] @ weights).std()), 1e-9)
-    engine, test_engine = (matrix[:, best] @ weights / scale for matrix in (features, normaliser(test.lists).features))
+    engine, test_engine = (matrix[:, best] @ weights for matrix in (features, normaliser(test.lists).features))
     if settings.random:
         test_engine = rng.normal(size=len(test_engine))
     gain = np.exp2(train.grades.astype(np.float64)) - 1
