@@ -102,8 +102,8 @@ def trust(
     """Estimate trust bias: clicks on results because the engine ranks them high.
 
     The result is whether the log contains trust bias, and how the click probability at each position depends on that
-    at position 1, as a slope (alpha) and an intercept (beta), with intervals. Alpha is the position curve. Without
-    trust bias every beta is 0.
+    at position 1, as a slope (alpha) and an intercept (beta), with intervals. Alpha is the position curve. Every beta
+    is 0 unless the model of the log includes trust.
 
     ```bash
     clickprism bias trust mylog --out trust.json

@@ -123,7 +123,9 @@ def _trust(model: LogModel) -> str:
     if np.isfinite(test.estimate):
         ends = f" ({_interval(test, model)})" if np.isfinite(test.lower) else ""
         estimate = f" Trust adds {max(test.estimate, 0.0):.3f} to the click probability at position 1{ends}."
-    used = "" if model.form.trust else " Beta is 0: the model does not include trust."
+    used = "" if model.form.trust else " Every beta is 0."
+    if test.verdict == "present" and not model.form.trust:
+        used = " The position curve is not corrected for it, so every beta is 0."
     return f"{STATED[test.verdict].format(bias='trust bias')}{estimate}{used}{_note(test)}"
 
 

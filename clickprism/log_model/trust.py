@@ -52,7 +52,7 @@ def trust_test(fit: Fit, linkage: Linkage, feedback: Feedback, *, confidence: fl
     elif feedback.verdict == "present":
         verdict, note = "inconclusive", "the engine reacts to clicks, which hides trust bias"
     elif verdict == "absent" and kappa + reach > WIDE * rate:
-        verdict, note = "inconclusive", "too few documents were shown at several positions"
+        verdict, note = "inconclusive", "documents that were shown at several positions got too few clicks"
     ends = max(kappa - reach, 0.0), max(kappa + reach, 0.0)
     return Test("trust", verdict, max(kappa, 0.0), *ends, UNIT, p_value, used=fit.form.trust, note=note)
 
