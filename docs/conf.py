@@ -38,21 +38,21 @@ html_domain_indices = False
 html_show_copyright = False
 html_show_sphinx = False
 
-ROOMS = {  # of the front door, in the order of the page
-    "types": "What flows",
-    "data": "What comes in",
-    "log": "What comes in",
+ROOMS = {  # title of the section of each package of the public API, in the order of the page
+    "types": "Data types",
+    "data": "Reading data",
+    "log": "Reading data",
     "click_models": "Click models",
-    "simulation": "Who clicks",
-    "observation": "What is seen",
+    "simulation": "Simulation",
+    "log_model": "The model of a log",
     "diagnosis": "Diagnosis",
-    "choice": "Which method",
-    "debias": "How clicks become a loss",
-    "rankers": "What scores a document",
+    "choice": "Choice of the method",
+    "debias": "Methods",
+    "rankers": "Rankers",
     "training": "Training",
     "model": "Training",
     "evaluation": "Measures and tests",
-    "experiments": "Whole experiments",
+    "experiments": "Experiments",
     "errors": "Errors",
 }
 REGISTRIES = {"method": METHODS, "ranker": RANKERS, "user": USERS, "click model": CLICK_MODELS}

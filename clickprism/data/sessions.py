@@ -1,7 +1,7 @@
 """Search sessions from TSV or CSV text: what was asked, what was shown, what was clicked.
 
 A line is a session; the first line names the columns. `query`, `documents` (best first) and `clicks` (on those
-documents, in any order) must be there; every other column, such as a device, is kept as text. `docs/observation.md` has
+documents, in any order) must be there; every other column, such as a device, is kept as text. `docs/datamodel.md` has
 the rules.
 """
 

@@ -45,7 +45,8 @@ def coverage(log: Logged) -> Finding:
         f"{facts['searches']:,} searches for {facts['queries']:,} queries,"
         f" {facts['clicks']:,} clicks ({facts['clicks_per_search']:.2f} per search)"
     )
-    missing = f" The log does not record {', '.join(facts['missing'])}." if facts["missing"] else ""
+    *others, last = facts["missing"] or [""]
+    missing = f" The log does not record {', '.join(others)}{' or ' * bool(others)}{last}." if last else ""
     return Finding(
         "coverage",
         "present" if enough else "absent",
