@@ -98,6 +98,12 @@ def test_sessions_are_merged_by_pattern_within_a_day() -> None:
     assert len(logged.clicks.merge(by="pattern")) < len(logged)  # the same lists on several days stay apart
 
 
+def test_days_without_a_search_are_not_in_the_log() -> None:
+    logged = engine_world(EngineSettings(queries=1, test_queries=1, candidates=1, shown=1, searches=1, days=30)).logged
+    assert logged.days is not None
+    assert 0 < len(set(logged.days.tolist())) <= logged.clicks.sessions < 30
+
+
 def test_an_engine_without_noise_shows_its_best_candidates() -> None:
     world = engine_world(replace(SMALL, noise=0.0, unexplained=0.0, quality=1.0))
     clicks = world.logged.clicks
