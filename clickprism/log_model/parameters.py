@@ -1,12 +1,12 @@
-"""The parameters of a click by position, in the gauge of the first slot.
+"""Click parameters: the click probability at each position as a line in that at position 1.
 
     P(click at k) = alpha_k c_1 + beta_k,    alpha_1 = 1,  beta_1 = 0
 
-with c_1 the probability that the document would be clicked in the first slot: what clicks can tell of relevance.
-Trust bias has P(click at k) = theta_k (plus_k gamma + minus_k (1 - gamma)) = a_k gamma + b_k (Agarwal et al. 2019). In
-this gauge alpha_k = a_k / a_1 and beta_k = b_k - b_1 a_k / a_1, which may be below 0. Clicks identify alpha and beta,
-and not the level, a_1 and b_1: gamma and any s gamma + t fit them alike. Who assumes a level has gamma = (c_1 - b_1) /
-a_1. The order of documents does not depend on it.
+c_1 is the click probability of the document at position 1, the part of relevance that clicks identify. Trust bias has
+P(click at k) = theta_k (plus_k gamma + minus_k (1 - gamma)) = a_k gamma + b_k (Agarwal et al. 2019), which gives
+alpha_k = a_k / a_1 and beta_k = b_k - b_1 a_k / a_1; beta may be below 0. Clicks identify alpha and beta, but not the
+level, a_1 and b_1: gamma and any s gamma + t explain the same clicks. With an assumed level, gamma = (c_1 - b_1) / a_1.
+The order of documents does not depend on it.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def _unknown() -> Float64:
 @final
 @dataclass(frozen=True, eq=False)
 class ClickParameters:
-    """How clicks at each position follow from c_1, the click probability in the first slot.
+    """Slope and intercept of the click probability at each position in c_1, the click probability at position 1.
 
     Attributes:
-        alpha: slopes, position 1 first, where it is 1, [positions].
-        beta: intercepts, 0 at position 1, [positions].
-        theta: the mean examination at each position, where it is known or assumed, [positions].
-        alpha_lower: lower ends of the intervals of alpha, nan where unknown, [positions].
-        alpha_upper: upper ends.
-        beta_lower: lower ends of the intervals of beta.
-        beta_upper: upper ends.
-        confidence: of these intervals.
-        source: how they came about: "given", "randomised", "em" or "harvest".
-        notes: what is assumed, and what the log cannot tell.
+        alpha: Slopes, 1 at position 1, [positions].
+        beta: Intercepts, 0 at position 1, [positions].
+        theta: Mean observation at each position, [positions]; None if it is neither known nor assumed.
+        alpha_lower: Lower ends of the intervals of alpha, nan where unknown, [positions].
+        alpha_upper: Upper ends, [positions].
+        beta_lower: Lower ends of the intervals of beta, [positions].
+        beta_upper: Upper ends, [positions].
+        confidence: Confidence level of the intervals.
+        source: Where the parameters come from: "log model" or "given".
+        notes: What is assumed, and what the log does not identify.
 
     >>> ClickParameters(np.array([1.0, 0.5]), np.array([0.0, -0.1])).click_rates(np.array([0.6]))
     array([[0.6, 0.2]])
@@ -85,7 +85,7 @@ class ClickParameters:
         for name in ("alpha", "beta"):
             lower, upper = getattr(self, f"{name}_lower"), getattr(self, f"{name}_upper")
             if (lower > upper).any() or np.isinf([lower, upper]).any():
-                raise DataError(f"{name} has an interval that is none")
+                raise DataError(f"the lower end of an interval of {name} is above its upper end, or not finite")
         sound = np.isfinite(self.alpha) & np.isfinite(self.beta) & (self.alpha > 0)
         if not sound.all():
             place = int(np.flatnonzero(~sound)[0])
@@ -96,7 +96,7 @@ class ClickParameters:
         if abs(self.alpha[0] - 1) > 1e-9 or abs(self.beta[0]) > 1e-9:
             raise DataError(
                 f"alpha_1 must be 1 and beta_1 0, got {self.alpha[0]:g} and {self.beta[0]:g}",
-                remedy="ClickParameters.of_affine brings others into the gauge of the first slot",
+                remedy="Convert other parameters with ClickParameters.of_affine",
             )
         if self.theta is not None and not ((self.theta > 0) & (self.theta <= 1)).all():
             raise DataError(f"theta must be above 0 and at most 1, got {self.theta.round(6).tolist()}")
@@ -108,7 +108,7 @@ class ClickParameters:
     def of_affine(
         cls, alpha: Float64, beta: Float64, *, theta: Float64 | None = None, source: str = "given"
     ) -> ClickParameters:
-        """Those of P(click at k) = alpha_k gamma + beta_k with any gamma, brought into the gauge.
+        """Return the parameters of P(click at k) = alpha_k gamma + beta_k with any gamma, in terms of c_1.
 
         >>> made = ClickParameters.of_affine(np.array([0.5, 0.25]), np.array([0.2, 0.0]))
         >>> made.alpha.tolist(), made.beta.tolist()
@@ -121,7 +121,10 @@ class ClickParameters:
 
     @classmethod
     def of_trust(cls, theta: Float64, plus: Float64, minus: Float64) -> ClickParameters:
-        """Those of users who look with theta_k and click with plus_k what is relevant, with minus_k what is not.
+        """Return the parameters of users with trust bias.
+
+        They observe position k with probability theta_k, and click on a relevant document there with probability
+        plus_k, on an irrelevant one with probability minus_k.
 
         >>> made = ClickParameters.of_trust(np.array([1.0, 0.5]), np.array([0.9, 0.9]), np.array([0.4, 0.1]))
         >>> made.alpha.round(6).tolist(), made.beta.round(6).tolist()
@@ -130,7 +133,7 @@ class ClickParameters:
         return cls.of_affine(theta * (plus - minus), theta * minus, theta=theta)
 
     def at_level(self, level: tuple[float, float]) -> tuple[Float64, Float64]:
-        """Alpha and beta of P(click at k) = alpha_k gamma + beta_k where alpha_1 and beta_1 are assumed to be these.
+        """Return alpha and beta of P(click at k) = alpha_k gamma + beta_k for an assumed (alpha_1, beta_1).
 
         >>> made = ClickParameters(np.array([1.0, 0.8]), np.array([0.0, -0.27]))
         >>> alpha, beta = made.at_level((0.5, 0.4))
@@ -140,21 +143,21 @@ class ClickParameters:
         return self.alpha * level[0], self.beta + self.alpha * level[1]
 
     def cut(self, depth: int) -> ClickParameters:
-        """Those of positions 1 to `depth`, as far as they are known."""
+        """Return the parameters of positions 1 to `depth`."""
         ends = {name: getattr(self, name)[:depth] for name in ENDS}
         theta = None if self.theta is None else self.theta[:depth]
         return replace(self, alpha=self.alpha[:depth], beta=self.beta[:depth], theta=theta, **ends)
 
     def click_rates(self, first: Float64) -> Float64:
-        """The click probability at every position of documents with these click probabilities in the first slot.
+        """Return the click probability at every position, within 0 and 1, [documents, positions].
 
-        Returns:
-            kept within 0 and 1, [documents, positions].
+        Args:
+            first: Click probability of each document at position 1, [documents].
         """
         return np.clip(np.asarray(first)[:, None] * self.alpha + self.beta, 0.0, 1.0)
 
     def plain(self) -> dict[str, Any]:
-        """All of it as JSON takes it; None where there is no number."""
+        """Return all fields as values for JSON; None where there is no number."""
         made: dict[str, Any] = {"format": FORMAT, "source": self.source, "confidence": self.confidence}
         for name in ("alpha", "beta", "theta", *ENDS):
             values = getattr(self, name)
@@ -163,7 +166,7 @@ class ClickParameters:
 
     @classmethod
     def from_plain(cls, values: Any, *, file: object = None) -> ClickParameters:
-        """The parameters that `plain` has made; what is missing or broken is a `DataError`."""
+        """Return the parameters from what `plain` returned; raise DataError if something is missing or wrong."""
         if not isinstance(values, Mapping) or values.get("format") != FORMAT:
             raise DataError(f'does not hold parameters ("format": "{FORMAT}")', file=file, remedy=REMEDY)
         known = {"format", "source", "confidence", "notes", "alpha", "beta", "theta", *ENDS}
@@ -195,12 +198,12 @@ class ClickParameters:
             raise DataError(str(error), file=file, remedy=REMEDY) from None
 
     def write(self, path: Path) -> None:
-        """Write them as JSON, whole or not at all."""
+        """Write the parameters as JSON, in one step."""
         write_file(path, json.dumps(self.plain(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> ClickParameters:
-        """Read what `write` has written; a `DataError` names the file and what is wrong with it."""
+        """Return the parameters that `write` wrote; a DataError names the file and what is wrong with it."""
         return cls.from_plain(read_json(path, remedy=REMEDY), file=path)
 
 

@@ -148,11 +148,12 @@ def _identified(model: LogModel) -> list[str]:
             f"Not identified: position {at['not identified']}. There the curve is a smooth continuation, not an "
             "estimate."
         )
-    return [*lines, *([f"To repair this: {linkage.repair}."] if linkage.repair else [])]
+    repair = linkage.repair[:1].lower() + linkage.repair[1:]
+    return [*lines, *([f"To repair this, {repair}."] if repair else [])]
 
 
 def _spans(positions: list[int]) -> str:
-    """Return positions in words.
+    """Return positions as text.
 
     >>> _spans([2, 3, 4, 6])
     '2 to 4, 6'

@@ -64,8 +64,8 @@ def test_json_gives_the_same_back(lines: list[tuple[float, float]], with_ends: b
         ({"notes": [1]}, "notes a list of texts"),
         ({"confidence": "high"}, "confidence must be a number"),
         ({"confidence": 1}, "confidence of intervals must be between 0 and 1"),
-        ({"alpha_lower": [1, 0.6], "alpha_upper": [1, 0.4]}, "alpha has an interval that is none"),
-        ({"beta_upper": [0, float("inf")]}, "beta has an interval that is none"),
+        ({"alpha_lower": [1, 0.6], "alpha_upper": [1, 0.4]}, "lower end of an interval of alpha is above"),
+        ({"beta_upper": [0, float("inf")]}, "interval of beta is above its upper end, or not finite"),
         ({"beta": [0, 10**400]}, "beta has a number that is too large"),
     ],
 )
