@@ -20,24 +20,38 @@ MATERIAL: Final = 0.05  # relative observation below 1 - this is position bias
 MATERIAL_PART: Final = {"coupling": 0.1, "popularity": 0.1}  # smallest size that matters
 WIDE: Final = 0.3  # half-width of an interval of the mean relative observation that decides nothing
 REACTS: Final = -2.5  # z below which the engine reacts to clicks
-QUIET: Final = -1.5  # z above which it does not
+QUIET: Final = -1.5  # z above which it may not
+MATERIAL_REACTION: Final = 0.2  # change of the log position by a click rate that is higher by 1
+POWER: Final = 0.9  # confidence level of the interval that must exclude a material reaction
+FEWEST: Final = 5  # queries whose documents change positions
+TINY: Final = 1e-12
 EXPECTED: Final = 5.0  # clicks in a cell of the goodness of fit
 MISFIT: Final = 0.25  # |log ratio| that makes intervals unreliable
 RARE: Final = 0.01  # share of the impressions of the most shown position, below which a position is left out
 
 
-def feedback(logged: Logged, curve: Float64) -> Feedback:
-    """Test whether the engine reacts to clicks (`feedback_statistics`)."""
+def feedback(logged: Logged, curve: Float64, *, confidence: float = 0.95) -> Feedback:
+    """Test whether the engine reacts to clicks (`feedback_statistics`).
+
+    A reaction is absent only if the log would have shown a material one; otherwise a weak result is inconclusive.
+
+    Args:
+        logged: The log.
+        curve: Observation at each position, [positions].
+        confidence: Confidence level of the interval of the reaction.
+    """
     days = len(logged.clicks) if logged.days is None else len(np.unique(logged.days))
-    if days < 2:
+    products, squares = feedback_statistics(logged, curve) if days > 1 else (np.zeros(0), np.zeros(0))
+    spread = float(np.sqrt((products**2).sum()))
+    if np.count_nonzero(np.abs(products) > TINY) < FEWEST or spread == 0:
         return Feedback("inconclusive", float("nan"), float("nan"))
-    values = feedback_statistics(logged, curve)
-    spread = float(np.sqrt((values**2).sum()))
-    if np.count_nonzero(values) < 5 or spread == 0:
-        return Feedback("inconclusive", float("nan"), float("nan"))
-    z = float(values.sum()) / spread
-    verdict = "present" if z < REACTS else "absent" if z > QUIET else "inconclusive"
-    return Feedback(verdict, z, float(norm.cdf(z)))  # type: ignore[arg-type]
+    z, reaction = float(products.sum()) / spread, float(products.sum() / squares.sum())
+    error = float(np.sqrt(((products - reaction * squares) ** 2).sum()) / squares.sum())
+    powerful = reaction - norm.isf((1 - POWER) / 2) * error > -MATERIAL_REACTION
+    verdict = "present" if z < REACTS else "absent" if z > QUIET and powerful else "inconclusive"
+    reach = float(norm.isf((1 - confidence) / 2)) * error
+    p_value = float(norm.cdf(z))
+    return Feedback(verdict, z, p_value, reaction, reaction - reach, reaction + reach)  # type: ignore[arg-type]
 
 
 def position_test(curve: Curve, covariance: Float64, counts: LogCounts, linkage: Linkage) -> Test:
@@ -83,16 +97,14 @@ def part_test(name: str, chosen: Chosen, linkage: Linkage, confidence: float) ->
     reach = float(norm.isf((1 - confidence) / 2)) * error
     z = part.gain / part.error if part.error > 0 else 0.0
     p_value = float(norm.sf(z))
-    if name == "trust" and np.isfinite(error) and error > 0:
-        p_value = float(norm.sf(estimate / error))
-    elif name == "popularity" and np.isfinite(error) and error > 0:
+    if name == "popularity" and np.isfinite(error) and error > 0:
         p_value = float(2 * norm.sf(abs(estimate) / error))
     found = part.used or name == "coupling"  # which is tested but not used if the engine reacts to clicks
-    present = found and p_value < LEVEL and estimate >= MATERIAL_PART.get(name, -np.inf)
+    present = found and p_value < LEVEL and not estimate < MATERIAL_PART.get(name, -np.inf)  # nan: no size is known
     note = "" if linkage.linked else "positions are not linked by documents shown at several of them"
-    verdict = (
-        "inconclusive" if note and name in ("trust", "coupling", "popularity") else "present" if present else "absent"
-    )
+    if name == "popularity" and part.blocked and not note:
+        note = "an engine that reacts to clicks would leave the same trace"
+    verdict = "inconclusive" if note and name in ("coupling", "popularity") else "present" if present else "absent"
     lower, upper = (estimate - reach, estimate + reach) if np.isfinite(error) else (float("nan"), float("nan"))
     if name == "steepness":
         lower = max(lower, 0.0)
@@ -113,8 +125,6 @@ def _size(name: str, fit: Fit) -> tuple[float, float, str]:
         start = fit.problem.design.shape[1]
         spread = fit.problem.coupled @ fit.theta[start : fit.problem.own]
         return float(spread.std()), float("nan"), "standard deviation of steepness over documents"
-    if name == "trust" and fit.problem.trust is not None:
-        return fit.problem.trust.kappa, trust_error(fit), "click probability at position 1 that trust adds"
     return float("nan"), float("nan"), ""
 
 

@@ -23,7 +23,7 @@ from clickprism.types import Bool, Clicks, Float32, Float64, Int64, Text
 
 DENSE: Final = 50_000_000  # largest table of (pair, cell) that is counted without sorting
 LEVELS: Final = 8  # of popularity
-FEW: Final = 5  # clicks on a query after which an engine may have reacted to them
+FEW: Final = 5  # clicks on a query after which an engine may have reacted to them; impressions of a first click rate
 DEEPEST_BROWSING: Final = 20  # below it there would be too many cells of (position, last click)
 
 
@@ -200,9 +200,12 @@ def first_positions(logged: Logged) -> Float64:
 
     It covers the days until the first click on the document, inclusive, as long as its query had at most `FEW` clicks
     before, and always the first day of the document: until then the engine has hardly reacted to clicks. A log without
-    days is read in the order of its lists. Documents that were never shown get 0.
+    days is read in the order of its lists; if these are merged sessions, which have no order, it is the mean over all
+    lists. Documents that were never shown get 0.
     """
     clicks, nothing = logged.clicks, np.iinfo(np.int64).max
+    if logged.days is None and (clicks.impressions > 1).any():
+        return _mean_log_position(clicks, np.ones(len(clicks.rows), dtype=np.bool_))
     day, query = _entry_days(logged), clicks.lists.list_of[clicks.rows]
     clicked = clicks.clicks > 0
     own, first = np.full(clicks.lists.documents, nothing), np.full(clicks.lists.documents, nothing)
@@ -233,16 +236,24 @@ def _entry_days(logged: Logged) -> Int64:
 def _mean_log_position(clicks: Clicks, chosen: Bool) -> Float64:
     size, rows = clicks.lists.documents, clicks.rows[chosen]
     shown = clicks.list_impressions[chosen].astype(np.float64)
-    total = np.bincount(rows, weights=shown * np.log(clicks.positions[chosen]), minlength=size)
+    # multiples of 2^-24 are added exactly, so that merged lists give the same sum: trees magnify the last digit
+    logs = np.round(np.log(clicks.positions[chosen]) * 2.0**24) / 2.0**24
+    total = np.bincount(rows, weights=shown * logs, minlength=size)
     return np.asarray(total / np.maximum(np.bincount(rows, weights=shown, minlength=size), 1e-300))
 
 
-def feedback_statistics(logged: Logged, curve: Float64) -> Float64:
-    """Return, for each query, how much clicks come before worse positions; [queries]. Negative: the engine reacts.
+def feedback_statistics(logged: Logged, curve: Float64) -> tuple[Float64, Float64]:
+    """Return the sums of x y and of x^2 over the documents and days of each query, [queries] each.
+
+    Their ratio is the reaction of the engine: by how much the log position of a document changes for a click rate that
+    is higher by 1. It is negative if clicked documents move up.
+
+        x = (clicks - expected clicks on that day) / (impressions so far + `FEW`)      the rise of the click rate so far
+        y = mean log position on later days - mean log position on all days
 
     Given how often a document was clicked in all, its clicks fall on days in proportion to its exposure, whatever its
-    relevance. The statistic adds up (clicks - expected clicks) on each day times (mean log position afterwards - mean
-    log position of all days). Its mean is 0 unless later positions depend on earlier clicks.
+    relevance. So the mean of x y is 0 unless later positions depend on earlier clicks. On days on which the query was
+    searched but the document was not shown, its position is the one below the last position of the log.
 
     Args:
         logged: The log.
@@ -252,7 +263,8 @@ def feedback_statistics(logged: Logged, curve: Float64) -> Float64:
     day = np.unique(_entry_days(logged), return_inverse=True)[1].astype(np.int64)
     width = int(day.max(initial=0)) + 1
     keys, group = _groups(clicks.rows * width + day, clicks.lists.documents * width)
-    row, shown = keys // width, clicks.list_impressions.astype(np.float64)
+    row, query = keys // width, clicks.lists.list_of[keys // width]
+    shown = clicks.list_impressions.astype(np.float64)
     depth = np.minimum(clicks.positions, len(curve)) - 1
     exposure, clicked, total, logs = (
         np.bincount(group, weights=values, minlength=len(keys)).astype(np.float64)
@@ -262,13 +274,23 @@ def feedback_statistics(logged: Logged, curve: Float64) -> Float64:
     starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
     pair = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(row))))
     all_clicks, all_exposure, all_logs = (np.add.reduceat(values, starts)[pair] for values in (clicked, exposure, logs))
-    days = np.bincount(pair)[pair]
-    before = np.cumsum(logs) - (np.cumsum(logs)[starts] - logs[starts])[pair]
+    so_far, logs_so_far = (np.cumsum(each) - (np.cumsum(each) - each)[starts][pair] for each in (total, logs))
+    days = np.bincount(pair)[pair].astype(np.float64)
     left = days - (np.arange(len(row)) - starts[pair] + 1)
-    later = np.where(left > 0, (all_logs - before) / np.maximum(left, 1) - all_logs / days, 0.0)
-    surprise = clicked - all_clicks * exposure / np.maximum(all_exposure, 1e-300)
-    statistics = np.bincount(clicks.lists.list_of[row], weights=surprise * later, minlength=len(clicks.lists))
-    return statistics.astype(np.float64, copy=False)
+    logs_left = all_logs - logs_so_far
+    if logged.days is not None:  # without days, every list is a day, and the next page of results is not a reaction
+        searched = np.unique(query * width + keys % width)
+        number = np.searchsorted(searched, query * width + keys % width)
+        ends = np.searchsorted(searched, (query + 1) * width)
+        absent_left = ends - number - 1 - left
+        absent = ends - np.searchsorted(searched, query * width) - days
+        below = np.log(len(curve) + 1)
+        left, logs_left = left + absent_left, logs_left + absent_left * below
+        days, all_logs = days + absent, all_logs + absent * below
+    y = np.where(left > 0, logs_left / np.maximum(left, 1) - all_logs / days, 0.0)
+    x = (clicked - all_clicks * exposure / np.maximum(all_exposure, 1e-300)) / (so_far + FEW)
+    size = len(clicks.lists)
+    return np.bincount(query, weights=x * y, minlength=size), np.bincount(query, weights=x**2, minlength=size)
 
 
 def cut(logged: Logged, depth: int) -> Logged:

@@ -230,6 +230,14 @@ def moved_gain(fit: Fit, plain: Fit) -> tuple[float, float]:
     return float(difference.sum()), float(difference.std() * np.sqrt(len(difference)))
 
 
+def multiplied(fit: Fit, given: Covariates | None = None) -> Covariates:
+    """Return covariates, those of the fit by default, with the curve of a fit: coupling and popularity multiply it."""
+    positions = fit.problem.counts.positions
+    curve = np.zeros(positions)
+    curve[1:] = fit.theta[: positions - 1]
+    return replace(fit.given if given is None else given, curve=curve)
+
+
 def trust_gamma(position: Int64) -> Float64:
     """Return gamma_k = 1 / (k - .4) relative to the first position, for positions from 0."""
     return np.asarray((1 - TRUST_SHAPE) / (position + 1 - TRUST_SHAPE))
@@ -297,12 +305,14 @@ class Part:
         gain: Improvement of the held-out log-likelihood.
         error: Standard error of the gain, over queries.
         used: Whether the part is in the model.
+        blocked: Whether the part is better but not used: an engine that reacts to clicks would leave the same trace.
     """
 
     name: str
     gain: float
     error: float
     used: bool
+    blocked: bool = False
 
 
 @final
@@ -325,7 +335,8 @@ class Chosen:
     def with_part(self, name: str, found: Fit, plain: Fit, *, use: bool) -> Chosen:
         """Return the choice after one more part was tried against a fit without it."""
         better, error = gain(found, plain)
-        part = Part(name, better, error, used=use and better > (SURE + 1) * error and better > 0)
+        clear = better > (SURE + 1) * error and better > 0
+        part = Part(name, better, error, used=use and clear, blocked=clear and not use)
         tried = {**self.tried, name: found}
         return Chosen(found if part.used else self.fit, (*self.parts, part), tried, self.scaler)
 
@@ -468,10 +479,10 @@ class _Search:
         if name == "queries":
             self.queries()
             return
-        self._update(self.best)
+        self.given = multiplied(self.best, self.given)
         found = self.fit(self.best.form.with_part(name), self.best)
         if name == "coupling":  # it multiplies the curve of the fit before
-            self._update(found)
+            self.given = multiplied(found, self.given)
             found = self.fit(found.form, found)
         self._keep(name, found, sure=SURE if name == "context" else SURE + 1, use=name == "context" or self.calm)
 
@@ -485,7 +496,7 @@ class _Search:
             form = form if trees is not None else replace(form, features="linear")
             self.given = replace(self.given, trees=np.zeros(0) if trees is None else trees)
         if form.coupling or form.popularity:
-            self._update(before)
+            self.given = multiplied(before, self.given)
         return self.fit(form, before)
 
     def _turn(self, name: str) -> None:
@@ -496,17 +507,11 @@ class _Search:
 
     def _keep(self, name: str, found: Fit, *, sure: float = SURE, use: bool = True) -> None:
         better, error = gain(found, self.best)
-        used = use and better > sure * error and better > 0
+        clear = better > sure * error and better > 0
         self.tried[name] = found
-        self.parts.append(Part(name, better, error, used=used))
-        if used:
+        self.parts.append(Part(name, better, error, used=clear and use, blocked=clear and not use))
+        if clear and use:
             self.best = found
-
-    def _update(self, fit: Fit) -> None:
-        """Set the curve that coupling and popularity multiply."""
-        curve = np.zeros(self.counts.positions)
-        curve[1:] = fit.theta[: self.counts.positions - 1]
-        self.given = replace(self.given, curve=curve)
 
     def _standardise(self, fit: Fit) -> None:
         """Set the standardised features, those that matter most if there are many, and their means by query."""

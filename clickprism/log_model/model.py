@@ -27,7 +27,7 @@ from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError, TrainingError, UnsupportedError
 from clickprism.log_model.checks import feedback, goodness_of_fit, part_test, position_test
 from clickprism.log_model.counts import DEEPEST_BROWSING, LogCounts, as_logged, count, cut
-from clickprism.log_model.fit import Chosen, Fit, choose, fit_form, gain, one_thread, trust_gamma
+from clickprism.log_model.fit import Chosen, Fit, choose, fit_form, gain, multiplied, one_thread, trust_gamma
 from clickprism.log_model.likelihood import HIGHEST, LOWEST
 from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
 from clickprism.log_model.posterior import cold_prior, relevance
@@ -52,6 +52,7 @@ MANIFEST: Final = Manifest(
 )
 DEEPEST: Final = 200  # positions
 MATERIAL_BROWSING: Final = 0.001  # gain of the log-likelihood per session from which clicks above matter
+REFITS: Final = 2  # of the model with popularity
 COLD: Final = 5.0  # shown pairs that the mean of the log counts as, beside those of the query
 
 
@@ -257,7 +258,7 @@ class LogModel:
             ["prior strength", f"{self.strength:.3g} impressions at position 1"],
             ["parts of the model", ", ".join(_parts(self.form))],
             ["model fits", "yes" if self.fit_quality.fits else f"no: off by up to {self.fit_quality.largest:.0%}"],
-            ["engine reacts to clicks", self.feedback.verdict],
+            ["engine reacts to clicks", {"present": "yes", "absent": "no"}.get(self.feedback.verdict, "inconclusive")],
         ]
         for each in others:
             word = "agrees with the model" if each.agrees else f"differs from the model at position {each.largest}"
@@ -389,7 +390,7 @@ class _Fitting:
         plain = fit_form(calm, Form(curve=offset is None), Covariates(), offset=offset)
         linear, curve = plain.problem.log_observation(plain.theta), np.zeros(counts.positions)
         curve[counts.position] = linear
-        found = feedback(self.logged, np.exp(curve))
+        found = feedback(self.logged, np.exp(curve), confidence=self.settings.confidence)
         return found, replace(counts, first=counts.average) if found.verdict == "absent" else counts
 
     def _popularity(self, chosen: Chosen, reacts: Feedback) -> Chosen:
@@ -402,11 +403,10 @@ class _Fitting:
         self.tell("popularity")
         counts = count(logged, context=self.context, by_popularity=True, by_chance=logged.randomised is not None)
         counts = replace(counts, first=fit.problem.counts.first)
-        curve = np.zeros(counts.positions)
-        curve[1:] = fit.theta[: counts.positions - 1]
-        given = replace(fit.given, curve=curve)
-        plain = fit_form(counts, fit.form, given, start=fit)
-        found = fit_form(counts, fit.form.with_part("popularity"), given, start=plain)
+        plain = fit_form(counts, fit.form, multiplied(fit), start=fit)
+        found = fit_form(counts, fit.form.with_part("popularity"), plain.given, start=plain)
+        for _ in range(REFITS):  # popularity multiplies the curve of the fit before
+            found = fit_form(counts, found.form, multiplied(found), start=found)
         return chosen.with_part("popularity", found, plain, use=reacts.verdict == "absent")
 
     def _curves(self, fit: Fit) -> tuple[Curve, Float64, dict[str, Curve], Float64]:
@@ -534,7 +534,7 @@ def _root(covariance: Float64) -> Float64:
 def _parts(form: Form) -> list[str]:
     named = {
         "curve": "position curve",
-        "first": "first-shown position",
+        "first": "ranking of the engine",
         "imputation": "imputation",
         "steepness": "queries differ in steepness",
         "level": "queries differ in level",

@@ -232,20 +232,23 @@ def _integrate(pairs: _Pairs, tail: float) -> tuple[Float64, Float64, Float64, F
 @compiled
 def _grid(pairs: _Pairs, pair: int, grid: Float64) -> float:
     """Fill `grid` with values of g and their logs that cover the posterior at every node; return its step."""
-    clicks, shown, linear, _ = pairs.table
+    clicks, shown, linear, trust = pairs.table
     kinds = pairs.means.shape[0]
     bottom, top = 1.0, 0.0
     for node in range(len(pairs.steps)):
         if pairs.nodes[pairs.query[pair], node] == 0.0:
             continue
-        total, exposure = 0.0, 0.0
+        total, exposure, by_trust = 0.0, 0.0, 0.0
         for cell in range(pairs.starts[pair], pairs.starts[pair + 1]):
             total += clicks[cell]
-            exposure += shown[cell] * np.exp(min(pairs.steps[node] * linear[cell], HIGHEST))
+            seen = shown[cell] * np.exp(min(pairs.steps[node] * linear[cell], HIGHEST))
+            exposure += seen
+            by_trust += seen * trust[cell]
         rate = pairs.rates[min(node, kinds - 1), pair]
         shape = total + rate * pairs.means[min(node, kinds - 1), pair]
         top = max(top, (shape + 6.0 * np.sqrt(shape) + 10.0) / (exposure + rate))
-        low = max(shape - 6.0 * np.sqrt(shape), shape * max(np.exp(-12.0 / shape), 1e-8))
+        least = shape - min(total, by_trust)  # P(Gamma(s) < x) is below x^s / Gamma(s + 1)
+        low = max(least - 6.0 * np.sqrt(shape), np.exp((math.lgamma(least + 1.0) - 12.0) / least), least * 1e-8)
         bottom = min(bottom, low / (exposure + rate))
     top, bottom = min(top, 0.9999), min(bottom, 0.5)
     first, last = np.log(bottom / (1 - bottom)), np.log(top / (1 - top))
@@ -285,11 +288,13 @@ def _densities(pairs: _Pairs, pair: int, node: int, grid: Float64, density: Floa
 
 @compiled
 def _quantile(values: Float64, weights: Float64, share: float) -> float:
-    """Return the value below which this share of the weights lies, between points of the grid by interpolation."""
-    below = 0.0
-    for point in range(len(values)):
-        before, below = below, below + weights[point]
-        if below >= share:
-            previous = values[max(point - 1, 0)]
-            return float(previous + (share - before) / weights[point] * (values[point] - previous))
+    """Return the value below which this share of the weights lies; between points the density is linear in log-odds."""
+    left = share * (weights.sum() - (weights[0] + weights[-1]) / 2)
+    for point in range(1, len(values)):
+        low, high = weights[point - 1], weights[point]
+        if (low + high) / 2 >= left:  # solve low x + (high - low) x^2 / 2 = left
+            part = 2 * left / (low + np.sqrt(max(low**2 + 2 * (high - low) * left, 0.0)) + 1e-300)
+            first, last = np.log(values[point - 1] / (1 - values[point - 1])), np.log(values[point] / (1 - values[point]))
+            return float(1 / (1 + np.exp(-(first + min(part, 1.0) * (last - first)))))
+        left -= (low + high) / 2
     return float(values[-1])

@@ -154,14 +154,22 @@ class Feedback:
     clicks come before better positions more often than after them, the engine reacts to clicks.
 
     Attributes:
-        verdict: "present", "absent", or "inconclusive" if the log has one day only or too few clicks.
-        z: Test statistic; below -2 the engine reacts to clicks.
+        verdict: "present", "absent", or "inconclusive" if the log has one day only, or too few clicks and changes of
+            positions to find a reaction.
+        z: Test statistic; below -2.5 the engine reacts to clicks.
         p_value: One-sided.
+        reaction: Change of the log position of a document by a click rate that is higher by 1; negative if clicked
+            documents move up; nan if unknown.
+        lower: Lower end of its interval.
+        upper: Upper end.
     """
 
     verdict: Verdict
     z: float
     p_value: float
+    reaction: float = float("nan")
+    lower: float = float("nan")
+    upper: float = float("nan")
 
 
 @final

@@ -165,26 +165,40 @@ def test_documents_that_were_never_shown_have_no_first_position() -> None:
     assert count(log).rows.tolist() == [0, 2]
 
 
-def test_feedback_statistic_by_hand() -> None:
+def test_feedback_statistics_by_hand() -> None:
     # document 0: position 2, then 1; document 1: position 1, then 2; 4 searches a day, observation 1 and 1/2
     rows, clicks = np.array([[1, 0], [0, 1]]), np.array([[1, 2], [1, 2]])
     log = Logged(clicks_of(lists_of(1, 2), rows, clicks, 4), np.array([0, 1]))
     # document 0: 3 clicks, exposure 2 and 4: 1 expected on day 0, 2 clicked; later log position 0, mean log(2) / 2
     # document 1: 3 clicks, exposure 4 and 2: 2 expected on day 0, 1 clicked; later log position log(2)
-    expected = (2 - 1) * (0 - np.log(2) / 2) + (1 - 2) * (np.log(2) - np.log(2) / 2)
-    assert feedback_statistics(log, np.array([1.0, 0.5])) == pytest.approx([expected])
+    first, last = 1 / (4 + FEW), 1 / (8 + FEW)
+    products, squares = feedback_statistics(log, np.array([1.0, 0.5]))
+    assert products == pytest.approx([first * (0 - np.log(2) / 2) - first * (np.log(2) - np.log(2) / 2)])
+    assert squares == pytest.approx([2 * first**2 + 2 * last**2])
 
 
 def test_clicks_of_the_last_day_have_no_later_position() -> None:
     rows = np.array([[1, 0], [0, 1]])
     log = Logged(clicks_of(lists_of(1, 2), rows, np.array([[0, 0], [3, 0]]), 4), np.array([0, 1]))
     # document 0: 3 clicks, 1 of them expected on day 0 (observation 1/2 against 1), none clicked
-    assert feedback_statistics(log, np.array([1.0, 0.5])) == pytest.approx([(0 - 1) * (0 - np.log(2) / 2)])
+    products, _ = feedback_statistics(log, np.array([1.0, 0.5]))
+    assert products == pytest.approx([(0 - 1) / (4 + FEW) * (0 - np.log(2) / 2)])
+
+
+def test_a_document_that_is_not_shown_is_below_the_last_position_on_days_with_a_search() -> None:
+    # document 0: position 1 on days 0 and 2, not shown on day 1; another query is searched on day 3
+    rows, clicks = np.array([[0, 1], [2, 1], [0, 1], [3, 4]]), np.array([[2, 0], [0, 0], [0, 0], [0, 0]])
+    log = clicks_of(lists_of(2, 3), rows, clicks, 2)
+    products, _ = feedback_statistics(Logged(log, np.array([0, 1, 2, 3])), np.ones(2))
+    # 1 click of 2 was expected on day 0; later positions 3 and 1, all positions 1, 3 and 1; none is later on day 2
+    assert products == pytest.approx([(2 - 1) / (2 + FEW) * (np.log(3) / 2 - np.log(3) / 3), 0])
+    without_days, _ = feedback_statistics(Logged(log), np.ones(2))
+    assert without_days == pytest.approx([0, 0])  # the next list may be the next page: document 0 never moved
 
 
 def test_feedback_statistics_are_zero_if_positions_stay() -> None:
     log = world(0, queries=5, noise=0.0).log
-    assert feedback_statistics(log, np.ones(6)) == pytest.approx(np.zeros(5))
+    assert feedback_statistics(log, np.ones(6))[0] == pytest.approx(np.zeros(5))
 
 
 def test_cut_keeps_the_top_of_every_list() -> None:
