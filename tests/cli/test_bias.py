@@ -25,11 +25,12 @@ from clickprism.log.engine import Engine
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
+from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.log_model.parameters import ClickParameters
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings
-from clickprism.types import JudgedLists, Lists, Simulation
+from clickprism.types import Float64, JudgedLists, Lists, Simulation
 
 Run = Callable[..., Any]
 
@@ -40,6 +41,10 @@ def judged_lists(queries: int, seed: int) -> JudgedLists:
     names = np.array([f"q{query}" for query in range(queries)])
     lists = Lists(np.zeros((size, 0), np.float32), np.arange(0, size + 1, 6), names)
     return JudgedLists(lists, rng.integers(0, 5, size).astype(np.int32))
+
+
+def _relative(curve: Float64) -> Float64:
+    return np.asarray(curve / curve[0])
 
 
 @pytest.fixture(scope="module")
@@ -89,89 +94,177 @@ def test_examples_of_the_help_run(line: str, folder: Path, cli: Run, monkeypatch
 
 
 def test_position_of_simulated_clicks_shows_the_truth(npz: Path, cli: Run) -> None:
-    methods = [word for name in ("allpairs", "randomised", "allpairs") for word in ("--method", name)]
-    shown = cli("bias", "position", npz, "--resamples", 20, *methods)
-    lines = shown.stdout.splitlines()
-    assert lines[0] == "All: 8,000 sessions; 95% intervals, resampled by query"
-    assert lines[1].split() == ["position", "truth", "allpairs"]
-    assert lines[2].split() == ["1", "1.000", "1.000"]
-    assert len(lines[3].split("[")) == 2
-    assert "relative error" in shown.stdout
-    assert "randomised  not supported: documents are not spread" in shown.stdout
+    """The intervals of 8,000 sessions contain the true curve."""
+    shown = cli("bias", "position", npz)
+    verdict, table, facts = shown.stdout.split("\n\n")
+    assert verdict.startswith("There is position bias. Lower positions are observed ")
+    lines = [line.split() for line in table.splitlines()]
+    assert lines[1] == ["position", "truth", "observation", "interval", "allpairs", "identified", "by"]
+    assert lines[2] == ["1", "1.000", "1.000", "1.000", "documents"]
+    assert len(lines) == 6
+    assert "agrees with the model" in facts
+    assert "relative error" in facts
     assert f"train {npz} --method ipw --methods.ipw.propensities '[1, " in shown.stderr
+    found = cli("bias", "position", npz, "--json").json
+    assert f"{found['tests']['position']['estimate']:.0%} as often as position 1" in verdict
+    truth, curve = np.array(found["truth"]), found["curve"]
+    np.testing.assert_allclose(truth, _relative(PositionUser().observation(np.arange(1, 5))), atol=0.02)
+    assert (np.array(curve["lower"]) <= truth).all()
+    assert (truth <= np.array(curve["upper"])).all()
+    assert found["error"] == pytest.approx(np.abs(np.array(curve["values"]) / truth - 1)[1:].mean())
+    assert found["error"] < 0.05
+    assert found["tests"]["position"]["verdict"] == "present"
+    assert found["linkage"]["identified"] == ["documents"] * 4
 
 
 def test_a_session_file_gets_the_setting_but_no_command(tsv: Path, cli: Run) -> None:
-    shown = cli("bias", "position", tsv, "--resamples", 0, "--method", "allpairs").stderr
-    assert "To train with the curve of allpairs: --methods.ipw.propensities '[1, " in shown
+    shown = cli("bias", "position", tsv).stderr
+    assert "To train with this curve: --methods.ipw.propensities '[1, " in shown
     assert "Next: " not in shown
 
 
 def test_position_is_the_same_for_sessions_and_for_merged_clicks(npz: Path, tsv: Path, cli: Run) -> None:
-    words = ["--resamples", 0, "--method", "allpairs", "--method", "pbm", "--json"]
-    one, other = (cli("bias", "position", file, *words).json["whole"] for file in (npz, tsv))
-    assert one["sessions"] == other["sessions"] == 8000
-    for name in ("allpairs", "pbm"):
-        np.testing.assert_allclose(one["curves"][name]["values"], other["curves"][name]["values"], rtol=1e-5)
-    assert one["best"] == "allpairs"
-    assert other["truth"] is None
-    assert one["curves"]["pbm"]["error"] < 0.2
-    assert other["curves"]["pbm"]["lower"] == [None] * 4
+    one, other = (cli("bias", "position", file, "--json").json for file in (npz, tsv))
+    for name in ("sessions", "queries", "pairs", "impressions", "clicks", "parts"):
+        assert one[name] == other[name]
+    for name in ("values", "lower", "upper"):
+        np.testing.assert_allclose(one["curve"][name], other["curve"][name], rtol=1e-9)
+    same, again = (each["references"]["allpairs"]["curve"]["values"] for each in (one, other))
+    np.testing.assert_allclose(same, again, rtol=1e-9)
+    assert other["truth"] is other["error"] is None
 
 
-def test_position_by_device_writes_curves_and_plots(tsv: Path, tmp_path: Path, cli: Run) -> None:
+def test_position_writes_curves_a_plot_and_the_model(tsv: Path, tmp_path: Path, cli: Run) -> None:
     out = tmp_path / "made" / "curves"
-    words = ["--by", "device", "--min-sessions", 3000, "--depth", 3, "--resamples", 5, "--out", out]
-    shown = cli("bias", "position", tsv, *words).stdout
-    assert "device = phone: 6,000 sessions" in shown
-    assert "Excluded: values of device with fewer than 3,000 sessions" in shown
-    written = json.loads((out / "curves.json").read_text(encoding="utf-8"))
-    assert len(written["whole"]["curves"]["allpairs"]["values"]) == 3
-    assert written["excluded"] == {"tv": 2000}
-    plots = {f"{name}.{kind}" for name in ("curves", "parts") for kind in ("svg", "png")}
-    assert {file.name for file in out.iterdir()} == plots | {"curves.json"}
-    words = ["--where", "device=tv", "--method", "click-through", "--resamples", 0, "--json"]
-    assert cli("bias", "position", tsv, *words).json["whole"]["sessions"] == 2000
+    found = cli("bias", "position", tsv, "--depth", 3, "--resamples", 5, "--out", out, "--json").json
+    assert json.loads((out / "curves.json").read_text(encoding="utf-8")) == found
+    assert {file.name for file in out.iterdir()} == {"curves.json", "curves.svg", "curves.png", "model"}
+    model = LogModel.load(out / "model")
+    assert model.curve.values.tolist() == found["curve"]["values"]
+    assert model.settings == LogModelSettings(depth=3, resamples=5)
+    given = cli("bias", "position", tsv, "--depth", 3, "--propensities", out / "curves.json", "--json").json
+    assert given["curve"]["values"] == found["curve"]["values"]
 
 
-def test_broken_lines_stop_position_or_are_skipped(tmp_path: Path, cli: Run) -> None:
-    file = tmp_path / "log.csv"
-    file.write_text('query,documents,clicks\ncat,"a,b",a\ncat,"a,b,a",a\n', encoding="utf-8")
-    assert f"{file}:3: document 'a' stands twice in the list" in cli("bias", "position", file, code=1).stderr
-    shown = cli("bias", "position", file, "--on-error", "quarantine", "--resamples", 0)
-    assert "skipped 1 broken lines" in shown.stderr
-    assert "allpairs       not supported: positions 1 and 2 are not linked" in shown.stdout
-    assert "Only the click rate is available" in shown.stderr
+def test_the_top_of_the_lists_has_the_same_curve(npz: Path, tsv: Path, cli: Run) -> None:
+    whole, top = (cli("bias", "position", tsv, *words, "--json").json["curve"] for words in ([], ["--depth", 3]))
+    assert len(top["values"]) == 3
+    assert top["values"] == pytest.approx(whole["values"][:3], rel=0.06)
+    shown = cli("bias", "position", npz, "--depth", 3).stderr
+    assert "estimate it for all 4 positions of the log: omit --depth" in shown
+    assert "Next: " not in shown
 
 
-def test_parts_that_differ_are_reported_and_reasons_are_not_repeated(tmp_path: Path, cli: Run) -> None:
+@pytest.fixture(scope="module")
+def two_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sessions of 30 queries: on a desk the second result is clicked about .4 times as often as the first, on a phone
+    .1 times, on each of five televisions .4 times.
+    """
     lines = ["query\tdocuments\tclicks\tdevice"]
-    for device, second in (("desk", 40), ("phone", 10)):
-        for number in range(100):
-            low = int(number < second)
-            lines += [f"q\ta,b\t{'a,b' if low else 'a'}\t{device}", f"q\tb,a\t{'a,b' if low else 'b'}\t{device}"]
-    file = tmp_path / "log.tsv"
+    devices = {"desk": (20, 50), "phone": (5, 50), **{f"tv{number}": (2, 5) for number in range(5)}}
+    for device, (second, sessions) in devices.items():
+        for query in range(30):
+            for number in range(sessions):
+                low = number < second + query % 3 - 1
+                lines += [f"q{query}\t{top},{last}\t{top}{f',{last}' * low}\t{device}" for top, last in ("ab", "ba")]
+    file = tmp_path_factory.mktemp("devices") / "sessions.tsv"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    words = ["--by", "device", "--min-sessions", 1, "--resamples", 50, "--method", "allpairs", "--pivot", 9]
-    shown = cli("bias", "position", file, *words, "--method", "pivot")
-    assert "device = desk and device = phone differ by more than their intervals, most at position 2" in shown.stderr
-    assert shown.stdout.count("there is no position 9") == 1
-    assert shown.stdout.count("not supported: same reason as for all sessions") == 2
-    assert "differ" not in cli("bias", "position", file, *words, "--where", "device=desk").stderr
+    return file
+
+
+def test_values_of_a_column_that_differ_get_curves_of_their_own(two_devices: Path, cli: Run) -> None:
+    shown = cli("bias", "position", two_devices, "--by", "device")
+    note = "The curves for device = desk and device = phone differ by more than their intervals, most at position 2"
+    assert note in shown.stderr
+    assert "Observation by position and device\nposition  desk " in shown.stdout
+    found = cli("bias", "position", two_devices, "--by", "device", "--json").json
+    assert found["by"] == "device"
+    curves = {name: each["values"][1] for name, each in found["contexts"].items()}
+    assert list(curves) == ["desk", "other values", "phone"]
+    assert list(curves.values()) == pytest.approx([0.4, 0.4, 0.1], abs=0.06)
+    for name, each in found["contexts"].items():
+        assert each["lower"][1] < curves[name] < each["upper"][1]
+    assert found["tests"]["context"]["verdict"] == "present"
+    alone = cli("bias", "position", two_devices, "--where", "device=phone", "--json").json
+    assert alone["sessions"] == 3000
+    assert alone["curve"]["values"][1] == pytest.approx(curves["phone"], abs=0.02)
+
+
+def test_values_of_a_column_that_do_not_differ_share_a_curve(tsv: Path, two_devices: Path, cli: Run) -> None:
+    shown = cli("bias", "position", tsv, "--by", "device")
+    assert "The curve does not depend on device" in shown.stdout
+    assert "differ" not in shown.stderr
+    found = cli("bias", "position", tsv, "--by", "query-frequency", "--json").json
+    assert found["contexts"] == {}
+    one = cli("bias", "position", two_devices, "--by", "device", "--where", "device=desk").stdout
+    assert "All sessions have the same value of device." in one
+
+
+def test_a_column_of_ids_is_refused_with_a_remedy(tmp_path: Path, cli: Run) -> None:
+    lines = "\n".join(f"cat\ta,b\ta\ts{i}" for i in range(2000))
+    file = tmp_path / "log.tsv"
+    file.write_text(f"query\tdocuments\tclicks\tid\n{lines}\n", encoding="utf-8")
+    told = cli("bias", "position", file, "--by", "id", code=3).stderr
+    assert "no value of id has 1,000 sessions (the largest has 1). Lower --min-sessions, or omit --by" in told
+
+
+def test_broken_lines_stop_position_or_are_skipped(tsv: Path, tmp_path: Path, cli: Run) -> None:
+    file = tmp_path / "log.tsv"
+    lines = tsv.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*lines[:3], "cat\ta,b,a\ta\ttv", *lines[3:]]) + "\n", encoding="utf-8")
+    told = cli("bias", "position", file, code=1).stderr
+    assert f"{file}:4: document 'a' stands twice in the list" in told
+    assert "--on-error quarantine" in told
+    words = ["--on-error", "quarantine", "--resamples", 0, "--json"]
+    shown = cli("bias", "position", file, *words)
+    assert "8,000 sessions, 9,649 clicks; lines quarantined: 1" in shown.stderr
+    assert shown.json["curve"] == cli("bias", "position", tsv, *words).json["curve"]
+
+
+def test_known_propensities_replace_the_curve(npz: Path, tmp_path: Path, cli: Run) -> None:
+    file = tmp_path / "known.txt"
+    file.write_text("0.8\n0.72\n0.56\n0.4\n", encoding="utf-8")
+    shown = cli("bias", "position", npz, "--propensities", file)
+    assert shown.stdout.startswith("The curve is the one you gave (--propensities). Position bias was not estimated.")
+    assert "'[1, 0.9, 0.7, 0.5]'" in shown.stderr
+    found = cli("bias", "position", npz, "--propensities", file, "--json").json
+    assert found["curve"]["values"] == pytest.approx([1, 0.9, 0.7, 0.5])
+    assert found["references"]["allpairs"]["agrees"]
+    file.write_text("[1, 0.2, 0.1, 0.05]", encoding="utf-8")
+    assert not cli("bias", "position", npz, "--propensities", file, "--json").json["references"]["allpairs"]["agrees"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[1, 0.5]", "one positive number for each of the 4 positions. Give the observation probability of each"),
+        ("1\nhalf\n", "is neither JSON nor one number a line"),
+        ("[1, 0.5, 0, 0.1]", "has 0 at position 3; observation must be above 0"),
+        ('{"theta": [1, 0.5]}', "does not have one number for each position"),
+        (None, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_broken_propensities_are_refused(
+    npz: Path, content: str | None, message: str, tmp_path: Path, cli: Run
+) -> None:
+    file = tmp_path / "known.json"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    told = cli("bias", "position", npz, "--propensities", file, code=1).stderr
+    assert message in told
+    assert "position 1 first" in told
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--method", "allpair"], 2, "--method must be a known estimator (did you mean 'allpairs'?)"),
         (["--by", "device"], 1, "the log has no column 'device'"),
+        (["--by", "ranker"], 1, "the log has no column 'ranker'. It has query-frequency"),
         (["--where", "device"], 2, "--where must be written as column=value"),
         (["--confidence", "2"], 2, "--confidence must be between 0 and 1"),
         (["--resamples", "-1"], 2, "--resamples must be 0, or at least 2"),
-        (["--depth", "1"], 2, "--depth must be at least 2"),
-        (["--pivot", "0"], 2, "--pivot must be at least 1"),
-        (["--unit", "session"], 3, "merged by list"),
-        (["--unit", "session"], 3, "--unit query or list. Simulate with --simulation.merge pattern"),
+        (["--depth", "1"], 2, "--depth must be at least 2, because a curve compares positions, got 1"),
+        (["--seed", "-1"], 2, "--seed must not be negative"),
         (["--by", "query-frequency", "--min-sessions", "0"], 2, "--min-sessions must be at least 1, got 0"),
     ],
 )
@@ -180,11 +273,76 @@ def test_errors_of_position_name_the_option(npz: Path, words: list[str], code: i
 
 
 def test_position_of_files_that_are_no_log(tmp_path: Path, cli: Run) -> None:
-    assert "cannot be read" in cli("bias", "position", tmp_path / "nothing.tsv", code=1).stderr
+    told = cli("bias", "position", tmp_path / "nothing.tsv", code=1).stderr
+    assert "there is no such file or folder. Name a folder that `clickprism log ingest` created" in told
     file = tmp_path / "log.npz"
     for content in (b"PK\x03\x04 and no more", b"no archive"):
         file.write_bytes(content)
         assert "is not a sound .npz file" in cli("bias", "position", file, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "code", "message"),
+    [
+        (["cat\ta,b\t"] * 20, [], 3, "has no clicks. Use a log with clicks"),
+        (["cat\ta\ta"] * 20, [], 3, "has results at one position only. A curve compares positions"),
+        (["cat\ta,b,c\tc"] * 20, ["--depth", 2], 3, "has no clicks at positions 1 to 2. Use a larger --depth"),
+        (["cat\ta,b\ta"] * 9, [], 1, "the log has 9 clicks, too few to fit a model. Collect at least 10 clicks"),
+    ],
+)
+@pytest.mark.parametrize("command", ["position", "trust"])
+def test_logs_without_a_curve_are_refused(
+    command: str, lines: list[str], words: list[object], code: int, message: str, *, tmp_path: Path, cli: Run
+) -> None:
+    file = tmp_path / "log.tsv"
+    file.write_text("\n".join(["query\tdocuments\tclicks", *lines]) + "\n", encoding="utf-8")
+    assert message in cli("bias", command, file, *words, code=code).stderr
+
+
+@pytest.fixture(scope="module")
+def one_ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sessions of one ranker that never changes: no document was shown at two positions."""
+    rng, lines = np.random.default_rng(4), ["query\tdocuments\tclicks"]
+    for number in range(1200):
+        clicked = rng.random(3) < [0.5, 0.3, 0.2]
+        lines.append(f"q{number % 20}\ta,b,c\t{','.join(np.array(['a', 'b', 'c'])[clicked])}")
+    file = tmp_path_factory.mktemp("one") / "log.tsv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def test_a_log_that_supports_no_reference_says_why_and_how_to_repair_it(one_ranking: Path, cli: Run) -> None:
+    shown = cli("bias", "position", one_ranking)
+    assert shown.stdout.startswith("The log does not show whether there is position bias.")
+    assert "Not identified: position 2 to 3. There the curve is a smooth continuation" in shown.stdout
+    assert "swap the results at positions 1 and 2, 2 and 3" in shown.stdout.lower()
+    assert "allpairs                 not available: position 2 is not linked to position 1" in shown.stdout
+    assert "randomised               not available: the log does not mark results at random positions" in shown.stdout
+    assert "Do not train with this curve: some of its positions are not identified" in shown.stderr
+    assert "propensities" not in shown.stderr
+    found = cli("bias", "position", one_ranking, "--json").json
+    assert found["references"] == {}
+    assert set(found["unsupported"]) == {"allpairs", "randomised"}
+    assert found["tests"]["position"]["verdict"] == "inconclusive"
+
+
+def test_randomised_lists_identify_the_curve_and_check_it(tmp_path: Path, cli: Run) -> None:
+    """Half of the lists are in random order; the second result is observed half as often, the third a quarter."""
+    rng, lines = np.random.default_rng(3), ["query\tdocuments\tclicks\trandomised"]
+    for number in range(6000):
+        order = rng.permutation(3) if number % 2 else np.arange(3)
+        clicked = rng.random(3) < np.array([0.6, 0.4, 0.2])[order] * [1, 0.5, 0.25]
+        names, hits = np.array(["a", "b", "c"])[order], np.flatnonzero(clicked)
+        lines.append(f"q{number % 30}\t{','.join(names)}\t{','.join(names[hits])}\t{number % 2}")
+    file = tmp_path / "log.tsv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = cli("bias", "position", file, "--confidence", 0.999, "--resamples", 1000, "--json").json
+    assert found["linkage"]["identified"] == ["randomised"] * 3
+    assert found["references"]["randomised"]["agrees"]
+    for curve in (found["curve"], *(each["curve"] for each in found["references"].values())):
+        assert curve["values"] == pytest.approx([1, 0.5, 0.25], abs=0.06)
+        assert (np.array(curve["lower"]) <= [1, 0.5, 0.25]).all()
+        assert (np.array(curve["upper"]) >= [1, 0.5, 0.25]).all()
 
 
 def hostile(file: Path, **columns: list[int]) -> Path:
@@ -212,24 +370,6 @@ def test_hostile_numbers_are_refused(
     assert re.search(message, cli("bias", "position", hostile(tmp_path / "log.npz", **columns), code=code).stderr)
 
 
-def test_parts_of_a_column_of_ids_are_summarised(tmp_path: Path, cli: Run) -> None:
-    lines = "\n".join(f"cat\ta,b\ta\ts{i}" for i in range(20_000))
-    file = tmp_path / "log.tsv"
-    file.write_text(f"query\tdocuments\tclicks\tid\n{lines}\n", encoding="utf-8")
-    shown = cli("bias", "position", file, "--by", "id", "--method", "click-through", "--resamples", 0).stdout
-    assert "Excluded: values of id with fewer than 1,000 sessions" in shown
-    assert "and 19,990 more" in shown
-    assert len(shown.splitlines()) < 25
-
-
-def test_a_log_that_supports_no_estimator_is_refused(npz: Path, cli: Run) -> None:
-    shown = cli("bias", "position", npz, "--method", "randomised", "--resamples", 0, "--json", code=3)
-    assert "random" in shown.json["whole"]["unsupported"]["randomised"]
-    assert "the log supports none of these estimators" in shown.stderr
-    words = ["--method", "pivot", "--method", "allpairs", "--pivot", 9, "--resamples", 0]
-    assert "pivot      not supported: there is no position 9" in cli("bias", "position", npz, *words).stdout
-
-
 @pytest.fixture(scope="module")
 def trusting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Simulated clicks of users with trust bias."""
@@ -242,34 +382,52 @@ def trusting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_trust_recovers_the_parameters_of_simulated_users(trusting: Path, tmp_path: Path, cli: Run) -> None:
+def test_trust_bias_of_simulated_users_is_found(trusting: Path, npz: Path, cli: Run) -> None:
+    """These users click on whatever is at position 1 with .65; the users of the other log have no trust."""
+    shown = cli("bias", "trust", trusting)
+    assert shown.stdout.startswith("There is trust bias. Trust adds 0.")
+    assert "P(click at position k) = alpha P(click at position 1) + beta; 95% intervals" in shown.stdout
+    assert "clicks do not identify the level" in shown.stderr
+    test = cli("bias", "trust", trusting, "--json").json["tests"]["trust"]
+    assert test["verdict"] == "present"
+    assert test["estimate"] == pytest.approx(0.65, abs=0.1)
+    assert test["lower"] < test["estimate"] < test["upper"]
+    plain = cli("bias", "trust", npz)
+    assert "There is trust bias" not in plain.stdout
+    assert "Every beta is 0." in plain.stdout
+
+
+def test_the_parameters_of_trust_are_written(trusting: Path, tmp_path: Path, cli: Run) -> None:
     out = tmp_path / "runs" / "trust.json"
     shown = cli("bias", "trust", trusting, "--out", out)
-    assert "P(click at position k) = alpha P(click at position 1) + beta; 95% intervals" in shown.stdout
-    assert "randomised  not supported: the log does not say" in shown.stdout
-    assert "clicks do not identify the level" in shown.stderr
-    found, k = ClickParameters.read(out), np.arange(1, 5)
-    true = ClickParameters.of_trust(TrustUser("hyperbolic").observation(k), *TrustUser("hyperbolic").trust(k))
-    assert found.source == "harvest"
-    assert found.alpha == pytest.approx(true.alpha, rel=0.1)
-    assert found.beta == pytest.approx(true.beta, abs=0.08)
+    assert f"Written: {out}" in shown.stderr
+    parameters = ClickParameters.read(out)
+    curve = cli("bias", "position", trusting, "--json").json["curve"]
+    assert parameters.alpha.tolist() == curve["values"]
+    assert parameters.source == "log model"
+    assert parameters.beta[0] == 0
+    found = cli("bias", "position", trusting, "--propensities", out, "--json").json
+    assert found["curve"]["values"] == curve["values"]
 
 
-def test_seed_depth_and_theta_of_trust(trusting: Path, cli: Run) -> None:
+def test_the_next_command_of_trust_runs(folder: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    shown = cli("bias", "trust", "mylog", "--out", "mine.json").stderr
+    (line,) = re.findall(r"Next: \S+ (.*)", shown)
+    assert line == "relevance estimate mylog --estimator affine --parameters mine.json --out estimates.parquet"
+    assert cli(*shlex.split(line), "--min-users", 0, "--json").json["pairs"] > 100
+
+
+def test_depth_and_confidence_of_trust(trusting: Path, cli: Run) -> None:
     def read(*words: object) -> Any:
-        return cli("bias", "trust", trusting, "--method", "harvest", *words, "--json").json
+        return cli("bias", "trust", trusting, *words, "--json").json
 
-    one, other = read(), read("--seed", 1)
-    assert one["parameters"]["harvest"]["alpha"] == other["parameters"]["harvest"]["alpha"]
-    assert one["parameters"]["harvest"]["alpha_lower"] != other["parameters"]["harvest"]["alpha_lower"]
+    one, short = read(), read("--depth", 3, "--confidence", 0.5)
     assert one == read()
-    short = read("--method", "em", "--depth", 3, "--theta", "curve", "--resamples", 0)
-    assert list(short["parameters"]) == ["harvest", "em"]
-    made = short["parameters"]["harvest"]
-    assert len(made["alpha"]) == 3
-    assert made["theta"][0] == 1
-    assert made["alpha_lower"] == [None] * 3
-    assert short["best"] == "harvest"
+    assert len(short["parameters"]["alpha"]) == 3
+    assert short["parameters"]["theta"] is None
+    width = [each["curve"]["upper"][1] - each["curve"]["lower"][1] for each in (one, short)]
+    assert width[1] < 0.5 * width[0]
 
 
 def test_errors_of_trust_name_the_option(trusting: Path, tmp_path: Path, cli: Run) -> None:
@@ -277,20 +435,16 @@ def test_errors_of_trust_name_the_option(trusting: Path, tmp_path: Path, cli: Ru
         return cli("bias", "trust", trusting, *words, code=code)
 
     assert "--out must end in .json" in refused("--out", tmp_path / "x").stderr
-    assert "did you mean 'harvest'" in refused("--method", "harvets").stderr
     assert "--depth must be at least 2" in refused("--depth", 1).stderr
     assert "--resamples must be 0" in refused("--resamples", 1).stderr
-    unsupported = refused("--method", "randomised", code=3)
-    assert "the log supports none of these estimators" in unsupported.stderr
-    assert "Put a random result first" in unsupported.stdout
+    assert "has no column 'device'" in refused("--where", "device=tv", code=1).stderr
 
 
-def test_trust_of_an_ingested_log_uses_its_random_first_results(folder: Path, cli: Run) -> None:
-    found = cli("bias", "trust", folder / "mylog", "--depth", 3, "--json").json
-    assert {"randomised", "harvest"} <= set(found["parameters"])
-    for each in found["parameters"].values():
-        assert max(each["alpha"][1:]) < 1.5
-        assert each["theta"] is None
+def test_trust_of_one_ranking_is_inconclusive(one_ranking: Path, cli: Run) -> None:
+    shown = cli("bias", "trust", one_ranking).stdout
+    assert shown.startswith("The log does not show whether there is trust bias.")
+    assert "Too few documents were shown at several positions." in shown
+    assert "swap the results at positions 1 and 2" in shown.lower()
 
 
 @pytest.fixture(scope="module")
@@ -428,8 +582,7 @@ def test_click_models_are_compared_on_held_out_sessions(tsv: Path, cli: Run) -> 
     assert len(best["perplexity_by_position"]) == 4
     assert best["perplexity"] == pytest.approx(np.mean(best["perplexity_by_position"]))
     assert rank["observation"] is None
-    true = PositionUser().observation(np.arange(1, 5))
-    np.testing.assert_allclose(best["observation"], true / true[0], rtol=0.1)
+    np.testing.assert_allclose(best["observation"], _relative(PositionUser().observation(np.arange(1, 5))), rtol=0.1)
     assert found == cli("bias", "click-models", tsv, *words).json
     assert found["held_out"] != cli("bias", "click-models", tsv, *words, "--seed", 1).json["held_out"]
 
