@@ -84,13 +84,13 @@ class TrustUser:
 @final
 @dataclass(frozen=True, eq=False)
 class TrustFit:
-    """P(click at k) = alpha_k r + beta_k, in the gauge of `fit_trust`.
+    """The result of `fit_trust`: P(click at k) = alpha_k r + beta_k.
 
     Attributes:
-        alpha: how much relevance adds to the chance of a click, relative to position 1, [positions].
-        beta: the chance of a click on what is least relevant, [positions].
-        iterations: steps of EM that were taken.
-        converged: whether the curves have stopped.
+        alpha: How much relevance adds to the click probability, relative to position 1, [positions].
+        beta: Click probability of a document without relevance, [positions].
+        iterations: Number of EM steps.
+        converged: Whether alpha and beta are within the tolerance of their limit.
     """
 
     alpha: Float64
@@ -100,22 +100,23 @@ class TrustFit:
 
 
 def fit_trust(counts: Counts, *, tolerance: float = 1e-3, max_iterations: int = 20_000) -> TrustFit:
-    """The position-based model with trust, by expectation maximisation on counts (Agarwal et al. 2019).
+    """Fit the position-based model with trust by expectation maximisation on counts (Agarwal et al. 2019).
 
     P(click at k on d) = plus_k r_d + minus_k (1 - r_d),  plus and minus with the observation in them
     E: P(relevant | click) = plus_k r_d / P(click),  P(relevant | skip) = (1 - plus_k) r_d / P(skip)
     M: r_d, plus_k and minus_k are the shares that follow from these
 
-    Clicks cannot tell r from a r + b: alpha = plus - minus and beta = minus go with it. Of all these the one is given
-    in which alpha_1 = 1 and beta is least, 0 at the position where it is lowest relative to alpha. The order of
-    documents does not depend on it. Unbiased in the limit of many impressions of each document at several positions,
-    if the model holds; with few, r is taken for more spread out than it is.
+    Clicks do not identify the scale of r: a r + b explains the same clicks, with other alpha = plus - minus and
+    beta = minus. The result has alpha_1 = 1 and the smallest possible beta, which is 0 at the position where beta is
+    lowest relative to alpha. The order of documents does not depend on this choice. The estimate is unbiased in the
+    limit of many impressions of each document at several positions, if the model holds; with few impressions the spread
+    of r is overestimated.
 
     Args:
-        counts: of the log. Only documents seen at several positions say something.
-        tolerance: stop when no alpha, relative to itself, and no beta, relative to the largest, is further than this
+        counts: Counts of the log. Only documents shown at several positions are used.
+        tolerance: Stop when no alpha, relative to itself, and no beta, relative to the largest, is further than this
             from its limit.
-        max_iterations: steps at most.
+        max_iterations: Maximum number of EM steps.
 
     >>> r, alpha, beta = np.array([0.0, 0.5, 1.0]), np.array([0.5, 0.4]), np.array([0.2, 0.0])
     >>> chance = (r[:, None] * alpha + beta).ravel()
@@ -148,7 +149,7 @@ def fit_trust(counts: Counts, *, tolerance: float = 1e-3, max_iterations: int = 
 
 
 def _of_several(counts: Counts) -> Table:
-    """Documents seen at several positions: offsets, positions from 0, clicks and skips of their pairs."""
+    """Return the counts of documents shown at several positions: offsets, positions from 0, clicks and skips."""
     _, document, times = np.unique(counts.rows, return_inverse=True, return_counts=True)
     kept = np.flatnonzero(times[document] > 1)
     kept = kept[np.argsort(document[kept], kind="stable")]
@@ -158,7 +159,7 @@ def _of_several(counts: Counts) -> Table:
 
 
 def _check_linked(offsets: Int64, cells: Int64, positions: int) -> None:
-    """Refuse a log in which documents do not tie every position to the first."""
+    """Raise DataError if documents do not link every position to position 1."""
     inside = np.ones(len(cells), dtype=np.bool_)
     inside[offsets[:-1]] = False
     following = np.flatnonzero(inside)
@@ -168,7 +169,7 @@ def _check_linked(offsets: Int64, cells: Int64, positions: int) -> None:
     if groups > 1:
         alone = int(np.flatnonzero(of != of[0])[0]) + 1
         raise DataError(
-            f"trust cannot be told from relevance: no document ties position {alone} to position 1",
+            f"trust bias is not identifiable: no document links position {alone} to position 1",
             remedy="Log several rankings of the same query, or swap documents in some sessions",
         )
 
@@ -181,7 +182,7 @@ def _gauge(plus: Float64, minus: Float64) -> tuple[Float64, Float64]:
 
 @compiled
 def _iterate(table: Table, relevance: Float64, plus: Float64, minus: Float64, steps: int) -> None:
-    """Steps of EM, in place."""
+    """Run EM steps, in place."""
     offsets, cells, clicks, skips = table
     positions = len(plus)
     for _ in range(steps):

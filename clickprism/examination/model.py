@@ -57,7 +57,7 @@ class ExaminationModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that estimates depend on, 32 hexadecimal digits."""
+        """Return a hash of everything that estimates depend on, 32 hexadecimal digits."""
         settings = plain(self.settings)
         if settings["clicks"] == "all":
             del settings["clicks"]  # models were saved without it before there was a choice
@@ -91,7 +91,7 @@ class ExaminationModel:
 
     @cached_property
     def booster(self) -> Any:
-        """The trees as a LightGBM booster."""
+        """Return the trees as a LightGBM booster."""
         library = _lightgbm()
         try:
             booster = library.Booster(model_str=self.text)

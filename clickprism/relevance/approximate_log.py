@@ -143,15 +143,24 @@ class ApproximationSummary:
 
     @property
     def warning(self) -> str | None:
-        """Why the approximation should not be used yet, or is not certain to be better."""
+        """Return why the approximation should not be used yet, or is not certain to be better; None if it is better."""
         gains = self.losses.gains
         worse = [name for name, gain in gains.items() if gain[0] <= 0]
         unsure = [name for name, gain in gains.items() if gain[1] <= 0 < gain[0]]
         if worse:
-            return f"warning: it is not better than the {' and the '.join(worse)} alone: do not rank by it yet"
+            return f"warning: the approximation is not better than {_alone(worse)} alone. Do not rank by it yet"
         if unsure:
-            return f"note: it is not significantly better than the {' and the '.join(unsure)}: use more clicks"
+            return f"note: the approximation is not significantly better than {_alone(unsure)} alone. Use more clicks"
         return None
+
+
+def _alone(names: list[str]) -> str:
+    """Return predictions as text.
+
+    >>> _alone(["imputation", "affine"])
+    'the imputation and the affine part'
+    """
+    return " and ".join(f"the {name}{' part' * (name == 'affine')}" for name in names)
 
 
 @final

@@ -148,10 +148,10 @@ class ImputationSummary:
 
     @property
     def warning(self) -> str | None:
-        """Why the imputation should not be used, if it is not better than the click rate alone."""
+        """Return why the imputation should not be used; None if it is better than the click rate alone."""
         if not self.losses["best"] >= self.losses["constant"]:
             return None
-        return "warning: it is not better than the click rate alone: randomise the first result of more searches"
+        return "warning: it is not better than the click rate alone. Randomise the first result of more searches"
 
 
 @final

@@ -64,8 +64,8 @@ def test_every_step_climbs_the_likelihood() -> None:
 
 def test_logs_that_cannot_tell_are_refused() -> None:
     apart = Counts(np.array([0, 0, 1, 1]), np.array([1, 2, 3, 4]), np.ones(4), np.full(4, 9.0))
-    with pytest.raises(DataError, match="no document ties position 3 to position 1"):
+    with pytest.raises(DataError, match="no document links position 3 to position 1"):
         fit_trust(apart)
     once = Counts(np.array([0, 1]), np.array([1, 2]), np.ones(2), np.full(2, 9.0))
-    with pytest.raises(DataError, match="no document ties position 2 to position 1"):
+    with pytest.raises(DataError, match="no document links position 2 to position 1"):
         fit_trust(once)

@@ -100,7 +100,7 @@ def test_wrong_settings_are_refused() -> None:
         AffineCorrection(ALPHA[:2], BETA[:2]).learner(Linear().build(1), log_of([5, 1, 1]))
     with pytest.raises(DataError, match="beta explains more clicks than there are"):
         AffineCorrection(ALPHA, BETA).learner(Linear().build(1), log_of([2, 0, 1]))
-    with pytest.raises(DataError, match="no document ties position 2 to position 1"):
+    with pytest.raises(DataError, match="no document links position 2 to position 1"):
         AffineCorrection(estimate="trust").learner(Linear().build(1), log_of([5, 1, 1]))
     with pytest.raises(SettingError, match="estimate must be 'none' where propensities are given"):
         InversePropensity(ALPHA, estimate="allpairs")
