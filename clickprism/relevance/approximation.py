@@ -288,7 +288,7 @@ def fit_approximation(
     """Fit the affine part, then the trade-off, to clicks on randomised first results (§6.2).
 
     The trade-off of a query is fitted with the affine part of the networks that were not fitted to the query. On their
-    own training clicks, networks are better than on later ones, and the imputation would seem to be worth little.
+    own training clicks, networks are better than on later ones, and the imputation would seem to add little.
 
     Args:
         slot: The clicks.

@@ -110,7 +110,7 @@ def _warnings(model: LogModel) -> list[str]:
 
 
 def _span(positions: list[int]) -> str:
-    """Return positions in words: "position 4", "positions 2 to 10" or "positions 2, 5, 6"."""
+    """Return positions as text: "position 4", "positions 2 to 10" or "positions 2, 5, 6"."""
     if len(positions) == 1:
         return f"position {positions[0]}"
     if len(positions) == positions[-1] - positions[0] + 1:

@@ -53,7 +53,7 @@ MEANINGS: Final = {
     "features": "features",
     "imputation": "the imputation",
 }
-"""What an estimate may come from, in words; the keys are `SOURCES`."""
+"""Text for each source of an estimate; the keys are `SOURCES`."""
 
 
 @final
