@@ -107,6 +107,37 @@ def test_the_tutorial_runs_up_to_a_service_that_curl_can_ask(
         assert (folder / file).is_file(), file
 
 
+GUIDES = {  # page: what `make test` changes in its commands
+    "observation": {
+        r"small.toml --sim": "small.toml --sessions 20 --sim",
+        "--method ipw": "--method ipw --fit.epochs 2",
+    },
+    "diagnosis": {},
+    "click_models": {},
+    "relevance": {r"--searches \d+ --days \d+ --queries \d+": "--searches 3000 --days 4 --queries 30"},
+    "imputation": {r"--searches \d+ --days \d+ --queries \d+": "--searches 6000 --days 6 --queries 60"},
+    "examination": {r"--searches \d+ --days \d+": "--searches 3000 --days 3"},
+}
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_commands_of_a_guide_run_in_order(folder: Path, cli: Callable[..., Any], page: str) -> None:
+    """Guides that do not simulate a log of their own use `mylog`, `sessions.tsv` and `curve.txt` of the reader."""
+    text = script((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), GUIDES[page])
+    if "--into mylog" not in text:
+        own = "--out raw --searches 2000 --days 3 --queries 30 --length 5 --user.name pbm"
+        run_lines(f"clickprism log simulate {own}\nclickprism log ingest raw/events --into mylog\n", cli)
+        (folder / "sessions.tsv").write_text(
+            "query\tdocuments\tclicks\tdevice\n"
+            + "".join(
+                f"q{n % 20}\t{'a,b,c' if n % 3 else 'b,a,c'}\t{'ab'[n % 2] if n % 4 else ''}\tphone\n"
+                for n in range(2000)
+            )
+        )
+        (folder / "curve.txt").write_text("".join(f"{1 / k}\n" for k in range(1, 21)))
+    assert run_lines(text, cli)
+
+
 def test_the_python_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = blocks("python", README)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
