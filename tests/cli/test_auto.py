@@ -122,3 +122,7 @@ def test_the_examples_in_the_help_run(
     for number, line in enumerate(examples([command])):
         words = [small.get(word, word) for word in shlex.split(line)[1:]]
         cli(*[f"{word}-{number}" if word.startswith("runs/") else word for word in words])
+    if command == "auto":  # the card of the bundle has the curve of `bias position`
+        card = Path("runs/auto-0/bundle/MODEL_CARD.md").read_text(encoding="utf-8")
+        for position, value in enumerate(cli("bias", "position", "mylog", "--json").json["curve"]["values"], start=1):
+            assert f"| {position} | {value:.4f} |" in card
