@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from clickprism.diagnosis.finding import Finding, inconclusive, p_text
 from clickprism.log_model.model import LogModel
+from clickprism.log_model.results import Feedback
+
+RISE: Final = 0.1  # of a click rate, for which the report says how far a document moves
 
 
 def feedback(model: LogModel) -> Finding:
@@ -19,6 +23,7 @@ def feedback(model: LogModel) -> Finding:
             "feedback",
             f"The log does not show whether the engine reacts to clicks: {why}.",
             "Log the time of each search, for several days.",
+            details=_details(found),
         )
     present = found.verdict == "present"
     sentence = (
@@ -36,8 +41,23 @@ def feedback(model: LogModel) -> Finding:
     return Finding(
         "feedback",
         found.verdict,
-        f"{sentence} (z = {found.z:.1f}, {p_text(found.p_value)}).",
+        f"{sentence} (z = {found.z:.1f}, {p_text(found.p_value)}).{_number(found) if present else ''}",
         advice,
         p_value=found.p_value,
-        details={"z": found.z},
+        details=_details(found),
     )
+
+
+def _number(found: Feedback) -> str:
+    """Return the size of a reaction as a sentence; empty if it is unknown."""
+    if not math.isfinite(found.reaction):
+        return ""
+    rise, least, most = (-math.expm1(RISE * each) for each in (found.reaction, found.upper, found.lower))
+    return (
+        f" If the click rate of a document rises by {100 * RISE:.0f} percentage points, the number of its position"
+        f" falls by {rise:.1%} (95% interval {least:.1%} to {most:.1%})."
+    )
+
+
+def _details(found: Feedback) -> dict[str, float]:
+    return {"z": found.z, "reaction": found.reaction, "lower": found.lower, "upper": found.upper}

@@ -44,7 +44,7 @@ def fit(model: LogModel) -> Finding:
         p_value=quality.p_value,
         details={"ratio": quality.ratio, "z": quality.z, "bins": list(quality.bins)},
         table=Table(
-            "Observed over expected clicks by position (rows) and position at which the document was first shown",
+            "Observed over expected clicks by position (rows) and by where the engine ranked the document (columns)",
             ["position", *quality.bins],
             [
                 [str(at + 1), *(f"{value:.2f}" if math.isfinite(value) else "" for value in row)]
@@ -60,4 +60,4 @@ def _largest(quality: GoodnessOfFit) -> str:
     at, bin_of = np.unravel_index(int(np.argmax(known)), known.shape)
     ratio = float(quality.ratio[at, bin_of])
     more = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'fewer'} clicks than expected"
-    return f"position {at + 1} has {more} on documents first shown at position {quality.bins[bin_of]}"
+    return f"position {at + 1} has {more} on documents that the engine ranked at position {quality.bins[bin_of]}"

@@ -182,12 +182,24 @@ def test_feedback(verdict: results.Verdict, words: str) -> None:
     assert "one day only, or too few clicks" in untested.sentence
 
 
+def test_feedback_says_how_far_documents_move() -> None:
+    reacts = results.Feedback("present", -4.0, 3e-5, -0.5, -0.8, -0.2)
+    found = feedback(hand_made(feedback=reacts))
+    assert found.sentence.endswith(
+        "If the click rate of a document rises by 10 percentage points, the number of its position falls by 4.9% (95%"
+        " interval 2.0% to 7.7%)."
+    )
+    assert found.details["reaction"] == -0.5
+    absent = feedback(hand_made(feedback=replace(reacts, verdict="absent")))
+    assert "falls by" not in absent.sentence
+
+
 def test_goodness_of_fit() -> None:
     assert fit(hand_made()).word == "✓ fits"
     ratio, z = np.ones((3, 2)), np.zeros((3, 2))
     ratio[1, 0], z[1, 0] = 1.3, 5.0
     found = fit(hand_made(fit_quality=results.GoodnessOfFit(ratio, z, ("1", "2-3"), 1e-6, 0.26, False)))
     assert found.word == "! does not fit"
-    assert "position 2 has 30% more clicks than expected on documents first shown at position 1" in found.sentence
+    assert "position 2 has 30% more clicks than expected on documents that the engine ranked at position 1" in found.sentence
     assert found.estimate == 0.26
     assert fit(hand_made(fit_quality=replace(FITS, p_value=np.nan))).verdict == "inconclusive"
