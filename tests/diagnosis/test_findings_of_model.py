@@ -200,6 +200,9 @@ def test_goodness_of_fit() -> None:
     ratio[1, 0], z[1, 0] = 1.3, 5.0
     found = fit(hand_made(fit_quality=results.GoodnessOfFit(ratio, z, ("1", "2-3"), 1e-6, 0.26, False)))
     assert found.word == "! does not fit"
-    assert "position 2 has 30% more clicks than expected on documents that the engine ranked at position 1" in found.sentence
+    assert (
+        "position 2 has 30% more clicks than expected on documents that the engine ranked at position 1"
+        in found.sentence
+    )
     assert found.estimate == 0.26
     assert fit(hand_made(fit_quality=replace(FITS, p_value=np.nan))).verdict == "inconclusive"
