@@ -32,7 +32,7 @@ class RankAnswer(msgspec.Struct, omit_defaults=True):
         request_id: that of the request's `X-Request-Id`, or a new one.
         model_version: of the bundle that scored.
         took_ms: milliseconds from the request's arrival to here.
-        items: best first.
+        items: best first; where `reranked` is given, those documents best first, then the others as requested.
         feature_version: of the store, where it was asked.
         feature_as_of: when what it has was true, UTC.
         feature_age: seconds since then.
@@ -40,6 +40,7 @@ class RankAnswer(msgspec.Struct, omit_defaults=True):
         not_found: documents that the store does not have; they were scored as documents without clicks.
         observation: with `explain`: how likely each position is seen, relative to the first, where the model knows.
         interleaved: the versions of the two models whose rankings were interleaved.
+        reranked: the number of documents that were re-ranked, from the first of the request, where it was not all.
     """
 
     request_id: str
@@ -53,6 +54,7 @@ class RankAnswer(msgspec.Struct, omit_defaults=True):
     not_found: list[str] | None = None
     observation: list[float] | None = None
     interleaved: list[str] | None = None
+    reranked: int | None = None
 
 
 @final
@@ -71,6 +73,7 @@ class ModelAnswer(msgspec.Struct, omit_defaults=True):
         method: what trained it.
         metrics: what it reached.
         data: what it was trained on.
+        rerank_depth: the number of documents of a request that it re-ranks, from the first; all, where it is not said.
     """
 
     role: str
@@ -84,6 +87,7 @@ class ModelAnswer(msgspec.Struct, omit_defaults=True):
     method: dict[str, Any]
     metrics: dict[str, float]
     data: dict[str, Any]
+    rerank_depth: int | None = None
 
 
 @final

@@ -22,9 +22,9 @@ from clickprism._util.files import atomic_folder, write_errors
 from clickprism._util.tables import Table
 from clickprism.errors import DataError
 from clickprism.serve import bundle_files as files
-from clickprism.serve.bundle_manifest import SCHEMA, BundleManifest, Missing, Part, Role, read_manifest
+from clickprism.serve.bundle_manifest import SCHEMA, BundleManifest, Missing, Part, Role, Scope, read_manifest
 
-__all__ = ["Bundle", "BundleFacts", "BundleManifest", "Missing", "Part", "Role", "file_name", "write_bundle"]
+__all__ = ["Bundle", "BundleFacts", "BundleManifest", "Missing", "Part", "Role", "Scope", "file_name", "write_bundle"]
 VERSION_DIGITS: Final = 16
 SHARED: Final = ("sample.json", "examples.json", "MODEL_CARD.md")
 ROLES: Final[tuple[Role, ...]] = ("main", "naive", "imputation")
@@ -55,6 +55,7 @@ class BundleFacts:
         naive: Whether a ranker trained on raw clicks is included, for comparison.
         metrics: Value of each measure.
         notes: Notes of the model card.
+        scope: Which documents of a query the ranker may reorder; None if the bundle does not say.
         files: SHA-256 of each file.
     """
 
@@ -68,6 +69,7 @@ class BundleFacts:
     naive: bool
     metrics: Mapping[str, float]
     notes: tuple[str, ...]
+    scope: Scope | None
     files: Mapping[str, str]
 
     def tables(self) -> list[Table]:
@@ -80,6 +82,7 @@ class BundleFacts:
             ["input", f"{self.features} features{click_vector}"],
             ["ranker on raw clicks", "included for comparison" if self.naive else "not included"],
             *[[name, f"{value:.4f}"] for name, value in self.metrics.items()],
+            *([] if self.scope is None else [["scope", self.scope.sentence()]]),
             *[["note", note] for note in self.notes],
             ["files", f"{len(self.files)}, each with its SHA-256"],
         ]
@@ -155,6 +158,7 @@ class Bundle:
             naive=manifest.naive is not None,
             metrics=manifest.metrics,
             notes=manifest.notes,
+            scope=manifest.scope,
             files=manifest.files,
         )
 
@@ -180,6 +184,7 @@ def write_bundle(
     metrics: Mapping[str, float] | None = None,
     figures: Mapping[str, tuple[str, str]] | None = None,
     notes: Sequence[str] = (),
+    scope: Scope | None = None,
     examples: bytes | None = None,
     created: datetime | None = None,
     judged: JudgedTexts | None = None,
@@ -202,6 +207,8 @@ def write_bundle(
         metrics: what it reached.
         figures: of the model card: caption and SVG, by name.
         notes: what a reader should know.
+        scope: which documents of a query the ranker may reorder; the service enforces it. None says nothing, and does
+            not limit the service.
         examples: the file of the page.
         created: when; by default now.
         judged: pairs of texts with grades, by which a language model in int8 is judged.
@@ -251,6 +258,7 @@ def write_bundle(
         created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
         clickprism=version("clickprism"),
         notes=(*notes, *read, *also),
+        scope=scope,
     )
     captions = {f"{key}.svg": caption for key, (caption, _) in (figures or {}).items()}
     contents["MODEL_CARD.md"] = model_card(manifest, captions).encode()

@@ -12,6 +12,8 @@ from clickprism.settings import build, plain
 
 SCHEMA: Final = 1
 MOST_FEATURES: Final = 1_000_000
+MOST_DOCUMENTS: Final = 1_000_000
+LONGEST_REASON: Final = 1000
 
 Missing: TypeAlias = Literal["mean", "own", "refuse"]
 Role: TypeAlias = Literal["main", "naive", "imputation"]
@@ -42,6 +44,50 @@ class Part:
 
 @final
 @dataclass(frozen=True)
+class Scope:
+    """Which documents of a query a ranker may reorder.
+
+    A ranker that learned only from the documents that an engine showed may be wrong about other candidates.
+
+    Attributes:
+        rerank_depth: Number of documents to re-rank, counted from the first in the engine's order; None for a full
+            candidate list.
+        reason: Why, in one line of plain text.
+
+    >>> Scope(10).sentence()
+    "Re-rank only the first 10 documents in the engine's order; the others keep their order below them."
+    >>> Scope(reason="The log names all candidates.").sentence()
+    'Rank a full candidate list. The log names all candidates.'
+    >>> Scope(0)
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: rerank_depth must be a whole number from 1 to 1,000,000, or None, got 0
+    """
+
+    rerank_depth: int | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        depth: object = self.rerank_depth
+        if depth is not None and not (type(depth) is int and 1 <= depth <= MOST_DOCUMENTS):
+            raise SettingError("rerank_depth", depth, f"be a whole number from 1 to {MOST_DOCUMENTS:,}, or None")
+        reason: object = self.reason
+        if not isinstance(reason, str):
+            raise SettingError("reason", reason, "be text")
+        if len(reason) > LONGEST_REASON or not reason.isprintable():
+            raise SettingError("reason", reason[:80], f"be one line of at most {LONGEST_REASON:,} characters")
+
+    def sentence(self) -> str:
+        """Return the scope, and the reason for it, in plain English."""
+        depth = self.rerank_depth
+        text = "Rank a full candidate list."
+        if depth is not None:
+            documents = f"first {depth:,} documents" if depth > 1 else "first document"
+            text = f"Re-rank only the {documents} in the engine's order; the others keep their order below them."
+        return f"{text} {self.reason}".rstrip()
+
+
+@final
+@dataclass(frozen=True)
 class BundleManifest:
     """What a bundle is; manifest.json has the same names.
 
@@ -63,6 +109,7 @@ class BundleManifest:
         created: when it was made, UTC.
         clickprism: the version that made it.
         notes: what a reader should know.
+        scope: which documents of a query the ranker may reorder; None where the bundle does not say.
         files: every file but the manifest, with its SHA-256.
     """
 
@@ -84,6 +131,7 @@ class BundleManifest:
     created: str = ""
     clickprism: str = ""
     notes: tuple[str, ...] = ()
+    scope: Scope | None = None
 
     @property
     def main(self) -> Part:
@@ -98,8 +146,11 @@ class BundleManifest:
         return found
 
     def plain(self) -> dict[str, Any]:
-        """The manifest as JSON holds it."""
-        return plain(self)
+        """Return the manifest as JSON holds it; without a scope it has no such name, so that older versions read it."""
+        values = plain(self)
+        if self.scope is None:
+            del values["scope"]
+        return values
 
 
 def read_manifest(text: bytes, file: Path) -> BundleManifest:
@@ -115,9 +166,22 @@ def read_manifest(text: bytes, file: Path) -> BundleManifest:
             for role in ("imputation", "naive")
             if values.get(role) is not None
         }
-        manifest = build(BundleManifest, {**values, **parts})
+        scope = {} if values.get("scope") is None else {"scope": _read_scope(values["scope"])}
+        manifest = build(BundleManifest, {**values, **parts, **scope})
     except (SettingError, TypeError) as error:
         raise DataError(f"is not the manifest of a bundle ({error})", file=file, remedy=files.ANEW) from None
     if len(manifest.feature_names) > MOST_FEATURES or len(set(manifest.feature_names)) < len(manifest.feature_names):
         raise DataError("has too many features, or one twice", file=file, remedy=files.ANEW)
     return manifest
+
+
+def _read_scope(values: Any) -> Scope:
+    """Return the scope that a manifest states; unlike settings of a command, text is never read as a number."""
+    if not isinstance(values, dict):
+        raise SettingError("scope", values, "be a table of settings")
+    for name in sorted(values.keys() - {"rerank_depth", "reason"}):
+        raise SettingError(f"scope.{name}", values[name], "be a known setting (known: reason, rerank_depth)")
+    try:
+        return Scope(**values)
+    except SettingError as error:
+        raise error.renamed(f"scope.{error.field}") from None

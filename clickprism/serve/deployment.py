@@ -101,6 +101,7 @@ class DeploymentStatus:
             ["current version", self.version],
             ["since", self.since],
             ["bundle", f"{self.bundle.name} ({self.bundle.kind}, trained by {self.bundle.method})"],
+            *([] if self.bundle.scope is None else [["scope", self.bundle.scope.sentence()]]),
             ["previous versions", ", ".join(self.previous) or "none"],
         ]
         return [Table("", ["deployment", str(self.deployment)], rows)]

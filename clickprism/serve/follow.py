@@ -33,11 +33,13 @@ class Follower:
         store: Callable[[], FeatureStore | None],
         *,
         changed: Callable[[Follower], None] | None = None,
+        rerank_depth: int | None = None,
     ) -> None:
         self.live: Live | None = None
         self.problem: str | None = None
         self._source = source
         self._store = store
+        self._rerank_depth = rerank_depth
         self._changed = changed or (lambda _: None)
         self._seen: object = None
         self._again = 0.0
@@ -49,7 +51,8 @@ class Follower:
             return
         self._seen = stamp
         try:
-            self.live, self.problem = go_live(self._source, self._store()), None
+            live = go_live(self._source, self._store(), rerank_depth=self._rerank_depth)
+            self.live, self.problem = live, None
         except (ClickprismError, OSError) as error:
             self.problem = str(error)
         except Exception as error:  # whatever a library raises on a file, the old model answers

@@ -32,20 +32,31 @@ class Live:
     """A model that is verified and warm, with the version that every answer of it carries.
 
     A request takes one at its start and keeps it to its end, whatever is promoted meanwhile.
+
+    Attributes:
+        rerank_depth: number of documents of a request that it re-ranks; None for all.
     """
 
-    def __init__(self, bundle: Bundle, scorer: Scorer, *, previous: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, bundle: Bundle, scorer: Scorer, *, previous: tuple[str, ...] = (), rerank_depth: int | None = None
+    ) -> None:
         self.bundle = bundle
         self.scorer = scorer
         self.version = bundle.version
         self.since = datetime.now(UTC)
         self.previous = previous
+        self.rerank_depth = rerank_depth
         self.needs_clicks = "clicks" in scorer.needs
         self.needs_features = "features" in scorer.needs
         self.needs_texts = "texts" in scorer.needs
         self.refuses_missing = bundle.manifest.missing == "refuse"
         self.small = scorer.small if isinstance(scorer, FeatureScorer) else None
         self._columns: tuple[tuple[str, ...], Columns] = ((), Columns(None, None))
+
+    def reranked(self, documents: int) -> int | None:
+        """Return how many of these documents it re-ranks; None for all."""
+        depth = self.rerank_depth
+        return depth if depth is not None and depth < documents else None
 
     def columns(self, fields: tuple[str, ...]) -> Columns:
         """The columns among these fields, found once for each snapshot."""
@@ -56,12 +67,27 @@ class Live:
         return columns
 
 
-def go_live(source: Path, store: FeatureStore | None) -> Live:
-    """Load a bundle, or the current one of a deployment; verify it, warm it, see that the store has its clicks."""
+def enforced_depth(bundle: Bundle, setting: int | None) -> int | None:
+    """Return how many documents of a request are re-ranked, None for all: the setting, or the scope of the bundle."""
+    if setting is not None:
+        return setting or None
+    scope = bundle.manifest.scope
+    return None if scope is None else scope.rerank_depth
+
+
+def go_live(source: Path, store: FeatureStore | None, *, rerank_depth: int | None = None) -> Live:
+    """Load a bundle, or the current one of a deployment; verify it, warm it, see that the store has its clicks.
+
+    Args:
+        source: a bundle or a deployment.
+        store: where the click vectors are.
+        rerank_depth: that of `ServeSettings`: None takes the scope of the bundle, 0 is no limit.
+    """
     deployment = Deployment(source)
     pointer = deployment.pointer() if deployment.exists() else None
     bundle = Bundle.load(source) if pointer is None else deployment.bundle(pointer.version)
-    live = Live(bundle, warmed(bundle), previous=pointer.previous if pointer else ())
+    previous, depth = pointer.previous if pointer else (), enforced_depth(bundle, rerank_depth)
+    live = Live(bundle, warmed(bundle), previous=previous, rerank_depth=depth)
     if live.needs_clicks:
         if store is None:
             raise DataError("needs click vectors", file=source, remedy="Give the store that has them: --store")

@@ -57,6 +57,7 @@ def _use(manifest: BundleManifest) -> str:
             if manifest.kind in ("approximation", "cross-encoder")
             else ", nor are they probabilities."
         ),
+        *([] if manifest.scope is None else [manifest.scope.sentence()]),
         "Not for decisions about people, nor for data of another kind than that below.",
     ]
     if manifest.naive is not None:

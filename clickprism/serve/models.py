@@ -41,9 +41,9 @@ class Models:
         self._metrics = metrics
         self._tell = tell
         self._tell_swaps = tell_swaps
-        self.current = Follower(source, self._opened, changed=self._swapped)
-        self.challenger = None if settings.interleave is None else Follower(settings.interleave, self._opened)
-        self._shadowed = None if settings.shadow is None else Follower(settings.shadow, self._opened)
+        self.current = self._follow(source, changed=self._swapped)
+        self.challenger = None if settings.interleave is None else self._follow(settings.interleave)
+        self._shadowed = None if settings.shadow is None else self._follow(settings.shadow)
         self.shadow: Shadow | None = None
         self.store: FeatureStore | None = None
         named = {"current": self.current, "shadow": self._shadowed, "interleaved": self.challenger}
@@ -92,6 +92,9 @@ class Models:
         told = {"version": info.version, "as_of": f"{info.as_of.isoformat()}Z", "age": round(info.age(), 3)}
         return told | {"pairs": info.pairs, "fields": list(info.fields)}
 
+    def _follow(self, source: Path, *, changed: Callable[[Follower], None] | None = None) -> Follower:
+        return Follower(source, self._opened, changed=changed, rerank_depth=self._settings.rerank_depth)
+
     def _opened(self) -> FeatureStore | None:
         """The store, opened when it is first needed; only the thread that follows calls this."""
         if self.store is None and self._settings.store is not None:
@@ -124,4 +127,5 @@ def _model(role: str, live: Live) -> ModelAnswer:
         method=manifest.method,
         metrics=manifest.metrics,
         data=manifest.data,
+        rerank_depth=live.rerank_depth,
     )

@@ -109,6 +109,11 @@ def _tighten(schemas: dict[str, Any], settings: ServeSettings, models: Models) -
     live = models.current.live
     if live is None:
         return
+    if live.rerank_depth is not None:
+        words = (
+            f"In the engine's order: only the first {live.rerank_depth:,} are re-ranked, the others stay below them."
+        )
+        request["properties"]["documents"]["description"] = words
     if live.needs_features:
         names = live.scorer.feature_names
         size = {"minItems": len(names), "maxItems": len(names)}

@@ -32,7 +32,7 @@ class Inputs(msgspec.Struct, frozen=True, gc=False):
 
 @final
 class Ranking(msgspec.Struct, frozen=True, gc=False):
-    """A request's documents, best first.
+    """A request's documents, best first; those below the depth of the model follow in the order of the request.
 
     Attributes:
         places: of the documents in the request, [n].
@@ -143,15 +143,27 @@ def rank(inputs: Inputs, live: Live) -> Ranking:
         if type(columns) is slice and request.feature_names is None:
             quick = live.small.rank(found.rows, found.places, columns.start)
             if quick is not None:
-                return Ranking(quick[0], quick[1][1], Scored(quick[1][0]))
-    scored = score(inputs, live, explain=request.explain)
-    places = order(scored)
+                scored = Scored(quick[1][0])
+                whole = live.reranked(len(inputs.ids)) is None
+                return Ranking(quick[0], quick[1][1], scored) if whole else _ordered(scored, live)
+    return _ordered(score(inputs, live, explain=request.explain), live)
+
+
+def _ordered(scored: Scored, live: Live) -> Ranking:
+    places = order(scored, live)
     return Ranking(places, scored.scores[places], scored)
 
 
-def order(scored: Scored) -> Int64:
-    """The ranking as places in the request, best first; equal scores keep their order, NaN is last, [n]."""
-    return (-scored.scores).argsort(kind="stable")
+def order(scored: Scored, live: Live) -> Int64:
+    """Return the ranking as places in the request, best first, [n]; equal scores keep their order, NaN is last.
+
+    Of a model that re-ranks only the first documents of a request, the others follow in the order of the request.
+    """
+    count = len(scored.scores)
+    depth = live.reranked(count)
+    if depth is None:
+        return (-scored.scores).argsort(kind="stable")
+    return np.concatenate([(-scored.scores[:depth]).argsort(kind="stable"), np.arange(depth, count)])
 
 
 def items(inputs: Inputs, ranking: Ranking) -> list[Item]:

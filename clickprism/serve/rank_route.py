@@ -68,9 +68,10 @@ class RankRoute:
         ranking = rank(inputs, live)
         answer = RankAnswer(call.request_id, live.version, 0.0, [])
         if challenger is None:
-            answer.items = items(inputs, ranking)
+            answer.items, answer.reranked = items(inputs, ranking), live.reranked(len(inputs.ids))
         else:
-            answer.items = drafted(inputs, ranking, by=(live, challenger), request_id=call.request_id)
+            by = live, challenger
+            answer.items, answer.reranked = drafted(inputs, ranking, by=by, request_id=call.request_id)
             answer.interleaved = [live.version, challenger.version]
         if inputs.found is not None:
             self._say_age(answer, inputs, inputs.found)
@@ -109,16 +110,22 @@ class RankRoute:
             raise Problem(503, detail, kind="timeout", headers=BUSY) from None
 
 
-def drafted(inputs: Inputs, ranking: Ranking, *, by: tuple[Live, Live], request_id: str) -> list[Item]:
-    """The list that two models draft in turns; each item has the score and the version of the one that drafted it.
+def drafted(
+    inputs: Inputs, ranking: Ranking, *, by: tuple[Live, Live], request_id: str
+) -> tuple[list[Item], int | None]:
+    """Return the list that two models draft in turns, and how many documents they re-ranked, None for all.
 
-    A challenger that cannot score the request drafts nothing: all is by the first.
+    Each item has the score and the version of the model that drafted it. Each model re-ranks to its own depth, so
+    documents below both depths are last, in the order of the request. A challenger that cannot score the request drafts
+    nothing: all is by the first.
     """
     scored = theirs = ranking.scored
     other: list[int] = []
+    depths = [by[0].reranked(len(inputs.ids))]
     with suppress(Problem):
         theirs = score(inputs, by[1], explain=inputs.request.explain)
-        other = order(theirs).tolist()
+        other = order(theirs, by[1]).tolist()
+        depths.append(by[1].reranked(len(inputs.ids)))
     length = None if inputs.request.top is None else int(inputs.request.top)
     draft = team_draft(ranking.places.tolist(), other, request_id=request_id, length=length)
     places = np.array(draft.documents, np.int64)
@@ -126,4 +133,5 @@ def drafted(inputs: Inputs, ranking: Ranking, *, by: tuple[Live, Live], request_
     chosen = [made[team][rank] for rank, team in enumerate(draft.teams)]
     for item, team in zip(chosen, draft.teams, strict=True):
         item.ranker = by[team].version
-    return chosen
+    limits = [depth for depth in depths if depth is not None]
+    return chosen, max(limits) if len(limits) == len(depths) else None

@@ -40,7 +40,8 @@ class RankRequest(msgspec.Struct, forbid_unknown_fields=True):
     """One query and the documents to rank for it.
 
     Attributes:
-        documents: ids, or objects with features or texts.
+        documents: ids, or objects with features or texts, in the order of the search engine: a service with a re-rank
+            depth reorders only the first of them.
         query_id: as the store and the log have it.
         query: its text, for rankers that read.
         feature_names: the order of the features in this request; the model's, where it is not said.

@@ -28,7 +28,7 @@ from clickprism.errors import SettingError
 from clickprism.serve.app import Service, create_app
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.lines import Lines
-from clickprism.serve.live import go_live
+from clickprism.serve.live import enforced_depth, go_live
 from clickprism.serve.metrics import FOLDER
 from clickprism.serve.problems import CONTENT_TYPE, Problem
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
@@ -131,6 +131,7 @@ class Listening:
         version: Version of the bundle.
         kind: Kind of the ranker.
         token: Token that was generated for this run; None if there is none, or if it was given.
+        rerank_depth: Number of documents of a request that are re-ranked, from the first; None for all.
     """
 
     address: str
@@ -140,10 +141,13 @@ class Listening:
     version: str
     kind: str
     token: str | None
+    rerank_depth: int | None = None
 
     def tables(self) -> list[Table]:
         """Return the address and the bundle."""
         rows = [["bundle", f"version {self.version} ({self.kind})"], ["process", f"{self.pid}; Ctrl-C stops it"]]
+        if self.rerank_depth is not None:
+            rows.append(["re-ranks", f"only the first {self.rerank_depth:,} documents of a request"])
         if self.token is not None:
             rows.append(["token of this run", f"{self.token} (set {TOKEN_VARIABLE} to choose it)"])
         return [Table("", ["serving at", self.address], rows)]
@@ -196,7 +200,8 @@ def run(
         host, port = sock.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         shown = token if generated else None
-        told = Listening(address, host, port, os.getpid(), bundle.version, bundle.manifest.kind, shown)
+        depth = enforced_depth(bundle, settings.rerank_depth)
+        told = Listening(address, host, port, os.getpid(), bundle.version, bundle.manifest.kind, shown, depth)
         application = partial(make, source, settings, token=token, request_lines=request_lines)
         arguments = (application, sock, settings.drain)
         supervisor = Supervisor(worker, *arguments, count=settings.workers, drain=settings.drain + 2, died=died)

@@ -136,6 +136,8 @@ class ServeSettings:
         workers: Number of processes that answer requests.
         max_body: Maximum size of a request body, in bytes.
         max_documents: Maximum number of documents in a request.
+        rerank_depth: Number of documents to re-rank, counted from the first of the request; the others stay below them,
+            in the order of the request. 0 for no limit. By default the scope of the bundle.
         timeout: Seconds within which the body of a request must arrive, and then within which it must be answered.
         max_waiting: Maximum number of requests that a worker handles at the same time; others get status 503.
         max_feature_age: Age in seconds after which features of the store are marked as stale; by default never.
@@ -159,6 +161,7 @@ class ServeSettings:
     workers: int = 1
     max_body: int = 4 << 20
     max_documents: int = 1000
+    rerank_depth: int | None = None
     timeout: float = 10.0
     max_waiting: int = 256
     max_feature_age: float | None = None
@@ -172,6 +175,8 @@ class ServeSettings:
         for name in ("workers", "max_body", "max_documents", "max_waiting"):
             if getattr(self, name) < 1:
                 raise SettingError(name, getattr(self, name), "be at least 1")
+        if self.rerank_depth is not None and self.rerank_depth < 0:
+            raise SettingError("rerank_depth", self.rerank_depth, "be 0 or more")
         if not 0 <= self.port <= 65535:
             raise SettingError("port", self.port, "be from 0 to 65535")
         for name in ("timeout", "max_feature_age", "follow_every", "drain"):

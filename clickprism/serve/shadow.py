@@ -82,7 +82,7 @@ class Shadow:
             raise Problem(503, "the shadow model is not loaded")
         known = inputs if inputs.found is not None else look_up(inputs.request, live, self._store)
         scored = score(known, live, explain=False)
-        other = order(scored)
+        other = order(scored, live)
         apart = np.abs(scored.scores - scores)
         both = np.isfinite(apart)
         if both.any():

@@ -21,7 +21,7 @@ import numpy as np
 from clickprism.model import Model
 from clickprism.rankers.linear import Linear, LinearNetwork
 from clickprism.serve.app import Service, create_app
-from clickprism.serve.bundle import write_bundle
+from clickprism.serve.bundle import Scope, write_bundle
 from clickprism.serve.publish import builder
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings
 from clickprism.serve.store import StoreInfo
@@ -37,6 +37,7 @@ def linear_bundle(
     *,
     metrics: Mapping[str, float] | None = None,
     examples: bytes | None = None,
+    scope: Scope | None = None,
 ) -> Path:
     """A bundle whose score is the weighted sum of the raw features."""
     import torch
@@ -46,7 +47,7 @@ def linear_bundle(
     model = Model(Linear(), network.eval(), features=len(weights), method={"name": "click"})
     names = NAMES[: len(weights)] if len(weights) <= len(NAMES) else tuple(f"f{i}" for i in range(len(weights)))
     made = datetime(2026, 3, 1, tzinfo=UTC)
-    write_bundle(folder, model, feature_names=names, metrics=metrics, examples=examples, created=made)
+    write_bundle(folder, model, feature_names=names, metrics=metrics, examples=examples, scope=scope, created=made)
     return folder
 
 

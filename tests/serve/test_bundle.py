@@ -176,6 +176,16 @@ def test_oversize_files_are_refused_unread(copy: Path) -> None:
         ({"naive": {"kind": "linear", "unknown": 1}}, r"naive\.unknown must be a known setting"),
         ({"normaliser": {"kind": "quantile"}, "missing": "perhaps"}, "missing must be one of mean, own, refuse"),
         ({"normaliser": None}, "its own sample by up to|has no score"),
+        ({"scope": 10}, "scope must be a table of settings"),
+        ({"scope": [10]}, "scope must be a table of settings"),
+        ({"scope": {"depth": 10}}, r"scope\.depth must be a known setting"),
+        ({"scope": {"rerank_depth": "10"}}, r"scope\.rerank_depth must be a whole number"),
+        ({"scope": {"rerank_depth": True}}, r"scope\.rerank_depth must be a whole number"),
+        ({"scope": {"rerank_depth": 10.0}}, r"scope\.rerank_depth must be a whole number"),
+        ({"scope": {"rerank_depth": 0}}, r"scope\.rerank_depth must be a whole number"),
+        ({"scope": {"rerank_depth": 10**30}}, r"scope\.rerank_depth must be a whole number"),
+        ({"scope": {"reason": ["why"]}}, r"scope\.reason must be text"),
+        ({"scope": {"reason": "\x1b[2J"}}, r"scope\.reason must be one line"),
     ],
 )
 def test_a_false_manifest_is_refused(copy: Path, change: dict[str, Any], match: str) -> None:

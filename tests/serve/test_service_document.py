@@ -20,7 +20,7 @@ def test_schemathesis_finds_no_failure(tmp_path: Path, stored: bool) -> None:
     options = ["--timeout", str(LIMIT)]
     if stored:
         store = publish(tmp_path / "store", {"0": {"0": [1.0, 2.0, 3.0]}})
-        options += ["--store", str(store), "--shadow", str(bundle)]
+        options += ["--store", str(store), "--shadow", str(bundle), "--rerank-depth", "1"]
     with serving(bundle, *options) as (address, _):
         until_ready(address)
         words = ["run", f"{address}/openapi.json", "--header", f"Authorization: Bearer {TOKEN}", "--seed", "1"]

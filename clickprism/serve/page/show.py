@@ -79,6 +79,7 @@ class Page:
 
     def _context(self, wanted: str) -> dict[str, Any]:
         live = self._models.current.live
+        depth = None if live is None else live.rerank_depth
         examples, problem = self._examples(live)
         query = find(examples, wanted)
         counts, counted = (None, f"Clicks: {examples.source}.") if query is None else self._counts(query, examples)
@@ -91,8 +92,9 @@ class Page:
             "known": examples.queries[:1000],
             "total": len(examples.queries),
             "suggested": suggestions(examples, wanted, most=PICKS),
-            "view": None if query is None else view_of(query, counts),
+            "view": None if query is None else view_of(query, counts, rerank_depth=depth),
             "counted": counted,
+            "reranks": "" if depth is None else f"; re-ranks only the first {depth:,}",
             "problem": problem,
             "chart": Markup(curve(seen, label="observation by position")) if len(seen) > 1 else "",  # noqa: S704
             "facts": self._facts(live, examples),
@@ -147,7 +149,11 @@ class Page:
             ("made", f"{manifest.created}, clickprism {manifest.clickprism}"),
             *(("data" if name == "name" else name, str(value)) for name, value in manifest.data.items()),
             *((name, f"{value:.4f}") for name, value in manifest.metrics.items()),
+            *(() if manifest.scope is None else (("scope", manifest.scope.sentence()),)),
         ]
+        if self._settings.rerank_depth is not None:
+            depth = "all" if live.rerank_depth is None else f"only the first {live.rerank_depth:,}"
+            facts.append(("re-ranks", f"{depth} documents of a request (--rerank-depth)"))
         stored = self._models.stored()
         if stored is not None:
             facts.append(("store", str(stored.get("problem") or f"{stored['version']}, as of {stored['as_of']}")))

@@ -32,7 +32,7 @@ class Row:
         name: its title, or its id.
         id: of the document.
         logged: its rank in the log, from 1.
-        naive: its rank by a ranker that took clicks for relevance; None without one.
+        naive: its rank by a ranker that took clicks for relevance, re-ranked as deep; None without one.
         debiased: its rank by the ranker that is served.
         relevance: the served ranker's score, from the lowest of the query to the highest.
         naive_score: the same of the naive ranker.
@@ -76,19 +76,22 @@ class View:
     notices: tuple[str, ...]
 
 
-def view_of(query: Example, live: Mapping[str, tuple[int, int]] | None = None) -> View:
+def view_of(
+    query: Example, live: Mapping[str, tuple[int, int]] | None = None, *, rerank_depth: int | None = None
+) -> View:
     """Lay out a query.
 
     Args:
         query: of the examples.
         live: impressions and clicks by document id, where the online store has them: they are shown instead.
+        rerank_depth: number of documents that the service re-ranks, from the first of the log; None for all.
     """
     documents = query.documents
     counts = [(live or {}).get(each.id, (each.impressions, each.clicks)) for each in documents]
     rates = [clicks / shown if shown else 0.0 for shown, clicks in counts]
-    ranks = _ranks([each.debiased for each in documents])
+    ranks = _ranks([each.debiased for each in documents], rerank_depth)
     with_naive = bool(documents) and all(each.naive is not None for each in documents)
-    naive = _ranks([each.naive or 0.0 for each in documents]) if with_naive else None
+    naive = _ranks([each.naive or 0.0 for each in documents], rerank_depth) if with_naive else None
     relevance = _scaled([each.debiased for each in documents])
     scores = _scaled([each.naive or 0.0 for each in documents])
     top_rate, top_shown = max(rates, default=0.0), max((shown for shown, _ in counts), default=0)
@@ -146,9 +149,15 @@ def suggestions(examples: Examples, wanted: str = "", *, most: int = SUGGESTED) 
     return list(found.values())[:most]
 
 
-def _ranks(scores: Sequence[float]) -> list[int]:
-    """The rank of each, from 1, the highest first; equal ones in the order of the log."""
-    order = sorted(range(len(scores)), key=lambda place: -scores[place])
+def _ranks(scores: Sequence[float], depth: int | None = None) -> list[int]:
+    """Return the rank of each, from 1, the highest first; equal ones, and those below the depth, as in the log.
+
+    >>> _ranks([0.1, 0.2, 0.9]), _ranks([0.1, 0.2, 0.9], 2)
+    ([3, 2, 1], [2, 1, 3])
+    """
+    count = len(scores)
+    first = count if depth is None else min(depth, count)
+    order = [*sorted(range(first), key=lambda place: -scores[place]), *range(first, count)]
     ranks = [0] * len(scores)
     for rank, place in enumerate(order, start=1):
         ranks[place] = rank
