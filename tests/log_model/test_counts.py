@@ -42,6 +42,17 @@ def test_merging_sessions_does_not_change_the_counts(by: str) -> None:
         assert getattr(one, name).tolist() == getattr(merged, name).tolist(), name
 
 
+def test_mean_positions_are_equal_to_the_last_digit_in_any_order_of_the_lists() -> None:
+    """Commands read a log in different orders, and trees would turn another last digit into another model."""
+    rng = np.random.default_rng(2)
+    rows = np.array([rng.permutation(9) for _ in range(400)])
+    days = rng.integers(0, 3, 400)
+    log = Logged(clicks_of(lists_of(1, 9), rows, np.zeros(rows.shape, dtype=np.int64), 1), days)
+    one, other = count(log), count(log.take(rng.permutation(400)))
+    for name in ("first", "average"):
+        assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
+
+
 def test_average_is_the_mean_log_position_over_impressions() -> None:
     assert count(two_queries()).average == pytest.approx(np.log(2) * np.array([1 / 3, 2 / 3, 0, 1]))
 
@@ -157,6 +168,12 @@ def test_a_log_without_days_is_read_in_the_order_of_its_lists() -> None:
     log = clicks_of(lists_of(1, 2), rows, clicks, 1)
     assert first_positions(Logged(log)) == pytest.approx([np.log(2) / 2, 0])
     assert first_positions(Logged(log)).tolist() == first_positions(Logged(log, np.arange(3))).tolist()
+
+
+def test_merged_sessions_without_days_have_no_order() -> None:
+    rows, clicks = np.array([[1, 0], [0, 1], [0, 1]]), np.array([[1, 0], [1, 0], [1, 0]])
+    log = clicks_of(lists_of(1, 2), rows, clicks, 1).merge(by="list")
+    assert first_positions(Logged(log)) == pytest.approx([np.log(2) / 3, 2 * np.log(2) / 3])
 
 
 def test_documents_that_were_never_shown_have_no_first_position() -> None:
