@@ -16,7 +16,7 @@ def feedback(model: LogModel) -> Finding:
     """Return whether documents move up after they were clicked more than expected."""
     found = model.feedback
     if found.verdict == "inconclusive":
-        why = "the log has one day only, or too few clicks"
+        why = "it has one day only, too few clicks, or documents that hardly change positions"
         if math.isfinite(found.z):
             why = f"the evidence is weak (z = {found.z:.1f}, {p_text(found.p_value)})"
         return inconclusive(

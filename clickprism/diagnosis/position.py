@@ -11,7 +11,7 @@ from clickprism._util.tables import Table, to_plain
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Finding, p_text, values_of
 from clickprism.log_model.model import LogModel
-from clickprism.log_model.results import Agreement
+from clickprism.log_model.results import Agreement, Verdict
 from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
@@ -37,8 +37,13 @@ def position(log: Logged, model: LogModel) -> Finding:
         sentence = f"There is no position bias that matters. {average} {interval}.{source}"
         advice = "Nothing to do: clicks do not need a correction for the position."
     else:
-        sentence = f"The log does not show whether there is position bias. {average} {interval}.{source}"
-        advice = test.note or "Show some documents at several positions: see Identifiability."
+        possible = (
+            f" Lower positions may be observed {test.lower:.0%} to {test.upper:.0%} as often as position 1 on average"
+            f" ({curve.confidence:.0%} interval)."
+        )
+        known = possible if np.isfinite(test.lower) else f" Reason: {test.note}." if test.note else ""
+        sentence = f"The log does not show whether there is position bias.{known}{source}"
+        advice = "Show some documents at several positions: see Identifiability."
     rates, effect = click_rates(log), top_changes(log, model)
     feedback = model.feedback.verdict == "present"
     others = [_agreement(name, each, feedback=feedback) for name, each in model.references.items()]
@@ -53,7 +58,7 @@ def position(log: Logged, model: LogModel) -> Finding:
                 **values["details"],
                 "click_rate": to_plain(rates),
                 "top_changes": effect,
-                "ranking": ranking_effect(effect, test.verdict == "present"),
+                "ranking": ranking_effect(effect, test.verdict),
                 "references": {name: _plain(each) for name, each in model.references.items()},
                 "unsupported": dict(model.unsupported),
                 "steepness": model.steepness,
@@ -89,9 +94,11 @@ def top_changes(log: Logged, model: LogModel) -> float:
     return float((best != clicked)[several].mean()) if several.any() else 0.0
 
 
-def ranking_effect(share: float, present: bool) -> str:
+def ranking_effect(share: float, verdict: Verdict) -> str:
     """Return what position bias does to a ranking, as a sentence."""
-    if not present:
+    if verdict == "inconclusive":
+        return "Unknown: a ranking by click rate may repeat position bias."
+    if verdict == "absent":
         return "No effect was found: documents can be ranked by their click rate."
     return f"In {share:.0%} of the queries, the document with the highest click rate is not the most relevant one."
 

@@ -181,6 +181,8 @@ def _how_much(diagnosis: Diagnosis) -> str:
     position, curve = diagnosis.findings.get("position"), diagnosis.curve
     if position is None or curve is None or len(curve) < 2:
         return "No position curve could be estimated." if position is not None else NOT_ASKED
+    if position.verdict == "inconclusive":
+        return f"Unknown. {position.sentence.partition('. ')[2]}"
     last = len(curve)
     return (
         f"{position.sentence.partition('. ')[2]} Position {last} is observed {curve.values[-1]:.0%} as often"

@@ -145,8 +145,8 @@ def finding_of(name: str, test: Test | None, words: Words) -> Finding:
 
 
 def _number(test: Test, words: Words) -> str:
-    """Return the sentence on the estimate; empty if there is none."""
-    if not math.isfinite(test.estimate):
+    """Return the sentence on the estimate; empty if there is none, or if it cannot be trusted."""
+    if not math.isfinite(test.estimate) or test.verdict == "inconclusive":
         return ""
     numbers, number = (test.estimate, test.lower, test.upper), words.number
     if test.estimate < 0 and words.negative:

@@ -107,9 +107,18 @@ def _position(model: LogModel) -> str:
     if model.curve.name == "given":
         return "The curve is the one you gave (--propensities). Position bias was not estimated."
     test = model.tests["position"]
+    stated = STATED[test.verdict].format(bias="position bias")
+    if test.verdict == "inconclusive":
+        reason = f" Reason: {test.note}." if test.note else ""
+        if not np.isfinite(test.lower):
+            return f"{stated}{reason}"
+        return (
+            f"{stated}{reason} Lower positions may be observed {test.lower:.0%} to {test.upper:.0%} as often as "
+            f"position 1 on average ({model.curve.confidence:.0%} interval)."
+        )
     return (
-        f"{STATED[test.verdict].format(bias='position bias')} Lower positions are observed {test.estimate:.0%} as "
-        f"often as position 1 on average ({_interval(test, model, percent=True)}).{_note(test)}"
+        f"{stated} Lower positions are observed {test.estimate:.0%} as often as position 1 on average "
+        f"({_interval(test, model, percent=True)}).{_note(test)}"
     )
 
 

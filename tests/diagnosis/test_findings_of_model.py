@@ -44,10 +44,17 @@ def test_the_other_verdicts_on_position_bias() -> None:
     found = position(LOG, hand_made({"position": absent}))
     assert found.sentence.startswith("There is no position bias that matters. Lower positions are observed 98%")
     assert found.tone == "good"
-    unclear = replace(POSITION, verdict="inconclusive", note="Swap some results.")
+    unclear = replace(POSITION, verdict="inconclusive", lower=0.1, upper=2.3)
     found = position(LOG, hand_made({"position": unclear}))
     assert found.sentence.startswith("The log does not show whether there is position bias.")
-    assert found.advice == "Swap some results."
+    assert "may be observed 10% to 230% as often as position 1 on average (95% interval)" in found.sentence
+    assert found.details["ranking"] == "Unknown: a ranking by click rate may repeat position bias."
+    assert found.advice == "Show some documents at several positions: see Identifiability."
+    one = results.Test("position", "inconclusive", note="the log has one position only")
+    assert position(LOG, hand_made({"position": one})).sentence == (
+        "The log does not show whether there is position bias. Reason: the log has one position only."
+        " A second estimate, from documents shown at several positions only, agrees."
+    )
 
 
 def test_a_curve_that_only_features_identify_says_so() -> None:
@@ -179,7 +186,7 @@ def test_feedback(verdict: results.Verdict, words: str) -> None:
     assert words in found.sentence
     assert "z = -2.0, p = 0.023" in found.sentence
     untested = feedback(hand_made(feedback=results.Feedback("inconclusive", np.nan, np.nan)))
-    assert "one day only, or too few clicks" in untested.sentence
+    assert "one day only, too few clicks, or documents that hardly change positions" in untested.sentence
 
 
 def test_feedback_says_how_far_documents_move() -> None:
