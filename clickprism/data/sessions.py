@@ -111,7 +111,7 @@ def read_sessions(
         documents: that with the ids of what was shown, best first.
         clicks: that with the ids of what was clicked; may be empty.
         separator: what stands between ids.
-        on_error: "raise" a `DataError` at the first broken line, or leave such lines out and "quarantine" them.
+        on_error: "raise" a `DataError` at the first broken line, or skip such lines and "quarantine" them.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +142,7 @@ def read_sessions(
             for place, column in others.items():
                 column.add(fields[place])
         elif on_error == "raise":
-            remedy = 'Repair it, or leave such lines out: --on-error quarantine, in Python on_error="quarantine"'
+            remedy = 'Repair it, or skip such lines: --on-error quarantine, in Python on_error="quarantine"'
             raise DataError(reason, file=file, line=line, remedy=remedy)
         else:
             quarantined.append(Quarantined(str(file), line, 1, reason, "\t".join(fields).encode()))
@@ -291,5 +291,5 @@ def _broken(query: str, ids: list[str]) -> str:
         return "documents are missing" if len(ids) == 1 else f"document {ids.index('') + 1} of the list has no id"
     if len(set(ids)) < len(ids):
         twice = next(name for place, name in enumerate(ids) if name in ids[:place])
-        return f"document {twice!r} stands twice in the list"
+        return f"document {twice!r} is in the list twice"
     return ""

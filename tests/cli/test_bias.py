@@ -213,7 +213,7 @@ def test_broken_lines_stop_position_or_are_skipped(tsv: Path, tmp_path: Path, cl
     lines = tsv.read_text(encoding="utf-8").splitlines()
     file.write_text("\n".join([*lines[:3], "cat\ta,b,a\ta\ttv", *lines[3:]]) + "\n", encoding="utf-8")
     told = cli("bias", "position", file, code=1).stderr
-    assert f"{file}:4: document 'a' stands twice in the list" in told
+    assert f"{file}:4: document 'a' is in the list twice" in told
     assert "--on-error quarantine" in told
     words = ["--on-error", "quarantine", "--resamples", 0, "--json"]
     shown = cli("bias", "position", file, *words)

@@ -67,7 +67,7 @@ BROKEN = {
     "\ta,b\tb\n": "3: the query is missing",
     "cat\t\t\n": "3: documents are missing",
     "cat\ta,,b\t\n": "3: document 2 of the list has no id",
-    "cat\ta,b,a\tb\n": "3: document 'a' stands twice in the list",
+    "cat\ta,b,a\tb\n": "3: document 'a' is in the list twice",
 }
 
 
@@ -109,7 +109,7 @@ def test_files_that_cannot_be_read_are_refused(text: str | bytes, message: str, 
 def test_blanks_around_ids_do_not_count(tmp_path: Path) -> None:
     spaced = TEXT.replace(",", " , ")
     check(read_sessions(write(tmp_path, spaced)))
-    with pytest.raises(DataError, match="2: document 'a' stands twice"):
+    with pytest.raises(DataError, match="2: document 'a' is in the list twice"):
         read_sessions(write(tmp_path, "query\tdocuments\tclicks\ncat\ta, a\t\n"))
 
 
