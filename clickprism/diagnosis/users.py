@@ -16,6 +16,7 @@ from clickprism.log_model.model import LogModel
 from clickprism.log_model.results import Test
 
 MORE: Final = "Collect more searches, and show some documents at several positions."
+RANDOMISE: Final = "Randomise positions in a small share of searches, so that they do not depend on clicks."
 
 
 @final
@@ -140,6 +141,8 @@ def finding_of(name: str, test: Test | None, words: Words) -> Finding:
         sentence, advice = words.absent, "Nothing to do."
     else:
         sentence, advice = f"The log does not show whether {words.question}.", MORE
+        if "reacts to clicks" in test.note:
+            advice = RANDOMISE
         sentence += f" Reason: {test.note}." if test.note else ""
     return Finding(name, test.verdict, f"{sentence}{_number(test, words)}", advice, **values_of(test))
 

@@ -141,6 +141,9 @@ def test_tests_of_the_model_become_findings() -> None:
     found = trust(hand_made({"trust": unclear}))
     assert found.sentence.endswith("because of their position alone. Reason: too few documents.")
     assert (found.estimate, found.interval, found.p_value) == (None, None, None)
+    assert found.advice == "Collect more searches, and show some documents at several positions."
+    hidden = trust(hand_made({"trust": replace(unclear, note="the engine reacts to clicks, which hides trust bias")}))
+    assert hidden.advice.startswith("Randomise positions in a small share of searches")
     assert "queries of this log differ in how fast observation falls" in trust(hand_made(steepness=0.3)).sentence
     assert trust(hand_made()).sentence == f"The log does not show whether {TRUST.question}."
     couples = replace(tested, name="coupling", estimate=0.4, lower=np.nan, upper=np.nan)
