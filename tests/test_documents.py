@@ -9,7 +9,9 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,14 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     listed = set("".join(blocks("{toctree}", (docs / "index.md").read_text(encoding="utf-8"))).split())
     pages = {str(page.relative_to(docs).with_suffix("")) for page in docs.rglob("*.md")}
     assert pages - {"index"} <= listed
+
+
+def test_every_function_that_the_derivation_names_exists() -> None:
+    page = (ROOT / "docs" / "research" / "one_model.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+)\.py:\s+([\w.]+)`", page)
+    assert len(named) > 30
+    for file, name in named:
+        assert attrgetter(name)(import_module(f"clickprism.log_model.{file}")) is not None, f"{file}.py: {name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

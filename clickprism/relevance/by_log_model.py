@@ -97,8 +97,8 @@ def _warnings(model: LogModel) -> list[str]:
             found.append(f"Warning: observation at {where} is {meaning}. {linkage.repair}".strip())
     if model.feedback.verdict == "present":
         found.append(
-            "Warning: the engine reacts to clicks: it moves documents up after clicks. The estimates correct for this as "
-            "far as it can be estimated."
+            "Warning: the engine reacts to clicks: it moves documents up after clicks. The estimates are corrected "
+            "for this as far as it can be estimated."
         )
     if not model.fit_quality.fits:
         off = np.expm1(model.fit_quality.largest)
