@@ -17,7 +17,7 @@ from reproduce.counterfactual.run import study
 from reproduce.counterfactual.tables import as_csv, as_markdown, lines
 
 EXPECTED = Path(__file__).with_name("expected.csv")
-PAGE = Path(__file__).parents[2] / "docs" / "counterfactual.md"
+PAGE = Path(__file__).parents[2] / "docs" / "research" / "counterfactual.md"
 BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
 
 
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
     made = world_options("counterfactual", __doc__, worlds=24)
     made.add_argument(
-        "--write", action="store_true", help="write the figures into expected.csv and docs/counterfactual.md"
+        "--write", action="store_true", help="write the figures into expected.csv and docs/research/counterfactual.md"
     )
     return made
 

@@ -18,7 +18,7 @@ from reproduce.common.cli import guarded, words
 from reproduce.diagnosis.study import BIASES, Tried, as_csv, as_markdown, brief, try_all
 
 EXPECTED = Path(__file__).parent / "expected.csv"
-PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
+PAGE = Path(__file__).parents[2] / "docs" / "research" / "diagnosis.md"
 BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
 QUICK = 4
 
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--write",
         action="store_true",
-        help="write the result to reproduce/diagnosis/expected.csv and docs/diagnosis.md",
+        help="write the result to reproduce/diagnosis/expected.csv and docs/research/diagnosis.md",
     )
     return made
 
