@@ -140,6 +140,13 @@ def test_the_commands_of_a_guide_run_in_order(folder: Path, cli: Callable[..., A
     assert run_lines(text, cli)
 
 
+@pytest.mark.parametrize("page", [*GUIDES, "counterfactual"])
+def test_a_guide_is_short_and_says_first_what_the_reader_will_be_able_to_do(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 1200
+    assert text.split("\n\n")[1].startswith("After this guide you can ")
+
+
 def test_the_python_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = blocks("python", README)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
