@@ -5,14 +5,14 @@ document of one query. A *cell* is a position, together with the context of the 
 position of the last click above, or the popularity of the document on that day, where the model uses them.
 
 The position at which a pair was first shown is part of the counts. A good engine puts relevant documents first, so this
-position is evidence about relevance. Later positions are evidence only if the engine does not react to clicks: an
-engine that does moves clicked documents up (`feedback` tests this).
+position is evidence about relevance. Later positions are evidence too, but an engine that reacts to clicks moves
+clicked documents up (`feedback` tests this), and its reaction is taken out of them (`positions_without_reaction`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from clickprism.types import Bool, Clicks, Float32, Float64, Int64, Text
 DENSE: Final = 50_000_000  # largest table of (pair, cell) that is counted without sorting
 LEVELS: Final = 8  # of popularity
 FEW: Final = 5  # clicks on a query after which an engine may have reacted to them; impressions of a first click rate
+TAKEN_OUT: Final = 0.85  # of the reaction: near the top it is smaller than on average (benchmarks/good_engines.py)
 DEEPEST_BROWSING: Final = 20  # below it there would be too many cells of (position, last click)
 
 
@@ -236,10 +237,100 @@ def _entry_days(logged: Logged) -> Int64:
 def _mean_log_position(clicks: Clicks, chosen: Bool) -> Float64:
     size, rows = clicks.lists.documents, clicks.rows[chosen]
     shown = clicks.list_impressions[chosen].astype(np.float64)
-    # multiples of 2^-24 are added exactly, so that merged lists give the same sum: trees magnify the last digit
-    logs = np.round(np.log(clicks.positions[chosen]) * 2.0**24) / 2.0**24
-    total = np.bincount(rows, weights=shown * logs, minlength=size)
+    total = np.bincount(rows, weights=shown * _rounded(np.log(clicks.positions[chosen])), minlength=size)
     return np.asarray(total / np.maximum(np.bincount(rows, weights=shown, minlength=size), 1e-300))
+
+
+def _rounded(values: Float64) -> Float64:
+    """Return values rounded to multiples of 2^-28.
+
+    Sums of them over impressions are exact, so they do not depend on the order in which a log is read, nor on how its
+    sessions are merged. Otherwise the last digit differs, which trees can magnify to another model.
+    """
+    return np.asarray(np.round(values * 2.0**28) / 2.0**28)
+
+
+class _Days(NamedTuple):
+    """Documents on the days on which they were shown, [entries] each; the days of a document are consecutive.
+
+    Attributes:
+        row: Row of the document.
+        query: Query of the document.
+        day: Number of the day, from 0.
+        starts: First entry of each document that was shown, [shown documents].
+        pair: Number of the document among those that were shown.
+        shown: Impressions on that day.
+        clicked: Clicks on that day.
+        logs: Mean log position on that day.
+        surprise: Clicks minus expected clicks. Given how often a document was clicked in all, its clicks fall on days
+            in proportion to its exposure, whatever its relevance.
+    """
+
+    row: Int64
+    query: Int64
+    day: Int64
+    starts: Int64
+    pair: Int64
+    shown: Float64
+    clicked: Float64
+    logs: Float64
+    surprise: Float64
+
+    @classmethod
+    def of(cls, logged: Logged, curve: Float64) -> _Days:
+        """Return the days of a log; `curve` is the observation at each position, [positions]."""
+        clicks = logged.clicks
+        day = np.unique(_entry_days(logged), return_inverse=True)[1].astype(np.int64)
+        width = int(day.max(initial=0)) + 1
+        keys, group = _groups(clicks.rows * width + day, clicks.lists.documents * width)
+        row, shown = keys // width, clicks.list_impressions.astype(np.float64)
+        depth = np.minimum(clicks.positions, len(curve)) - 1
+        exposure, clicked, total, logs = (
+            np.bincount(group, weights=values, minlength=len(keys)).astype(np.float64)
+            for values in (
+                shown * _rounded(curve)[depth],
+                clicks.clicks,
+                shown,
+                shown * _rounded(np.log(clicks.positions)),
+            )
+        )
+        starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+        pair = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(row))))
+        share = exposure / np.maximum(np.add.reduceat(exposure, starts)[pair], 1e-300)
+        surprise = clicked - np.add.reduceat(clicked, starts)[pair] * share
+        query = clicks.lists.list_of[row]
+        return cls(row, query, keys % width, starts, pair, total, clicked, logs / total, surprise)
+
+    def so_far(self, values: Float64) -> Float64:
+        """Return the sums over the days of the document until each day, inclusive, [entries]."""
+        sums = np.cumsum(values)
+        return np.asarray(sums - (sums - values)[self.starts][self.pair])
+
+    @property
+    def rise(self) -> Float64:
+        """Return by how much the clicks of each day raise the click rate so far beyond expectation, [entries]."""
+        return np.asarray(self.surprise / (self.so_far(self.shown) + FEW))
+
+    def later(self, values: Float64, *, absent: float | None = None) -> Float64:
+        """Return the mean of values on later days of the document minus their mean on all days, [entries].
+
+        Args:
+            values: Values on each day, [entries].
+            absent: Value on days on which the query was searched but the document was not shown; None skips these days.
+        """
+        days = np.bincount(self.pair)[self.pair].astype(np.float64)
+        left = days - self.so_far(np.ones(len(self.row)))
+        total = np.add.reduceat(values, self.starts)[self.pair]
+        rest = total - self.so_far(values)
+        if absent is not None:
+            width = int(self.day.max(initial=0)) + 1
+            searched = np.unique(self.query * width + self.day)
+            end = np.searchsorted(searched, (self.query + 1) * width)
+            missing_left = end - np.searchsorted(searched, self.query * width + self.day) - 1 - left
+            missing = end - np.searchsorted(searched, self.query * width) - days
+            left, rest = left + missing_left, rest + absent * missing_left
+            days, total = days + missing, total + absent * missing
+        return np.where(left > 0, rest / np.maximum(left, 1) - total / days, 0.0)
 
 
 def feedback_statistics(logged: Logged, curve: Float64) -> tuple[Float64, Float64]:
@@ -251,46 +342,43 @@ def feedback_statistics(logged: Logged, curve: Float64) -> tuple[Float64, Float6
         x = (clicks - expected clicks on that day) / (impressions so far + `FEW`)      the rise of the click rate so far
         y = mean log position on later days - mean log position on all days
 
-    Given how often a document was clicked in all, its clicks fall on days in proportion to its exposure, whatever its
-    relevance. So the mean of x y is 0 unless later positions depend on earlier clicks. On days on which the query was
-    searched but the document was not shown, its position is the one below the last position of the log.
+    Whatever the relevance of the documents, the mean of x y is 0 unless later positions depend on earlier clicks. On
+    days on which the query was searched but the document was not shown, its position is the one below the last position
+    of the log.
 
     Args:
         logged: The log.
         curve: Observation at each position, [positions].
     """
-    clicks = logged.clicks
-    day = np.unique(_entry_days(logged), return_inverse=True)[1].astype(np.int64)
-    width = int(day.max(initial=0)) + 1
-    keys, group = _groups(clicks.rows * width + day, clicks.lists.documents * width)
-    row, query = keys // width, clicks.lists.list_of[keys // width]
-    shown = clicks.list_impressions.astype(np.float64)
-    depth = np.minimum(clicks.positions, len(curve)) - 1
-    exposure, clicked, total, logs = (
-        np.bincount(group, weights=values, minlength=len(keys)).astype(np.float64)
-        for values in (shown * curve[depth], clicks.clicks, shown, shown * np.log(clicks.positions))
-    )
-    logs = logs / total
-    starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
-    pair = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(row))))
-    all_clicks, all_exposure, all_logs = (np.add.reduceat(values, starts)[pair] for values in (clicked, exposure, logs))
-    so_far, logs_so_far = (np.cumsum(each) - (np.cumsum(each) - each)[starts][pair] for each in (total, logs))
-    days = np.bincount(pair)[pair].astype(np.float64)
-    left = days - (np.arange(len(row)) - starts[pair] + 1)
-    logs_left = all_logs - logs_so_far
-    if logged.days is not None:  # without days, every list is a day, and the next page of results is not a reaction
-        searched = np.unique(query * width + keys % width)
-        number = np.searchsorted(searched, query * width + keys % width)
-        ends = np.searchsorted(searched, (query + 1) * width)
-        absent_left = ends - number - 1 - left
-        absent = ends - np.searchsorted(searched, query * width) - days
-        below = np.log(len(curve) + 1)
-        left, logs_left = left + absent_left, logs_left + absent_left * below
-        days, all_logs = days + absent, all_logs + absent * below
-    y = np.where(left > 0, logs_left / np.maximum(left, 1) - all_logs / days, 0.0)
-    x = (clicked - all_clicks * exposure / np.maximum(all_exposure, 1e-300)) / (so_far + FEW)
-    size = len(clicks.lists)
-    return np.bincount(query, weights=x * y, minlength=size), np.bincount(query, weights=x**2, minlength=size)
+    days, size = _Days.of(logged, curve), len(logged.clicks.lists)
+    # without days, every list counts as a day; its documents may be missing in the next because that is another page
+    below = None if logged.days is None else float(np.log(len(curve) + 1))
+    x, y = days.rise, days.later(days.logs, absent=below)
+    return np.bincount(days.query, weights=x * y, minlength=size), np.bincount(days.query, weights=x**2, minlength=size)
+
+
+def positions_without_reaction(logged: Logged, curve: Float64) -> Float64 | None:
+    """Return the mean log position of each document, without the engine's reaction to clicks, [documents].
+
+        log position = what the engine knows + b (click rate until the day before) + noise
+
+    b is estimated with the rises of the click rate beyond expectation as instruments: they change later click rates,
+    and later positions only through these. None if clicks do not move documents up.
+
+    Args:
+        logged: The log of an engine that reacts to clicks.
+        curve: Observation at each position, [positions].
+    """
+    days = _Days.of(logged, curve)
+    rate = (days.so_far(days.clicked) - days.clicked) / (days.so_far(days.shown) - days.shown + FEW)
+    x = days.rise
+    slope, strength = float(x @ days.later(days.logs)), float(x @ days.later(rate))
+    if not slope < 0 < strength:
+        return None
+    size = logged.clicks.lists.documents
+    own = days.logs - TAKEN_OUT * slope / strength * rate
+    shown = np.bincount(days.row, weights=days.shown, minlength=size)
+    return np.asarray(np.bincount(days.row, weights=days.shown * own, minlength=size) / np.maximum(shown, 1e-300))
 
 
 def cut(logged: Logged, depth: int) -> Logged:

@@ -23,7 +23,7 @@ from clickprism.errors import DataError, TrainingError
 from clickprism.log_model.counts import LogCounts
 from clickprism.log_model.likelihood import HIGHEST, LOWEST, NODES, Problem, Trust, Value
 from clickprism.log_model.results import Verdict
-from clickprism.log_model.terms import Covariates, Form, Scaler, design, log_odds, with_query_means
+from clickprism.log_model.terms import Covariates, Form, Scaler, design, finite, log_odds, with_query_means
 from clickprism.types import Float64, Int64
 
 TOLERANCE: Final = 1e-6  # largest entry of the gradient, per click
@@ -532,7 +532,7 @@ class _Search:
         fold = np.random.default_rng([self.seed, 41]).integers(0, FOLDS, counts.queries)[counts.query]
         if len(np.unique(fold)) < FOLDS or np.count_nonzero(clicks) < 10 * FOLDS:
             return None
-        x = np.nan_to_num(counts.features.astype(np.float64), posinf=np.nan, neginf=np.nan)
+        x = finite(counts.features)
         x = _binned(np.concatenate([with_query_means(x, counts.query), counts.first[:, None]], axis=1))
         weight = exposure * rate / (exposure + rate)
         target = clicks / np.maximum(exposure, 1e-9)
@@ -550,9 +550,9 @@ class _Search:
 
 def _binned(x: Float64) -> Float64:
     """Return each column as one of `BINS` quantiles: scikit-learn's own binning is slow with weights."""
-    edges = np.nanquantile(x, np.linspace(0, 1, BINS + 1)[1:-1], axis=0)
+    edges = np.quantile(x, np.linspace(0, 1, BINS + 1)[1:-1], axis=0)
     columns = [np.searchsorted(np.unique(edges[:, n]), x[:, n]) for n in range(x.shape[1])]
-    return np.where(np.isnan(x), np.nan, np.stack(columns, axis=1).astype(np.float64))
+    return np.stack(columns, axis=1).astype(np.float64)
 
 
 def _sampled(counts: LogCounts, seed: int) -> tuple[LogCounts, Int64]:

@@ -26,7 +26,14 @@ from clickprism._util.tables import Table
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError, TrainingError, UnsupportedError
 from clickprism.log_model.checks import feedback, goodness_of_fit, part_test, position_test
-from clickprism.log_model.counts import DEEPEST_BROWSING, LogCounts, as_logged, count, cut
+from clickprism.log_model.counts import (
+    DEEPEST_BROWSING,
+    LogCounts,
+    as_logged,
+    count,
+    cut,
+    positions_without_reaction,
+)
 from clickprism.log_model.fit import Chosen, Fit, choose, fit_form, gain, multiplied, one_thread, trust_gamma
 from clickprism.log_model.likelihood import HIGHEST, LOWEST
 from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
@@ -383,15 +390,17 @@ class _Fitting:
         return np.asarray(np.log(given / given[0])[counts.position])
 
     def _feedback(self, counts: LogCounts, offset: Float64 | None) -> tuple[Feedback, LogCounts]:
-        """Test whether the engine reacts to clicks; if it does not, all positions of a pair are evidence."""
+        """Test whether the engine reacts to clicks; return counts whose first-shown positions suit the verdict."""
         self.tell("feedback")
-        # without a reaction all positions are evidence: with the first ones only, the curve is too steep
         calm = replace(counts, first=counts.average)
         plain = fit_form(calm, Form(curve=offset is None), Covariates(), offset=offset)
-        linear, curve = plain.problem.log_observation(plain.theta), np.zeros(counts.positions)
-        curve[counts.position] = linear
-        found = feedback(self.logged, np.exp(curve), confidence=self.settings.confidence)
-        return found, replace(counts, first=counts.average) if found.verdict == "absent" else counts
+        logs = np.zeros(counts.positions)
+        logs[counts.position] = plain.problem.log_observation(plain.theta)
+        found = feedback(self.logged, np.exp(logs), confidence=self.settings.confidence)
+        if found.verdict == "absent":  # all positions are evidence: with the first ones only, the curve is too steep
+            return found, calm
+        own = positions_without_reaction(self.logged, np.exp(logs)) if found.verdict == "present" else None
+        return found, counts if own is None else replace(counts, first=own[counts.rows])
 
     def _popularity(self, chosen: Chosen, reacts: Feedback) -> Chosen:
         """Try whether observation depends on the clicks of earlier days, with counts that are split by them."""
@@ -426,7 +435,8 @@ class _Fitting:
             weights=counts.impressions,
             minlength=counts.queries * positions,
         ).reshape(counts.queries, positions)
-        share = (fit.value.nodes @ shown) / np.maximum(shown.sum(axis=0), 1e-300)  # [nodes, positions]
+        shown[:, shown.sum(axis=0) == 0] = 1.0  # positions that were never shown count all queries alike
+        share = (fit.value.nodes @ shown) / shown.sum(axis=0)  # [nodes, positions]
 
         def averaged(logs: Float64, columns: Int64) -> tuple[Float64, Float64]:
             """Return the mean curve and the covariance of its log; `columns` are the parameters of each position."""

@@ -294,7 +294,10 @@ def _quantile(values: Float64, weights: Float64, share: float) -> float:
         low, high = weights[point - 1], weights[point]
         if (low + high) / 2 >= left:  # solve low x + (high - low) x^2 / 2 = left
             part = 2 * left / (low + np.sqrt(max(low**2 + 2 * (high - low) * left, 0.0)) + 1e-300)
-            first, last = np.log(values[point - 1] / (1 - values[point - 1])), np.log(values[point] / (1 - values[point]))
+            first, last = (
+                np.log(values[point - 1] / (1 - values[point - 1])),
+                np.log(values[point] / (1 - values[point])),
+            )
             return float(1 / (1 + np.exp(-(first + min(part, 1.0) * (last - first)))))
         left -= (low + high) / 2
     return float(values[-1])

@@ -93,7 +93,7 @@ class Scaler:
     @classmethod
     def of(cls, features: object, weight: Float64 | None = None) -> Scaler:
         """Return the scaler of all features; the first `MOST_FEATURES` by variance of what `weight` says, if given."""
-        x = np.nan_to_num(np.asarray(features, dtype=np.float64), posinf=0.0, neginf=0.0)
+        x = finite(features)
         mean = x.mean(axis=0) if len(x) else np.zeros(x.shape[1])
         spread = x.std(axis=0) if len(x) else np.ones(x.shape[1])
         spread = np.where(spread > 1e-9 * np.maximum(np.abs(mean), 1.0), spread, np.inf)
@@ -106,7 +106,7 @@ class Scaler:
     def __call__(self, features: object) -> Float64:
         """Return the chosen features, standardised; missing values become the mean, [pairs, columns]."""
         x = np.asarray(features)[:, self.chosen].astype(np.float64)
-        return np.nan_to_num((x - self.mean) / self.spread, posinf=0.0, neginf=0.0)
+        return np.asarray((np.where(np.isfinite(x), x, self.mean) - self.mean) / self.spread)
 
 
 @final
@@ -270,6 +270,14 @@ def with_query_means(features: Float64, query: Int64) -> Float64:
     np.add.at(total, query, features)
     mean = total / np.maximum(np.bincount(query, minlength=size), 1)[:, None]
     return np.concatenate([features, mean[query]], axis=1)
+
+
+def finite(features: object) -> Float64:
+    """Return the features as numbers; those that are missing or infinite become the mean of their column."""
+    x = np.asarray(features, dtype=np.float64)
+    known = np.isfinite(x)
+    total = np.where(known, x, 0.0).sum(axis=0)
+    return np.where(known, x, total / np.maximum(known.sum(axis=0), 1))
 
 
 def log_odds(values: Float64) -> Float64:

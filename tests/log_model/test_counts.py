@@ -7,8 +7,17 @@ import pytest
 
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError
-from clickprism.log_model.counts import FEW, LEVELS, count, cut, feedback_statistics, first_positions, last_clicks
-from clickprism.types import Clicks
+from clickprism.log_model.counts import (
+    FEW,
+    LEVELS,
+    count,
+    cut,
+    feedback_statistics,
+    first_positions,
+    last_clicks,
+    positions_without_reaction,
+)
+from clickprism.types import Clicks, Float64
 from tests.log_model.simulated_logs import clicks_of, lists_of, world
 
 
@@ -216,6 +225,32 @@ def test_a_document_that_is_not_shown_is_below_the_last_position_on_days_with_a_
 def test_feedback_statistics_are_zero_if_positions_stay() -> None:
     log = world(0, queries=5, noise=0.0).log
     assert feedback_statistics(log, np.ones(6))[0] == pytest.approx(np.zeros(5))
+
+
+def test_positions_without_reaction_are_those_of_the_engine_itself() -> None:
+    """The mean position of a document that was clicked by luck is better; without the reaction it is not."""
+    options = {"queries": 300, "documents": 10, "days": 8, "noise": 1.0}
+    for seed in (1, 2):
+        made = world(seed, reaction=6.0, **options)  # type: ignore[arg-type]
+        counts, own = count(made.log), positions_without_reaction(made.log, made.curve)
+        assert own is not None
+        exposure = counts.by_pair(counts.impressions * made.curve[counts.position])
+        luck = counts.by_pair(counts.clicks) / exposure - made.relevance[counts.rows]
+
+        def within_queries(values: Float64) -> Float64:
+            return (values.reshape(300, 10) - values.reshape(300, 10).mean(axis=1, keepdims=True)).ravel()
+
+        with_clicks, without = (
+            float(np.corrcoef(within_queries(luck), within_queries(each))[0, 1])
+            for each in (counts.average, own[counts.rows])
+        )
+        assert with_clicks < -0.04
+        assert abs(without) < 0.5 * abs(with_clicks)
+
+
+def test_there_is_no_reaction_to_take_out_if_nothing_moves() -> None:
+    made = world(0, queries=5, noise=0.0)
+    assert positions_without_reaction(made.log, made.curve) is None
 
 
 def test_cut_keeps_the_top_of_every_list() -> None:
