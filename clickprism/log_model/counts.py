@@ -25,6 +25,7 @@ DENSE: Final = 50_000_000  # largest table of (pair, cell) that is counted witho
 LEVELS: Final = 8  # of popularity
 FEW: Final = 5  # clicks on a query after which an engine may have reacted to them; impressions of a first click rate
 TAKEN_OUT: Final = 0.85  # of the reaction: near the top it is smaller than on average (benchmarks/good_engines.py)
+MOVES_BACK: Final = -1 / 3  # correlation of changes of positions below which most are by chance
 DEEPEST_BROWSING: Final = 20  # below it there would be too many cells of (position, last click)
 
 
@@ -363,7 +364,8 @@ def positions_without_reaction(logged: Logged, curve: Float64) -> Float64 | None
         log position = what the engine knows + b (click rate until the day before) + noise
 
     b is estimated with the rises of the click rate beyond expectation as instruments: they change later click rates,
-    and later positions only through these. None if clicks do not move documents up.
+    and later positions only through these. None if clicks do not move documents up, or if little else moves them: then
+    the first-shown position is all that the engine knows.
 
     Args:
         logged: The log of an engine that reacts to clicks.
@@ -373,12 +375,24 @@ def positions_without_reaction(logged: Logged, curve: Float64) -> Float64 | None
     rate = (days.so_far(days.clicked) - days.clicked) / (days.so_far(days.shown) - days.shown + FEW)
     x = days.rise
     slope, strength = float(x @ days.later(days.logs)), float(x @ days.later(rate))
-    if not slope < 0 < strength:
+    if not slope < 0 < strength or not _moves_anyway(days):
         return None
     size = logged.clicks.lists.documents
     own = days.logs - TAKEN_OUT * slope / strength * rate
     shown = np.bincount(days.row, weights=days.shown, minlength=size)
     return np.asarray(np.bincount(days.row, weights=days.shown * own, minlength=size) / np.maximum(shown, 1e-300))
+
+
+def _moves_anyway(days: _Days) -> bool:
+    """Return whether positions change from day to day by chance, not only because of clicks.
+
+    Chance moves a document and moves it back: the correlation of one change with the next is -1/2. What clicks change
+    stays: the correlation is about 0.
+    """
+    change, same = np.diff(days.logs), days.pair[2:] == days.pair[:-2]
+    one, following = change[:-1][same], change[1:][same]
+    size = float(np.sqrt((one**2).sum() * (following**2).sum()))
+    return size > 0 and float(one @ following) < MOVES_BACK * size
 
 
 def cut(logged: Logged, depth: int) -> Logged:

@@ -248,6 +248,13 @@ def test_positions_without_reaction_are_those_of_the_engine_itself() -> None:
         assert abs(without) < 0.5 * abs(with_clicks)
 
 
+def test_first_positions_are_used_if_only_clicks_move_documents() -> None:
+    """The engine ranks in a fixed order, plus clicks: the first day shows all that it knows itself."""
+    made = world(3, queries=100, days=6, noise=0.0, reaction=20.0)
+    assert count(made.log).several.mean() > 0.2
+    assert positions_without_reaction(made.log, made.curve) is None
+
+
 def test_there_is_no_reaction_to_take_out_if_nothing_moves() -> None:
     made = world(0, queries=5, noise=0.0)
     assert positions_without_reaction(made.log, made.curve) is None
