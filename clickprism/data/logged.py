@@ -5,12 +5,14 @@ What a log does not tell is None, never a guess: a diagnosis then says that it c
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 
+from clickprism.data.clicks import fingerprint
 from clickprism.types import Bool, Clicks, Int64, Text, check, slices
 
 
@@ -80,3 +82,27 @@ class Logged:
         """The ranked lists of these queries only, [lists of documents]; the documents stay all."""
         firsts = self.clicks.rows[np.minimum(self.clicks.offsets[:-1], max(len(self.clicks.rows) - 1, 0))]
         return self.take(queries[self.clicks.lists.list_of[firsts]])
+
+
+def log_fingerprint(logged: Logged) -> str:
+    """Return 16 digits of a SHA-256 over everything in a log.
+
+    >>> from clickprism.types import Lists
+    >>> lists = Lists(np.zeros((2, 1), np.float32), np.array([0, 2]), np.array(["q"]))
+    >>> clicks = Clicks(lists, np.array([0, 2]), np.array([0, 1]), np.array([1, 2]), np.array([3, 0]), np.array([9]))
+    >>> log_fingerprint(Logged(clicks)) == log_fingerprint(Logged(clicks, days=np.array([0])))
+    False
+    """
+    clicks = logged.clicks
+    digest = hashlib.sha256(fingerprint(clicks.lists).encode())
+    known = (logged.days, logged.policy, logged.randomised, clicks.weights, clicks.seen)
+    for values in (clicks.offsets, clicks.rows, clicks.positions, clicks.clicks, clicks.impressions, *known):
+        if values is None:
+            digest.update(b"none")
+            continue
+        digest.update(repr(values.shape).encode())
+        digest.update(values.astype("<f8" if values.dtype.kind == "f" else "<i8").tobytes())
+    ids = () if clicks.lists.document_ids is None else clicks.lists.document_ids.tolist()
+    for names in (logged.policies, logged.feature_names, ids):
+        digest.update("\0".join(map(str, names)).encode() + b"\1")
+    return digest.hexdigest()[:16]

@@ -67,6 +67,7 @@ def diagnose(
     *,
     only: Sequence[str] | None = None,
     seed: int = 0,
+    model: LogModel | None = None,
     progress: Callable[[str], None] | None = None,
     as_of: str = "",
 ) -> Diagnosis:
@@ -79,6 +80,7 @@ def diagnose(
         log: A path that `read_logged` accepts, or a log that was read.
         only: Names of findings; by default all.
         seed: Random seed.
+        model: Model of this log, if it was fitted before; by default it is fitted here.
         progress: Called with the name of each step as it begins.
         as_of: When the diagnosis is made, as text.
 
@@ -89,9 +91,9 @@ def diagnose(
     """
     names, settings = check_names(only), LogModelSettings(seed=seed)
     note = progress or (lambda _: None)
-    logged = _not_empty(log if isinstance(log, Logged) else read_logged(log, note=progress))
-    model, problem = None, ""
-    if set(names) & set(OF_MODEL):
+    logged = without_empty_lists(log if isinstance(log, Logged) else read_logged(log, note=progress))
+    problem = ""
+    if model is None and set(names) & set(OF_MODEL):
         note("model")
         try:
             model = LogModel.fit(logged, settings=settings, progress=progress)
@@ -117,7 +119,7 @@ def diagnose(
     )
 
 
-def _not_empty(logged: Logged) -> Logged:
+def without_empty_lists(logged: Logged) -> Logged:
     """Return the ranked lists that show at least one document."""
     filled = np.diff(logged.clicks.offsets) > 0
     return logged if filled.all() else logged.take(filled)

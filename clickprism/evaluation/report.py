@@ -79,6 +79,7 @@ def write_report(
     more: Mapping[str, Sequence[Part]] = MappingProxyType({}),
     notes: Sequence[str] = (),
     next_commands: Sequence[str] = (),
+    folded: Mapping[str, Sequence[Part]] = MappingProxyType({}),
 ) -> Path:
     """Write a self-contained HTML file, for light and dark, large and small screens; the same input, the same bytes.
 
@@ -88,19 +89,20 @@ def write_report(
         path: where to; its folder is made.
         title: of the page.
         summary: what was done and what came out, in paragraphs parted by empty lines.
-        comparison: the numbers, or any tables in their place.
+        comparison: the numbers, or any tables in their place; empty for no such section.
         figures: SVG elements from `plots.svg`, by caption.
         settings: everything needed to run it again; may be nested.
         more: further tables, paragraphs and figures (by caption), by the heading they stand under.
         notes: what else the reader should know.
         next_commands: commands to try next.
+        folded: sections like those of `more` that come last and are closed until the reader opens them.
 
     Returns:
         The path.
     """
     from jinja2 import Environment, StrictUndefined
 
-    parts = [part for several in more.values() for part in several]
+    parts = [part for several in (*more.values(), *folded.values()) for part in several]
     for drawn in (figures, *(part for part in parts if isinstance(part, Mapping))):
         for caption, figure in drawn.items():
             if not figure.startswith("<svg"):
@@ -118,6 +120,7 @@ def write_report(
         figures=figures,
         settings=list(flat(settings)),
         more={heading: "\n".join(map(_html, several)) for heading, several in more.items()},
+        folded={heading: "\n".join(map(_html, several)) for heading, several in folded.items()},
         notes=notes,
         next_commands=next_commands,
         versions=versions(),

@@ -11,8 +11,8 @@ from clickprism._util.tables import Table, as_text, to_json
 from clickprism.diagnosis.finding import Diagnosis, Finding
 from clickprism.diagnosis.position import position
 from clickprism.diagnosis.report import report_of, summary, write_page
+from clickprism.diagnosis.saved import diagnosis_of, kept_diagnosis
 from clickprism.errors import SettingError
-from clickprism.experiments.auto.findings import diagnosis_of, kept_diagnosis
 from clickprism.serve.page.diagnosis import read_diagnosis
 from tests.diagnosis.hand_made import CURVE, hand_made
 from tests.diagnosis.tiny_logs import log_of
