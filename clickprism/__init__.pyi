@@ -1,6 +1,6 @@
 """The public names of clickprism, the only list of them; `__init__.py` imports each one on first use."""
 
-from .choice.tune import tune as tune
+from .auto.run import auto as auto
 from .click_models.pbm import PositionUser as PositionUser
 from .data.items import items_of as items_of
 from .data.letor import read_letor as read_letor
@@ -20,7 +20,6 @@ from .evaluation.counterfactual.run import counterfactual as counterfactual
 from .evaluation.curves import by_position as by_position
 from .evaluation.curves import exposure_shares as exposure_shares
 from .evaluation.measures import evaluate as evaluate
-from .experiments.auto.run import auto as auto
 from .experiments.compare import compare_methods as compare_methods
 from .experiments.settings import ExperimentSettings as ExperimentSettings
 from .experiments.train import judged_validation as judged_validation

@@ -46,7 +46,7 @@ ROOMS = {  # title of the section of each package of the public API, in the orde
     "simulation": "Simulation",
     "log_model": "The model of a log",
     "diagnosis": "Diagnosis",
-    "choice": "Choice of the method",
+    "auto": "From a log to a ranker",
     "debias": "Methods",
     "rankers": "Rankers",
     "training": "Training",

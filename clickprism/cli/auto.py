@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from clickprism.auto.run import AutoSettings
 from clickprism.cli.output import FLAT, Output, command_line, program
-from clickprism.experiments.auto.settings import AutoSettings
 from clickprism.log.logged import ReadSettings
 
 DIAGNOSIS, REPORT = "diagnosis.json", "report.html"
@@ -23,22 +23,23 @@ def auto(
 ) -> None:
     """Train, check and bundle a ranker from a click log alone.
 
-    `auto` diagnoses the log, chooses a method without labels, trains a ranker, estimates how many clicks it would get,
-    and writes a bundle and a report with a reason for each decision. If it is interrupted, the same command continues.
+    `auto` fits the model of the log, trains several rankers on clicks corrected for position bias, chooses one by the
+    clicks of held-out queries, and checks without labels that the correction is safe. It writes a bundle to serve and
+    a report with a reason for each decision. If it is interrupted, the same command continues.
     A log without features gets a report but no ranker; the exit code is then 3.
 
     ```bash
-    clickprism auto mylog --out runs/mylog --budget 10m
-    clickprism auto mylog --out runs/mylog --budget 1h --processes 4 --seed 1
+    clickprism auto mylog --out runs/mylog
+    clickprism auto mylog --out runs/other --seed 1
     ```
 
     Args:
         log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
         out: Folder for report.html, auto.json and bundle/.
     """
+    from clickprism.auto.report import as_plain
+    from clickprism.auto.run import auto
     from clickprism.errors import UnsupportedError
-    from clickprism.experiments.auto.report import as_plain
-    from clickprism.experiments.auto.run import auto
     from clickprism.experiments.compare import open_log
 
     stages: list[str] = []

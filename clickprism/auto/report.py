@@ -1,0 +1,445 @@
+"""What `auto` says: the verdict in three sentences, one figure, what to do next, and all details folded.
+
+Everything is made from the results of the stages, so that a run that was interrupted writes the same pages.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+
+import numpy as np
+
+from clickprism._util.files import write_file
+from clickprism._util.tables import Table, to_json, to_plain
+from clickprism.data.logged import Logged
+from clickprism.diagnosis.finding import Diagnosis, Finding
+from clickprism.diagnosis.report import finding_parts
+from clickprism.evaluation.report import Part, Said, write_report
+from clickprism.types import Float64
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from clickprism.auto.checks import Checked
+    from clickprism.auto.run import AutoResult
+    from clickprism.evaluation.counterfactual.result import CounterfactualResult
+
+Plain: TypeAlias = Mapping[str, Any]
+Stages: TypeAlias = Mapping[str, Plain]
+
+REPORT, JSON = "report.html", "auto.json"
+WIDTH: Final = 110
+MOST_STEPS: Final = 4  # on the terminal and above the folds
+SIGNS: Final = {"passed": "✓ passed", "failed": "! failed", "inconclusive": "? inconclusive"}
+TONES: Final = {"passed": "good", "failed": "bad", "inconclusive": "inconclusive"}
+WITHOUT_FEATURES: Final = (
+    "No ranker can be trained: the documents of the log have no features, and a ranker scores a document by them."
+)
+WITHOUT_MODEL: Final = "No ranker can be trained: the model of the log could not be fitted"
+INSTEAD: Final = (
+    "Without features you can estimate the relevance of each query-document pair that was shown, and make a judgment "
+    "list from the estimates: `clickprism relevance estimate`, then `clickprism relevance judgments`.",
+    "To train a ranker, log the features of each document that is shown, and run `clickprism auto` again.",
+)
+MORE_DATA: Final = ("Log more searches with clicks, and run `clickprism auto` again.",)
+BIASED: Final = "This ranker was trained on raw clicks: position bias remains in it."
+ALWAYS: Final = (
+    "Clicks show how attractive a document is at the first position. A bias that affects a document at every position "
+    "alike, such as an attractive picture, cannot be separated from relevance."
+)
+NO_VALUE: Final[Plain] = {"verdict": "", "sentence": "", "refusal": "", "advice": "", "numbers": {}}
+BESIDE: Final = "Interleave the bundle with the current ranker"
+ADVICE: Final = {
+    "better": f"{BESIDE} in a part of the searches, and switch to it if users prefer it.",
+    "worse": f"Do not serve the bundle to all users yet. {BESIDE} in a small part of the searches first.",
+    "no difference found": f"{BESIDE} in a part of the searches: the log does not show which of the two is better.",
+    "unknown": f"{BESIDE} in a small part of the searches: only users can show which of the two is better.",
+}
+EXPECTED: Final = {
+    "better": "expect more clicks than with the current ranker",
+    "worse": "expect fewer clicks than with the current ranker",
+    "no difference found": "no difference from the current ranker was found",
+    "unknown": "the clicks of the new ranker cannot be estimated",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Decision:
+    """What was decided at a stage, why, and the numbers behind it."""
+
+    stage: str
+    decision: str
+    reason: str
+    numbers: Plain = field(default_factory=dict)
+
+
+def described(logged: Logged, name: str) -> dict[str, Any]:
+    """Return what the log contains, in a sentence and in numbers."""
+    clicks = logged.clicks
+    shown = np.unique(clicks.rows)
+    counts: dict[str, Any] = {
+        "sessions": clicks.sessions,
+        "queries": len(np.unique(clicks.lists.list_of[shown])),
+        "documents": len(shown),
+        "candidates": clicks.lists.documents,
+        "impressions": int(clicks.list_impressions.sum()),
+        "clicks": int(clicks.clicks.sum()),
+        "features": int(clicks.lists.features.shape[1]),
+        "days": None if logged.days is None else len(np.unique(logged.days)),
+        "rankers": None if logged.policy is None else len(np.unique(logged.policy)),
+        "randomised": None if logged.randomised is None else int(clicks.list_impressions[logged.randomised].sum()),
+        "account": dict(logged.account),
+    }
+    optional = {"days": logged.days, "rankers": logged.policy, "randomised positions": logged.randomised}
+    missing = [what for what, values in optional.items() if values is None]
+    width = counts["features"]
+    sentence = (
+        f"{name}: {counts['sessions']:,} searches for {counts['queries']:,} queries, {counts['impressions']:,} "
+        f"impressions of {counts['documents']:,} documents "
+        f"{f'with {width} feature' + 's' * (width > 1) if width else 'without features'}, {counts['clicks']:,} clicks."
+    )
+    return {"sentence": sentence + (f" Not in the log: {', '.join(missing)}." if missing else ""), "counts": counts}
+
+
+def refused(reason: str) -> dict[str, Any]:
+    """Return the result of the choice if no ranker can be trained."""
+    nothing: dict[str, Any] = {"chosen": None, "use": "", "reason": "", "checks": [], "candidates": [], "curve": None}
+    return {**nothing, "refused": reason, "instead": list(INSTEAD if reason == WITHOUT_FEATURES else MORE_DATA)}
+
+
+def chosen(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
+    """Return the chosen ranker as plain values: candidates, checks, scope, and means by position.
+
+    Args:
+        checked: The candidates after the checks.
+        logged: The log.
+        scores: Scores of the documents by copies of the ranker that did not learn from their query, [documents].
+    """
+    from clickprism.auto.candidates import SUMMARIES
+
+    candidates, raw = checked.candidates, checked.use == "raw clicks"
+    used = candidates.raw if raw else candidates.found[candidates.chosen]
+    rows = []
+    for each in (*candidates.found.values(), candidates.raw):
+        behind = each.likelihood - used.likelihood
+        error = float(behind.std() * np.sqrt(len(behind)))
+        summary = SUMMARIES[each.name]
+        rows.append({"name": each.name, "summary": summary, "gain": float(behind.sum()), "error": error})
+    return {
+        "chosen": used.name,
+        "use": checked.use,
+        "reason": candidates.reason,
+        "summary": SUMMARIES[candidates.chosen],
+        "refused": "",
+        "instead": [],
+        "checks": to_plain(checked.checks),
+        "selection": checked.selection,
+        "scope": to_plain(checked.scope),
+        "candidates": rows,
+        "normaliser": checked.normaliser.kind,
+        "engine": {
+            "weight": candidates.weight,
+            "error": candidates.weight_error,
+            "explained": candidates.imitation.explained,
+        },
+        "curve": to_plain(checked.model.curve),
+        "position": to_plain(checked.model.tests["position"]),
+        "by_position": by_position(checked, logged, scores),
+    }
+
+
+def by_position(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
+    """Return click rate and mean estimated relevance at each position, as logged and if each list is re-ranked."""
+    clicks, model = logged.clicks, checked.model
+    depth = len(model.curve)
+    owner = np.repeat(np.arange(len(clicks)), np.diff(clicks.offsets))
+    weight, at, relevance = clicks.list_impressions.astype(np.float64), clicks.positions - 1, model.cold()
+    slots = np.lexsort((clicks.positions, owner))
+    ranked = np.lexsort((clicks.positions, -scores[clicks.rows], owner))  # the best document takes the first slot
+    after = np.empty(len(at), dtype=np.float64)
+    after[slots] = relevance[clicks.rows[ranked]]
+    top = at < depth
+
+    def mean(values: Float64) -> Float64:
+        shown = np.bincount(at[top], weights=weight[top], minlength=depth)
+        total = np.bincount(at[top], weights=values[top], minlength=depth)
+        return np.divide(total, shown, out=np.full(depth, np.nan), where=shown > 0)
+
+    rates = clicks.clicks.astype(np.float64), weight * relevance[clicks.rows], weight * after
+    names = "click_rate", "relevance", "relevance_reranked"
+    return {name: to_plain(mean(values)) for name, values in zip(names, rates, strict=True)}
+
+
+def valued(result: CounterfactualResult | None, problem: str = "") -> dict[str, Any]:
+    """Return the estimated clicks of the ranker in a sentence and in numbers, or why there is no estimate."""
+    if result is None or result.best is None:
+        if result is not None:
+            first = result.estimates.get("item-position") or next(iter(result.estimates.values()))
+            problem = first.refusal
+        reason = f"The log does not show how many clicks the ranker would get: {problem}."
+        return _value("unknown", "", reason, {} if result is None else to_plain(result))
+    best, logged = result.estimates[result.best], result.logged.value
+    gain = best.difference
+    ends = f"{gain.lower / max(logged, 1e-9):+.1%} to {gain.upper / max(logged, 1e-9):+.1%}"
+    sentence = (
+        f"On the searches of the log, the ranker would get {best.value.value:.3f} clicks per search, where the log has "
+        f"{logged:.3f}: {gain.value / max(logged, 1e-9):+.1%} (95% interval {ends}). Queries were ranked by copies "
+        f"that did not learn from them. Estimator: {best.name}, which assumes: {best.assumption}."
+    )
+    return _value(best.verdict, sentence, "", to_plain(result))
+
+
+def _value(verdict: str, sentence: str, refusal: str, numbers: Plain) -> dict[str, Any]:
+    words = {"verdict": EXPECTED[verdict], "sentence": sentence, "refusal": refusal, "advice": ADVICE[verdict]}
+    return {**words, "numbers": numbers}
+
+
+def verdict(stages: Stages, diagnosis: Diagnosis) -> list[str]:
+    """Return three sentences: what was corrected, how sure that is, and what the ranker may be used for."""
+    choice = stages["choice"]
+    if choice["refused"]:
+        position = diagnosis.findings.get("position")
+        return [choice["refused"], *([] if position is None else [position.sentence]), choice["instead"][0]]
+    scope = choice["scope"]
+    from clickprism.serve.bundle import Scope
+
+    return [_corrected(choice), _sure(choice), Scope(**scope).sentence()]
+
+
+def _corrected(choice: Plain) -> str:
+    if choice["use"] == "raw clicks":
+        return (
+            "The ranker was trained on raw clicks, because no correction for position bias passed the checks. "
+            "Position bias remains in it."
+        )
+    values = choice["curve"]["values"]
+    test = choice["position"]
+    known = test["lower"] is not None and test["upper"] is not None
+    interval = f" (95% interval {test['lower']:.0%} to {test['upper']:.0%})" if known else ""
+    lower = float(np.mean(values[1:])) if test["estimate"] is None and len(values) > 1 else test["estimate"]
+    average = "" if lower is None else f": lower positions are observed {lower:.0%} as often as position 1 on average"
+    return (
+        f"The ranker, {choice['summary']}, was trained on clicks corrected for position bias"
+        f"{average}{interval if average else ''}."
+    )
+
+
+def _sure(choice: Plain) -> str:
+    checks = choice["checks"]
+    passed = sum(check["verdict"] == "passed" for check in checks)
+    if passed == len(checks):
+        return f"All {passed} checks of the correction passed." if passed else "No check was possible."
+    rest = [f"{check['name']} ({check['verdict']})" for check in checks if check["verdict"] != "passed"]
+    return f"{passed} of {len(checks)} checks passed; not passed: {', '.join(rest)}."
+
+
+def decisions(stages: Stages, diagnosis: Diagnosis) -> list[Decision]:
+    """Return every decision, in the order in which they were made."""
+    read, choice, value, bundle = (stages[name] for name in ("read", "choice", "value", "bundle"))
+    verdicts = {name: finding.verdict for name, finding in diagnosis.findings.items()}
+    known = sum(verdict != "inconclusive" for verdict in verdicts.values())
+    made = [
+        Decision("read", "use the whole log", read["sentence"], read["counts"]),
+        Decision("diagnosis", "report biases", f"{known} of {len(verdicts)} questions have an answer.", verdicts),
+    ]
+    if choice["refused"]:
+        return [*made, Decision("choice", "train no ranker", choice["refused"])]
+    numbers = {name: choice[name] for name in ("candidates", "engine", "normaliser")}
+    checks = {check["name"]: check["verdict"] for check in choice["checks"]}
+    return [
+        *made,
+        Decision("choice", f"use {choice['summary']}", choice["reason"], numbers),
+        Decision("checks", f"train on {choice['use']}".replace("on corrected", "on corrected clicks"),
+                 " ".join(check["sentence"] for check in choice["checks"]) or "No check was possible.", checks),
+        Decision("scope", "full candidate list" if choice["scope"]["rerank_depth"] is None else "re-rank",
+                 f"{choice['scope']['reason']} {choice['selection']}".strip(), choice["scope"]),
+        Decision("value", value["verdict"], value["sentence"] or value["refusal"], value["numbers"]),
+        Decision("bundle", f"serve version {bundle['version']}", "Its scores are those of the trained ranker.",
+                 {"files": bundle["files"]}),
+    ]  # fmt: skip
+
+
+def unknown(stages: Stages, diagnosis: Diagnosis) -> list[str]:
+    """Return what the log cannot show, one sentence each."""
+    findings = [each.sentence for each in diagnosis.findings.values() if each.verdict == "inconclusive"]
+    return [*findings, *([stages["value"]["refusal"]] if stages["value"]["refusal"] else []), ALWAYS]
+
+
+def next_steps(stages: Stages, diagnosis: Diagnosis) -> list[str]:
+    """Return what to do next, the most useful first: try the ranker, then the advice of open findings."""
+    choice, order = stages["choice"], sorted(diagnosis.findings.values(), key=lambda each: each.tone == "inconclusive")
+    corrected = () if choice["use"] != "corrected" else ("position", *(each.name for each in order if _used(each)))
+    found = [
+        f"{each.title}: {each.advice}"
+        for each in order
+        if each.tone != "good" and each.advice and each.name not in corrected
+    ]
+    return [*(choice["instead"] if choice["refused"] else [stages["value"]["advice"]]), *dict.fromkeys(found)]
+
+
+def _used(finding: Finding) -> bool:
+    """Return whether the model of the log, by which clicks are corrected, includes this bias."""
+    return bool(finding.details.get("used"))
+
+
+def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickprism") -> list[str]:
+    """Return commands to run next."""
+    folder = shlex.quote(str(out))
+    if bundle:
+        return [f"{program} serve {folder}/bundle", f"{program} model verify {folder}/bundle"]
+    if log is None:
+        return []
+    name = shlex.quote(log)
+    if not Path(log).is_dir():
+        return [f"{program} bias position {name}"]
+    return [
+        f"{program} relevance estimate {name} --out estimates.parquet",
+        f"{program} relevance judgments estimates.parquet --out judgments.csv",
+    ]
+
+
+def terminal(stages: Stages, verdict: Sequence[str], steps: Sequence[str], lines: Sequence[str]) -> str:
+    """Return what `clickprism auto` prints at the end, in one screen."""
+    choice, value = stages["choice"], stages["value"]
+    checks = [_wrapped(f"  {SIGNS[each['verdict']]}: ", each["sentence"]) for each in choice["checks"]]
+    more = len(steps) - MOST_STEPS
+    todo = [_wrapped("  - ", each.replace("`", "")) for each in steps[:MOST_STEPS]]
+    parts = {
+        "Verdict": [_wrapped("  ", each.replace("`", "")) for each in verdict],
+        "Checks": checks,
+        "Estimated clicks": [_wrapped("  ", text) for text in (value["sentence"] or value["refusal"],) if text],
+        "What to do next": [*todo, *([f"  - {more} more in the report" ] if more > 0 else []),
+                            *(f"    {line}" for line in lines)],
+    }  # fmt: skip
+    return "\n\n".join("\n".join([heading, *rows]) for heading, rows in parts.items() if rows)
+
+
+def _wrapped(head: str, text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent="    ", break_on_hyphens=False)
+
+
+def as_plain(result: AutoResult, name: str) -> dict[str, Any]:
+    """Return auto.json: every decision with its reason and numbers."""
+    bundle = result.stages["bundle"]
+    return {
+        "format": "clickprism auto",
+        "version": 2,
+        "log": {"name": name, **result.stages["read"]["counts"]},
+        "chosen": result.chosen,
+        "verdict": list(result.verdict),
+        "decisions": to_plain(result.decisions),
+        "found": result.diagnosis.to_json()["findings"],
+        "choice": result.stages["choice"],
+        "value": result.stages["value"],
+        "unknown": list(result.unknown),
+        "next": list(result.steps),
+        "bundle": {"folder": "bundle", "version": bundle["version"]} if bundle["version"] else None,
+        "report": REPORT,
+        "seconds": dict(result.seconds),
+    }
+
+
+def write_pages(result: AutoResult, figures: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Write report.html and auto.json.
+
+    Args:
+        result: The result of the run.
+        figures: SVG figure of each finding, by name.
+        name: Name of the log.
+    """
+    from clickprism.evaluation.plots import svg
+
+    write_file(result.out / JSON, to_json(as_plain(result, name)) + "\n")
+    choice, value, read = (result.stages[stage] for stage in ("choice", "value", "read"))
+    steps = [Said("good", str(number), each) for number, each in enumerate(result.steps, start=1)]
+    picture = {} if choice["refused"] else {CAPTION: svg(figure(choice), title=CAPTION)}
+    folded: dict[str, Sequence[Part]] = {}
+    if choice["candidates"]:
+        folded["Candidates"] = [f"{choice['reason']}", _candidates(choice), choice["selection"]]
+        folded["Checks"] = [Said(TONES[each["verdict"]], SIGNS[each["verdict"]], each["sentence"],
+                                 ", ".join(f"{key} {number:.3g}" for key, number in each["numbers"].items()
+                                           if number is not None)) for each in choice["checks"]]  # fmt: skip
+        folded["Estimated clicks"] = [value["sentence"] or value["refusal"]]
+    findings = result.diagnosis.findings
+    rows = [[each.title, each.word, each.number] for each in findings.values()]
+    details = [part for key, each in findings.items() for part in _details(each, figures.get(key))]
+    folded["Findings"] = [Table("", ["finding", "verdict", "estimate and 95% interval"], rows), *details]
+    folded["What this log cannot show"] = [Said("inconclusive", "?", each) for each in result.unknown]
+    if len(steps) > MOST_STEPS:
+        folded["Further steps"] = steps[MOST_STEPS:]
+    write_report(
+        result.report,
+        title=f"A ranker from {name}" if result.chosen else f"What {name} shows",
+        summary="\n\n".join(result.verdict),
+        comparison=[],
+        figures=picture,
+        settings={"log": read["sentence"], "seconds": {stage: f"{each:.1f}" for stage, each in result.seconds.items()}},
+        more={"What to do next": steps[:MOST_STEPS]},
+        next_commands=commands(result.out, None, bundle=result.bundle is not None),
+        folded=folded,
+    )
+    return {"files": [REPORT, JSON]}
+
+
+CAPTION: Final = "Clicks and estimated relevance by position, before and after"
+
+
+def _candidates(choice: Plain) -> Table:
+    rows = [
+        [
+            f"{each['name']} (used)" if each["name"] == choice["chosen"] else each["name"],
+            each["summary"].capitalize(),
+            "0" if each["name"] == choice["chosen"] else f"{each['gain']:+.1f} ± {each['error']:.1f}",
+        ]
+        for each in choice["candidates"]
+    ]
+    return Table("", ["candidate", "what it is", "held-out log-likelihood"], rows)
+
+
+def _details(finding: Finding, picture: str | None) -> list[Part]:
+    head, *rest = finding_parts(finding, figure=picture)
+    return [head._replace(word=f"{finding.title}: {finding.word}") if isinstance(head, Said) else head, *rest]
+
+
+def figure(choice: Plain) -> Figure:
+    """Draw click rate, observation with its interval, and mean relevance by position, all relative to position 1."""
+    from clickprism.evaluation.plots import INK, add_legend, new_figure, position_axis, styled
+
+    curve, means = choice["curve"], choice["by_position"]
+    series = {name: np.array(values, dtype=np.float64) for name, values in {**curve, **means}.items() if name in SERIES}
+    unit = {"click_rate": series["click_rate"][0], "relevance": series["relevance"][0]}
+
+    @styled
+    def draw() -> Figure:
+        made, axes = new_figure(height=3.8)
+        positions = np.arange(1, len(series["values"]) + 1)
+        for name, (label, colour, line, scale) in SERIES.items():
+            if label:
+                values = series[name] / (unit.get(scale) or 1.0)
+                axes.plot(positions, values, color=colour or INK, linestyle=line, marker="o", markersize=4, label=label)
+        band = SERIES["values"][1]
+        axes.fill_between(positions, series["lower"], series["upper"], color=band, alpha=0.2, linewidth=0)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("relative to position 1 of the log")
+        position_axis(axes, len(positions), "position")
+        add_legend(axes)
+        return made
+
+    return draw()
+
+
+SERIES: Final = {
+    "click_rate": ("click rate (before the correction)", "", ":", "click_rate"),
+    "values": ("observation, with 95% interval", "#1f7fc4", "-", ""),
+    "relevance": ("relevance, order of the log", "#d9660a", "--", "relevance"),
+    "relevance_reranked": ("relevance, re-ranked", "#0f9d76", "-", "relevance"),
+    "lower": ("", "", "", ""),
+    "upper": ("", "", "", ""),
+}
+"""Label, colour, line style and unit of each line of the figure."""

@@ -1,0 +1,313 @@
+"""`auto`: from a click log to a ranker that can be served, without labels.
+
+Each stage writes its result to one file of the folder. A call that was interrupted continues with the first stage that
+has no file, and comes to the same result.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+
+import numpy as np
+
+from clickprism._util.files import write_file
+from clickprism._util.stages import Stage, StageFolder
+from clickprism.auto import report
+from clickprism.data.logged import Logged, log_fingerprint
+from clickprism.diagnosis.finding import Diagnosis
+from clickprism.diagnosis.saved import diagnosis_of, kept_diagnosis
+from clickprism.errors import DataError, SettingError, TrainingError
+from clickprism.model import Model
+
+if TYPE_CHECKING:
+    from clickprism.auto.checks import Checked
+    from clickprism.log_model.model import LogModel
+
+Progress: TypeAlias = Callable[[str, str], None]
+Source: TypeAlias = Logged | Path | str | Callable[[], Logged]
+Plain: TypeAlias = Mapping[str, Any]
+
+STAGES: Final = ("read", "model", "diagnosis", "choice", "value", "bundle", "report")
+POINTS: Final = tuple(f"{stage}-{what}" for stage in STAGES for what in ("made", "kept"))
+"""The crash points of a run: before and after the file of each stage is written."""
+LOG_MODEL, RANKER, RAW, IMITATION, BUNDLE = "log_model", "model", "naive", "imitation", "bundle"
+HELD_OUT: Final = "held_out.npy"  # scores of the documents by copies that did not learn from their query
+RAW_CLICKS: Final = "raw clicks"
+EXAMPLES: Final = 200  # queries in the page of the bundle
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AutoSettings:
+    """What a run of `auto` depends on, besides the log.
+
+    Attributes:
+        budget: Time for all stages together, such as 90s, 10m or 1.5h. Training does not stop early; if the time is
+            used up after it, the estimate of how many clicks the ranker would get is skipped.
+        seed: Random seed.
+    """
+
+    budget: timedelta = timedelta(minutes=10)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.budget <= timedelta(0):
+            raise SettingError("budget", str(self.budget), "be a time above 0, such as 10m")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "be at least 0")
+
+
+DEFAULT: Final = AutoSettings()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AutoResult:
+    """The result of `auto`.
+
+    Attributes:
+        out: Folder of the run.
+        diagnosis: Findings of the log.
+        chosen: Name of the ranker; None if no ranker can be trained.
+        verdict: What was corrected, how sure that is, and what the ranker may be used for, one sentence each.
+        decisions: Every decision with its reason and numbers.
+        unknown: What the log cannot show, one sentence each.
+        steps: What to do next, one sentence each, the most useful first.
+        bundle: Folder to serve; None without a ranker.
+        report: The page.
+        stages: Result of each stage, as its file has it.
+        seconds: Time that each stage took.
+    """
+
+    out: Path
+    diagnosis: Diagnosis
+    chosen: str | None
+    verdict: tuple[str, ...]
+    decisions: tuple[report.Decision, ...]
+    unknown: tuple[str, ...]
+    steps: tuple[str, ...]
+    bundle: Path | None
+    report: Path
+    stages: Mapping[str, Plain]
+    seconds: Mapping[str, float]
+
+    def __repr__(self) -> str:
+        return f"AutoResult({self.chosen or 'no ranker'}, report {str(self.report)!r})"
+
+    def text(self, *, log: str | None = None, program: str = "clickprism") -> str:
+        """Return what `clickprism auto` prints at the end: verdict, checks and what to do next."""
+        lines = report.commands(self.out, log, bundle=self.bundle is not None, program=program)
+        return report.terminal(self.stages, self.verdict, self.steps, lines)
+
+
+def auto(
+    log: Source,
+    *,
+    out: Path | str = "runs/auto",
+    settings: AutoSettings = DEFAULT,
+    name: str = "",
+    progress: Progress | None = None,
+) -> AutoResult:
+    """Train a ranker from a click log, check it without labels, and write a bundle and a report.
+
+    Each stage's result is a file in `out`. A stage that is complete is not run again: a call that was interrupted
+    continues, and comes to the same result. The folder has report.html, auto.json and, if a ranker could be trained,
+    bundle/.
+
+    Args:
+        log: An ingested log (a folder), a session file, a simulated log (.npz), a `Logged`, or a function that
+            returns one.
+        out: Folder of the run; one of another log or of another seed is refused.
+        settings: Time budget and random seed.
+        name: Name of the log in the report; by default that of the file.
+        progress: Called with the name of a stage and what it is doing.
+
+    Returns:
+        What was found, chosen and why. A log without features has no ranker: `bundle` is None, and `steps` says what
+        to do instead.
+    """
+    say: Progress = progress or (lambda _stage, _text: None)
+    name = name or (Path(log).name if isinstance(log, Path | str) else "the log")
+    say("read", f"reading {name}")
+    begun = time.perf_counter()
+    logged = _read(log)
+    spent = time.perf_counter() - begun
+    identity = {"log": log_fingerprint(logged), "seed": settings.seed}
+    with StageFolder.opened(Path(out), command="auto", identity=identity) as folder:
+        return _Run(folder, logged, settings, name, say).all(spent)
+
+
+@final
+class _Run:
+    """The stages of one run, in order."""
+
+    def __init__(self, folder: StageFolder, logged: Logged, settings: AutoSettings, name: str, say: Progress) -> None:
+        self.folder, self.logged, self.settings, self.name, self.say = folder, logged, settings, name, say
+        self.path = folder.path
+        self.done: dict[str, Stage] = {}
+
+    def all(self, spent: float) -> AutoResult:
+        """Run every stage that has no file yet; `spent` is the time in seconds that reading took."""
+        self._stage("read", "counting searches and clicks", lambda: report.described(self.logged, self.name), spent)
+        self._stage("model", "fitting the model of the log", self._model)
+        found = self._stage("diagnosis", "looking for biases", self._diagnosis)
+        diagnosis = diagnosis_of(found)
+        choice = self._stage("choice", "training candidates", self._choice)
+        value = self._stage("value", "estimating how many clicks the ranker would get", lambda: self._value(choice))
+        made = self._stage("bundle", "writing the bundle", lambda: self._bundle(choice, value, diagnosis))
+        stages = {stage: kept.result for stage, kept in self.done.items()}
+        result = AutoResult(
+            self.path,
+            diagnosis,
+            choice["chosen"],
+            tuple(report.verdict(stages, diagnosis)),
+            tuple(report.decisions(stages, diagnosis)),
+            tuple(report.unknown(stages, diagnosis)),
+            tuple(report.next_steps(stages, diagnosis)),
+            self.path / BUNDLE if made["version"] else None,
+            self.path / report.REPORT,
+            stages,
+            {stage: kept.seconds for stage, kept in self.done.items()},
+        )
+        self._stage("report", "writing the report", lambda: report.write_pages(result, found["figures"], self.name))
+        return result
+
+    def _stage(self, which: str, doing: str, make: Callable[[], Plain], spent: float = 0.0) -> Plain:
+        self.say(which, "complete" if self.folder.done(which) else doing)
+        self.done[which] = self.folder.stage(which, make, spent=spent)
+        return self.done[which].result
+
+    def _tell(self, stage: str) -> Callable[[str], None]:
+        return lambda text: self.say(stage, text)
+
+    def _model(self) -> Plain:
+        """Fit the model of the log once, for all stages; a log that is too small has none."""
+        from clickprism.log_model.model import LogModel, LogModelSettings
+
+        settings = LogModelSettings(seed=self.settings.seed)
+        try:
+            model = LogModel.fit(self.logged, settings=settings, progress=self._tell("model"))
+        except (DataError, TrainingError) as error:
+            return {"fitted": False, "problem": str(error).rstrip(".")}
+        model.save(self.path / LOG_MODEL)
+        return {"fitted": True, "problem": ""}
+
+    def _fitted(self) -> LogModel | None:
+        from clickprism.log_model.model import LogModel
+
+        return LogModel.load(self.path / LOG_MODEL) if self.done["model"].result["fitted"] else None
+
+    def _diagnosis(self) -> Plain:
+        from clickprism.diagnosis.diagnose import diagnose
+
+        as_of, tell = self.folder.started.isoformat(), self._tell("diagnosis")
+        return kept_diagnosis(
+            diagnose(self.logged, seed=self.settings.seed, model=self._fitted(), progress=tell, as_of=as_of)
+        )
+
+    def _choice(self) -> Plain:
+        """Train and check the candidates, and save the rankers; or say why none can be trained."""
+        if not self.logged.has_features:
+            return report.refused(report.WITHOUT_FEATURES)
+        model = self._fitted()
+        if model is None:
+            return report.refused(f"{report.WITHOUT_MODEL}: {self.done['model'].result['problem']}.")
+        from clickprism.auto.checks import choose_ranker
+
+        checked = choose_ranker(self.logged, model, seed=self.settings.seed, progress=self._tell("choice"))
+        candidates = checked.candidates
+        used = candidates.raw if checked.use == RAW_CLICKS else candidates.found[candidates.chosen]
+        self._save(RANKER, used.make(), checked)
+        if checked.use != RAW_CLICKS:
+            self._save(RAW, candidates.raw.make(), checked)
+        self._save(IMITATION, candidates.imitation.scorer.model(), checked)
+        lowest = float(used.held_out.min(initial=0.0)) - 1  # documents that were never shown come last
+        scores = np.full(self.logged.clicks.lists.documents, lowest)
+        scores[checked.evidence.rows] = used.held_out
+        content = io.BytesIO()
+        np.save(content, scores, allow_pickle=False)
+        write_file(self.path / HELD_OUT, content.getvalue())
+        return report.chosen(checked, self.logged, scores)
+
+    def _save(self, name: str, model: Model, checked: Checked) -> None:
+        model.with_normaliser(checked.normaliser).save(self.path / name)
+
+    def _value(self, choice: Plain) -> Plain:
+        """Estimate the clicks of the ranker, each query ranked by a copy that did not learn from it."""
+        if choice["refused"]:
+            return dict(report.NO_VALUE)
+        if sum(stage.seconds for stage in self.done.values()) > self.settings.budget.total_seconds():
+            return report.valued(None, "the time budget was used up before this stage; use a larger --budget")
+        from clickprism.evaluation.counterfactual.run import counterfactual
+
+        scores = np.load(self.path / HELD_OUT, allow_pickle=False)
+        try:
+            return report.valued(counterfactual(self.logged, scores, model=self._fitted()))
+        except DataError as error:
+            return report.valued(None, str(error).rstrip("."))
+
+    def _bundle(self, choice: Plain, value: Plain, diagnosis: Diagnosis) -> Plain:
+        if choice["refused"]:
+            return {"version": "", "files": {}}
+        return write_auto_bundle(
+            self.path / BUNDLE, self.logged, choice, value, diagnosis, source=self.path, made=self.folder.started
+        )
+
+
+def write_auto_bundle(
+    out: Path, logged: Logged, choice: Plain, value: Plain, diagnosis: Diagnosis, *, source: Path, made: datetime
+) -> dict[str, Any]:
+    """Write the bundle: the ranker, one trained on raw clicks for comparison, its scope, and examples of the log.
+
+    Args:
+        out: Folder of the bundle; an older bundle is replaced.
+        logged: The log.
+        choice: Result of the stage `choice`.
+        value: Result of the stage `value`.
+        diagnosis: Findings of the log.
+        source: Folder with the saved rankers.
+        made: Time that the bundle records.
+    """
+    from clickprism.serve.bundle import Scope, write_bundle
+    from clickprism.serve.examples import examples_of
+
+    lists = logged.clicks.lists
+    model = Model.load(source / RANKER)
+    naive = Model.load(source / RAW) if choice["use"] != RAW_CLICKS else None
+    curve = choice["curve"]
+    observation = None if curve is None else np.array(curve["values"], dtype=np.float64)
+    scores = model.score(lists), None if naive is None else naive.score(lists)
+    open_questions = [each.sentence for each in diagnosis.findings.values() if each.verdict == "inconclusive"]
+    notes = [report.BIASED if choice["use"] == RAW_CLICKS else "", value["sentence"], *open_questions]
+    examples = examples_of(logged.clicks, *scores, observation=observation, source="the log", most=EXAMPLES)
+    bundle = write_bundle(
+        out,
+        model,
+        name=choice["chosen"],
+        feature_names=logged.feature_names,
+        naive=naive,
+        observation=observation,
+        data={"clicks": "of the log", "searches": logged.clicks.sessions, "queries": len(lists)},
+        notes=[note for note in notes if note],
+        scope=Scope(**choice["scope"]),
+        examples=examples.bytes(),
+        created=made,
+        replace=True,
+    )
+    return {"version": bundle.version, "files": bundle.manifest.files}
+
+
+def _read(log: Source) -> Logged:
+    """Return the log, without empty ranked lists."""
+    from clickprism.diagnosis.diagnose import without_empty_lists
+    from clickprism.log.logged import read_logged
+
+    if isinstance(log, Path | str):
+        return without_empty_lists(read_logged(Path(log)))
+    return without_empty_lists(log if isinstance(log, Logged) else log())

@@ -1,1 +1,0 @@
-"""Which method to take, chosen by the log alone: candidates, criteria that need no labels, the search."""
