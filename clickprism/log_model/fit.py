@@ -410,6 +410,8 @@ class _Search:
         self.form = Form(imputation=imputation is not None, curve=offset is None)
         self.best: Fit = self.fit(self.form)
         self._turn("proportional")
+        if self.form.curve and counts.positions > 2:
+            self._turn("rough", sure=SURE)
 
     def fit(self, form: Form, start: Fit | None = None) -> Fit:
         return fit_form(self.counts, form, self.given, start=start, offset=self.offset)
@@ -418,7 +420,7 @@ class _Search:
         """Choose between a prior by the first-shown position and a constant one."""
         if self.counts.positions < 2:
             self.best = self.fit(self.form.with_part("first", False))
-        constant = self.fit(self.form.with_part("first", False), self.best)
+        constant = self.fit(self.best.form.with_part("first", False), self.best)
         better, error = gain(self.best, constant)
         keep = better > -SURE * error
         self.parts.append(Part("first", better, error, used=keep))
@@ -499,10 +501,11 @@ class _Search:
             self.given = multiplied(before, self.given)
         return self.fit(form, before)
 
-    def _turn(self, name: str) -> None:
-        """Change a part to its opposite if held-out clicks prefer that."""
+    def _turn(self, name: str, sure: float = 0.0) -> None:
+        """Change a part to its opposite if held-out clicks prefer that, by so many standard errors."""
         found = self.fit(self.best.form.with_part(name, not getattr(self.best.form, name)), self.best)
-        if gain(found, self.best)[0] > 0:
+        better, error = gain(found, self.best)
+        if better > max(sure * error, 0.0):
             self.best = found
 
     def _keep(self, name: str, found: Fit, *, sure: float = SURE, use: bool = True) -> None:

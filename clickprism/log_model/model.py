@@ -544,6 +544,7 @@ def _root(covariance: Float64) -> Float64:
 def _parts(form: Form) -> list[str]:
     named = {
         "curve": "position curve",
+        "rough": "curve that rises and falls",
         "first": "ranking of the engine",
         "imputation": "imputation",
         "steepness": "queries differ in steepness",

@@ -22,6 +22,7 @@ from clickprism.types import Float64, Int64
 
 SLOPE: Final = 1.0  # prior standard deviation of the slope of log o by log position, at the first position
 CHANGE: Final = 0.5  # of the change of that slope from one position to the next
+ROUGH: Final = 5.0  # likewise, if the curve is rough
 CONTEXT: Final = 0.3  # a context's deviation from the common curve, as a share of these two
 BROWSING: Final = 1.0  # deviation of (position, last click) from the curve
 COUPLING: Final = 0.1  # w, of standardised features
@@ -55,6 +56,7 @@ class Form:
         popularity: Observation depends on the clicks of earlier days (InfoRank).
         trust: Users click on high positions whatever is shown there.
         proportional: The prior strength is a number of clicks, not of impressions at the first position.
+        rough: The curve may rise and fall from one position to the next, as on a page with several columns.
     """
 
     curve: bool = True
@@ -69,6 +71,7 @@ class Form:
     popularity: bool = False
     trust: bool = False
     proportional: bool = True
+    rough: bool = False
 
     def with_part(self, name: str, value: object = True) -> Form:
         """Return the form with one part changed."""
@@ -161,7 +164,7 @@ def design(counts: LogCounts, form: Form, given: Covariates) -> Design:
     cells = len(counts.pair)
     if form.curve and positions > 1:
         blocks.append(_indicators(below, counts.position[below] - 1, cells, positions - 1))
-        precisions.append(smoothness(positions))
+        precisions.append(smoothness(positions, ROUGH if form.rough else CHANGE))
         names += [f"log o at position {k}" for k in range(2, positions + 1)]
     if form.context and len(counts.contexts) > 1 and positions > 1:
         for number, context in enumerate(counts.contexts):
@@ -243,14 +246,14 @@ def first_columns(first: Float64, positions: int) -> tuple[Float64, Int64]:
     return columns[:, 1:], knots
 
 
-def smoothness(positions: int) -> Float64:
+def smoothness(positions: int, change: float = CHANGE) -> Float64:
     """Return the prior precision of log o at positions 2, 3, ...: its slope by log position changes little.
 
     The slope at the first position has mean 0 and standard deviation `SLOPE`; from one position to the next it changes
-    by `CHANGE`. Documents that were shown at several positions override it; where nothing links the positions, it
+    by `change`. Documents that were shown at several positions override it; where nothing links the positions, it
     decides.
     """
-    return _steps(np.log(np.arange(1, positions + 1)), SLOPE, CHANGE)
+    return _steps(np.log(np.arange(1, positions + 1)), SLOPE, change)
 
 
 def _steps(logs: Float64, slope: float, change: float) -> Float64:

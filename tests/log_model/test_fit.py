@@ -250,3 +250,13 @@ def test_features_are_standardised_and_constant_ones_dropped() -> None:
     assert own[0, 1] == 0  # missing
     means = with_query_means(np.array([[1.0], [3.0], [8.0]]), np.array([0, 0, 1]))
     assert means.tolist() == [[1, 2], [3, 2], [8, 8]]
+
+
+def test_a_curve_that_rises_and_falls_is_found() -> None:
+    """On a page with three columns the smooth curve is wrong; held-out clicks prefer the rough one."""
+    curve = np.array([1.0, 0.5, 0.8, 0.7, 0.35, 0.56])
+    made = world(4, queries=200, noise=np.inf, curve=curve)
+    rough = choose(count(made.log)).fit
+    assert rough.form.rough
+    assert np.abs(rough.theta[:5] - np.log(curve[1:])).max() < 0.15
+    assert not choose(count(world(4, queries=200, noise=np.inf).log)).fit.form.rough
