@@ -234,7 +234,8 @@ def _sure(choice: Plain) -> str:
     checks = choice["checks"]
     passed = sum(check["verdict"] == "passed" for check in checks)
     if passed == len(checks):
-        return f"All {passed} checks of the correction passed." if passed else "No check was possible."
+        several = f"All {passed} checks" if passed > 1 else "The check"
+        return f"{several} of the correction passed." if passed else "No check was possible."
     rest = [f"{check['name']} ({check['verdict']})" for check in checks if check["verdict"] != "passed"]
     return f"{passed} of {len(checks)} checks passed; not passed: {', '.join(rest)}."
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import clickprism.auto.checks
+
 import clickprism.diagnosis.diagnose
 import clickprism.evaluation.counterfactual.run
 import clickprism.evaluation.plots

@@ -12,8 +12,9 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 import pytest
 
+from clickprism._util.tables import to_plain
+from clickprism.auto.run import write_auto_bundle
 from clickprism.diagnosis.diagnose import diagnose
-from clickprism.experiments.auto.parts import bundled
 from clickprism.experiments.compare import open_log
 from clickprism.log.ingest import ingest
 from clickprism.log_model.parameters import ClickParameters
@@ -76,21 +77,15 @@ def counterfactual(cli: Run, words: list[object]) -> Any:
 
 
 def model_card(log: Path, folder: Path) -> list[str]:
-    """Return the observation by position in the MODEL_CARD of a bundle as `auto` writes it."""
+    """Return the observation by position in the MODEL_CARD of a bundle that `auto` writes."""
     logged = open_log(log).logged
     width = logged.clicks.lists.features.shape[1]
     model = Model(Linear(), Linear().build(width), features=width, method={"name": "click"})
-    model.save(folder / "source" / "model")
-    choice, value = {"refused": "", "chosen": "click"}, {"sentence": "", "numbers": {}}
-    made = datetime(2026, 1, 1, tzinfo=UTC)
-    bundled(
-        logged,
-        choice,
-        value,
-        diagnose(logged, only=["position"]),
-        source=folder / "source",
-        out=folder / "bundle",
-        made=made,
-    )
+    for name in ("model", "naive"):
+        model.save(folder / "source" / name)
+    diagnosis = diagnose(logged, only=["position"])
+    choice = {"chosen": "linear", "use": "corrected", "curve": to_plain(diagnosis.curve), "scope": {}}
+    value, made = {"sentence": ""}, datetime(2026, 1, 1, tzinfo=UTC)
+    write_auto_bundle(folder / "bundle", logged, choice, value, diagnosis, source=folder / "source", made=made)
     card = (folder / "bundle" / "MODEL_CARD.md").read_text(encoding="utf-8")
     return re.findall(r"\| \d+ \| (\d\.\d{4}) \|", card.partition("## Observation")[2].partition("\n## ")[0])
