@@ -355,7 +355,8 @@ def feedback_statistics(logged: Logged, curve: Float64) -> tuple[Float64, Float6
     # without days, every list counts as a day; its documents may be missing in the next because that is another page
     below = None if logged.days is None else float(np.log(len(curve) + 1))
     x, y = days.rise, days.later(days.logs, absent=below)
-    return np.bincount(days.query, weights=x * y, minlength=size), np.bincount(days.query, weights=x**2, minlength=size)
+    products, squares = (np.bincount(days.query, weights=each, minlength=size) for each in (x * y, x**2))
+    return products.astype(np.float64, copy=False), squares.astype(np.float64, copy=False)
 
 
 def positions_without_reaction(logged: Logged, curve: Float64) -> Float64 | None:
