@@ -1,0 +1,388 @@
+"""The candidates of `auto`, and the choice between them without labels.
+
+All candidates are compared by one number: how well they predict the clicks of held-out queries, after the correction
+for position and with the engine's own knowledge held fixed (`Reference`). It needs no labels, and it does not favour a
+ranker that unlearns what the engine knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from clickprism.auto.evidence import FOLDS, Evidence, attenuation, centred, engine_targets
+from clickprism.auto.learners import (
+    Network,
+    Scorer,
+    average,
+    linear_clicks,
+    linear_engine,
+    network_clicks,
+    network_engine,
+    tree_clicks,
+    tree_model,
+)
+from clickprism.types import Float64, Int64
+
+if TYPE_CHECKING:
+    from clickprism.model import Model
+
+RIDGES: Final = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # penalties of linear rankers, chosen by held-out queries
+ENGINE_RIDGE: Final = 10.0
+SMALL: Final = 20_000  # pairs up to which networks are trained again on all of them
+GOOD_ENGINE: Final = 0.3  # rho, less two standard errors, of an engine whose order is known to carry relevance
+FREE: Final = 1e-2  # penalty of the weight of the engine's score
+RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less, for raw clicks
+COMPARED: Final = ("linear", "blend", "networks", "trees")
+SURE: Final = 1.0  # standard errors
+SUMMARIES: Final = {
+    "linear": "a linear ranker",
+    "networks": "an average of small neural networks",
+    "blend": "the average of a linear ranker and small neural networks",
+    "trees": "gradient boosted trees",
+    "imitation": "an imitation of the engine's own order",
+    "raw clicks": "the same kind of ranker, trained on raw clicks",
+}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Imitation:
+    """A ranker that imitates the engine.
+
+    Attributes:
+        scorer: Scores of any document.
+        held_out: Scores of the shown pairs by copies that did not learn from their query, centred, [pairs].
+        explained: R^2 on held-out queries: the share of the engine's order that the features explain.
+        attenuation: Share of the slope that was found, since only some candidates are shown.
+        scores: Scores of all documents that the log names by such copies; 0 for others, [documents].
+    """
+
+    scorer: Scorer
+    held_out: Float64
+    explained: float
+    attenuation: float
+    scores: Float64
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A trained candidate.
+
+    Attributes:
+        name: Name in `SUMMARIES`.
+        held_out: Scores of the shown pairs by copies that did not learn from their query, [pairs].
+        likelihood: Held-out log-likelihood of each query, [queries].
+        make: Returns the ranker, which takes normalised features.
+    """
+
+    name: str
+    held_out: Float64
+    likelihood: Float64
+    make: Callable[[], Model]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """All candidates of a log, and which one to use.
+
+    Attributes:
+        found: Candidates by name.
+        chosen: Name of the one to use, before the checks.
+        reason: Why, in one sentence.
+        weight: rho, how much relevance the engine's order carries, per unit of log position.
+        weight_error: Its standard error, over queries.
+        imitation: The imitation of the engine.
+        raw: The ranker of the chosen kind on raw clicks.
+    """
+
+    found: dict[str, Candidate]
+    chosen: str
+    reason: str
+    weight: float
+    weight_error: float
+    imitation: Imitation
+    raw: Candidate
+
+
+def train_candidates(evidence: Evidence, *, seed: int = 0, progress: Callable[[str], None] | None = None) -> Candidates:
+    """Train every candidate on held-out parts and on all of the log, and choose one."""
+    return _Search(evidence, seed, progress or (lambda _: None)).run()
+
+
+def held_out_linear(evidence: Evidence) -> Float64:
+    """Return the held-out log-likelihood of each query under a linear ranker, to compare features, [queries]."""
+    search = _Search(evidence, 0, lambda _: None)
+    known, scores = np.column_stack([search.x, evidence.engine]), np.zeros(len(evidence))
+    penalty = np.append(np.full(search.x.shape[1], RIDGES[2]), FREE)
+    for own, rest in search.folds():
+        clicks, offset = evidence.clicks[own], search.offset[own]
+        scores[rest] = known[rest] @ linear_clicks(known[own], clicks, offset, search.query[own], ridge=penalty)
+    return evidence.held_out_likelihood(scores)
+
+
+class _Search:
+    """Trains the candidates one after the other."""
+
+    def __init__(self, evidence: Evidence, seed: int, tell: Callable[[str], None]) -> None:
+        self.evidence, self.seed, self.tell = evidence, seed, tell
+        self.x, self.query = evidence.features, evidence.query
+        self.targets = engine_targets(evidence)
+        self.offset = np.log(evidence.exposure)
+
+    def run(self) -> Candidates:
+        evidence = self.evidence
+        self.tell("imitation of the engine")
+        linear_e = self._imitate(self._linear_engine)
+        self.tell("linear ranker")
+        ridge, weight, error = self._weight(linear_e)
+        known = weight * evidence.engine
+        linear = _sum(self._linear(ridge, linear_e, self.offset + known, evidence.clicks), linear_e, weight)
+        self.tell("networks that imitate the engine")
+        network_e = self._imitate(self._network_engine, beside=linear_e)
+        best = max((linear_e, network_e), key=lambda each: each.explained)
+        reference = known - weight / best.attenuation * best.held_out
+        self.tell("networks")
+        two_steps = _sum(self._networks(network_e, self.offset + known, evidence.clicks), network_e, weight)
+        corrected = _mean([two_steps, self._networks(network_e, self.offset + reference, evidence.clicks)])
+        raw = self._raw_networks(reference)
+        # networks that learn from corrected clicks vary most on documents that were never shown. Where the engine's
+        # order is known to carry relevance, those that learn from raw clicks are steadier there: average the two
+        share = 0.5 * min(max((weight - 2 * error) / GOOD_ENGINE, 0.0), 1.0)
+        networks = _mean([corrected, raw], [1 - share, share])
+        found = {
+            name: self._candidate(name, held_out, reference, scorer.model)
+            for name, (scorer, held_out) in (
+                ("linear", linear),
+                ("blend", _mean([linear, networks])),
+                ("networks", networks),
+            )
+        }
+        self.tell("trees")
+        found["trees"] = self._trees(reference)
+        found["imitation"] = self._candidate("imitation", best.held_out, reference, best.scorer.model, scale=True)
+        chosen, reason = _choose(found)
+        simple = self._raw_candidate(chosen, reference, raw)
+        return Candidates(found, chosen, reason, weight, error, best, simple)
+
+    def _candidate(
+        self, name: str, held_out: Float64, reference: Float64, make: Callable[[], Model], *, scale: bool = False
+    ) -> Candidate:
+        factor = self._scale(held_out, reference) if scale else 1.0
+        likelihood = self.evidence.held_out_likelihood(factor * held_out + reference)
+        return Candidate(name, held_out, likelihood, make)
+
+    def _scale(self, scores: Float64, reference: Float64) -> float:
+        """Return the factor under which scores that are not log click rates predict clicks best."""
+        spread = max(float(np.std(scores)), 1e-9)
+
+        def misfit(factor: float) -> float:
+            return -float(self.evidence.held_out_likelihood(factor / spread * scores + reference).sum())
+
+        return float(minimize_scalar(misfit, bounds=(0.0, 5.0), method="bounded", options={"xatol": 0.01}).x) / spread
+
+    def folds(self) -> list[tuple[Int64, Int64]]:
+        """Return the pairs to learn from and those that are held out, for each fold."""
+        fold = self.evidence.fold
+        parts = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)]
+        return [(own, rest) for own, rest in parts if len(own) and len(rest)]
+
+    def _linear_engine(self, x: Float64, own: Int64, _: int) -> Scorer:
+        targets = self.targets
+        return Scorer(linear_engine(x[own], targets.values[own], targets.query[own], ridge=ENGINE_RIDGE))
+
+    def _network_engine(self, x: Float64, own: Int64, seed: int) -> Scorer:
+        targets = self.targets
+        return _one(network_engine(x[own], targets.values[own], targets.query[own], seed=seed), x.shape[1])
+
+    def _imitate(self, fit: Callable[[Float64, Int64, int], Scorer], beside: Imitation | None = None) -> Imitation:
+        """Return an imitation of the engine with held-out scores; the average with another one if that is given."""
+        evidence, targets = self.evidence, self.targets
+        x = evidence.lists.features[targets.rows].astype(np.float64)
+        fold = evidence.folds_of(targets.rows)
+        scores, members = np.zeros(evidence.lists.documents), []
+        for number in range(FOLDS):
+            held = np.flatnonzero(fold == number)
+            if len(held):
+                members.append(fit(x, np.flatnonzero(fold != number), self.seed + number))
+                scores[targets.rows[held]] = members[-1](x[held])
+        if len(x) <= SMALL:
+            everything = np.arange(len(x))
+            copies = FOLDS if members[0].networks else 1
+            members = [fit(x, everything, self.seed + 10 + number) for number in range(copies)]
+        scorer = average(members)
+        if beside is not None:  # networks level off away from the shown documents; a linear function goes on
+            scores, scorer = (scores + beside.scores) / 2, average([scorer, beside.scorer])
+        predicted, values = centred(scores[targets.rows], targets.query), targets.values
+        spread = float(predicted @ predicted)
+        # the factor by which held-out predictions must be multiplied: below 1 if they are too large
+        slope = max(float(predicted @ values) / spread, 0.0) if spread > 0 else 0.0
+        explained = 1 - float(((values - slope * predicted) ** 2).sum()) / max(float(values @ values), 1e-12)
+        held_out = slope * centred(scores[evidence.rows], evidence.query)
+        theta = attenuation(explained) if targets.attenuation is None else targets.attenuation
+        return Imitation(scorer.times(slope), held_out, max(explained, 0.0), theta, slope * scores)
+
+    def _weight(self, imitation: Imitation) -> tuple[float, float, float]:
+        """Return the penalty of the linear ranker, rho, and its standard error."""
+        evidence, columns = self.evidence, self.x.shape[1]
+        both = np.column_stack([self.x, imitation.held_out, evidence.engine])
+        starts, values = [np.zeros(columns + 2)] * FOLDS, []
+        for ridge in RIDGES:
+            scores, penalty = np.zeros(len(evidence)), np.append(np.full(columns, ridge), [FREE, FREE])
+            for number, (own, rest) in enumerate(self.folds()):
+                starts[number] = linear_clicks(
+                    both[own],
+                    evidence.clicks[own],
+                    self.offset[own],
+                    self.query[own],
+                    ridge=penalty,
+                    start=starts[number],
+                )
+                scores[rest] = both[rest] @ starts[number]
+            values.append(evidence.held_out_likelihood(scores))
+        # the strongest penalty that is not clearly worse than the best: it carries further from the shown documents
+        best = max(values, key=lambda each: float(each.sum()))
+        ridge = max(each for each, value in zip(RIDGES, values, strict=True) if not clearly_better(best, value))
+        penalty = np.append(np.full(columns, ridge), [FREE, FREE])
+        found = linear_clicks(both, evidence.clicks, self.offset, self.query, ridge=penalty)
+        return ridge, max(float(found[-1]), 0.0), self._weight_error(both, found, penalty)
+
+    def _weight_error(self, both: Float64, found: Float64, penalty: Float64) -> float:
+        """Return the standard error of rho, clustered by query."""
+        evidence = self.evidence
+        logits = both @ found + self.offset
+        top = np.full(evidence.queries, -np.inf)
+        np.maximum.at(top, self.query, logits)
+        each = np.exp(logits - top[self.query])
+        share = each / evidence.by_query(each)[self.query]
+        total = evidence.by_query(evidence.clicks)[self.query]
+        mean, scores = np.zeros((2, evidence.queries, both.shape[1]))
+        np.add.at(mean, self.query, both * share[:, None])
+        own = both - mean[self.query]
+        hessian = (own * (total * share)[:, None]).T @ own + np.diag(penalty)
+        np.add.at(scores, self.query, own * (evidence.clicks - total * share)[:, None])
+        inverse = np.linalg.pinv(hessian, hermitian=True)
+        return float(np.sqrt(max((inverse @ (scores.T @ scores) @ inverse)[-1, -1], 0.0)))
+
+    def _linear(
+        self, ridge: float, imitation: Imitation | None, offset: Float64, clicks: Float64
+    ) -> tuple[Scorer, Float64]:
+        """Return w as a linear function plus a multiple of the imitation, and its held-out values.
+
+        The multiple is not penalised: with few clicks w is drawn towards what the engine does, not towards nothing.
+        """
+        columns, scores = self.x.shape[1], np.zeros(len(self.evidence))
+        both, penalty = self.x, np.full(columns, ridge)
+        if imitation is not None:
+            both, penalty = np.column_stack([both, imitation.held_out]), np.append(penalty, FREE)
+
+        def fit(own: Int64) -> Float64:
+            return linear_clicks(both[own], clicks[own], offset[own], self.query[own], ridge=penalty)
+
+        for own, rest in self.folds():
+            scores[rest] = both[rest] @ fit(own)
+        found = fit(np.arange(len(self.evidence)))
+        scorer = Scorer(found[:columns])
+        return scorer if imitation is None else scorer.plus(imitation.scorer, float(found[-1])), scores
+
+    def _raw_counts(self) -> tuple[Float64, Float64]:
+        """Return clicks and the log of impressions, without any correction."""
+        scale = RAW_STRENGTH / (self.evidence.impressions + RAW_STRENGTH)
+        return self.evidence.raw_clicks * scale, np.log(self.evidence.impressions * scale)
+
+    def _networks(self, imitation: Imitation | None, offset: Float64, clicks: Float64) -> tuple[Scorer, Float64]:
+        """Return w as the average of networks plus a multiple of the imitation, and its held-out values."""
+        x, query, columns, scores = self.x, self.query, self.x.shape[1], np.zeros(len(self.evidence))
+        engine = np.zeros(len(x)) if imitation is None else imitation.held_out
+
+        def fit(own: Int64, seed: int) -> tuple[Scorer, float]:
+            share = 0.0
+            if imitation is not None:
+                only, free = engine[own][:, None], np.array([FREE])
+                share = float(linear_clicks(only, clicks[own], offset[own], query[own], ridge=free)[0])
+            made = network_clicks(x[own], clicks[own], offset[own] + share * engine[own], query[own], seed=seed)
+            return _one(made, columns), share
+
+        members = []
+        for number, (own, rest) in enumerate(self.folds()):
+            members.append(fit(own, self.seed + number))
+            scores[rest] = members[-1][0](x[rest]) + members[-1][1] * engine[rest]
+        if len(x) <= SMALL:
+            members = [fit(np.arange(len(x)), self.seed + 10 + number) for number in range(FOLDS)]
+        scorer = average([each for each, _ in members])
+        if imitation is not None:
+            scorer = scorer.plus(imitation.scorer, float(np.mean([share for _, share in members])))
+        return scorer, scores
+
+    def _trees(self, reference: Float64, *, raw: bool = False) -> Candidate:
+        """Return trees; the engine's own knowledge is in their offset."""
+        scores, columns = np.zeros(len(self.evidence)), self.x.shape[1]
+        clicks, offset = self._raw_counts() if raw else (self.evidence.clicks, self.offset + reference)
+
+        def fit(own: Int64) -> Any:
+            return tree_clicks(self.x[own], clicks[own], offset[own], self.query[own], seed=self.seed)
+
+        for own, rest in self.folds():
+            scores[rest] = fit(own)(self.x[rest].astype(np.float32), threads=1)
+        everything = np.arange(len(self.evidence))
+        name = "raw clicks" if raw else "trees"
+        return self._candidate(name, scores, reference, lambda: tree_model(fit(everything), columns))
+
+    def _raw_networks(self, reference: Float64) -> tuple[Scorer, Float64]:
+        """Return networks trained on raw clicks, in the units of log click rates, and their held-out values."""
+        clicks, offset = self._raw_counts()
+        scorer, held_out = self._networks(None, offset, clicks)
+        factor = self._scale(held_out, reference)
+        return scorer.times(factor), factor * held_out
+
+    def _raw_candidate(self, chosen: str, reference: Float64, networks: tuple[Scorer, Float64]) -> Candidate:
+        """Return the ranker of the chosen kind, trained on raw clicks."""
+        if chosen == "trees":
+            return self._trees(reference, raw=True)
+        clicks, offset = self._raw_counts()
+        linear = self._linear(RIDGES[1], None, offset, clicks)
+        kinds = {"linear": [linear], "networks": [networks], "blend": [linear, networks]}
+        scorer, held_out = _mean(kinds[chosen])
+        return self._candidate("raw clicks", held_out, reference, scorer.model, scale=True)
+
+
+def _one(network: Network, columns: int) -> Scorer:
+    return Scorer(np.zeros(columns), ((1.0, network),))
+
+
+def _sum(part: tuple[Scorer, Float64], imitation: Imitation, weight: float) -> tuple[Scorer, Float64]:
+    """Return w + rho / theta e, and its held-out values."""
+    share = weight / imitation.attenuation
+    return part[0].plus(imitation.scorer, share), part[1] + share * imitation.held_out
+
+
+def _mean(parts: Sequence[tuple[Scorer, Float64]], weights: Sequence[float] | None = None) -> tuple[Scorer, Float64]:
+    """Return the weighted average of functions, and its held-out values."""
+    shares = [1 / len(parts)] * len(parts) if weights is None else list(weights)
+    scorer, held_out = parts[0][0].times(shares[0]), shares[0] * parts[0][1]
+    for (other, scores), share in zip(parts[1:], shares[1:], strict=True):
+        scorer, held_out = scorer.plus(other, share), held_out + share * scores
+    return scorer, held_out
+
+
+def clearly_better(one: Float64, other: Float64) -> bool:
+    """Return whether one held-out log-likelihood is above another by more than its standard error, [queries] each."""
+    lead = one - other
+    return float(lead.sum()) > SURE * float(lead.std() * np.sqrt(len(lead)))
+
+
+def _choose(found: dict[str, Candidate]) -> tuple[str, str]:
+    """Return the candidate to use and why: the best one, or the linear one if that is not clearly worse."""
+    best = max(COMPARED, key=lambda name: float(found[name].likelihood.sum()))
+    if best != "linear" and not clearly_better(found[best].likelihood, found["linear"].likelihood):
+        return "linear", (
+            f"{SUMMARIES['linear'].capitalize()} predicts the corrected clicks of held-out queries as well as "
+            f"{SUMMARIES[best]}, within chance, and is simpler."
+        )
+    return best, f"{SUMMARIES[best].capitalize()} predicts the corrected clicks of held-out queries best."

@@ -1,0 +1,255 @@
+"""Checks without labels, before a ranker is used, and what the ranker may be used for.
+
+1. The position curve: if estimated relevance rises with the logged position, beyond its error, the curve is too steep,
+   since no engine puts its worst results first. The flattest curve within the interval is used then; if relevance still
+   rises, raw clicks are.
+2. Agreement with the engine: where the engine's order carries relevance, the ranker must not oppose the imitation of
+   the engine on held-out queries.
+3. Goodness of fit of the model of the log, by position and first-shown position.
+4. Size: with few queries, documents are held out instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, final
+
+import numpy as np
+
+from clickprism.auto.candidates import Candidates, clearly_better, held_out_linear, train_candidates
+from clickprism.auto.evidence import FEW_QUERIES, Evidence
+from clickprism.auto.learners import linear_clicks
+from clickprism.data.logged import Logged
+from clickprism.data.normalise import Normaliser
+from clickprism.data.normalise import fit as fit_normaliser
+from clickprism.log_model.model import LogModel
+from clickprism.types import Float64, Lists
+
+Verdict: TypeAlias = Literal["passed", "failed", "inconclusive"]
+SURE: Final = 2.0  # standard errors
+KINDS: Final = ("standard", "log1p", "quantile")  # of normalisation, the first is preferred
+LARGEST: Final = 15.0  # standard deviations: a feature with larger values is not only standardised
+EXPLAINED: Final = 0.05  # R^2 of the imitation from which selection by the engine can be corrected
+FEW_CLICKS: Final = 500
+
+
+@final
+@dataclass(frozen=True)
+class Check:
+    """The result of one check.
+
+    Attributes:
+        name: Name of the check.
+        verdict: Whether it passed.
+        sentence: What was found, with numbers.
+        numbers: The numbers, by name.
+    """
+
+    name: str
+    verdict: Verdict
+    sentence: str
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """The candidates of a log after the checks, and which ranker to use.
+
+    Attributes:
+        model: The model of the log; fitted again with a flatter curve if a check asked for it.
+        normaliser: Normalises raw features.
+        evidence: What rankers learned from.
+        candidates: All candidates.
+        checks: Results of the checks.
+        use: "corrected" for the chosen candidate, or "raw clicks" if no correction passed the checks.
+        rerank_depth: Number of documents, in the engine's order, that the ranker may re-rank; None for a full list.
+        scope: Why, in one sentence.
+        selection: How many candidates the log names and how many were shown, in one sentence.
+    """
+
+    model: LogModel
+    normaliser: Normaliser
+    evidence: Evidence
+    candidates: Candidates
+    checks: tuple[Check, ...]
+    use: Literal["corrected", "raw clicks"]
+    rerank_depth: int | None
+    scope: str
+    selection: str
+
+
+def choose_ranker(
+    logged: Logged, model: LogModel, *, seed: int = 0, progress: Callable[[str], None] | None = None
+) -> Checked:
+    """Train the candidates of a log and check the chosen one.
+
+    Args:
+        logged: The log; its documents have features.
+        model: The fitted model of the log.
+        seed: Random seed.
+        progress: Called with the name of each step.
+    """
+    tell = progress or (lambda _: None)
+    tell("features")
+    normaliser, lists = _normalised(logged, model, seed)
+    curve, model, evidence = _checked_curve(logged, model, lists, seed)
+    candidates = train_candidates(evidence, seed=seed, progress=tell)
+    checks = (curve, _agreement(evidence, candidates), _fit(model), _size(evidence))
+    failed = any(check.verdict == "failed" for check in checks[:2])
+    depth, scope = _scope(logged, evidence, candidates)
+    use: Literal["corrected", "raw clicks"] = "raw clicks" if failed else "corrected"
+    return Checked(model, normaliser, evidence, candidates, checks, use, depth, scope, _selection(evidence))
+
+
+def _normalised(logged: Logged, model: LogModel, seed: int) -> tuple[Normaliser, Lists]:
+    """Return the normaliser under which a linear ranker predicts held-out clicks best, and the normalised documents."""
+    found: list[tuple[Normaliser, Lists, Float64]] = []
+    raw = logged.clicks.lists
+    for kind in KINDS:
+        normaliser = fit_normaliser(kind, raw)
+        lists = raw.with_features(normaliser(raw).features)
+        if kind == KINDS[-1] or float(np.abs(lists.features).max(initial=0.0)) <= LARGEST:
+            found.append((normaliser, lists, held_out_linear(Evidence.of(logged, model, lists, seed=seed))))
+    best = found[0]
+    for each in found[1:]:
+        if clearly_better(each[2], best[2]):
+            best = each
+    return best[0], best[1]
+
+
+def engine_slope(evidence: Evidence) -> tuple[float, float]:
+    """Return how estimated relevance rises with the engine's score, per unit of log position, and the standard error.
+
+    It is the slope of the log click rate, corrected for position, by minus the log of the first-shown position.
+    """
+    x, offset = evidence.engine[:, None], np.log(evidence.exposure)
+    slope = float(linear_clicks(x, evidence.clicks, offset, evidence.query, ridge=np.array([1e-6]))[0])
+    weight = np.exp(slope * evidence.engine + offset - offset.max())
+    share = weight / np.maximum(evidence.by_query(weight), 1e-300)[evidence.query]
+    total = evidence.by_query(evidence.clicks)[evidence.query]
+    own = evidence.engine - evidence.by_query(share * evidence.engine)[evidence.query]
+    curvature = float((total * share * own**2).sum())
+    scores = evidence.by_query((evidence.clicks - total * share) * own)
+    return slope, float(np.sqrt((scores**2).sum())) / max(curvature, 1e-12)
+
+
+def _checked_curve(logged: Logged, model: LogModel, lists: Lists, seed: int) -> tuple[Check, LogModel, Evidence]:
+    """Check that relevance does not rise with the logged position; flatten the curve if it does."""
+    evidence = Evidence.of(logged, model, lists, seed=seed)
+    slope, error = engine_slope(evidence)
+    numbers = {"slope": slope, "standard error": error}
+    if slope >= -SURE * error:
+        word = "falls" if slope > SURE * error else "does not change clearly"
+        sentence = (
+            f"Estimated relevance {word} with the logged position (by {slope:.2f} ± {error:.2f} in the log, for each "
+            "unit of the log of the position), as it should."
+        )
+        return Check("curve", "passed", sentence, numbers), model, evidence
+    rising = (
+        f"Estimated relevance rises with the logged position (by {-slope:.2f} ± {error:.2f} in the log, for each unit "
+        "of the log of the position)"
+    )
+    if model.linkage.linked and any(each.agrees for each in model.references.values()):
+        sentence = f"{rising}. Documents shown at several positions confirm the position curve: the engine is poor."
+        return Check("curve", "passed", sentence, numbers), model, evidence
+    flat = LogModel.fit(logged, settings=model.settings, propensities=np.minimum(model.curve.upper, 1.0))
+    again = Evidence.of(logged, flat, lists, seed=seed)
+    slope, error = engine_slope(again)
+    numbers |= {"slope with the flattest curve": slope, "its standard error": error}
+    if slope >= -SURE * error:
+        sentence = f"{rising}, so the position curve was too steep. The flattest curve within its interval is used."
+        return Check("curve", "passed", sentence, numbers), flat, again
+    sentence = (
+        f"{rising}, even with the flattest curve within the interval. The position curve of this log cannot be "
+        "trusted, so no correction is used and position bias remains."
+    )
+    return Check("curve", "failed", sentence, numbers), model, evidence
+
+
+def _agreement(evidence: Evidence, candidates: Candidates) -> Check:
+    """Check that the chosen candidate does not oppose an engine whose order carries relevance."""
+    scores = candidates.found[candidates.chosen].held_out
+    value, error = correlation(evidence, scores, candidates.imitation.held_out)
+    numbers = {"agreement": value, "standard error": error, "rho": candidates.weight}
+    good = candidates.weight > SURE * candidates.weight_error
+    sentence = (
+        f"On held-out queries the ranker agrees with an imitation of the engine's order with correlation {value:.2f} ± "
+        f"{error:.2f}."
+    )
+    if not good:
+        return Check("agreement", "passed", f"{sentence} The engine's order says little about relevance.", numbers)
+    if value < -SURE * error:
+        sentence += " The engine's order carries relevance, so a ranker that opposes it is not used."
+        return Check("agreement", "failed", sentence, numbers)
+    return Check("agreement", "passed", sentence, numbers)
+
+
+def correlation(evidence: Evidence, one: Float64, other: Float64) -> tuple[float, float]:
+    """Return the mean correlation of two scores of the shown documents within queries, and its standard error."""
+    size = np.maximum(evidence.by_query(np.ones(len(evidence))), 1.0)
+    a, b = (each - (evidence.by_query(each) / size)[evidence.query] for each in (one, other))
+    spread = np.sqrt(evidence.by_query(a * a) * evidence.by_query(b * b))
+    known = spread > 1e-12
+    if not known.any():
+        return 0.0, 0.0
+    values = evidence.by_query(a * b)[known] / spread[known]
+    return float(values.mean()), float(values.std() / np.sqrt(len(values)))
+
+
+def _fit(model: LogModel) -> Check:
+    quality = model.fit_quality
+    if quality.fits:
+        sentence = "The model of the log predicts the clicks by position and first-shown position."
+        return Check("fit", "passed", sentence, {"largest error": quality.largest})
+    sentence = (
+        f"The model of the log misses the clicks at some positions by up to {quality.largest:.0%}: users behave "
+        "differently from the model there, and intervals are too narrow."
+    )
+    return Check("fit", "inconclusive", sentence, {"largest error": quality.largest})
+
+
+def _size(evidence: Evidence) -> Check:
+    clicks, queries = int(evidence.raw_clicks.sum()), evidence.queries
+    numbers = {"clicks": float(clicks), "queries": float(queries)}
+    if queries < FEW_QUERIES:
+        sentence = (
+            f"The log has {queries} quer{'y' if queries == 1 else 'ies'}, too few to hold some of them out. Documents "
+            "are held out instead, so it is not known how the ranker does on other queries."
+        )
+        return Check("size", "inconclusive", sentence, numbers)
+    if clicks < FEW_CLICKS:
+        sentence = f"The log has {clicks:,} clicks. Differences between candidates may be chance."
+        return Check("size", "inconclusive", sentence, numbers)
+    return Check("size", "passed", f"The log has {clicks:,} clicks on {queries:,} queries.", numbers)
+
+
+def _selection(evidence: Evidence) -> str:
+    shown, unshown = len(evidence), len(evidence.unshown)
+    if not evidence.names_candidates:
+        return (
+            f"The log names only documents that were shown ({shown:,} pairs of query and document). Which other "
+            "candidates the engine had is not known."
+        )
+    return (
+        f"The log names {shown + unshown:,} candidates, of which {shown:,} ({shown / (shown + unshown):.0%}) were "
+        "shown. The ranker also learned from which ones the engine left out."
+    )
+
+
+def _scope(logged: Logged, evidence: Evidence, candidates: Candidates) -> tuple[int | None, str]:
+    """Return how deep the ranker may re-rank, None for a full list, and why."""
+    if evidence.names_candidates:
+        return None, "The ranker may rank full candidate lists: the log names candidates that were not shown."
+    explained = candidates.imitation.explained
+    if explained >= EXPLAINED:
+        return None, (
+            f"The ranker may rank full candidate lists: features explain {explained:.0%} of the engine's order, so its "
+            "choice of what to show is taken into account."
+        )
+    depth = int(np.percentile(np.diff(logged.clicks.offsets), 90))
+    return depth, (
+        f"Use the ranker to re-rank the first {depth} results as the engine orders them: features explain only "
+        f"{explained:.0%} of the engine's order, so how it does on documents that were not shown is not known."
+    )

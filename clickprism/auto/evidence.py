@@ -1,0 +1,241 @@
+"""What a log says about relevance, prepared for rankers: corrected clicks, and how the engine ranks.
+
+The log of a good engine has two traps. Position bias is the first: the fitted model of the log (`LogModel`) gives the
+exposure E_d of each pair, its impressions corrected for position. Selection is the second: a document with poor
+features is in the log only if the engine knew something in its favour that no feature shows. A ranker that learns from
+shown documents alone concludes that poor features are good, and puts documents first that the engine never shows.
+
+Both are repaired by keeping the engine's score s_d in the model of the clicks (a control function):
+
+    log E[clicks of d]  =  log E_d + w(x_d) + rho s_d + effect of the query
+    s_d                 =  e(x_d) + what the engine knows beyond the features
+    score of a ranker   =  w(x) + (rho / theta) e(x)
+
+s_d is minus the log of the position at which d was first shown. w is what clicks say about documents that the engine
+ranks alike, e imitates the engine, and rho is how much relevance the engine's order carries: 0 if the engine ranks at
+random. Given x and s, being shown says nothing more about relevance, so w and rho are not biased by selection. Only e
+is: positions of shown documents differ less than those of all candidates. With normally distributed scores a
+regression on the shown documents finds theta e, with
+
+    theta = v + (1 - v) R^2            (Goldberger 1981)
+
+where R^2 is its share of explained variance, and v the variance of s among shown documents relative to that among all
+candidates. If the log names the candidates that were not shown, e is learned from all of them, and theta is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, final
+
+import numpy as np
+from scipy.stats import norm
+
+from clickprism.data.logged import Logged
+from clickprism.log_model.counts import first_positions
+from clickprism.log_model.model import LogModel
+from clickprism.types import Bool, Float64, Int64, Lists
+
+FOLDS: Final = 5
+FEW_QUERIES: Final = 20  # below it documents are held out, not queries
+SHOWN_SHARE: Final = 0.02  # of the candidates, if the log does not name those that were not shown
+LEAST_UNSHOWN: Final = 0.1  # candidates not shown, as a share of those shown, from which imitation uses them
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The shown pairs of a log with their clicks, exposure and the engine's score; pairs of a query are consecutive.
+
+    Attributes:
+        lists: All documents that the log names, with normalised features.
+        rows: Row of each shown pair in `lists`, increasing, [pairs].
+        query: Query of each pair, from 0, not decreasing, [pairs].
+        clicks: Clicks of each pair; those of pairs with much evidence are scaled down with their exposure, [pairs].
+        exposure: Impressions of each pair in units of the first position, scaled likewise, [pairs].
+        engine: Score of the engine, minus the log of the first-shown position, centred within queries, [pairs].
+        impressions: Impressions of each pair, not scaled, [pairs].
+        raw_clicks: Clicks of each pair, not scaled, [pairs].
+        unshown: Rows of candidates that the log names and that were never shown, [documents].
+        fold: Part in which each pair is held out, [pairs].
+    """
+
+    lists: Lists
+    rows: Int64
+    query: Int64
+    clicks: Float64
+    exposure: Float64
+    engine: Float64
+    impressions: Float64
+    raw_clicks: Float64
+    unshown: Int64
+    fold: Int64
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, logged: Logged, model: LogModel, lists: Lists, *, seed: int = 0) -> Evidence:
+        """Return the evidence of a log.
+
+        Args:
+            logged: The log.
+            model: Its fitted model.
+            lists: The documents of the log with normalised features.
+            seed: Random seed of the folds.
+        """
+        found, rng = model.relevance, np.random.default_rng([seed, 51])
+        query = np.unique(lists.list_of[found.rows], return_inverse=True)[1].astype(np.int64)
+        queries = int(query.max(initial=-1)) + 1
+        shown = np.zeros(lists.documents, dtype=np.bool_)
+        shown[found.rows] = True
+        searched = np.zeros(len(lists), dtype=np.bool_)
+        searched[lists.list_of[found.rows]] = True
+        few = queries < FEW_QUERIES
+        fold = rng.integers(0, FOLDS, len(found)) if few else rng.permutation(np.arange(queries) % FOLDS)[query]
+        clicks = found.clicks
+        if model.form.trust:  # clicks that trust adds are no evidence of relevance
+            strength = found.weight * (1 - found.share) / np.maximum(found.share, 1e-9)
+            clicks = np.maximum(found.value * (found.weight + strength) - strength * found.prior, 0.0)
+        # a pair with endless clicks says as much as its prior strength: features do not explain all of relevance
+        scale = 1 - found.share
+        return cls(
+            lists=lists,
+            rows=found.rows,
+            query=query,
+            clicks=clicks * scale,
+            exposure=np.maximum(found.weight * scale, 1e-9),
+            engine=centred(-first_positions(logged)[found.rows], query),
+            impressions=found.impressions,
+            raw_clicks=found.clicks,
+            unshown=np.flatnonzero(~shown & searched[lists.list_of]).astype(np.int64),
+            fold=fold.astype(np.int64),
+        )
+
+    @property
+    def queries(self) -> int:
+        """Return the number of queries."""
+        return int(self.query.max(initial=-1)) + 1
+
+    @property
+    def holds_out_documents(self) -> bool:
+        """Return whether documents are held out instead of queries, of which there are too few."""
+        return self.queries < FEW_QUERIES
+
+    @cached_property
+    def features(self) -> Float64:
+        """Return the features of the pairs, [pairs, columns]."""
+        return self.lists.features[self.rows].astype(np.float64)
+
+    @property
+    def unshown_share(self) -> float:
+        """Return the candidates that were never shown, as a share of all candidates of these queries."""
+        return len(self.unshown) / max(len(self.unshown) + len(self.rows), 1)
+
+    @property
+    def names_candidates(self) -> bool:
+        """Return whether the log names enough candidates that were not shown to learn from them."""
+        return len(self.unshown) > LEAST_UNSHOWN * len(self.rows)
+
+    def folds_of(self, rows: Int64) -> Int64:
+        """Return the fold of documents that the log names, shown or not, [rows]."""
+        fold, lists = np.zeros(self.lists.documents, dtype=np.int64), self.lists
+        fold[self.rows] = self.fold
+        if self.holds_out_documents:
+            fold[self.unshown] = np.arange(len(self.unshown)) % FOLDS
+        else:
+            by_list = np.zeros(len(lists), dtype=np.int64)
+            by_list[lists.list_of[self.rows]] = self.fold
+            fold[self.unshown] = by_list[lists.list_of[self.unshown]]
+        return fold[rows]
+
+    def by_query(self, values: Float64) -> Float64:
+        """Return the sums of values of pairs over each query, [queries]."""
+        return np.bincount(self.query, weights=values, minlength=self.queries).astype(np.float64)
+
+    def log_likelihood(self, scores: Float64, used: Bool | None = None) -> Float64:
+        """Return the log-likelihood of the clicks of each query if scores are log click rates, [queries].
+
+        sum of c_d log(E_d exp(f_d) / sum of E exp(f) over the query): given how often a query was clicked in all, its
+        clicks fall on its documents in these proportions.
+
+        Args:
+            scores: f of each pair, [pairs].
+            used: Pairs that count; by default all.
+        """
+        kept = np.ones(len(self), dtype=np.bool_) if used is None else used
+        logits = np.where(kept, scores + np.log(self.exposure), -np.inf)
+        top = np.full(self.queries, -np.inf)
+        np.maximum.at(top, self.query, logits)
+        top = np.where(np.isfinite(top), top, 0.0)
+        total = np.log(np.maximum(self.by_query(np.exp(logits - top[self.query])), 1e-300)) + top
+        clicks = np.where(kept, self.clicks, 0.0)
+        return self.by_query(np.where(clicks > 0, clicks * (np.where(kept, logits, 0.0) - total[self.query]), 0.0))
+
+    def held_out_likelihood(self, scores: Float64) -> Float64:
+        """Return the log-likelihood of each query, each pair compared with those that are held out together with it."""
+        if not self.holds_out_documents:
+            return self.log_likelihood(scores)
+        parts = [self.log_likelihood(scores, self.fold == number) for number in range(FOLDS)]
+        return np.asarray(np.sum(parts, axis=0))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EngineTargets:
+    """What an imitation of the engine learns from.
+
+    Attributes:
+        rows: Documents, in the order of their queries, [documents].
+        query: Query of each, from 0, [documents].
+        values: Score of the engine; unshown candidates have their expected one, [documents].
+        attenuation: Share of the slope that a regression on these values finds; None if it depends on the R^2.
+    """
+
+    rows: Int64
+    query: Int64
+    values: Float64
+    attenuation: float | None
+
+
+def engine_targets(evidence: Evidence) -> EngineTargets:
+    """Return the engine's scores of the shown documents, and of unshown candidates if the log names them.
+
+    An unshown candidate has the expected score of those below the last one shown, if scores are normal. A regression
+    on such values finds the share var(values) / var(scores) of the slope.
+    """
+    if not evidence.names_candidates:
+        return EngineTargets(evidence.rows, evidence.query, evidence.engine, None)
+    share = 1 - evidence.unshown_share
+    cut = norm.isf(share)
+    density = norm.pdf(cut)
+    inside = 1 + cut * density / share - (density / share) ** 2
+    outside = 1 - cut * density / (1 - share) - (density / (1 - share)) ** 2
+    unit = float(np.std(evidence.engine)) / np.sqrt(inside)
+    gap = unit * density * (1 / share + 1 / (1 - share))
+    rows = np.concatenate([evidence.rows, evidence.unshown])
+    values = np.concatenate([evidence.engine, np.full(len(evidence.unshown), -gap)])
+    order = np.argsort(rows, kind="stable")
+    rows, values = rows[order], values[order]
+    query = np.unique(evidence.lists.list_of[rows], return_inverse=True)[1].astype(np.int64)
+    return EngineTargets(rows, query, centred(values, query), float(1 - (1 - share) * outside))
+
+
+def attenuation(explained: float) -> float:
+    """Return theta, the share of the slope that a regression on shown documents finds, by its R^2."""
+    cut = norm.isf(SHOWN_SHARE)
+    ratio = norm.pdf(cut) / SHOWN_SHARE
+    variance = 1 + cut * ratio - ratio**2
+    return float(variance + (1 - variance) * min(max(explained, 0.0), 1.0))
+
+
+def centred(values: Float64, query: Int64) -> Float64:
+    """Return values minus their mean over the query; vectors or matrices, [pairs, ...]."""
+    size = int(query.max(initial=-1)) + 1
+    count = np.maximum(np.bincount(query, minlength=size), 1)
+    if values.ndim == 1:
+        return np.asarray(values - (np.bincount(query, weights=values, minlength=size) / count)[query])
+    total = np.zeros((size, values.shape[1]))
+    np.add.at(total, query, values)
+    return np.asarray(values - (total / count[:, None])[query])
