@@ -17,7 +17,7 @@ import numpy as np
 from clickprism._util.files import write_file
 from clickprism._util.tables import Table, to_json, to_plain
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.finding import Diagnosis, Finding
+from clickprism.diagnosis.finding import Diagnosis, Finding, Tone
 from clickprism.diagnosis.report import finding_parts
 from clickprism.evaluation.report import Part, Said, write_report
 from clickprism.types import Float64
@@ -36,7 +36,7 @@ REPORT, JSON = "report.html", "auto.json"
 WIDTH: Final = 110
 MOST_STEPS: Final = 4  # on the terminal and above the folds
 SIGNS: Final = {"passed": "✓ passed", "failed": "! failed", "inconclusive": "? inconclusive"}
-TONES: Final = {"passed": "good", "failed": "bad", "inconclusive": "inconclusive"}
+TONES: Final[Mapping[str, Tone]] = {"passed": "good", "failed": "bad", "inconclusive": "inconclusive"}
 WITHOUT_FEATURES: Final = (
     "No ranker can be trained: the documents of the log have no features, and a ranker scores a document by them."
 )
@@ -52,7 +52,7 @@ ALWAYS: Final = (
     "Clicks show how attractive a document is at the first position. A bias that affects a document at every position "
     "alike, such as an attractive picture, cannot be separated from relevance."
 )
-NO_VALUE: Final[Plain] = {"verdict": "", "sentence": "", "refusal": "", "advice": "", "numbers": {}}
+NO_VALUE: Final[Plain] = {"verdict": "", "sentence": "", "method": "", "refusal": "", "advice": "", "numbers": {}}
 BESIDE: Final = "Interleave the bundle with the current ranker"
 ADVICE: Final = {
     "better": f"{BESIDE} in a part of the searches, and switch to it if users prefer it.",
@@ -140,7 +140,7 @@ def chosen(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
         "instead": [],
         "checks": to_plain(checked.checks),
         "selection": checked.selection,
-        "scope": to_plain(checked.scope),
+        "scope": {"rerank_depth": checked.rerank_depth, "reason": checked.scope},
         "candidates": rows,
         "normaliser": checked.normaliser.kind,
         "engine": {
@@ -169,7 +169,7 @@ def by_position(checked: Checked, logged: Logged, scores: Float64) -> dict[str, 
     def mean(values: Float64) -> Float64:
         shown = np.bincount(at[top], weights=weight[top], minlength=depth)
         total = np.bincount(at[top], weights=values[top], minlength=depth)
-        return np.divide(total, shown, out=np.full(depth, np.nan), where=shown > 0)
+        return np.asarray(np.divide(total, shown, out=np.full(depth, np.nan), where=shown > 0))
 
     rates = clicks.clicks.astype(np.float64), weight * relevance[clicks.rows], weight * after
     names = "click_rate", "relevance", "relevance_reranked"
@@ -178,26 +178,32 @@ def by_position(checked: Checked, logged: Logged, scores: Float64) -> dict[str, 
 
 def valued(result: CounterfactualResult | None, problem: str = "") -> dict[str, Any]:
     """Return the estimated clicks of the ranker in a sentence and in numbers, or why there is no estimate."""
+    told = {**NO_VALUE, "numbers": {} if result is None else to_plain(result)}
     if result is None or result.best is None:
         if result is not None:
-            first = result.estimates.get("item-position") or next(iter(result.estimates.values()))
-            problem = first.refusal
+            problem = (result.estimates.get("item-position") or next(iter(result.estimates.values()))).refusal
         reason = f"The log does not show how many clicks the ranker would get: {problem}."
-        return _value("unknown", "", reason, {} if result is None else to_plain(result))
-    best, logged = result.estimates[result.best], result.logged.value
-    gain = best.difference
-    ends = f"{gain.lower / max(logged, 1e-9):+.1%} to {gain.upper / max(logged, 1e-9):+.1%}"
+        return {**told, "verdict": EXPECTED["unknown"], "refusal": reason, "advice": ADVICE["unknown"]}
+    best, logged, gain = result.estimates[result.best], result.logged.value, result.estimates[result.best].difference
+    change, lower, upper = (f"{each / max(logged, 1e-9):+.1%}" for each in (gain.value, gain.lower, gain.upper))
     sentence = (
         f"On the searches of the log, the ranker would get {best.value.value:.3f} clicks per search, where the log has "
-        f"{logged:.3f}: {gain.value / max(logged, 1e-9):+.1%} (95% interval {ends}). Queries were ranked by copies "
-        f"that did not learn from them. Estimator: {best.name}, which assumes: {best.assumption}."
+        f"{logged:.3f}: {change} (95% interval {lower} to {upper}). Copies that did not learn from a query ranked it."
     )
-    return _value(best.verdict, sentence, "", to_plain(result))
+    method = f"Estimator: {best.name}, which assumes: {best.assumption}."
+    words = {"verdict": EXPECTED[best.verdict], "sentence": sentence, "method": method, "advice": ADVICE[best.verdict]}
+    return {**told, **words}
 
 
-def _value(verdict: str, sentence: str, refusal: str, numbers: Plain) -> dict[str, Any]:
-    words = {"verdict": EXPECTED[verdict], "sentence": sentence, "refusal": refusal, "advice": ADVICE[verdict]}
-    return {**words, "numbers": numbers}
+def graded(result: Plain | None) -> dict[str, Any]:
+    """Return the evaluation on the user's grades in a sentence and in numbers."""
+    if result is None:
+        return {"sentence": "", "numbers": {}}
+    values = ", ".join(
+        f"{name} {'unknown' if each is None else f'{each:.3f}'}" for name, each in result["values"].items()
+    )
+    sentence = f"nDCG@10 on the grades of {result['documents']:,} documents of {result['queries']:,} queries: {values}."
+    return {"sentence": f"{sentence} Nothing was trained on the grades.", "numbers": result}
 
 
 def verdict(stages: Stages, diagnosis: Diagnosis) -> list[str]:
@@ -206,10 +212,7 @@ def verdict(stages: Stages, diagnosis: Diagnosis) -> list[str]:
     if choice["refused"]:
         position = diagnosis.findings.get("position")
         return [choice["refused"], *([] if position is None else [position.sentence]), choice["instead"][0]]
-    scope = choice["scope"]
-    from clickprism.serve.bundle import Scope
-
-    return [_corrected(choice), _sure(choice), Scope(**scope).sentence()]
+    return [_corrected(choice), _sure(choice), choice["scope"]["reason"]]
 
 
 def _corrected(choice: Plain) -> str:
@@ -275,18 +278,15 @@ def unknown(stages: Stages, diagnosis: Diagnosis) -> list[str]:
 def next_steps(stages: Stages, diagnosis: Diagnosis) -> list[str]:
     """Return what to do next, the most useful first: try the ranker, then the advice of open findings."""
     choice, order = stages["choice"], sorted(diagnosis.findings.values(), key=lambda each: each.tone == "inconclusive")
-    corrected = () if choice["use"] != "corrected" else ("position", *(each.name for each in order if _used(each)))
+    corrected: set[str] = set()
+    if choice["use"] == "corrected":  # a model that conditions on clicks above ranks documents worse (`LogModel`)
+        corrected = {"position", "interaction", *(each.name for each in order if each.details.get("used"))}
     found = [
         f"{each.title}: {each.advice}"
         for each in order
         if each.tone != "good" and each.advice and each.name not in corrected
     ]
     return [*(choice["instead"] if choice["refused"] else [stages["value"]["advice"]]), *dict.fromkeys(found)]
-
-
-def _used(finding: Finding) -> bool:
-    """Return whether the model of the log, by which clicks are corrected, includes this bias."""
-    return bool(finding.details.get("used"))
 
 
 def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickprism") -> list[str]:
@@ -315,6 +315,7 @@ def terminal(stages: Stages, verdict: Sequence[str], steps: Sequence[str], lines
         "Verdict": [_wrapped("  ", each.replace("`", "")) for each in verdict],
         "Checks": checks,
         "Estimated clicks": [_wrapped("  ", text) for text in (value["sentence"] or value["refusal"],) if text],
+        "Your grades": [_wrapped("  ", text) for text in (stages["grades"]["sentence"],) if text],
         "What to do next": [*todo, *([f"  - {more} more in the report" ] if more > 0 else []),
                             *(f"    {line}" for line in lines)],
     }  # fmt: skip
@@ -338,6 +339,7 @@ def as_plain(result: AutoResult, name: str) -> dict[str, Any]:
         "found": result.diagnosis.to_json()["findings"],
         "choice": result.stages["choice"],
         "value": result.stages["value"],
+        "grades": result.stages["grades"]["numbers"] or None,
         "unknown": list(result.unknown),
         "next": list(result.steps),
         "bundle": {"folder": "bundle", "version": bundle["version"]} if bundle["version"] else None,
@@ -366,7 +368,9 @@ def write_pages(result: AutoResult, figures: Mapping[str, str], name: str) -> di
         folded["Checks"] = [Said(TONES[each["verdict"]], SIGNS[each["verdict"]], each["sentence"],
                                  ", ".join(f"{key} {number:.3g}" for key, number in each["numbers"].items()
                                            if number is not None)) for each in choice["checks"]]  # fmt: skip
-        folded["Estimated clicks"] = [value["sentence"] or value["refusal"]]
+        folded["Estimated clicks"] = [value["sentence"] or value["refusal"], value["method"]]
+    if result.stages["grades"]["sentence"]:
+        folded["Your grades"] = [result.stages["grades"]["sentence"]]
     findings = result.diagnosis.findings
     rows = [[each.title, each.word, each.number] for each in findings.values()]
     details = [part for key, each in findings.items() for part in _details(each, figures.get(key))]
@@ -388,7 +392,9 @@ def write_pages(result: AutoResult, figures: Mapping[str, str], name: str) -> di
     return {"files": [REPORT, JSON]}
 
 
-CAPTION: Final = "Clicks and estimated relevance by position, before and after"
+CAPTION: Final = (
+    "The click rate is observation times relevance; mean relevance by position, before and after re-ranking"
+)
 
 
 def _candidates(choice: Plain) -> Table:
@@ -409,23 +415,28 @@ def _details(finding: Finding, picture: str | None) -> list[Part]:
 
 
 def figure(choice: Plain) -> Figure:
-    """Draw click rate, observation with its interval, and mean relevance by position, all relative to position 1."""
-    from clickprism.evaluation.plots import INK, add_legend, new_figure, position_axis, styled
+    """Draw click rate, observation with its interval, and mean relevance by position, relative to position 1."""
+    from clickprism.evaluation.plots import COLOURS, INK, add_legend, new_figure, position_axis, styled
 
-    curve, means = choice["curve"], choice["by_position"]
-    series = {name: np.array(values, dtype=np.float64) for name, values in {**curve, **means}.items() if name in SERIES}
-    unit = {"click_rate": series["click_rate"][0], "relevance": series["relevance"][0]}
+    def relative(values: Float64, to: Float64) -> Float64:
+        return values / to[0] if to[0] > 0 else np.full(len(values), np.nan)
+
+    curve = {name: np.array(choice["curve"][name], dtype=np.float64) for name in ("values", "lower", "upper")}
+    means = {name: np.array(values, dtype=np.float64) for name, values in choice["by_position"].items()}
+    lines = {
+        "click rate (before the correction)": (relative(means["click_rate"], means["click_rate"]), INK, ":"),
+        "observation, with 95% interval": (curve["values"], COLOURS[0], "-"),
+        "relevance, order of the log": (relative(means["relevance"], means["relevance"]), COLOURS[1], "--"),
+        "relevance, re-ranked": (relative(means["relevance_reranked"], means["relevance"]), COLOURS[2], "-"),
+    }
 
     @styled
     def draw() -> Figure:
         made, axes = new_figure(height=3.8)
-        positions = np.arange(1, len(series["values"]) + 1)
-        for name, (label, colour, line, scale) in SERIES.items():
-            if label:
-                values = series[name] / (unit.get(scale) or 1.0)
-                axes.plot(positions, values, color=colour or INK, linestyle=line, marker="o", markersize=4, label=label)
-        band = SERIES["values"][1]
-        axes.fill_between(positions, series["lower"], series["upper"], color=band, alpha=0.2, linewidth=0)
+        positions = np.arange(1, len(curve["values"]) + 1)
+        for label, (values, colour, style) in lines.items():
+            axes.plot(positions, values, color=colour, linestyle=style, marker="o", markersize=4, label=label)
+        axes.fill_between(positions, curve["lower"], curve["upper"], color=COLOURS[0], alpha=0.2, linewidth=0)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("relative to position 1 of the log")
         position_axis(axes, len(positions), "position")
@@ -433,14 +444,3 @@ def figure(choice: Plain) -> Figure:
         return made
 
     return draw()
-
-
-SERIES: Final = {
-    "click_rate": ("click rate (before the correction)", "", ":", "click_rate"),
-    "values": ("observation, with 95% interval", "#1f7fc4", "-", ""),
-    "relevance": ("relevance, order of the log", "#d9660a", "--", "relevance"),
-    "relevance_reranked": ("relevance, re-ranked", "#0f9d76", "-", "relevance"),
-    "lower": ("", "", "", ""),
-    "upper": ("", "", "", ""),
-}
-"""Label, colour, line style and unit of each line of the figure."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 
-from clickprism._util.files import write_file
+from clickprism._util.files import sha256, write_file
 from clickprism._util.stages import Stage, StageFolder
 from clickprism.auto import report
 from clickprism.data.logged import Logged, log_fingerprint
@@ -33,7 +33,7 @@ Progress: TypeAlias = Callable[[str, str], None]
 Source: TypeAlias = Logged | Path | str | Callable[[], Logged]
 Plain: TypeAlias = Mapping[str, Any]
 
-STAGES: Final = ("read", "model", "diagnosis", "choice", "value", "bundle", "report")
+STAGES: Final = ("read", "model", "diagnosis", "choice", "value", "grades", "bundle", "report")
 POINTS: Final = tuple(f"{stage}-{what}" for stage in STAGES for what in ("made", "kept"))
 """The crash points of a run: before and after the file of each stage is written."""
 LOG_MODEL, RANKER, RAW, IMITATION, BUNDLE = "log_model", "model", "naive", "imitation", "bundle"
@@ -111,6 +111,7 @@ def auto(
     *,
     out: Path | str = "runs/auto",
     settings: AutoSettings = DEFAULT,
+    grades: Path | str | None = None,
     name: str = "",
     progress: Progress | None = None,
 ) -> AutoResult:
@@ -125,6 +126,8 @@ def auto(
             returns one.
         out: Folder of the run; one of another log or of another seed is refused.
         settings: Time budget and random seed.
+        grades: File of grades in the TREC format (query id, 0, document id, grade), on which the ranker and the order
+            of the log are evaluated at the end. Nothing is trained on them.
         name: Name of the log in the report; by default that of the file.
         progress: Called with the name of a stage and what it is doing.
 
@@ -138,18 +141,28 @@ def auto(
     begun = time.perf_counter()
     logged = _read(log)
     spent = time.perf_counter() - begun
-    identity = {"log": log_fingerprint(logged), "seed": settings.seed}
+    judged = None if grades is None else Path(grades)
+    identity = {"log": log_fingerprint(logged), "seed": settings.seed, "grades": _digest(judged)}
     with StageFolder.opened(Path(out), command="auto", identity=identity) as folder:
-        return _Run(folder, logged, settings, name, say).all(spent)
+        return _Run(folder, logged, settings, grades=judged, name=name, say=say).all(spent)
 
 
 @final
 class _Run:
     """The stages of one run, in order."""
 
-    def __init__(self, folder: StageFolder, logged: Logged, settings: AutoSettings, name: str, say: Progress) -> None:
-        self.folder, self.logged, self.settings, self.name, self.say = folder, logged, settings, name, say
-        self.path = folder.path
+    def __init__(
+        self,
+        folder: StageFolder,
+        logged: Logged,
+        settings: AutoSettings,
+        *,
+        grades: Path | None,
+        name: str,
+        say: Progress,
+    ) -> None:
+        self.folder, self.path, self.logged, self.settings = folder, folder.path, logged, settings
+        self.grades, self.name, self.say = grades, name, say
         self.done: dict[str, Stage] = {}
 
     def all(self, spent: float) -> AutoResult:
@@ -160,6 +173,7 @@ class _Run:
         diagnosis = diagnosis_of(found)
         choice = self._stage("choice", "training candidates", self._choice)
         value = self._stage("value", "estimating how many clicks the ranker would get", lambda: self._value(choice))
+        self._stage("grades", "evaluating on the grades" if self.grades else "", lambda: self._grades(choice))
         made = self._stage("bundle", "writing the bundle", lambda: self._bundle(choice, value, diagnosis))
         stages = {stage: kept.result for stage, kept in self.done.items()}
         result = AutoResult(
@@ -179,7 +193,8 @@ class _Run:
         return result
 
     def _stage(self, which: str, doing: str, make: Callable[[], Plain], spent: float = 0.0) -> Plain:
-        self.say(which, "complete" if self.folder.done(which) else doing)
+        if doing:
+            self.say(which, "complete" if self.folder.done(which) else doing)
         self.done[which] = self.folder.stage(which, make, spent=spent)
         return self.done[which].result
 
@@ -252,6 +267,18 @@ class _Run:
         except DataError as error:
             return report.valued(None, str(error).rstrip("."))
 
+    def _grades(self, choice: Plain) -> Plain:
+        """Evaluate the ranker, and one on raw clicks, on the grades of the user; nothing was trained on them."""
+        if self.grades is None or choice["refused"]:
+            return report.graded(None)
+        from clickprism.evaluation.grades import evaluate_on_grades
+
+        lists = self.logged.clicks.lists
+        scores = {"the ranker": Model.load(self.path / RANKER).score(lists)}
+        if choice["use"] != RAW_CLICKS:
+            scores["raw clicks"] = Model.load(self.path / RAW).score(lists)
+        return report.graded(evaluate_on_grades(self.logged, self.grades, scores))
+
     def _bundle(self, choice: Plain, value: Plain, diagnosis: Diagnosis) -> Plain:
         if choice["refused"]:
             return {"version": "", "files": {}}
@@ -286,6 +313,7 @@ def write_auto_bundle(
     open_questions = [each.sentence for each in diagnosis.findings.values() if each.verdict == "inconclusive"]
     notes = [report.BIASED if choice["use"] == RAW_CLICKS else "", value["sentence"], *open_questions]
     examples = examples_of(logged.clicks, *scores, observation=observation, source="the log", most=EXAMPLES)
+    reason = choice["scope"]["reason"].partition(": ")[2]  # the scope itself says the rest
     bundle = write_bundle(
         out,
         model,
@@ -295,12 +323,22 @@ def write_auto_bundle(
         observation=observation,
         data={"clicks": "of the log", "searches": logged.clicks.sessions, "queries": len(lists)},
         notes=[note for note in notes if note],
-        scope=Scope(**choice["scope"]),
+        scope=Scope(choice["scope"]["rerank_depth"], reason[:1].upper() + reason[1:]),
         examples=examples.bytes(),
         created=made,
         replace=True,
     )
     return {"version": bundle.version, "files": bundle.manifest.files}
+
+
+def _digest(file: Path | None) -> str:
+    """Return 16 digits of the SHA-256 of a file; an empty text without one."""
+    if file is None:
+        return ""
+    try:
+        return sha256(file)[:16]
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=file, remedy="Name a file for --grades") from None
 
 
 def _read(log: Source) -> Logged:

@@ -17,6 +17,7 @@ def auto(
     /,
     *,
     out: Path = Path("runs/auto"),
+    grades: Path | None = None,
     settings: Annotated[AutoSettings, FLAT],
     reading: Annotated[ReadSettings, FLAT],
     output: Annotated[Output, FLAT],
@@ -36,6 +37,8 @@ def auto(
     Args:
         log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
         out: Folder for report.html, auto.json and bundle/.
+        grades: File of grades in the TREC format (query id, 0, document id, grade). The ranker and the order of the log
+            are evaluated on them at the end; nothing is trained on them.
     """
     from clickprism.auto.report import as_plain
     from clickprism.auto.run import auto
@@ -56,6 +59,7 @@ def auto(
                 lambda: open_log(log, settings=reading, note=output.note).logged,
                 out=out,
                 settings=settings,
+                grades=grades,
                 name=log.name,
                 progress=report,
             )

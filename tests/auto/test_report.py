@@ -41,7 +41,7 @@ def choice(**changes: Any) -> dict[str, Any]:
         "refused": "",
         "instead": [],
         "checks": [PASSED],
-        "scope": {"rerank_depth": 10, "reason": "Other documents are unlike those shown."},
+        "scope": {"rerank_depth": 10, "reason": "Use the ranker to re-rank 10 results: others are unlike them."},
         "selection": "",
         "curve": CURVE,
         "position": {"estimate": 0.5, "lower": 0.4, "upper": 0.6},
@@ -62,11 +62,10 @@ def test_the_verdict_says_what_was_corrected_how_sure_and_for_what_use() -> None
         "The ranker, a linear ranker, was trained on clicks corrected for position bias: lower positions are observed"
         " 50% as often as position 1 on average (95% interval 40% to 60%).",
         "The check of the correction passed.",
-        "Re-rank only the first 10 documents in the engine's order; the others keep their order below them. Other"
-        " documents are unlike those shown.",
+        "Use the ranker to re-rank 10 results: others are unlike them.",
     ]
-    several = report.verdict(stages(checks=[PASSED, FAILED], scope={"rerank_depth": None, "reason": ""}), diagnosis())
-    assert several[1:] == ["1 of 2 checks passed; not passed: fit (failed).", "Rank a full candidate list."]
+    several = report.verdict(stages(checks=[PASSED, FAILED]), diagnosis())
+    assert several[1] == "1 of 2 checks passed; not passed: fit (failed)."
     assert report.verdict(stages(checks=[PASSED, PASSED]), diagnosis())[1] == "All 2 checks of the correction passed."
     raw = report.verdict(stages(use="raw clicks"), diagnosis())
     assert raw[0].endswith("Position bias remains in it.")
@@ -99,6 +98,7 @@ def test_estimated_clicks_in_a_sentence() -> None:
         "0.600 clicks per search, where the log has 0.500: +20.0% (95% interval +10.0% to +30.0%)" in value["sentence"]
     )
     assert value["advice"] == report.ADVICE["better"]
+    assert value["method"].startswith("Estimator: snips, which assumes: nothing about how users browse")
     assert not value["refusal"]
     nothing = report.valued(None, "the log has no clicks")
     assert nothing["refusal"] == "The log does not show how many clicks the ranker would get: the log has no clicks."

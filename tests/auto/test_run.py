@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import signal
@@ -56,7 +57,7 @@ def test_a_second_call_runs_no_stage_and_says_the_same(
     monkeypatch.setattr(checks_module, "choose_ranker", None)
     said: list[tuple[str, str]] = []
     again = auto(small_world().logged, out=undisturbed.out, name="mylog", progress=lambda *what: said.append(what))
-    assert said[1:] == [(stage, "complete") for stage in STAGES]
+    assert said[1:] == [(stage, "complete") for stage in STAGES if stage != "grades"]
     assert again.text() == undisturbed.text()
     assert again.stages == undisturbed.stages
 
@@ -74,7 +75,8 @@ def test_the_bundle_scores_raw_features_as_the_saved_ranker_does(undisturbed: Au
     assert manifest.feature_names == world.logged.feature_names
     assert manifest.naive is not None
     assert manifest.scope is not None
-    assert manifest.scope.sentence() == undisturbed.verdict[2]
+    assert manifest.scope.rerank_depth == undisturbed.stages["choice"]["scope"]["rerank_depth"]
+    assert manifest.scope.reason[1:] in undisturbed.verdict[2]
     assert b'"queries"' in bundle.read("examples.json")
     lists = world.test.lists
     served = open_scorer(bundle).score(Candidates(features=lists.features, offsets=lists.offsets)).scores
@@ -99,6 +101,33 @@ def test_other_settings_and_other_logs_are_refused(undisturbed: AutoResult) -> N
     for field, value in (("budget", timedelta(0)), ("seed", -1)):
         with pytest.raises(SettingError, match=f"{field} must be"):
             AutoSettings(**{field: value})  # type: ignore[arg-type]
+
+
+def test_grades_evaluate_and_change_nothing_else(undisturbed: AutoResult, tmp_path: Path) -> None:
+    world = small_world()
+    lists, grades = world.train.lists, tmp_path / "grades.txt"
+    assert lists.document_ids is not None
+    queries = lists.query_ids[lists.list_of]
+    rows = zip(queries, lists.document_ids, world.train.grades, strict=True)
+    grades.write_text("".join(f"{query} 0 {document} {grade}\n" for query, document, grade in rows))
+    out = tmp_path / "out"
+    shutil.copytree(undisturbed.out, out)
+    with pytest.raises(DataError, match="was written with other settings"):
+        auto(world.logged, out=out, grades=grades)
+    start = (out / "start.json").read_text()
+    digest = hashlib.sha256(grades.read_bytes()).hexdigest()[:16]
+    (out / "start.json").write_text(start.replace('"grades": ""', f'"grades": "{digest}"'))
+    for stage in ("grades", "bundle", "report"):
+        (out / "stages" / f"{stage}.json").unlink()
+    result = auto(world.logged, out=out, grades=grades)
+    numbers = result.stages["grades"]["numbers"]
+    assert numbers["queries"] == 30
+    assert list(numbers["values"]) == ["the ranker", "raw clicks", "order of the log"]
+    assert 0.6 < numbers["values"]["the ranker"] < 1
+    assert "Your grades" in result.text()
+    assert result.stages["bundle"] == undisturbed.stages["bundle"]
+    with pytest.raises(DataError, match=r"none.txt: cannot be read .* Name a file for --grades"):
+        auto(world.logged, out=tmp_path / "other", grades=tmp_path / "none.txt")
 
 
 def without_features(logged: Logged) -> Logged:
@@ -171,8 +200,10 @@ def test_raw_clicks_are_shipped_with_a_warning(
     manifest = Bundle.load(result.bundle).manifest
     assert manifest.naive is None
     assert manifest.notes[0] == "This ranker was trained on raw clicks: position bias remains in it."
-    scores = [Model.load(path).score(world.test.lists) for path in (result.out / "model", undisturbed.out / "naive")]
-    np.testing.assert_array_equal(*scores)
+    raw, naive = (
+        Model.load(path).score(world.test.lists) for path in (result.out / "model", undisturbed.out / "naive")
+    )
+    np.testing.assert_array_equal(raw, naive)
 
 
 def test_the_value_is_skipped_if_the_budget_is_used_up(undisturbed: AutoResult, tmp_path: Path) -> None:

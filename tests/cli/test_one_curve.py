@@ -84,7 +84,12 @@ def model_card(log: Path, folder: Path) -> list[str]:
     for name in ("model", "naive"):
         model.save(folder / "source" / name)
     diagnosis = diagnose(logged, only=["position"])
-    choice = {"chosen": "linear", "use": "corrected", "curve": to_plain(diagnosis.curve), "scope": {}}
+    choice = {
+        "chosen": "linear",
+        "use": "corrected",
+        "curve": to_plain(diagnosis.curve),
+        "scope": {"rerank_depth": None, "reason": ""},
+    }
     value, made = {"sentence": ""}, datetime(2026, 1, 1, tzinfo=UTC)
     write_auto_bundle(folder / "bundle", logged, choice, value, diagnosis, source=folder / "source", made=made)
     card = (folder / "bundle" / "MODEL_CARD.md").read_text(encoding="utf-8")
