@@ -40,6 +40,9 @@ TONES: Final[Mapping[str, Tone]] = {"passed": "good", "failed": "bad", "inconclu
 WITHOUT_FEATURES: Final = (
     "No ranker can be trained: the documents of the log have no features, and a ranker scores a document by them."
 )
+CONSTANT: Final = (
+    "No ranker can be trained: all documents of the log have the same features, and a ranker scores a document by them."
+)
 WITHOUT_MODEL: Final = "No ranker can be trained: the model of the log could not be fitted"
 INSTEAD: Final = (
     "Without features you can estimate the relevance of each query-document pair that was shown, and make a judgment "
@@ -110,7 +113,11 @@ def described(logged: Logged, name: str) -> dict[str, Any]:
 def refused(reason: str) -> dict[str, Any]:
     """Return the result of the choice if no ranker can be trained."""
     nothing: dict[str, Any] = {"chosen": None, "use": "", "reason": "", "checks": [], "candidates": [], "curve": None}
-    return {**nothing, "refused": reason, "instead": list(INSTEAD if reason == WITHOUT_FEATURES else MORE_DATA)}
+    return {
+        **nothing,
+        "refused": reason,
+        "instead": list(INSTEAD if reason in (WITHOUT_FEATURES, CONSTANT) else MORE_DATA),
+    }
 
 
 def chosen(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
@@ -210,8 +217,8 @@ def verdict(stages: Stages, diagnosis: Diagnosis) -> list[str]:
     """Return three sentences: what was corrected, how sure that is, and what the ranker may be used for."""
     choice = stages["choice"]
     if choice["refused"]:
-        position = diagnosis.findings.get("position")
-        return [choice["refused"], *([] if position is None else [position.sentence]), choice["instead"][0]]
+        position = diagnosis.findings["position"].sentence if diagnosis.curve is not None else ""
+        return [each for each in (choice["refused"], position, choice["instead"][0]) if each]
     return [_corrected(choice), _sure(choice), choice["scope"]["reason"]]
 
 
@@ -221,8 +228,11 @@ def _corrected(choice: Plain) -> str:
             "The ranker was trained on raw clicks, because no correction for position bias passed the checks. "
             "Position bias remains in it."
         )
-    values = choice["curve"]["values"]
-    test = choice["position"]
+    values, test = choice["curve"]["values"], choice["position"]
+    if len(values) < 2:
+        return (
+            f"The ranker is {choice['summary']}. The log has one position only: there is no position bias to correct."
+        )
     known = test["lower"] is not None and test["upper"] is not None
     interval = f" (95% interval {test['lower']:.0%} to {test['upper']:.0%})" if known else ""
     lower = float(np.mean(values[1:])) if test["estimate"] is None and len(values) > 1 else test["estimate"]

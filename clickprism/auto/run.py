@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
@@ -230,6 +230,9 @@ class _Run:
         """Train and check the candidates, and save the rankers; or say why none can be trained."""
         if not self.logged.has_features:
             return report.refused(report.WITHOUT_FEATURES)
+        features = self.logged.clicks.lists.features
+        if not (np.fmax.reduce(features) > np.fmin.reduce(features)).any():
+            return report.refused(report.CONSTANT)
         model = self._fitted()
         if model is None:
             return report.refused(f"{report.WITHOUT_MODEL}: {self.done['model'].result['problem']}.")
@@ -342,10 +345,16 @@ def _digest(file: Path | None) -> str:
 
 
 def _read(log: Source) -> Logged:
-    """Return the log, without empty ranked lists."""
+    """Return the log, without empty ranked lists; an infinite feature counts as missing."""
     from clickprism.diagnosis.diagnose import without_empty_lists
     from clickprism.log.logged import read_logged
 
     if isinstance(log, Path | str):
-        return without_empty_lists(read_logged(Path(log)))
-    return without_empty_lists(log if isinstance(log, Logged) else log())
+        log = read_logged(Path(log))
+    logged = without_empty_lists(log if isinstance(log, Logged) else log())
+    lists = logged.clicks.lists
+    infinite = np.isinf(lists.features)
+    if not infinite.any():
+        return logged
+    lists = lists.with_features(np.where(infinite, np.float32(np.nan), lists.features))
+    return replace(logged, clicks=replace(logged.clicks, lists=lists))

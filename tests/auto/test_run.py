@@ -26,7 +26,7 @@ from clickprism.log_model.model import LogModel
 from clickprism.model import Model
 from clickprism.serve.bundle import Bundle
 from clickprism.serve.scorer import Candidates, open_scorer
-from clickprism.types import Clicks
+from clickprism.types import Clicks, Float32
 from tests.auto.children import run, small_world
 
 
@@ -160,6 +160,30 @@ def test_without_clicks_it_says_why_there_is_no_ranker(tmp_path: Path) -> None:
     assert result.verdict[0].startswith("No ranker can be trained: the model of the log could not be fitted: ")
     assert result.steps[0] == "Log more searches with clicks, and run `clickprism auto` again."
     assert json.loads((tmp_path / "out" / "auto.json").read_text())["bundle"] is None
+
+
+def with_features(logged: Logged, features: Float32) -> Logged:
+    return replace(logged, clicks=replace(logged.clicks, lists=logged.clicks.lists.with_features(features)))
+
+
+def test_features_that_never_differ_cannot_be_learned_from(tmp_path: Path) -> None:
+    logged = small_world().logged
+    features = np.ones_like(logged.clicks.lists.features)
+    features[:, 0], features[::2, 1] = np.nan, np.nan
+    result = auto(with_features(logged, features), out=tmp_path / "out")
+    assert result.verdict[0].startswith("No ranker can be trained: all documents of the log have the same features")
+    assert "`clickprism relevance estimate`" in result.steps[0]
+
+
+def test_missing_infinite_and_huge_features_and_one_position_are_no_obstacle(tmp_path: Path) -> None:
+    world = small_world(shown=1)
+    features = world.logged.clicks.lists.features.copy()
+    features[::7, 0], features[::11, 1], features[::13, 2] = np.nan, np.inf, 1e30
+    features[:, 3] = np.nan
+    result = auto(with_features(world.logged, features), out=tmp_path / "out")
+    assert result.bundle is not None
+    assert "The log has one position only" in result.verdict[0]
+    assert np.isfinite(Model.load(result.out / "model").score(world.test.lists)).all()
 
 
 @pytest.mark.parametrize(
