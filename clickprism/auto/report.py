@@ -23,8 +23,6 @@ from clickprism.evaluation.report import Part, Said, write_report
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from clickprism.auto.checks import Checked
     from clickprism.auto.run import AutoResult
     from clickprism.evaluation.counterfactual.result import CounterfactualResult
@@ -265,18 +263,23 @@ def decisions(stages: Stages, diagnosis: Diagnosis) -> list[Decision]:
     if choice["refused"]:
         return [*made, Decision("choice", "train no ranker", choice["refused"])]
     numbers = {name: choice[name] for name in ("candidates", "engine", "normaliser")}
-    checks = {check["name"]: check["verdict"] for check in choice["checks"]}
+    checks, scope = choice["checks"], choice["scope"]
+    trained = "raw clicks" if choice["use"] == "raw clicks" else "corrected clicks"
+    allowed = "rank full lists" if scope["rerank_depth"] is None else f"re-rank {scope['rerank_depth']} results"
+    files = {"files": bundle["files"]}
     return [
         *made,
         Decision("choice", f"use {choice['summary']}", choice["reason"], numbers),
-        Decision("checks", f"train on {choice['use']}".replace("on corrected", "on corrected clicks"),
-                 " ".join(check["sentence"] for check in choice["checks"]) or "No check was possible.", checks),
-        Decision("scope", "full candidate list" if choice["scope"]["rerank_depth"] is None else "re-rank",
-                 f"{choice['scope']['reason']} {choice['selection']}".strip(), choice["scope"]),
+        Decision(
+            "checks",
+            f"train on {trained}",
+            " ".join(check["sentence"] for check in checks),
+            {check["name"]: check["verdict"] for check in checks},
+        ),
+        Decision("scope", allowed, f"{scope['reason']} {choice['selection']}", scope),
         Decision("value", value["verdict"], value["sentence"] or value["refusal"], value["numbers"]),
-        Decision("bundle", f"serve version {bundle['version']}", "Its scores are those of the trained ranker.",
-                 {"files": bundle["files"]}),
-    ]  # fmt: skip
+        Decision("bundle", f"serve version {bundle['version']}", "Its scores are those of the trained ranker.", files),
+    ]
 
 
 def unknown(stages: Stages, diagnosis: Diagnosis) -> list[str]:
@@ -317,19 +320,17 @@ def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickp
 
 def terminal(stages: Stages, verdict: Sequence[str], steps: Sequence[str], lines: Sequence[str]) -> str:
     """Return what `clickprism auto` prints at the end, in one screen."""
-    choice, value = stages["choice"], stages["value"]
-    checks = [_wrapped(f"  {SIGNS[each['verdict']]}: ", each["sentence"]) for each in choice["checks"]]
-    more = len(steps) - MOST_STEPS
+    value, hidden = stages["value"], len(steps) - MOST_STEPS
     todo = [_wrapped("  - ", each.replace("`", "")) for each in steps[:MOST_STEPS]]
+    todo += [f"  - {hidden} more in the report"] if hidden > 0 else []
     parts = {
         "Verdict": [_wrapped("  ", each.replace("`", "")) for each in verdict],
-        "Checks": checks,
-        "Estimated clicks": [_wrapped("  ", text) for text in (value["sentence"] or value["refusal"],) if text],
-        "Your grades": [_wrapped("  ", text) for text in (stages["grades"]["sentence"],) if text],
-        "What to do next": [*todo, *([f"  - {more} more in the report" ] if more > 0 else []),
-                            *(f"    {line}" for line in lines)],
-    }  # fmt: skip
-    return "\n\n".join("\n".join([heading, *rows]) for heading, rows in parts.items() if rows)
+        "Checks": [_wrapped(f"  {SIGNS[each['verdict']]}: ", each["sentence"]) for each in stages["choice"]["checks"]],
+        "Estimated clicks": [_wrapped("  ", value["sentence"] or value["refusal"])],
+        "Your grades": [_wrapped("  ", stages["grades"]["sentence"])],
+        "What to do next": [*todo, *(f"    {line}" for line in lines)],
+    }
+    return "\n\n".join("\n".join([heading, *rows]) for heading, rows in parts.items() if any(rows))
 
 
 def _wrapped(head: str, text: str) -> str:
@@ -366,25 +367,25 @@ def write_pages(result: AutoResult, figures: Mapping[str, str], name: str) -> di
         figures: SVG figure of each finding, by name.
         name: Name of the log.
     """
-    from clickprism.evaluation.plots import svg
+    from clickprism.evaluation.plots import relevance_by_position, svg
 
     write_file(result.out / JSON, to_json(as_plain(result, name)) + "\n")
     choice, value, read = (result.stages[stage] for stage in ("choice", "value", "read"))
     steps = [Said("good", str(number), each) for number, each in enumerate(result.steps, start=1)]
-    picture = {} if choice["refused"] else {CAPTION: svg(figure(choice), title=CAPTION)}
+    picture = (
+        {}
+        if choice["refused"]
+        else {CAPTION: svg(relevance_by_position(choice["curve"], **choice["by_position"]), title=CAPTION)}
+    )
     folded: dict[str, Sequence[Part]] = {}
     if choice["candidates"]:
         folded["Candidates"] = [f"{choice['reason']}", _candidates(choice), choice["selection"]]
-        folded["Checks"] = [Said(TONES[each["verdict"]], SIGNS[each["verdict"]], each["sentence"],
-                                 ", ".join(f"{key} {number:.3g}" for key, number in each["numbers"].items()
-                                           if number is not None)) for each in choice["checks"]]  # fmt: skip
-        folded["Estimated clicks"] = [value["sentence"] or value["refusal"], value["method"]]
+        folded["Checks"] = [_check(each) for each in choice["checks"]]
+        folded["Estimated clicks"] = [text for text in (value["sentence"] or value["refusal"], value["method"]) if text]
     if result.stages["grades"]["sentence"]:
         folded["Your grades"] = [result.stages["grades"]["sentence"]]
     findings = result.diagnosis.findings
-    rows = [[each.title, each.word, each.number] for each in findings.values()]
-    details = [part for key, each in findings.items() for part in _details(each, figures.get(key))]
-    folded["Findings"] = [Table("", ["finding", "verdict", "estimate and 95% interval"], rows), *details]
+    folded["Findings"] = [part for key, each in findings.items() for part in _details(each, figures.get(key))]
     folded["What this log cannot show"] = [Said("inconclusive", "?", each) for each in result.unknown]
     if len(steps) > MOST_STEPS:
         folded["Further steps"] = steps[MOST_STEPS:]
@@ -402,55 +403,29 @@ def write_pages(result: AutoResult, figures: Mapping[str, str], name: str) -> di
     return {"files": [REPORT, JSON]}
 
 
-CAPTION: Final = (
-    "The click rate is observation times relevance; mean relevance by position, before and after re-ranking"
-)
+CAPTION: Final = "Click rate, observation and relevance by position, before and after re-ranking"
 
 
 def _candidates(choice: Plain) -> Table:
-    rows = [
-        [
-            f"{each['name']} (used)" if each["name"] == choice["chosen"] else each["name"],
-            each["summary"].capitalize(),
-            "0" if each["name"] == choice["chosen"] else f"{each['gain']:+.1f} ± {each['error']:.1f}",
-        ]
-        for each in choice["candidates"]
-    ]
-    return Table("", ["candidate", "what it is", "held-out log-likelihood"], rows)
+    rows = []
+    for each in choice["candidates"]:
+        gain, error, what = each["gain"], each["error"], each["summary"].capitalize()
+        if each["name"] == choice["chosen"]:
+            rows.append([f"{each['name']} (used)", "0", f"{what}."])
+            continue
+        word = "about as well as" if abs(gain) <= error else "better than" if gain > 0 else "worse than"
+        difference = f"{gain:+,.1f} ± {error:,.1f}"
+        rows.append([each["name"], difference, f"{what}. It predicts held-out clicks {word} the one used."])
+    return Table("", ["candidate", "held-out log-likelihood", "what it is"], rows)
+
+
+def _check(check: Plain) -> Said:
+    numbers = {name: number for name, number in check["numbers"].items() if number is not None}
+    facts = (f"{name} {number:{',.0f' if abs(number) >= 1000 else '.3g'}}" for name, number in numbers.items())
+    word = f"{check['name'].capitalize()}: {SIGNS[check['verdict']]}"
+    return Said(TONES[check["verdict"]], word, check["sentence"], ", ".join(facts))
 
 
 def _details(finding: Finding, picture: str | None) -> list[Part]:
     head, *rest = finding_parts(finding, figure=picture)
     return [head._replace(word=f"{finding.title}: {finding.word}") if isinstance(head, Said) else head, *rest]
-
-
-def figure(choice: Plain) -> Figure:
-    """Draw click rate, observation with its interval, and mean relevance by position, relative to position 1."""
-    from clickprism.evaluation.plots import COLOURS, INK, add_legend, new_figure, position_axis, styled
-
-    def relative(values: Float64, to: Float64) -> Float64:
-        return values / to[0] if to[0] > 0 else np.full(len(values), np.nan)
-
-    curve = {name: np.array(choice["curve"][name], dtype=np.float64) for name in ("values", "lower", "upper")}
-    means = {name: np.array(values, dtype=np.float64) for name, values in choice["by_position"].items()}
-    lines = {
-        "click rate (before the correction)": (relative(means["click_rate"], means["click_rate"]), INK, ":"),
-        "observation, with 95% interval": (curve["values"], COLOURS[0], "-"),
-        "relevance, order of the log": (relative(means["relevance"], means["relevance"]), COLOURS[1], "--"),
-        "relevance, re-ranked": (relative(means["relevance_reranked"], means["relevance"]), COLOURS[2], "-"),
-    }
-
-    @styled
-    def draw() -> Figure:
-        made, axes = new_figure(height=3.8)
-        positions = np.arange(1, len(curve["values"]) + 1)
-        for label, (values, colour, style) in lines.items():
-            axes.plot(positions, values, color=colour, linestyle=style, marker="o", markersize=4, label=label)
-        axes.fill_between(positions, curve["lower"], curve["upper"], color=COLOURS[0], alpha=0.2, linewidth=0)
-        axes.set_ylim(bottom=0)
-        axes.set_ylabel("relative to position 1 of the log")
-        position_axis(axes, len(positions), "position")
-        add_legend(axes)
-        return made
-
-    return draw()

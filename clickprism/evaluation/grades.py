@@ -44,9 +44,7 @@ def evaluate_on_grades(logged: Logged, file: Path | str, scores: Mapping[str, Fl
     rows = np.flatnonzero((grades >= 0) & several[lists.list_of])
     if not len(rows):
         raise DataError("has no two documents of one query of the log", file=file, remedy=FORMAT)
-    part = Lists(
-        lists.features[rows], np.searchsorted(rows, lists.offsets), lists.query_ids, lists.document_ids[rows]
-    )  # fmt: skip
+    part = Lists(lists.features[rows], np.searchsorted(rows, lists.offsets), lists.query_ids, lists.document_ids[rows])
     judged = JudgedLists(part, grades[rows])
     rankings = {**scores, "order of the log": -_average_positions(logged)}
     values = {name: evaluate(judged, each[rows], MEASURE)[MEASURE] for name, each in rankings.items()}

@@ -126,6 +126,42 @@ def observation_curve(
     return figure
 
 
+@styled
+def relevance_by_position(
+    curve: Mapping[str, Any],
+    *,
+    click_rate: Sequence[float | None],
+    relevance: Sequence[float | None],
+    relevance_reranked: Sequence[float | None],
+) -> Figure:
+    """Draw click rate, observation with its interval, and mean relevance by position, relative to position 1.
+
+    Args:
+        curve: `values` of the observation relative to position 1, and `lower` and `upper` ends, [positions] each.
+        click_rate: Click rate at each position, None where nothing was shown, [positions].
+        relevance: Mean relevance at each position, in the order of the log, [positions].
+        relevance_reranked: Mean relevance at each position if each list is re-ranked, [positions].
+    """
+    figure, axes = new_figure(height=3.8)
+    seen, low, high = (np.array(curve[name], dtype=np.float64) for name in ("values", "lower", "upper"))
+    rate, before, after = (np.array(each, dtype=np.float64) for each in (click_rate, relevance, relevance_reranked))
+    lines = {
+        "click rate (before the correction)": (rate / (rate[0] or np.nan), INK, ":"),
+        "observation, with 95% interval": (seen, COLOURS[0], "-"),
+        "relevance, order of the log": (before / (before[0] or np.nan), COLOURS[1], "--"),
+        "relevance, re-ranked": (after / (before[0] or np.nan), COLOURS[2], "-"),
+    }
+    for label, (values, colour, style) in lines.items():
+        places = _positions(values)
+        axes.plot(places, values, color=colour, linestyle=style, marker="o", markersize=4, label=label)
+    axes.fill_between(_positions(seen), low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("relative to position 1 of the log")
+    position_axis(axes, len(seen), "position")
+    add_legend(axes)
+    return figure
+
+
 def write_curves(model: LogModel, folder: Path, *, truth: Float64 | None = None) -> list[str]:
     """Plot the curve of a model, those of its contexts and the model-free ones as one picture, as SVG and PNG.
 
