@@ -294,12 +294,11 @@ def next_steps(stages: Stages, diagnosis: Diagnosis) -> list[str]:
     corrected: set[str] = set()
     if choice["use"] == "corrected":  # a model that conditions on clicks above ranks documents worse (`LogModel`)
         corrected = {"position", "interaction", *(each.name for each in order if each.details.get("used"))}
-    found = [
-        f"{each.title}: {each.advice}"
-        for each in order
-        if each.tone != "good" and each.advice and each.name not in corrected
-    ]
-    return [*(choice["instead"] if choice["refused"] else [stages["value"]["advice"]]), *dict.fromkeys(found)]
+    found: dict[str, str] = {}
+    for each in order:
+        if each.tone != "good" and each.advice and each.name not in corrected:
+            found.setdefault(each.advice, f"{each.title}: {each.advice}")
+    return [*(choice["instead"] if choice["refused"] else [stages["value"]["advice"]]), *found.values()]
 
 
 def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickprism") -> list[str]:
@@ -411,7 +410,7 @@ def _candidates(choice: Plain) -> Table:
     for each in choice["candidates"]:
         gain, error, what = each["gain"], each["error"], each["summary"].capitalize()
         if each["name"] == choice["chosen"]:
-            rows.append([f"{each['name']} (used)", "0", f"{what}."])
+            rows.append([f"{each['name']} (used)", "reference", f"{what}."])
             continue
         word = "about as well as" if abs(gain) <= error else "better than" if gain > 0 else "worse than"
         difference = f"{gain:+,.1f} ± {error:,.1f}"

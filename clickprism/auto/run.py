@@ -345,13 +345,19 @@ def _digest(file: Path | None) -> str:
 
 
 def _read(log: Source) -> Logged:
-    """Return the log, without empty ranked lists; an infinite feature counts as missing."""
+    """Return the log without empty ranked lists and very deep positions; an infinite feature counts as missing."""
     from clickprism.diagnosis.diagnose import without_empty_lists
     from clickprism.log.logged import read_logged
+    from clickprism.log_model.counts import cut
+    from clickprism.log_model.model import DEEPEST
 
     if isinstance(log, Path | str):
         log = read_logged(Path(log))
     logged = without_empty_lists(log if isinstance(log, Logged) else log())
+    deep = int((logged.clicks.positions > DEEPEST).sum())
+    if deep:
+        logged = cut(logged, DEEPEST)
+        logged = replace(logged, account={**logged.account, f"entries below position {DEEPEST}, ignored": deep})
     lists = logged.clicks.lists
     infinite = np.isinf(lists.features)
     if not infinite.any():

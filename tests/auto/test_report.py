@@ -82,7 +82,7 @@ def test_advice_on_what_the_model_corrects_is_left_out() -> None:
     first = report.ADVICE["unknown"]
     assert report.next_steps(stages(), diagnosis(**found)) == [first, "Coupling: Use lbd.", "Coverage: Log more."]
     raw = report.next_steps(stages(use="raw clicks"), diagnosis(**found))
-    assert raw[1:4] == ["Position bias: Correct it.", "Trust bias: Correct it.", "Coupling: Use lbd."]
+    assert raw[1:4] == ["Position bias: Correct it.", "Coupling: Use lbd.", "Coverage: Log more."]  # no advice twice
     refused = {"choice": report.refused(report.WITHOUT_FEATURES), "value": dict(report.NO_VALUE)}
     assert report.next_steps(refused, diagnosis())[0] == report.INSTEAD[0]
     assert report.unknown(stages(), diagnosis(**found))[0] == "Few searches."

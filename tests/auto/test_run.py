@@ -175,6 +175,14 @@ def test_features_that_never_differ_cannot_be_learned_from(tmp_path: Path) -> No
     assert "`clickprism relevance estimate`" in result.steps[0]
 
 
+def test_positions_that_are_too_deep_for_a_curve_are_ignored_and_counted(tmp_path: Path) -> None:
+    world = small_world(queries=4, searches=3, days=1, candidates=205, shown=203)
+    result = auto(without_clicks(world.logged), out=tmp_path / "out")
+    assert "the log has 0 clicks" in result.verdict[0]  # a fit would take long, but would not be refused
+    deep = int((world.logged.clicks.positions > 200).sum())
+    assert result.stages["read"]["counts"]["account"]["entries below position 200, ignored"] == deep
+
+
 def test_missing_infinite_and_huge_features_and_one_position_are_no_obstacle(tmp_path: Path) -> None:
     world = small_world(shown=1)
     features = world.logged.clicks.lists.features.copy()
