@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from clickprism.auto.evidence import FOLDS, Evidence, attenuation, centred, engine_targets
+from clickprism.auto.evidence import FOLDS, Evidence, attenuation, centred
 from clickprism.auto.learners import (
     Network,
     Scorer,
@@ -42,7 +42,7 @@ SURE: Final = 1.0  # standard errors
 SUMMARIES: Final = {
     "linear": "a linear ranker",
     "networks": "an average of small neural networks",
-    "blend": "the average of a linear ranker and small neural networks",
+    "blend": "a weighted average of a linear ranker and small neural networks",
     "trees": "gradient boosted trees",
     "imitation": "an imitation of the engine's own order",
     "raw clicks": "the same kind of ranker, trained on raw clicks",
@@ -59,14 +59,12 @@ class Imitation:
         held_out: Scores of the shown pairs by copies that did not learn from their query, centred, [pairs].
         explained: R^2 on held-out queries: the share of the engine's order that the features explain.
         attenuation: Share of the slope that was found, since only some candidates are shown.
-        scores: Scores of all documents that the log names by such copies; 0 for others, [documents].
     """
 
     scorer: Scorer
     held_out: Float64
     explained: float
     attenuation: float
-    scores: Float64
 
 
 @final
@@ -133,7 +131,6 @@ class _Search:
     def __init__(self, evidence: Evidence, seed: int, tell: Callable[[str], None]) -> None:
         self.evidence, self.seed, self.tell = evidence, seed, tell
         self.x, self.query = evidence.features, evidence.query
-        self.targets = engine_targets(evidence)
         self.offset = np.log(evidence.exposure)
 
     def run(self) -> Candidates:
@@ -149,8 +146,7 @@ class _Search:
         best = max((linear_e, network_e), key=lambda each: each.explained)
         reference = known - weight / best.attenuation * best.held_out
         self.tell("networks")
-        two_steps = _sum(self._networks(network_e, self.offset + known, evidence.clicks), network_e, weight)
-        corrected = _mean([two_steps, self._networks(network_e, self.offset + reference, evidence.clicks)])
+        corrected = _sum(self._networks(network_e, self.offset + known, evidence.clicks), network_e, weight)
         raw = self._raw_networks(reference)
         # networks that learn from corrected clicks vary most on documents that were never shown. Where the engine's
         # order is known to carry relevance, those that learn from raw clicks are steadier there: average the two
@@ -160,7 +156,7 @@ class _Search:
             name: self._candidate(name, held_out, reference, scorer.model)
             for name, (scorer, held_out) in (
                 ("linear", linear),
-                ("blend", _mean([linear, networks])),
+                ("blend", self._blend(linear, networks, reference)),
                 ("networks", networks),
             )
         }
@@ -178,6 +174,18 @@ class _Search:
         likelihood = self.evidence.held_out_likelihood(factor * held_out + reference)
         return Candidate(name, held_out, likelihood, make)
 
+    def _blend(
+        self, linear: tuple[Scorer, Float64], networks: tuple[Scorer, Float64], reference: Float64
+    ) -> tuple[Scorer, Float64]:
+        """Return the average of a linear ranker and networks whose weights predict held-out clicks best."""
+
+        def misfit(share: float) -> float:
+            scores = share * linear[1] + (1 - share) * networks[1]
+            return -float(self.evidence.held_out_likelihood(scores + reference).sum())
+
+        share = float(minimize_scalar(misfit, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.02}).x)
+        return _mean([linear, networks], [share, 1 - share])
+
     def _scale(self, scores: Float64, reference: Float64) -> float:
         """Return the factor under which scores that are not log click rates predict clicks best."""
         spread = max(float(np.std(scores)), 1e-9)
@@ -193,40 +201,33 @@ class _Search:
         parts = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)]
         return [(own, rest) for own, rest in parts if len(own) and len(rest)]
 
-    def _linear_engine(self, x: Float64, own: Int64, _: int) -> Scorer:
-        targets = self.targets
-        return Scorer(linear_engine(x[own], targets.values[own], targets.query[own], ridge=ENGINE_RIDGE))
+    def _linear_engine(self, own: Int64, _: int) -> Scorer:
+        return Scorer(linear_engine(self.x[own], self.evidence.engine[own], self.query[own], ridge=ENGINE_RIDGE))
 
-    def _network_engine(self, x: Float64, own: Int64, seed: int) -> Scorer:
-        targets = self.targets
-        return _one(network_engine(x[own], targets.values[own], targets.query[own], seed=seed), x.shape[1])
+    def _network_engine(self, own: Int64, seed: int) -> Scorer:
+        made = network_engine(self.x[own], self.evidence.engine[own], self.query[own], seed=seed)
+        return _one(made, self.x.shape[1])
 
-    def _imitate(self, fit: Callable[[Float64, Int64, int], Scorer], beside: Imitation | None = None) -> Imitation:
+    def _imitate(self, fit: Callable[[Int64, int], Scorer], beside: Imitation | None = None) -> Imitation:
         """Return an imitation of the engine with held-out scores; the average with another one if that is given."""
-        evidence, targets = self.evidence, self.targets
-        x = evidence.lists.features[targets.rows].astype(np.float64)
-        fold = evidence.folds_of(targets.rows)
-        scores, members = np.zeros(evidence.lists.documents), []
-        for number in range(FOLDS):
-            held = np.flatnonzero(fold == number)
-            if len(held):
-                members.append(fit(x, np.flatnonzero(fold != number), self.seed + number))
-                scores[targets.rows[held]] = members[-1](x[held])
-        if len(x) <= SMALL:
-            everything = np.arange(len(x))
-            copies = FOLDS if members[0].networks else 1
-            members = [fit(x, everything, self.seed + 10 + number) for number in range(copies)]
+        evidence, members, predicted = self.evidence, [], np.zeros(len(self.evidence))
+        for number, (own, rest) in enumerate(self.folds()):
+            members.append(fit(own, self.seed + number))
+            predicted[rest] = members[-1](self.x[rest])
+        if not members[0].networks:
+            members = [fit(np.arange(len(evidence)), self.seed)]
+        elif len(evidence) <= SMALL:
+            members = [fit(np.arange(len(evidence)), self.seed + 10 + number) for number in range(FOLDS)]
         scorer = average(members)
         if beside is not None:  # networks level off away from the shown documents; a linear function goes on
-            scores, scorer = (scores + beside.scores) / 2, average([scorer, beside.scorer])
-        predicted, values = centred(scores[targets.rows], targets.query), targets.values
+            predicted, scorer = (predicted + beside.held_out) / 2, average([scorer, beside.scorer])
+        predicted, values = centred(predicted, self.query), evidence.engine
         spread = float(predicted @ predicted)
         # the factor by which held-out predictions must be multiplied: below 1 if they are too large
         slope = max(float(predicted @ values) / spread, 0.0) if spread > 0 else 0.0
-        explained = 1 - float(((values - slope * predicted) ** 2).sum()) / max(float(values @ values), 1e-12)
-        held_out = slope * centred(scores[evidence.rows], evidence.query)
-        theta = attenuation(explained) if targets.attenuation is None else targets.attenuation
-        return Imitation(scorer.times(slope), held_out, max(explained, 0.0), theta, slope * scores)
+        explained = max(1 - float(((values - slope * predicted) ** 2).sum()) / max(float(values @ values), 1e-12), 0.0)
+        theta = attenuation(explained, evidence.shown_share)
+        return Imitation(scorer.times(slope), slope * predicted, explained, theta)
 
     def _weight(self, imitation: Imitation) -> tuple[float, float, float]:
         """Return the penalty of the linear ranker, rho, and its standard error."""

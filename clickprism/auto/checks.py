@@ -100,7 +100,7 @@ def choose_ranker(
     failed = any(check.verdict == "failed" for check in checks[:2])
     depth, scope = _scope(logged, evidence, candidates)
     use: Literal["corrected", "raw clicks"] = "raw clicks" if failed else "corrected"
-    return Checked(model, normaliser, evidence, candidates, checks, use, depth, scope, _selection(evidence))
+    return Checked(model, normaliser, evidence, candidates, checks, use, depth, scope, _selection(evidence, candidates))
 
 
 def _normalised(logged: Logged, model: LogModel, seed: int) -> tuple[Normaliser, Lists]:
@@ -132,7 +132,8 @@ def engine_slope(evidence: Evidence) -> tuple[float, float]:
     own = evidence.engine - evidence.by_query(share * evidence.engine)[evidence.query]
     curvature = float((total * share * own**2).sum())
     scores = evidence.by_query((evidence.clicks - total * share) * own)
-    return slope, float(np.sqrt((scores**2).sum())) / max(curvature, 1e-12)
+    # with few queries the spread over queries is itself uncertain: not below the error of independent clicks
+    return slope, float(np.sqrt(max((scores**2).sum(), curvature))) / max(curvature, 1e-12)
 
 
 def _checked_curve(logged: Logged, model: LogModel, lists: Lists, seed: int) -> tuple[Check, LogModel, Evidence]:
@@ -225,17 +226,32 @@ def _size(evidence: Evidence) -> Check:
     return Check("size", "passed", f"The log has {clicks:,} clicks on {queries:,} queries.", numbers)
 
 
-def _selection(evidence: Evidence) -> str:
+def _selection(evidence: Evidence, candidates: Candidates) -> str:
     shown, unshown = len(evidence), len(evidence.unshown)
     if not evidence.names_candidates:
         return (
             f"The log names only documents that were shown ({shown:,} pairs of query and document). Which other "
             "candidates the engine had is not known."
         )
+    scores = candidates.imitation.scorer(evidence.lists.features)
     return (
         f"The log names {shown + unshown:,} candidates, of which {shown:,} ({shown / (shown + unshown):.0%}) were "
-        "shown. The ranker also learned from which ones the engine left out."
+        f"shown. The imitation of the engine puts a shown candidate above one that was not shown in "
+        f"{shown_above_unshown(evidence, scores):.0%} of the pairs."
     )
+
+
+def shown_above_unshown(evidence: Evidence, scores: Float64) -> float:
+    """Return the share of pairs of a shown and an unshown candidate of a query in which the shown one scores higher."""
+    rows = np.concatenate([evidence.rows, evidence.unshown])
+    known = np.concatenate([np.ones(len(evidence)), np.zeros(len(evidence.unshown))])
+    query = evidence.lists.list_of[rows]
+    order = np.lexsort((scores[rows], query))
+    known, query = known[order], query[order]
+    total = np.bincount(query, weights=1 - known, minlength=len(evidence.lists))
+    before = np.cumsum(1 - known) - (np.cumsum(total) - total)[query]
+    pairs = float((known * total[query]).sum())
+    return float((known * before).sum()) / max(pairs, 1.0)
 
 
 def _scope(logged: Logged, evidence: Evidence, candidates: Candidates) -> tuple[int | None, str]:

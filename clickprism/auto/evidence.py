@@ -20,7 +20,8 @@ regression on the shown documents finds theta e, with
     theta = v + (1 - v) R^2            (Goldberger 1981)
 
 where R^2 is its share of explained variance, and v the variance of s among shown documents relative to that among all
-candidates. If the log names the candidates that were not shown, e is learned from all of them, and theta is known.
+candidates. v depends little on the share of candidates that is shown, which is assumed if the log does not name the
+others.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from clickprism.types import Bool, Float64, Int64, Lists
 FOLDS: Final = 5
 FEW_QUERIES: Final = 20  # below it documents are held out, not queries
 SHOWN_SHARE: Final = 0.02  # of the candidates, if the log does not name those that were not shown
-LEAST_UNSHOWN: Final = 0.1  # candidates not shown, as a share of those shown, from which imitation uses them
+LEAST_UNSHOWN: Final = 0.1  # candidates not shown, as a share of those shown, from which the log names candidates
 
 
 @final
@@ -129,26 +130,14 @@ class Evidence:
         return self.lists.features[self.rows].astype(np.float64)
 
     @property
-    def unshown_share(self) -> float:
-        """Return the candidates that were never shown, as a share of all candidates of these queries."""
-        return len(self.unshown) / max(len(self.unshown) + len(self.rows), 1)
-
-    @property
     def names_candidates(self) -> bool:
-        """Return whether the log names enough candidates that were not shown to learn from them."""
+        """Return whether the log names candidates that were not shown."""
         return len(self.unshown) > LEAST_UNSHOWN * len(self.rows)
 
-    def folds_of(self, rows: Int64) -> Int64:
-        """Return the fold of documents that the log names, shown or not, [rows]."""
-        fold, lists = np.zeros(self.lists.documents, dtype=np.int64), self.lists
-        fold[self.rows] = self.fold
-        if self.holds_out_documents:
-            fold[self.unshown] = np.arange(len(self.unshown)) % FOLDS
-        else:
-            by_list = np.zeros(len(lists), dtype=np.int64)
-            by_list[lists.list_of[self.rows]] = self.fold
-            fold[self.unshown] = by_list[lists.list_of[self.unshown]]
-        return fold[rows]
+    @property
+    def shown_share(self) -> float | None:
+        """Return the share of the candidates that was shown, or None if the log does not name the others."""
+        return len(self.rows) / (len(self.rows) + len(self.unshown)) if self.names_candidates else None
 
     def by_query(self, values: Float64) -> Float64:
         """Return the sums of values of pairs over each query, [queries]."""
@@ -181,51 +170,16 @@ class Evidence:
         return np.asarray(np.sum(parts, axis=0))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class EngineTargets:
-    """What an imitation of the engine learns from.
+def attenuation(explained: float, shown: float | None = None) -> float:
+    """Return theta, the share of the slope that a regression on shown documents finds.
 
-    Attributes:
-        rows: Documents, in the order of their queries, [documents].
-        query: Query of each, from 0, [documents].
-        values: Score of the engine; unshown candidates have their expected one, [documents].
-        attenuation: Share of the slope that a regression on these values finds; None if it depends on the R^2.
+    Args:
+        explained: Its R^2.
+        shown: Share of the candidates that was shown; by default `SHOWN_SHARE`.
     """
-
-    rows: Int64
-    query: Int64
-    values: Float64
-    attenuation: float | None
-
-
-def engine_targets(evidence: Evidence) -> EngineTargets:
-    """Return the engine's scores of the shown documents, and of unshown candidates if the log names them.
-
-    An unshown candidate has the expected score of those below the last one shown, if scores are normal. A regression
-    on such values finds the share var(values) / var(scores) of the slope.
-    """
-    if not evidence.names_candidates:
-        return EngineTargets(evidence.rows, evidence.query, evidence.engine, None)
-    share = 1 - evidence.unshown_share
+    share = min(max(SHOWN_SHARE if shown is None else shown, 1e-3), 0.999)
     cut = norm.isf(share)
-    density = norm.pdf(cut)
-    inside = 1 + cut * density / share - (density / share) ** 2
-    outside = 1 - cut * density / (1 - share) - (density / (1 - share)) ** 2
-    unit = float(np.std(evidence.engine)) / np.sqrt(inside)
-    gap = unit * density * (1 / share + 1 / (1 - share))
-    rows = np.concatenate([evidence.rows, evidence.unshown])
-    values = np.concatenate([evidence.engine, np.full(len(evidence.unshown), -gap)])
-    order = np.argsort(rows, kind="stable")
-    rows, values = rows[order], values[order]
-    query = np.unique(evidence.lists.list_of[rows], return_inverse=True)[1].astype(np.int64)
-    return EngineTargets(rows, query, centred(values, query), float(1 - (1 - share) * outside))
-
-
-def attenuation(explained: float) -> float:
-    """Return theta, the share of the slope that a regression on shown documents finds, by its R^2."""
-    cut = norm.isf(SHOWN_SHARE)
-    ratio = norm.pdf(cut) / SHOWN_SHARE
+    ratio = norm.pdf(cut) / share
     variance = 1 + cut * ratio - ratio**2
     return float(variance + (1 - variance) * min(max(explained, 0.0), 1.0))
 
