@@ -34,7 +34,7 @@ import numpy as np
 from scipy.stats import norm
 
 from clickprism.data.logged import Logged
-from clickprism.log_model.counts import first_positions
+from clickprism.log_model.counts import first_positions, placed_by_engine
 from clickprism.log_model.model import LogModel
 from clickprism.types import Bool, Float64, Int64, Lists
 
@@ -107,7 +107,7 @@ class Evidence:
             query=query,
             clicks=clicks * scale,
             exposure=np.maximum(found.weight * scale, 1e-9),
-            engine=centred(-first_positions(logged)[found.rows], query),
+            engine=_engine_scores(logged, found.rows, query),
             impressions=found.impressions,
             raw_clicks=found.clicks,
             unshown=np.flatnonzero(~shown & searched[lists.list_of]).astype(np.int64),
@@ -168,6 +168,16 @@ class Evidence:
             return self.log_likelihood(scores)
         parts = [self.log_likelihood(scores, self.fold == number) for number in range(FOLDS)]
         return np.asarray(np.sum(parts, axis=0))
+
+
+def _engine_scores(logged: Logged, rows: Int64, query: Int64) -> Float64:
+    """Return the engine's score of pairs, centred within queries; 0 for pairs that only chance has placed, [pairs]."""
+    scores, placed = -first_positions(logged)[rows], placed_by_engine(logged, rows)
+    if placed is None:
+        return centred(scores, query)
+    found = np.zeros(len(rows))
+    found[placed] = centred(scores[placed], np.unique(query[placed], return_inverse=True)[1].astype(np.int64))
+    return found
 
 
 def attenuation(explained: float, shown: float | None = None) -> float:

@@ -50,6 +50,8 @@ class LogCounts:
         popularity: Popularity of the document when it was shown, from 0 to 1, [cells]; None if cells are not split.
         seen: Impressions that were observed, if the site logs that, [cells]; otherwise None.
         randomised: Whether the position was chosen at random, [cells]; None if the log does not record it.
+        placed: Whether the engine chose a position of the pair at least once, [pairs]; None if it did for all pairs.
+            Positions chosen at random say nothing about relevance.
     """
 
     rows: Int64
@@ -67,6 +69,7 @@ class LogCounts:
     popularity: Float64 | None = None
     seen: Float64 | None = None
     randomised: Bool | None = None
+    placed: Bool | None = None
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -182,7 +185,7 @@ def count(
         rows=rows,
         query=_sorted_unique(query)[1],
         first=first_positions(logged)[rows],
-        average=_mean_log_position(clicks, np.ones(len(clicks.rows), dtype=np.bool_))[rows],
+        average=_mean_log_position(logged, np.ones(len(clicks.rows), dtype=np.bool_))[rows],
         features=clicks.lists.features[rows],
         pair=pair,
         position=split[0],
@@ -194,6 +197,7 @@ def count(
         popularity=None if popular is None else popular / LEVELS,
         seen=sums[2] if clicks.seen is not None else None,
         randomised=None if chance is None else chance.astype(np.bool_),
+        placed=placed_by_engine(logged, rows),
     )
 
 
@@ -207,14 +211,14 @@ def first_positions(logged: Logged) -> Float64:
     """
     clicks, nothing = logged.clicks, np.iinfo(np.int64).max
     if logged.days is None and (clicks.impressions > 1).any():
-        return _mean_log_position(clicks, np.ones(len(clicks.rows), dtype=np.bool_))
+        return _mean_log_position(logged, np.ones(len(clicks.rows), dtype=np.bool_))
     day, query = _entry_days(logged), clicks.lists.list_of[clicks.rows]
     clicked = clicks.clicks > 0
     own, first = np.full(clicks.lists.documents, nothing), np.full(clicks.lists.documents, nothing)
     np.minimum.at(own, clicks.rows[clicked], day[clicked])
     np.minimum.at(first, clicks.rows, day)
     early = (_clicks_before(query, day, clicks.clicks) <= FEW) & (day <= own[clicks.rows])
-    return _mean_log_position(clicks, early | (day == first[clicks.rows]))
+    return _mean_log_position(logged, early | (day == first[clicks.rows]))
 
 
 def _clicks_before(query: Int64, day: Int64, clicks: Int64) -> Int64:
@@ -235,7 +239,21 @@ def _entry_days(logged: Logged) -> Int64:
     return np.repeat(days.astype(np.int64), np.diff(logged.clicks.offsets))
 
 
-def _mean_log_position(clicks: Clicks, chosen: Bool) -> Float64:
+def placed_by_engine(logged: Logged, rows: Int64) -> Bool | None:
+    """Return whether the engine chose a position of each document at least once, [rows]; None if it did for all."""
+    if logged.randomised is None:
+        return None
+    times = np.bincount(logged.clicks.rows, weights=~logged.randomised, minlength=logged.clicks.lists.documents)[rows]
+    return None if (times > 0).all() else np.asarray(times > 0)
+
+
+def _mean_log_position(logged: Logged, chosen: Bool) -> Float64:
+    """Return the mean log position of each document over these entries, without those that chance placed."""
+    clicks = logged.clicks
+    if logged.randomised is not None:
+        own = chosen & ~logged.randomised
+        known = np.bincount(clicks.rows, weights=own, minlength=clicks.lists.documents) > 0
+        chosen = np.where(known[clicks.rows], own, chosen)
     size, rows = clicks.lists.documents, clicks.rows[chosen]
     shown = clicks.list_impressions[chosen].astype(np.float64)
     total = np.bincount(rows, weights=shown * _rounded(np.log(clicks.positions[chosen])), minlength=size)

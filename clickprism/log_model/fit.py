@@ -587,6 +587,7 @@ def take_queries(counts: LogCounts, queries: object) -> tuple[LogCounts, Int64]:
             first=counts.first[pairs],
             average=counts.average[pairs],
             features=counts.features[pairs],
+            placed=None if counts.placed is None else counts.placed[pairs],
             pair=numbers[counts.pair[cells]],
             position=counts.position[cells],
             impressions=counts.impressions[cells],

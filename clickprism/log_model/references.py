@@ -31,6 +31,7 @@ from clickprism.types import Bool, Float64, Int64
 LEAST_CLICKS: Final = 10.0  # effective clicks that a link between two positions needs
 BLOCKS: Final = 1000  # queries are drawn one by one up to this many, then in so many random blocks
 HALVINGS: Final = 60
+PSEUDO_CLICK: Final = 0.5
 LEAST: Final = 1e-12
 TOLERANCE: Final = 1e-8
 MOST_STEPS: Final = 200
@@ -239,7 +240,11 @@ def randomised_curve(
     ]
     weights = np.random.default_rng([seed, 8]).exponential(size=(resamples, size[0]))
     weights = np.concatenate([np.ones((1, size[0])), weights])
-    rates = np.maximum(weights @ sums[0], 0.25) / np.maximum(weights @ sums[1], LEAST)
+    # half a click more at each position, at the mean rate, with a random weight in each draw: a position without clicks
+    # is not certain to get none
+    more = np.random.default_rng([seed, 10]).exponential(size=(resamples, counts.positions))
+    extra = PSEUDO_CLICK * np.concatenate([np.ones((1, counts.positions)), more])
+    rates = (weights @ sums[0] + extra) / (weights @ sums[1] + PSEUDO_CLICK * shown.sum() / clicks.sum())
     curves = np.where(shown > 0, rates / rates[:, :1], np.nan)
     lower, upper = interval(curves[0], curves[1:], confidence)
     pairs = len(np.unique(counts.pair[cells]))

@@ -192,7 +192,7 @@ def design(counts: LogCounts, form: Form, given: Covariates) -> Design:
     if form.steepness or form.level:
         extra.append([np.log(SPREAD[0]), 1 / SPREAD[1] ** 2])
         names.append("log sigma")
-    prior, prior_precisions, prior_names = prior_columns(counts.first, positions, form, given)
+    prior, prior_precisions, prior_names = prior_columns(counts, form, given)
     names += prior_names
     size = sum(map(len, precisions)) + len(extra) + prior.shape[1]
     precision, centre, at = np.zeros((size, size)), np.zeros(size), 0
@@ -209,16 +209,20 @@ def design(counts: LogCounts, form: Form, given: Covariates) -> Design:
     return Design(observation, coupled, base, prior, precision, centre, tuple(names))
 
 
-def prior_columns(
-    first: Float64, positions: int, form: Form, given: Covariates
-) -> tuple[Float64, list[Float64], list[str]]:
+def prior_columns(counts: LogCounts, form: Form, given: Covariates) -> tuple[Float64, list[Float64], list[str]]:
     """Return Z, [pairs, columns], the precision of each block of coefficients, and the name of each coefficient."""
-    columns, precisions, names = [np.ones((len(first), 1))], [np.eye(1) / CONSTANT**2], ["constant"]
+    columns, precisions, names = [np.ones((len(counts), 1))], [np.eye(1) / CONSTANT**2], ["constant"]
     if form.first:
-        own, knots = first_columns(first, positions)
+        own, knots = first_columns(counts.first, counts.positions)
+        if counts.placed is not None:  # the position of a pair that only chance has placed is no evidence
+            own = own * counts.placed[:, None]
         columns.append(own)
         precisions.append(_steps(np.log(knots), FIRST, FIRST_CHANGE))
         names += [f"first shown at position {knot}" for knot in knots[1:].tolist()]
+        if counts.placed is not None:
+            columns.append((~counts.placed[:, None]).astype(np.float64))
+            precisions.append(np.eye(1) / FIRST**2)
+            names.append("first shown at random")
     if form.features == "linear":
         columns.append(given.features)
         precisions.append(np.eye(given.features.shape[1]) / FEATURE**2)

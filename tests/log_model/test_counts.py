@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,8 @@ from clickprism.log_model.counts import (
     last_clicks,
     positions_without_reaction,
 )
-from clickprism.types import Clicks, Float64
+from clickprism.log_model.model import LogModel
+from clickprism.types import Clicks, Float64, Lists
 from tests.log_model.simulated_logs import clicks_of, lists_of, world
 
 
@@ -238,7 +241,7 @@ def test_positions_without_reaction_are_those_of_the_engine_itself() -> None:
         luck = counts.by_pair(counts.clicks) / exposure - made.relevance[counts.rows]
 
         def within_queries(values: Float64) -> Float64:
-            return (values.reshape(300, 10) - values.reshape(300, 10).mean(axis=1, keepdims=True)).ravel()
+            return np.asarray((values.reshape(300, 10) - values.reshape(300, 10).mean(axis=1, keepdims=True)).ravel())
 
         with_clicks, without = (
             float(np.corrcoef(within_queries(luck), within_queries(each))[0, 1])
@@ -283,3 +286,53 @@ def test_cut_drops_lists_that_have_no_result_left() -> None:
     assert top.days.tolist() == [7]
     with pytest.raises(DataError, match=r"nothing was shown at positions 1 to 2. Use a larger depth"):
         cut(Logged(log.take([1])), 2)
+
+
+def searches_in_two_orders(seed: int) -> tuple[Logged, Float64]:
+    """Return searches, one a query, of which half are in random order and half ordered by relevance; and the curve."""
+    rng, queries, documents = np.random.default_rng(seed), 4000, 6
+    curve = np.arange(1, documents + 1) ** -0.7
+    relevance = 1 / (1 + np.exp(1.0 - rng.normal(size=(queries, documents))))
+    by_chance = np.arange(queries) % 2 == 0
+    order = np.argsort(np.where(by_chance[:, None], rng.random(relevance.shape), -relevance), axis=1)
+    clicked = rng.random(relevance.shape) < np.take_along_axis(relevance, order, axis=1) * curve
+    lists = Lists(
+        np.zeros((queries * documents, 0), np.float32),
+        np.arange(0, queries * documents + 1, documents),
+        np.arange(queries).astype(np.str_),
+    )
+    rows = (np.arange(queries)[:, None] * documents + order).ravel()
+    clicks = Clicks(
+        lists,
+        lists.offsets,
+        rows,
+        np.tile(np.arange(1, documents + 1, dtype=np.int32), queries),
+        clicked.ravel().astype(np.int64),
+        np.ones(queries, dtype=np.int64),
+    )
+    return Logged(clicks, randomised=np.repeat(by_chance, documents)), curve
+
+
+def test_random_positions_are_no_evidence_of_relevance_and_identify_the_curve() -> None:
+    log, curve = searches_in_two_orders(3)
+    counts = count(log, by_chance=True)
+    assert counts.placed is not None
+    assert counts.placed.sum() == len(counts) / 2
+    with_chance = np.log(LogModel.fit(log).curve.values / curve)
+    without = np.log(LogModel.fit(replace(log, randomised=None)).curve.values / curve)
+    assert np.abs(with_chance).max() < 0.15
+    assert np.abs(without).max() > 0.5
+
+
+def test_positions_chosen_by_the_engine_count_where_there_are_some() -> None:
+    lists = Lists(np.zeros((2, 0), np.float32), np.array([0, 2]), np.array(["q"]))
+    rows, positions = np.array([0, 1, 1, 0]), np.array([1, 2, 1, 2], np.int32)
+    clicks = Clicks(lists, np.array([0, 2, 4]), rows, positions, np.zeros(4, np.int64), np.array([1, 1]))
+    randomised = np.array([True, False, False, True])
+    counts = count(Logged(clicks, randomised=randomised), by_chance=True)
+    assert counts.placed is not None
+    assert counts.placed.tolist() == [False, True]
+    assert counts.average[1] == pytest.approx(np.log(2) / 2, abs=1e-6)
+    mixed = count(Logged(clicks, randomised=np.array([True, False, True, False])), by_chance=True)
+    assert mixed.placed is None
+    assert mixed.average == pytest.approx([np.log(2), np.log(2)], abs=1e-6)

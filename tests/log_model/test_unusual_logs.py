@@ -10,7 +10,7 @@ import pytest
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, UnsupportedError
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.types import Clicks, Float64
+from clickprism.types import Clicks, Float64, Int64
 from tests.log_model.simulated_logs import world
 
 SETTINGS = LogModelSettings(resamples=20)
@@ -32,7 +32,7 @@ def fitted(log: Logged | Clicks) -> LogModel:
     return model
 
 
-def with_clicks(clicks: object, queries: int = 20) -> Logged:
+def with_clicks(clicks: Int64 | int, queries: int = 20) -> Logged:
     """Return a log with these clicks on its entries."""
     log = world(1, queries=queries).log
     return replace(log, clicks=replace(log.clicks, clicks=np.broadcast_to(clicks, len(log.clicks.rows)).copy()))
