@@ -27,7 +27,7 @@ FEWEST: Final = 5  # queries whose documents change positions
 TINY: Final = 1e-12
 EXPECTED: Final = 5.0  # clicks in a cell of the goodness of fit
 MISFIT: Final = 0.25  # |log ratio| that makes intervals unreliable
-RARE: Final = 0.01  # share of the impressions of the most shown position, below which a position is left out
+RARE: Final = 0.01  # share of the impressions of the most shown position, below which a position is ignored
 
 
 def feedback(logged: Logged, curve: Float64, *, confidence: float = 0.95) -> Feedback:
@@ -71,6 +71,8 @@ def position_test(curve: Curve, covariance: Float64, counts: LogCounts, linkage:
         return Test("position", "inconclusive", unit=unit, note="the log has one position only")
     values = curve.values[used]
     mean, slope = float(values.mean()), np.zeros(len(curve))
+    if curve.name == "given":
+        return Test("position", "inconclusive", mean, unit=unit, note="the curve was given, not estimated")
     slope[used] = values / len(used)
     error = float(np.sqrt(max(float(slope @ covariance @ slope), 0.0)))
     reach = float(norm.isf((1 - curve.confidence) / 2)) * error

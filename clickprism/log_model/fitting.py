@@ -103,7 +103,7 @@ class Fitting:
             curve=curve,
             covariance=covariance,
             contexts=contexts,
-            parameters=self._parameters(fit, curve, covariance),
+            parameters=self._parameters(fit, curve),
             strength=float(np.median(rate)),
             steepness=fit.sigma if fit.form.steepness else 0.0,
             tests=tests,
@@ -235,7 +235,7 @@ class Fitting:
             found[name] = agreement(np.log(curve.values), covariance, reference, draws)
         return found, unsupported
 
-    def _parameters(self, fit: Fit, curve: Curve, covariance: Float64) -> ClickParameters:
+    def _parameters(self, fit: Fit, curve: Curve) -> ClickParameters:
         """Return the curve and the intercepts of trust: P(click at k) = o_k c_1 + o_k kappa (gamma_k - gamma_1)."""
         trust, size = fit.problem.trust, len(curve)
         beta = np.zeros(size)

@@ -245,24 +245,23 @@ class LogModel:
         """Return the curve beside the model-free ones, and what the model contains."""
         others = list(self.references.values())
         header = ["position", "observation", "interval", *(each.curve.name for each in others), "identified by"]
-        rows = []
+        rows, given = [], self.curve.name == "given"
         for number, value in enumerate(self.curve.values):
-            ends = "" if number == 0 else f"{self.curve.lower[number]:.3f} to {self.curve.upper[number]:.3f}"
+            ends = f"{self.curve.lower[number]:.3f} to {self.curve.upper[number]:.3f}" if number and not given else ""
             rest = [f"{each.curve.values[number]:.3f}" if number < len(each.curve) else "" for each in others]
             rows.append([str(number + 1), f"{value:.3f}", ends, *rest, self.linkage.identified[number]])
-        caption = f"Observation by position, relative to position 1; {self.curve.confidence:.0%} intervals"
+        intervals = "" if given else f"; {self.curve.confidence:.0%} intervals"
+        caption = f"Observation by position, relative to position 1{intervals}"
         facts = [
             ["sessions", f"{self.size.sessions:,}"],
             ["query-document pairs", f"{self.size.pairs:,}, {self.linkage.moved:,} of them shown at several positions"],
             ["clicks", f"{self.size.clicks:,}"],
             ["prior strength", f"{self.strength:.3g} impressions at position 1"],
             ["parts of the model", ", ".join(_parts(self.form))],
-            ["model fits", "yes" if self.fit_quality.fits else f"no: off by up to {self.fit_quality.largest:.0%}"],
+            ["model fits", "yes" if self.fit_quality.fits else f"no: {self.fit_quality.largest_factor}"],
             ["engine reacts to clicks", {"present": "yes", "absent": "no"}.get(self.feedback.verdict, "inconclusive")],
         ]
-        for each in others:
-            word = "agrees with the model" if each.agrees else f"differs from the model at position {each.largest}"
-            facts.append([each.curve.name, f"{word} (p = {each.p_value:.2g}); {each.curve.note}"])
+        facts += [[each.curve.name, "; ".join(filter(None, (each.words, each.curve.note)))] for each in others]
         facts += [[name, f"not available: {reason}"] for name, reason in self.unsupported.items()]
         return [Table(caption, header, rows), Table("", ["model of the log", ""], facts)]
 

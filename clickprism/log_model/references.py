@@ -25,7 +25,7 @@ from scipy.stats import norm
 
 from clickprism.errors import TrainingError, UnsupportedError
 from clickprism.log_model.counts import LogCounts
-from clickprism.log_model.results import Agreement, Curve, Identified, Linkage
+from clickprism.log_model.results import CLOSE, Agreement, Curve, Identified, Linkage
 from clickprism.types import Bool, Float64, Int64
 
 LEAST_CLICKS: Final = 10.0  # effective clicks that a link between two positions needs
@@ -36,7 +36,6 @@ LEAST: Final = 1e-12
 TOLERANCE: Final = 1e-8
 MOST_STEPS: Final = 200
 DISAGREE: Final = 0.01  # p-value below which two curves disagree
-CLOSE: Final = 0.1  # relative difference that does not matter
 
 
 @final
@@ -148,12 +147,13 @@ def linkage(counts: LogCounts, links: Links, *, features: bool, randomised: Bool
     tree = links.tree()
     strong = tree[links.strength[tree] >= LEAST_CLICKS]
     groups = links.groups(strong)
-    if randomised.any():
-        groups = np.where(randomised, 0, groups) if randomised[0] else groups
+    by_chance = randomised if np.count_nonzero(randomised) > 1 else np.zeros_like(randomised)
+    if by_chance.any():  # positions that chance filled can be compared, and so can all that is linked to one of them
+        groups = np.where(np.isin(groups, groups[by_chance]), groups[by_chance].min(), groups)
     evidence = _evidence(links, tree)
     identified: list[Identified] = []
     for position in range(counts.positions):
-        if randomised[position] and randomised[0]:
+        if by_chance[position] and by_chance[0]:
             identified.append("randomised")
         elif groups[position] == 0:
             identified.append("documents")

@@ -62,12 +62,12 @@ def position_facts(model: LogModel, *, by: str | None = None, truth: Float64 | N
 
 def trust_text(model: LogModel) -> str:
     """Return trust bias as text: whether there is any, its size, and alpha and beta at each position."""
-    found, used = model.parameters, model.form.trust
+    found, used, given = model.parameters, model.form.trust, model.curve.name == "given"
     rows = [
         [
             str(at + 1),
             f"{found.alpha[at]:.3f}",
-            _ends(found.alpha_lower, found.alpha_upper, at),
+            "" if given else _ends(found.alpha_lower, found.alpha_upper, at),
             f"{found.beta[at]:.3f}",
             _ends(found.beta_lower, found.beta_upper, at) if used else "",
         ]
@@ -110,7 +110,7 @@ def _position(model: LogModel) -> str:
     stated = STATED[test.verdict].format(bias="position bias")
     if test.verdict == "inconclusive":
         reason = f" Reason: {test.note}." if test.note else ""
-        if not np.isfinite(test.lower):
+        if not np.isfinite(test.lower) or "not identified" in model.linkage.identified:
             return f"{stated}{reason}"
         return (
             f"{stated}{reason} Lower positions may be observed {test.lower:.0%} to {test.upper:.0%} as often as "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypeAlias, final
+from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from clickprism.types import Bool, Float64, Int64, Text, check
 
 Verdict: TypeAlias = Literal["present", "absent", "inconclusive"]
 Identified: TypeAlias = Literal["randomised", "documents", "features", "not identified"]
+CLOSE: Final = 0.1  # relative difference of two curves that does not matter
 
 
 @final
@@ -144,6 +145,15 @@ class GoodnessOfFit:
     largest: float
     fits: bool
 
+    @property
+    def largest_factor(self) -> str:
+        """Return the largest significant difference as words.
+
+        >>> GoodnessOfFit(np.ones((1, 1)), np.ones((1, 1)), ("1",), 0.001, 0.47, False).largest_factor
+        'off by a factor of up to 1.6'
+        """
+        return f"off by a factor of up to {np.exp(self.largest):.2g}"
+
 
 @final
 @dataclass(frozen=True)
@@ -180,7 +190,7 @@ class Agreement:
     Attributes:
         curve: The model-free curve ("allpairs" or "randomised").
         p_value: Of the hypothesis that both estimate the same curve; nan without intervals.
-        agrees: Whether p_value is at least .01, or all differences are below 10%.
+        agrees: Whether p_value is at least .01, or all differences are below 10% (`CLOSE`).
         largest: Position (from 1) of the largest difference.
         ratio: Model over model-free estimate there.
     """
@@ -190,6 +200,23 @@ class Agreement:
     agrees: bool
     largest: int
     ratio: float
+
+    @property
+    def words(self) -> str:
+        """Return how the two curves compare, as the rest of a sentence.
+
+        >>> curve = Curve("", np.ones(2), np.ones(2), np.ones(2))
+        >>> Agreement(curve, 1e-7, True, 2, 0.95).words
+        'differs by less than 10%'
+        >>> Agreement(curve, 0.03, True, 2, 0.6).words, Agreement(curve, 0.001, False, 2, 0.6).words
+        ('agrees within chance (p = 0.03)', 'differs at position 2 (p = 0.001)')
+        """
+        if self.largest == 1:
+            return "has no position in common below position 1"
+        if abs(np.log(self.ratio)) < CLOSE:
+            return f"differs by less than {CLOSE:.0%}"
+        known = "" if np.isnan(self.p_value) else f" ({p_text(self.p_value)})"
+        return f"agrees within chance{known}" if self.agrees else f"differs at position {self.largest}{known}"
 
 
 @final
@@ -250,3 +277,12 @@ class Size:
     impressions: int
     clicks: int
     contexts: tuple[str, ...] = field(default=())
+
+
+def p_text(value: float) -> str:
+    """Return a p value as text.
+
+    >>> p_text(0.0312), p_text(1e-30)
+    ('p = 0.031', 'p < 0.0001')
+    """
+    return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"

@@ -104,7 +104,6 @@ def test_random_positions_without_the_first_do_not_identify_the_curve() -> None:
     assert not found.linked
 
 
-@pytest.mark.xfail(strict=True, reason="links to a randomised position are not followed")
 def test_documents_link_a_position_to_a_randomised_one() -> None:
     counts = four_positions([0, 1, 2, 3], [0, 2, 1, 3])  # 2 and 3 are linked, 1 and 2 by chance
     found = linked(counts, randomised=np.array([True, True, False, False]))
