@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
@@ -162,7 +163,8 @@ class _Search:
         }
         self.tell("trees")
         found["trees"] = self._trees(reference)
-        found["imitation"] = self._candidate("imitation", best.held_out, reference, best.scorer.model, scale=True)
+        imitate = partial(best.scorer.model, "imitation")
+        found["imitation"] = self._candidate("imitation", best.held_out, reference, imitate, scale=True)
         chosen, reason = _choose(found)
         simple = self._raw_candidate(chosen, reference, raw)
         return Candidates(found, chosen, reason, weight, error, best, simple)
@@ -332,8 +334,8 @@ class _Search:
         for own, rest in self.folds():
             scores[rest] = fit(own)(self.x[rest].astype(np.float32), threads=1)
         everything = np.arange(len(self.evidence))
-        name = "raw clicks" if raw else "trees"
-        return self._candidate(name, scores, reference, lambda: tree_model(fit(everything), columns))
+        name, method = ("raw clicks", "click") if raw else ("trees", "log_model")
+        return self._candidate(name, scores, reference, lambda: tree_model(fit(everything), columns, method))
 
     def _raw_networks(self, reference: Float64) -> tuple[Scorer, Float64]:
         """Return networks trained on raw clicks, in the units of log click rates, and their held-out values."""
@@ -350,7 +352,7 @@ class _Search:
         linear = self._linear(RIDGES[1], None, offset, clicks)
         kinds = {"linear": [linear], "networks": [networks], "blend": [linear, networks]}
         scorer, held_out = _mean(kinds[chosen])
-        return self._candidate("raw clicks", held_out, reference, scorer.model, scale=True)
+        return self._candidate("raw clicks", held_out, reference, partial(scorer.model, "click"), scale=True)
 
 
 def _one(network: Network, columns: int) -> Scorer:

@@ -71,20 +71,24 @@ class Scorer:
         """Return a multiple of this function."""
         return Scorer(factor * self.linear, tuple((factor * share, network) for share, network in self.networks))
 
-    def model(self) -> Model:
-        """Return the function as a ranker: linear, or one network whose weights between members are 0."""
+    def model(self, method: str = "log_model") -> Model:
+        """Return the function as a ranker: linear, or one network whose weights between members are 0.
+
+        Args:
+            method: What trained it, for the model card: "log_model", "click" or "imitation".
+        """
         import torch
 
         from clickprism.model import Model
         from clickprism.rankers.linear import Linear, LinearNetwork
         from clickprism.rankers.mlp import MLP
 
-        columns, method = len(self.linear), {"name": "log_model"}
+        columns, about = len(self.linear), {"name": method}
         if not self.networks:
             network = LinearNetwork(columns)
             with torch.no_grad():
                 network.output.weight.copy_(torch.from_numpy(self.linear[None].astype(np.float32)))
-            return Model(Linear(), network.eval(), features=columns, method=method)
+            return Model(Linear(), network.eval(), features=columns, method=about)
         # a linear function is max(w.x, 0) - max(-w.x, 0): two units of each layer
         own = self.linear[None].astype(np.float32)
         nothing = np.zeros(2, dtype=np.float32)
@@ -112,7 +116,7 @@ class Scorer:
             for name, values in zip(made.state_dict(), arrays, strict=True)
         }
         made.load_state_dict(state)
-        return Model(ranker, made.eval(), features=columns, method=method)
+        return Model(ranker, made.eval(), features=columns, method=about)
 
 
 def average(scorers: Sequence[Scorer]) -> Scorer:
@@ -307,13 +311,13 @@ def tree_clicks(features: Float64, clicks: Float64, offset: Float64, query: Int6
     return LambdaMART(**TREES).train(boosting, seed=seed, threads=1)  # type: ignore[arg-type]
 
 
-def tree_model(trees: Trees, columns: int) -> Model:
-    """Return trees as a ranker."""
+def tree_model(trees: Trees, columns: int, method: str = "log_model") -> Model:
+    """Return trees as a ranker; `method` is what trained them, as in `Scorer.model`."""
     from clickprism.model import Model
     from clickprism.rankers.lambdamart import LambdaMART
 
     ranker: Any = LambdaMART(**TREES)  # type: ignore[arg-type]
-    return Model(ranker, trees, features=columns, method={"name": "log_model"})
+    return Model(ranker, trees, features=columns, method={"name": method})
 
 
 def _diagonal(blocks: Sequence[Float32]) -> Float32:

@@ -51,7 +51,7 @@ def coverage(log: Logged) -> Finding:
         "coverage",
         "present" if enough else "absent",
         f"The log has {'enough' if enough else 'too little'} data: {size}."
-        + (f" Too few for precise results: {'; '.join(scarce)}." if scarce else "")
+        + (f" More of these would make results more precise: {', '.join(scarce)}." if scarce else "")
         + missing,
         _advice(facts, enough),
         estimate=float(facts["clicks"]),

@@ -10,8 +10,9 @@ import numpy as np
 
 from clickprism._util.tables import Table
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.finding import Finding, inconclusive, p_text
+from clickprism.diagnosis.finding import Finding, inconclusive
 from clickprism.evaluation.plots import COLOURS, add_legend, new_figure, styled
+from clickprism.log_model.results import p_text
 from clickprism.types import Clicks, Float64, Int64
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from clickprism.diagnosis.finding import Finding, inconclusive, p_text
+from clickprism.diagnosis.finding import Finding, inconclusive
 from clickprism.log_model.model import LogModel
-from clickprism.log_model.results import Feedback
+from clickprism.log_model.results import Feedback, p_text
 
 RISE: Final = 0.1  # of a click rate, for which the report says how far a document moves
 
@@ -17,12 +17,14 @@ def feedback(model: LogModel) -> Finding:
     found = model.feedback
     if found.verdict == "inconclusive":
         why = "it has one day only, too few clicks, or documents that hardly change positions"
+        advice = "Log the time of each search, for several days."
         if math.isfinite(found.z):
             why = f"the evidence is weak (z = {found.z:.1f}, {p_text(found.p_value)})"
+            advice = "Collect more days, and run the diagnosis again."
         return inconclusive(
             "feedback",
             f"The log does not show whether the engine reacts to clicks: {why}.",
-            "Log the time of each search, for several days.",
+            advice,
             details=_details(found),
         )
     present = found.verdict == "present"

@@ -186,15 +186,6 @@ def inconclusive(name: str, why: str, advice: str, **more: Any) -> Finding:
     return Finding(name, "inconclusive", why, advice, **more)
 
 
-def p_text(value: float) -> str:
-    """Return a p value as text.
-
-    >>> p_text(0.0312), p_text(1e-30)
-    ('p = 0.031', 'p < 0.0001')
-    """
-    return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"
-
-
 def _short(value: float) -> str:
     """Return a number with three digits, or with separators of thousands.
 

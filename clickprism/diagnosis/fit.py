@@ -7,11 +7,9 @@ import math
 import numpy as np
 
 from clickprism._util.tables import Table
-from clickprism.diagnosis.finding import Finding, inconclusive, p_text
+from clickprism.diagnosis.finding import Finding, inconclusive
 from clickprism.log_model.model import LogModel
-from clickprism.log_model.results import GoodnessOfFit
-
-SIGNIFICANT = 3.0  # standard errors that a reader is shown
+from clickprism.log_model.results import GoodnessOfFit, p_text
 
 
 def fit(model: LogModel) -> Finding:

@@ -9,9 +9,9 @@ import numpy as np
 
 from clickprism._util.tables import Table, to_plain
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.finding import Finding, p_text, values_of
+from clickprism.diagnosis.finding import Finding, values_of
 from clickprism.log_model.model import LogModel
-from clickprism.log_model.results import Agreement, Verdict
+from clickprism.log_model.results import Agreement, Verdict, p_text
 from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def position(log: Logged, model: LogModel) -> Finding:
         sentence = f"There is position bias. {average} {interval}.{source}"
         advice = (
             "Correct clicks for position bias before you learn from them. `clickprism relevance estimate` does it with"
-            " this curve; `clickprism auto` trains a ranker from corrected clicks."
-        )
+            " this curve"
+        ) + ("; `clickprism auto` trains a ranker from corrected clicks." if log.has_features else ".")
     elif test.verdict == "absent":
         sentence = f"There is no position bias that matters. {average} {interval}.{source}"
         advice = "Nothing to do: clicks do not need a correction for the position."
@@ -41,7 +41,8 @@ def position(log: Logged, model: LogModel) -> Finding:
             f" Lower positions may be observed {test.lower:.0%} to {test.upper:.0%} as often as position 1 on average"
             f" ({curve.confidence:.0%} interval)."
         )
-        known = possible if np.isfinite(test.lower) else f" Reason: {test.note}." if test.note else ""
+        estimated = np.isfinite(test.lower) and "not identified" not in model.linkage.identified
+        known = possible if estimated else f" Reason: {test.note}." if test.note else ""
         sentence = f"The log does not show whether there is position bias.{known}{source}"
         advice = "Show some documents at several positions: see Identifiability."
     rates, effect = click_rates(log), top_changes(log, model)
@@ -100,7 +101,10 @@ def ranking_effect(share: float, verdict: Verdict) -> str:
         return "Unknown: a ranking by click rate may repeat position bias."
     if verdict == "absent":
         return "No effect was found: documents can be ranked by their click rate."
-    return f"In {share:.0%} of the queries, the document with the highest click rate is not the most relevant one."
+    return (
+        f"In {share:.0%} of the queries, the document with the highest click rate is not the one with the highest"
+        " estimated relevance."
+    )
 
 
 def _best(query: Int64, values: Float64) -> Int64:
@@ -116,16 +120,17 @@ def _source(model: LogModel) -> str:
         return ""
     if "not identified" in weak:
         return " Some positions are not identified: there the curve is a smooth continuation, not an estimate."
+    rising = " It rises above 100%, which makes this assumption doubtful." if model.tests["position"].lower > 1 else ""
     return (
         " The curve is identified by features only: no documents link all positions, so it relies on the assumption"
-        " that documents with similar features are equally relevant."
+        f" that documents with similar features are equally relevant.{rising}"
     )
 
 
 def _agreement(name: str, agreement: Agreement, *, feedback: bool) -> str:
     source = NAMES.get(name, name)
     if agreement.agrees:
-        return f" A second estimate, from {source} only, agrees."
+        return f" A second estimate, from {source} only, {agreement.words}."
     why = " This is expected, since the engine reacts to clicks." if feedback and name == "allpairs" else ""
     other = float(agreement.curve.values[agreement.largest - 1])
     return (

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from clickprism._util.tables import Table, to_plain
-from clickprism.diagnosis.finding import Diagnosis, Finding, Json, p_text
+from clickprism.diagnosis.finding import Diagnosis, Finding, Json
 from clickprism.evaluation.plots import svg
 from clickprism.evaluation.report import Beside, Part, Said, write_report
+from clickprism.log_model.results import p_text
 
 FORMAT: Final = "clickprism diagnosis"
 VERSION: Final = 2

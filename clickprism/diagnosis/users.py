@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.finding import Finding, inconclusive, p_text, values_of
+from clickprism.diagnosis.finding import Finding, inconclusive, values_of
 from clickprism.errors import DataError
 from clickprism.log_model.model import LogModel
-from clickprism.log_model.results import Test
+from clickprism.log_model.results import Test, p_text
 
 MORE: Final = "Collect more searches, and show some documents at several positions."
 RANDOMISE: Final = "Randomise positions in a small share of searches, so that they do not depend on clicks."

@@ -27,7 +27,7 @@ def test_position_bias_with_its_curve() -> None:
     assert found.verdict == "present"
     assert found.sentence == (
         "There is position bias. Lower positions are observed 38% as often as position 1 on average (95% interval 30%"
-        " to 45%). A second estimate, from documents shown at several positions only, agrees."
+        " to 45%). A second estimate, from documents shown at several positions only, differs by less than 10%."
     )
     assert (found.estimate, found.interval, found.p_value) == (0.375, (0.3, 0.45), 1e-9)
     assert found.table is not None
@@ -53,7 +53,7 @@ def test_the_other_verdicts_on_position_bias() -> None:
     one = results.Test("position", "inconclusive", note="the log has one position only")
     assert position(LOG, hand_made({"position": one})).sentence == (
         "The log does not show whether there is position bias. Reason: the log has one position only."
-        " A second estimate, from documents shown at several positions only, agrees."
+        " A second estimate, from documents shown at several positions only, differs by less than 10%."
     )
 
 
@@ -67,8 +67,16 @@ def test_a_curve_that_only_features_identify_says_so() -> None:
     model = hand_made(linkage=linkage)
     assert "The curve is identified by features only" in position(LOG, model).sentence
     assert "The position curve is identified by features only" in identifiability(model).sentence
+    assert "doubtful" not in position(LOG, model).sentence
+    above = replace(POSITION, verdict="inconclusive", estimate=1.8, lower=1.5, upper=2.1)
+    found = position(LOG, hand_made({"position": above}, linkage=linkage)).sentence
+    assert "may be observed 150% to 210% as often" in found
+    assert "It rises above 100%, which makes this assumption doubtful." in found
     linkage = replace(LINKAGE, identified=("documents", "documents", "not identified"), groups=np.array([0, 0, 1]))
-    assert "Some positions are not identified" in position(LOG, hand_made(linkage=linkage)).sentence
+    unclear = replace(POSITION, verdict="inconclusive", lower=0.1, upper=2.3, note="positions below 2 are not linked")
+    found = position(LOG, hand_made({"position": unclear}, linkage=linkage)).sentence
+    assert "Reason: positions below 2 are not linked. Some positions are not identified" in found
+    assert "230%" not in found
 
 
 def test_a_second_estimate_that_differs_is_said() -> None:
@@ -188,7 +196,9 @@ def test_feedback(verdict: results.Verdict, words: str) -> None:
     assert found.verdict == verdict
     assert words in found.sentence
     assert "z = -2.0, p = 0.023" in found.sentence
+    assert (found.advice == "Collect more days, and run the diagnosis again.") is (verdict == "inconclusive")
     untested = feedback(hand_made(feedback=results.Feedback("inconclusive", np.nan, np.nan)))
+    assert untested.advice == "Log the time of each search, for several days."
     assert "one day only, too few clicks, or documents that hardly change positions" in untested.sentence
 
 
