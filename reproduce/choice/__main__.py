@@ -14,12 +14,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from clickprism._util.files import write_file
 from clickprism.errors import SettingError
 from clickprism.simulation.engines import CELLS
+from reproduce.choice.frame import POSITION, TriedFrame, frame_table, try_frames
 from reproduce.choice.study import Tried, cell_tasks, fold_tasks, summary, table, tool_tasks, try_all
 from reproduce.common.cli import guarded
 
 PAGE = Path(__file__).parents[2] / "docs" / "research" / "choice.md"
 TOOL = Path(__file__).parents[3] / "shared" / "tools" / "engine_worlds"
-SETS = ("cells", "collection", "tool")
+SETS = ("cells", "collection", "tool", "frame")
 QUICK = 4
 
 
@@ -36,7 +37,8 @@ def parser() -> argparse.ArgumentParser:
         "--set",
         choices=SETS,
         default="cells",
-        help="cells: simulated engines; collection: simulated users on NFCorpus; tool: the worlds of engine_worlds",
+        help="cells: simulated engines; collection: simulated users on NFCorpus; tool: the worlds of engine_worlds; "
+        "frame: the frame of a shop with categories",
     )
     made.add_argument("--draws", type=int, default=3, help="draws of each world, or folds (default: %(default)s)")
     made.add_argument("--quick", action="store_true", help=f"only {QUICK} worlds, one draw")
@@ -51,16 +53,24 @@ def run(given: argparse.Namespace) -> None:
         if getattr(given, name) < 1:
             raise SettingError(name, getattr(given, name), "be at least 1")
     draws = 1 if given.quick else given.draws
+    if given.set == "frame":
+        text = frame_table(try_frames(draws, processes=given.processes, tell=_tell_frame))
+    else:
+        text = _worlds(given, draws)
+    print(text)
+    if given.write:
+        fill(PAGE, given.set, text)
+
+
+def _worlds(given: argparse.Namespace, draws: int) -> str:
+    """Return the summary and the table of simulated engines or of the collection."""
     tasks = {
         "cells": lambda: cell_tasks(CELLS, draws),
         "collection": lambda: fold_tasks(draws),
         "tool": lambda: tool_tasks(TOOL, draws),
     }[given.set]()
     tried = try_all(tasks[:QUICK] if given.quick else tasks, processes=given.processes, tell=_tell)
-    text = f"{summary(tried)}\n{table(tried)}"
-    print(text)
-    if given.write:
-        fill(PAGE, given.set, text)
+    return f"{summary(tried)}\n{table(tried)}"
 
 
 def fill(page: Path, name: str, table: str) -> None:
@@ -78,6 +88,15 @@ def _tell(one: Tried) -> None:
     print(
         f"{one.name}, seed {one.seed}: {one.chosen} {one.ours:.3f}, raw clicks {one.raw:.3f}, regret {one.regret:.3f}"
         f"{failed} ({one.seconds:.0f} s)",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _tell_frame(one: TriedFrame) -> None:
+    print(
+        f"{one.engine}, query = {one.query}, seed {one.seed}: {one.chosen} {one.values['auto']:.3f}, {POSITION} "
+        f"{one.values[POSITION]:.3f} ({one.seconds:.0f} s)",
         file=sys.stderr,
         flush=True,
     )
