@@ -185,9 +185,33 @@ def fit_form(
     )
     theta = _start(problem, made.names, start)
     if not form.trust:
-        theta, value, steps = solve(problem, theta)
+        theta, value, steps = _solve_again(problem, made.names, *solve(problem, theta))
         return Fit(form, problem, given, theta, value, steps, made.names)
     return _fit_trust(problem, form, given, theta, made.names)
+
+
+def _solve_again(
+    problem: Problem, names: tuple[str, ...], theta: Float64, value: Value, steps: int
+) -> tuple[Float64, Value, int]:
+    """Return the given optimum, or a better one that is found from a falling curve.
+
+    Where nothing links the positions, the likelihood can have two optima: one with a curve that falls, and one with a
+    curve that rises while the prior by first-shown position falls all the more. A curve above 1 is a reason to look for
+    the first.
+    """
+    usual, start = _usual_curve(problem.counts.positions), theta.copy()
+    if all(theta[number] <= 0 for number, name in enumerate(names) if name in usual):
+        return theta, value, steps
+    for number, name in enumerate(names):
+        if name in usual or name.startswith("first shown at position"):
+            start[number] = usual.get(name, problem.centre[number])
+    again = solve(problem, start)
+    return again if again[1].loss < value.loss else (theta, value, steps)
+
+
+def _usual_curve(positions: int) -> dict[str, float]:
+    """Return the log observation from which fits start, by name of the parameter."""
+    return {f"log o at position {k}": float(-0.5 * np.log(k)) for k in range(2, positions + 1)}
 
 
 def _start(problem: Problem, names: tuple[str, ...], start: Fit | None) -> Float64:
@@ -195,7 +219,7 @@ def _start(problem: Problem, names: tuple[str, ...], start: Fit | None) -> Float
     positions = problem.counts.positions
     rate = problem.clicks.sum() / problem.impressions.sum()
     known = dict(zip(start.names, start.theta, strict=True)) if start is not None else {}
-    usual = {f"log o at position {k}": -0.5 * np.log(k) for k in range(2, positions + 1)}
+    usual = _usual_curve(positions)
     usual["constant"] = float(log_odds(np.array([min(1.5 * rate, 0.9)]))[0])
     for number, name in enumerate(names):
         theta[number] = known.get(name, usual.get(name, theta[number]))
