@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
-from clickprism.auto.candidates import Candidates, clearly_better, held_out_linear, train_candidates
+from clickprism.auto.candidates import Candidate, Candidates, clearly_better, held_out_linear, train_candidates
 from clickprism.auto.evidence import FEW_QUERIES, Evidence
 from clickprism.auto.learners import linear_clicks
 from clickprism.data.logged import Logged
@@ -78,6 +78,11 @@ class Checked:
     rerank_depth: int | None
     scope: str
     selection: str
+
+    @property
+    def used(self) -> Candidate:
+        """Return the candidate to serve."""
+        return self.candidates.found[self.candidates.chosen] if self.use == "corrected" else self.candidates.raw
 
 
 def choose_ranker(
@@ -142,16 +147,10 @@ def _checked_curve(logged: Logged, model: LogModel, lists: Lists, seed: int) -> 
     slope, error = engine_slope(evidence)
     numbers = {"slope": slope, "standard error": error}
     if slope >= -SURE * error:
-        word = "falls" if slope > SURE * error else "does not change clearly"
-        sentence = (
-            f"Estimated relevance {word} with the logged position (by {slope:.2f} ± {error:.2f} in the log, for each "
-            "unit of the log of the position), as it should."
-        )
+        word, end = ("falls", ", as it should") if slope > SURE * error else ("does not change clearly", "")
+        sentence = f"Estimated relevance {word} with the logged position ({_by_doubling(slope, error)}){end}."
         return Check("curve", "passed", sentence, numbers), model, evidence
-    rising = (
-        f"Estimated relevance rises with the logged position (by {-slope:.2f} ± {error:.2f} in the log, for each unit "
-        "of the log of the position)"
-    )
+    rising = f"Estimated relevance rises with the logged position ({_by_doubling(slope, error)})"
     if model.linkage.linked and any(each.agrees for each in model.references.values()):
         sentence = f"{rising}. Documents shown at several positions confirm the position curve: the engine is poor."
         return Check("curve", "passed", sentence, numbers), model, evidence
@@ -169,6 +168,16 @@ def _checked_curve(logged: Logged, model: LogModel, lists: Lists, seed: int) -> 
     return Check("curve", "failed", sentence, numbers), model, evidence
 
 
+def _by_doubling(slope: float, error: float) -> str:
+    """Return the change of relevance each time the position doubles, with its interval.
+
+    >>> _by_doubling(0.25, 0.07)
+    '-16% each time the position doubles, 95% interval -24% to -7%'
+    """
+    change, lower, upper = (f"{2.0**-each - 1:+.0%}" for each in (slope, slope + SURE * error, slope - SURE * error))
+    return f"{change} each time the position doubles, 95% interval {lower} to {upper}"
+
+
 def _agreement(evidence: Evidence, candidates: Candidates) -> Check:
     """Check that the chosen candidate does not oppose an engine whose order carries relevance."""
     scores = candidates.found[candidates.chosen].held_out
@@ -176,11 +185,16 @@ def _agreement(evidence: Evidence, candidates: Candidates) -> Check:
     numbers = {"agreement": value, "standard error": error, "rho": candidates.weight}
     good = candidates.weight > SURE * candidates.weight_error
     sentence = (
-        f"On held-out queries the ranker agrees with an imitation of the engine's order with correlation {value:.2f} ± "
+        f"On held-out queries the correlation of the ranker with an imitation of the engine's order is {value:.2f} ± "
         f"{error:.2f}."
     )
     if not good:
-        return Check("agreement", "passed", f"{sentence} The engine's order says little about relevance.", numbers)
+        return Check(
+            "agreement",
+            "passed",
+            f"{sentence} Beyond the features, the engine's order says little about relevance.",
+            numbers,
+        )
     if value < -SURE * error:
         sentence += " The engine's order carries relevance, so a ranker that opposes it is not used."
         return Check("agreement", "failed", sentence, numbers)
@@ -205,8 +219,8 @@ def _fit(model: LogModel) -> Check:
         sentence = "The model of the log predicts the clicks by position and first-shown position."
         return Check("fit", "passed", sentence, {"largest error": quality.largest})
     sentence = (
-        f"The model of the log misses the clicks at some positions by up to {quality.largest:.0%}: users behave "
-        "differently from the model there, and intervals are too narrow."
+        f"The clicks that the model of the log expects are {quality.largest_factor} at some positions: users behave "
+        "differently from the model there, and intervals may be too narrow."
     )
     return Check("fit", "inconclusive", sentence, {"largest error": quality.largest})
 

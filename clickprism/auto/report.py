@@ -35,6 +35,7 @@ WIDTH: Final = 110
 MOST_STEPS: Final = 4  # on the terminal and above the folds
 SIGNS: Final = {"passed": "✓ passed", "failed": "! failed", "inconclusive": "? inconclusive"}
 TONES: Final[Mapping[str, Tone]] = {"passed": "good", "failed": "bad", "inconclusive": "inconclusive"}
+CORRECTED, RAW_CLICKS = "corrected", "raw clicks"  # what the ranker was trained on
 WITHOUT_FEATURES: Final = (
     "No ranker can be trained: the documents of the log have no features, and a ranker scores a document by them."
 )
@@ -52,6 +53,11 @@ BIASED: Final = "This ranker was trained on raw clicks: position bias remains in
 ALWAYS: Final = (
     "Clicks show how attractive a document is at the first position. A bias that affects a document at every position "
     "alike, such as an attractive picture, cannot be separated from relevance."
+)
+CORRECTED_BY: Final = {"trust": "affine", "coupling": "lbd", "popularity": "inforank"}
+NOT_CORRECTED: Final = (
+    "The ranker is not corrected for it. `clickprism train LOG --method {method}` trains one that is: interleave the "
+    "two to see which one users prefer."
 )
 NO_VALUE: Final[Plain] = {"verdict": "", "sentence": "", "method": "", "refusal": "", "advice": "", "numbers": {}}
 BESIDE: Final = "Interleave the bundle with the current ranker"
@@ -128,8 +134,7 @@ def chosen(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
     """
     from clickprism.auto.candidates import SUMMARIES
 
-    candidates, raw = checked.candidates, checked.use == "raw clicks"
-    used = candidates.raw if raw else candidates.found[candidates.chosen]
+    candidates, used = checked.candidates, checked.used
     rows = []
     for each in (*candidates.found.values(), candidates.raw):
         behind = each.likelihood - used.likelihood
@@ -193,7 +198,8 @@ def valued(result: CounterfactualResult | None, problem: str = "") -> dict[str, 
     change, lower, upper = (f"{each / max(logged, 1e-9):+.1%}" for each in (gain.value, gain.lower, gain.upper))
     sentence = (
         f"On the searches of the log, the ranker would get {best.value.value:.3f} clicks per search, where the log has "
-        f"{logged:.3f}: {change} (95% interval {lower} to {upper}). Copies that did not learn from a query ranked it."
+        f"{logged:.3f}: {change} (95% interval {lower} to {upper}). Each query was ranked by a copy of the "
+        "ranker that did not learn from it."
     )
     method = f"Estimator: {best.name}, which assumes: {best.assumption}."
     words = {"verdict": EXPECTED[best.verdict], "sentence": sentence, "method": method, "advice": ADVICE[best.verdict]}
@@ -212,32 +218,36 @@ def graded(result: Plain | None) -> dict[str, Any]:
 
 
 def verdict(stages: Stages, diagnosis: Diagnosis) -> list[str]:
-    """Return three sentences: what was corrected, how sure that is, and what the ranker may be used for."""
+    """Return what was corrected, how sure that is, and what the ranker may be used for; or why there is no ranker."""
     choice = stages["choice"]
     if choice["refused"]:
-        position = diagnosis.findings["position"].sentence if diagnosis.curve is not None else ""
-        return [each for each in (choice["refused"], position, choice["instead"][0]) if each]
+        return [choice["refused"], *([diagnosis.findings["position"].sentence] if diagnosis.curve is not None else [])]
     return [_corrected(choice), _sure(choice), choice["scope"]["reason"]]
 
 
 def _corrected(choice: Plain) -> str:
-    if choice["use"] == "raw clicks":
+    if choice["use"] == RAW_CLICKS:
         return (
             "The ranker was trained on raw clicks, because no correction for position bias passed the checks. "
             "Position bias remains in it."
         )
-    values, test = choice["curve"]["values"], choice["position"]
-    if len(values) < 2:
+    curve, test = choice["curve"], choice["position"]
+    if len(curve["values"]) < 2:
         return (
             f"The ranker is {choice['summary']}. The log has one position only: there is no position bias to correct."
         )
-    known = test["lower"] is not None and test["upper"] is not None
-    interval = f" (95% interval {test['lower']:.0%} to {test['upper']:.0%})" if known else ""
-    lower = float(np.mean(values[1:])) if test["estimate"] is None and len(values) > 1 else test["estimate"]
-    average = "" if lower is None else f": lower positions are observed {lower:.0%} as often as position 1 on average"
+    corrected = f"The ranker, {choice['summary']}, was trained on clicks corrected for position bias"
+    if curve["name"] == "given":
+        return (
+            f"{corrected} with the flattest curve within its interval: lower positions count as observed "
+            f"{test['estimate']:.0%} as often as position 1 on average."
+        )
+    if test["verdict"] == "inconclusive":
+        ends = f"lower positions may be observed {test['lower']:.0%} to {test['upper']:.0%} as often as position 1"
+        return f"{corrected}. How large that bias is, is uncertain: {test['note'] or ends}."
     return (
-        f"The ranker, {choice['summary']}, was trained on clicks corrected for position bias"
-        f"{average}{interval if average else ''}."
+        f"{corrected}: lower positions are observed {test['estimate']:.0%} as often as position 1 on average (95% "
+        f"interval {test['lower']:.0%} to {test['upper']:.0%})."
     )
 
 
@@ -264,7 +274,7 @@ def decisions(stages: Stages, diagnosis: Diagnosis) -> list[Decision]:
         return [*made, Decision("choice", "train no ranker", choice["refused"])]
     numbers = {name: choice[name] for name in ("candidates", "engine", "normaliser")}
     checks, scope = choice["checks"], choice["scope"]
-    trained = "raw clicks" if choice["use"] == "raw clicks" else "corrected clicks"
+    trained = RAW_CLICKS if choice["use"] == RAW_CLICKS else "corrected clicks"
     allowed = "rank full lists" if scope["rerank_depth"] is None else f"re-rank {scope['rerank_depth']} results"
     files = {"files": bundle["files"]}
     return [
@@ -291,13 +301,17 @@ def unknown(stages: Stages, diagnosis: Diagnosis) -> list[str]:
 def next_steps(stages: Stages, diagnosis: Diagnosis) -> list[str]:
     """Return what to do next, the most useful first: try the ranker, then the advice of open findings."""
     choice, order = stages["choice"], sorted(diagnosis.findings.values(), key=lambda each: each.tone == "inconclusive")
-    corrected: set[str] = set()
-    if choice["use"] == "corrected":  # a model that conditions on clicks above ranks documents worse (`LogModel`)
-        corrected = {"position", "interaction", *(each.name for each in order if each.details.get("used"))}
     found: dict[str, str] = {}
     for each in order:
-        if each.tone != "good" and each.advice and each.name not in corrected:
-            found.setdefault(each.advice, f"{each.title}: {each.advice}")
+        advice = "" if each.tone == "good" else each.advice
+        if choice["use"] == CORRECTED:
+            # a model that conditions on clicks above ranks documents worse (`LogModel`)
+            if each.name in ("position", "interaction") or each.details.get("used"):
+                continue
+            if each.verdict == "present" and each.name in CORRECTED_BY:
+                advice = NOT_CORRECTED.format(method=CORRECTED_BY[each.name])
+        if advice:
+            found.setdefault(advice, f"{each.title}: {advice}")
     return [*(choice["instead"] if choice["refused"] else [stages["value"]["advice"]]), *found.values()]
 
 
@@ -309,10 +323,12 @@ def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickp
     if log is None:
         return []
     name = shlex.quote(log)
-    if not Path(log).is_dir():
+    if log.endswith(".npz"):
         return [f"{program} bias position {name}"]
+    ingest = [] if Path(log).is_dir() else [f"{program} log ingest {name} --into mylog"]
     return [
-        f"{program} relevance estimate {name} --out estimates.parquet",
+        *ingest,
+        f"{program} relevance estimate {'mylog' if ingest else name} --out estimates.parquet",
         f"{program} relevance judgments estimates.parquet --out judgments.csv",
     ]
 

@@ -38,7 +38,6 @@ POINTS: Final = tuple(f"{stage}-{what}" for stage in STAGES for what in ("made",
 """The crash points of a run: before and after the file of each stage is written."""
 LOG_MODEL, RANKER, RAW, IMITATION, BUNDLE = "log_model", "model", "naive", "imitation", "bundle"
 HELD_OUT: Final = "held_out.npy"  # scores of the documents by copies that did not learn from their query
-RAW_CLICKS: Final = "raw clicks"
 EXAMPLES: Final = 200  # queries in the page of the bundle
 
 
@@ -171,10 +170,12 @@ class _Run:
         self._stage("model", "fitting the model of the log", self._model)
         found = self._stage("diagnosis", "looking for biases", self._diagnosis)
         diagnosis = diagnosis_of(found)
-        choice = self._stage("choice", "training candidates", self._choice)
-        value = self._stage("value", "estimating how many clicks the ranker would get", lambda: self._value(choice))
-        self._stage("grades", "evaluating on the grades" if self.grades else "", lambda: self._grades(choice))
-        made = self._stage("bundle", "writing the bundle", lambda: self._bundle(choice, value, diagnosis))
+        choice = self._stage("choice", "training candidates" if self.logged.has_features else "", self._choice)
+        doing = ["estimating how many clicks the ranker would get", "evaluating on the grades", "writing the bundle"]
+        doing = doing if choice["chosen"] else ["", "", ""]  # without a ranker these stages do nothing
+        value = self._stage("value", doing[0], lambda: self._value(choice))
+        self._stage("grades", doing[1] if self.grades else "", lambda: self._grades(choice))
+        made = self._stage("bundle", doing[2], lambda: self._bundle(choice, value, diagnosis))
         stages = {stage: kept.result for stage, kept in self.done.items()}
         result = AutoResult(
             self.path,
@@ -239,12 +240,11 @@ class _Run:
         from clickprism.auto.checks import choose_ranker
 
         checked = choose_ranker(self.logged, model, seed=self.settings.seed, progress=self._tell("choice"))
-        candidates = checked.candidates
-        used = candidates.raw if checked.use == RAW_CLICKS else candidates.found[candidates.chosen]
+        candidates, used = checked.candidates, checked.used
         self._save(RANKER, used.make(), checked)
-        if checked.use != RAW_CLICKS:
+        if checked.use != report.RAW_CLICKS:
             self._save(RAW, candidates.raw.make(), checked)
-        self._save(IMITATION, candidates.imitation.scorer.model(), checked)
+        self._save(IMITATION, candidates.found[IMITATION].make(), checked)
         lowest = float(used.held_out.min(initial=0.0)) - 1  # documents that were never shown come last
         scores = np.full(self.logged.clicks.lists.documents, lowest)
         scores[checked.evidence.rows] = used.held_out
@@ -278,7 +278,7 @@ class _Run:
 
         lists = self.logged.clicks.lists
         scores = {"the ranker": Model.load(self.path / RANKER).score(lists)}
-        if choice["use"] != RAW_CLICKS:
+        if choice["use"] != report.RAW_CLICKS:
             scores["raw clicks"] = Model.load(self.path / RAW).score(lists)
         return report.graded(evaluate_on_grades(self.logged, self.grades, scores))
 
@@ -309,12 +309,12 @@ def write_auto_bundle(
 
     lists = logged.clicks.lists
     model = Model.load(source / RANKER)
-    naive = Model.load(source / RAW) if choice["use"] != RAW_CLICKS else None
+    naive = Model.load(source / RAW) if choice["use"] != report.RAW_CLICKS else None
     curve = choice["curve"]
     observation = None if curve is None else np.array(curve["values"], dtype=np.float64)
     scores = model.score(lists), None if naive is None else naive.score(lists)
     open_questions = [each.sentence for each in diagnosis.findings.values() if each.verdict == "inconclusive"]
-    notes = [report.BIASED if choice["use"] == RAW_CLICKS else "", value["sentence"], *open_questions]
+    notes = [report.BIASED if choice["use"] == report.RAW_CLICKS else "", value["sentence"], *open_questions]
     examples = examples_of(logged.clicks, *scores, observation=observation, source="the log", most=EXAMPLES)
     reason = choice["scope"]["reason"].partition(": ")[2]  # the scope itself says the rest
     bundle = write_bundle(

@@ -29,6 +29,13 @@ APPROXIMATE: Final = (
     "vectors end before the clicks they predict."
 )
 
+BY_AUTO: Final = {
+    "log_model": "Trained by `clickprism auto` on clicks corrected for position bias, and on the order of the engine "
+    "as far as clicks show that it carries relevance. It assumes that the position curve below is right, and that "
+    "shown documents differ from others only by their features and by how the engine ranks them.",
+    "imitation": "Trained by `clickprism auto` to imitate the order of the engine. It learned nothing from clicks.",
+}
+
 
 def model_card(manifest: BundleManifest, figures: Mapping[str, str]) -> str:
     """The card as Markdown; `figures` are captions by file name."""
@@ -88,6 +95,8 @@ def _described(part: Part) -> str:
     from clickprism.debias import METHODS
     from clickprism.settings import resolve
 
+    if name in BY_AUTO:
+        return BY_AUTO[name]
     if name not in METHODS:
         return f"Trained by {name}." if name else "How it was trained is not known."
     text = inspect.getdoc(resolve(METHODS, str(name), path="method")) or ""

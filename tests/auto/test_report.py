@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from clickprism.evaluation.counterfactual.result import (
 from clickprism.serve.bundle import Bundle
 from clickprism.types import Clicks, Lists
 
-CURVE = {"values": [1.0, 0.5], "lower": [1.0, 0.4], "upper": [1.0, 0.6]}
+CURVE = {"name": "observation", "values": [1.0, 0.5], "lower": [1.0, 0.4], "upper": [1.0, 0.6]}
 PASSED = {
     "name": "order",
     "verdict": "passed",
@@ -44,7 +45,7 @@ def choice(**changes: Any) -> dict[str, Any]:
         "scope": {"rerank_depth": 10, "reason": "Use the ranker to re-rank 10 results: others are unlike them."},
         "selection": "",
         "curve": CURVE,
-        "position": {"estimate": 0.5, "lower": 0.4, "upper": 0.6},
+        "position": {"verdict": "present", "estimate": 0.5, "lower": 0.4, "upper": 0.6, "note": ""},
     }
     return made | changes
 
@@ -71,6 +72,34 @@ def test_the_verdict_says_what_was_corrected_how_sure_and_for_what_use() -> None
     assert raw[0].endswith("Position bias remains in it.")
 
 
+def test_the_verdict_states_no_curve_as_a_fact_that_the_log_does_not_show() -> None:
+    unlinked = {"verdict": "inconclusive", "estimate": 1.82, "lower": 1.1, "upper": 2.5, "note": "nothing links them"}
+    said = report.verdict(stages(position=unlinked), diagnosis())[0]
+    assert said.endswith("corrected for position bias. How large that bias is, is uncertain: nothing links them.")
+    said = report.verdict(stages(position=unlinked | {"lower": 0.4, "note": ""}), diagnosis())[0]
+    assert said.endswith("is uncertain: lower positions may be observed 40% to 250% as often as position 1.")
+    given = {"verdict": "inconclusive", "estimate": 0.6, "lower": None, "upper": None, "note": "the curve was given"}
+    said = report.verdict(stages(position=given, curve=CURVE | {"name": "given"}), diagnosis())[0]
+    assert said.endswith(
+        "with the flattest curve within its interval: lower positions count as observed 60% as often as position 1 on"
+        " average."
+    )
+
+
+def test_commands_to_run_next(tmp_path: Path) -> None:
+    assert report.commands(tmp_path, "log", bundle=True)[0] == f"clickprism serve {tmp_path}/bundle"
+    assert report.commands(tmp_path, None, bundle=False) == []
+    judge = "clickprism relevance judgments estimates.parquet --out judgments.csv"
+    folder = f"clickprism relevance estimate {tmp_path} --out estimates.parquet"
+    assert report.commands(tmp_path, str(tmp_path), bundle=False) == [folder, judge]
+    assert report.commands(tmp_path, "my sessions.tsv", bundle=False) == [
+        "clickprism log ingest 'my sessions.tsv' --into mylog",
+        "clickprism relevance estimate mylog --out estimates.parquet",
+        judge,
+    ]
+    assert report.commands(tmp_path, "clicks.npz", bundle=False) == ["clickprism bias position clicks.npz"]
+
+
 def test_advice_on_what_the_model_corrects_is_left_out() -> None:
     found = {
         "position": Finding("position", "present", "There is bias.", "Correct it."),
@@ -80,7 +109,8 @@ def test_advice_on_what_the_model_corrects_is_left_out() -> None:
         "coverage": Finding("coverage", "inconclusive", "Few searches.", "Log more."),
     }
     first = report.ADVICE["unknown"]
-    assert report.next_steps(stages(), diagnosis(**found)) == [first, "Coupling: Use lbd.", "Coverage: Log more."]
+    coupling = f"Coupling: {report.NOT_CORRECTED.format(method='lbd')}"
+    assert report.next_steps(stages(), diagnosis(**found)) == [first, coupling, "Coverage: Log more."]
     raw = report.next_steps(stages(use="raw clicks"), diagnosis(**found))
     assert raw[1:4] == ["Position bias: Correct it.", "Coupling: Use lbd.", "Coverage: Log more."]  # no advice twice
     refused = {"choice": report.refused(report.WITHOUT_FEATURES), "value": dict(report.NO_VALUE)}

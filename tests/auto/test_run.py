@@ -81,8 +81,13 @@ def test_the_bundle_scores_raw_features_as_the_saved_ranker_does(undisturbed: Au
     lists = world.test.lists
     served = open_scorer(bundle).score(Candidates(features=lists.features, offsets=lists.offsets)).scores
     np.testing.assert_allclose(served, Model.load(undisturbed.out / "model").score(lists), rtol=1e-4, atol=1e-4)
-    for name in ("naive", "imitation"):
-        assert np.isfinite(Model.load(undisturbed.out / name).score(lists)).all()
+    for name, method in (("model", "log_model"), ("naive", "click"), ("imitation", "imitation")):
+        saved = Model.load(undisturbed.out / name)
+        assert np.isfinite(saved.score(lists)).all()
+        assert saved.method == {"name": method}
+    assert manifest.method["name"] == "log_model"
+    assert manifest.naive.method["name"] == "click"
+    assert b"on clicks corrected for position bias" in bundle.read("MODEL_CARD.md")
 
 
 def test_value_uses_copies_that_did_not_learn_from_the_query(undisturbed: AutoResult) -> None:
@@ -141,7 +146,11 @@ def without_clicks(logged: Logged) -> Logged:
 
 
 def test_without_features_it_reports_and_says_what_to_do_instead(tmp_path: Path) -> None:
-    result = auto(without_features(small_world().logged), out=tmp_path / "out")
+    said: list[str] = []
+    log = without_features(small_world().logged)
+    result = auto(log, out=tmp_path / "out", progress=lambda stage, _text: said.append(stage))
+    assert list(dict.fromkeys(said)) == ["read", "model", "diagnosis", "report"]  # nothing about stages that do nothing
+    assert not set(result.verdict) & set(result.steps)
     assert result.bundle is None
     assert result.chosen is None
     assert not (tmp_path / "out" / "bundle").exists()
