@@ -83,7 +83,9 @@ def position_test(curve: Curve, covariance: Float64, counts: LogCounts, linkage:
     note = ""
     if not linkage.linked:
         verdict = "inconclusive"
-        note = f"positions below {linkage.depth} are not linked to position 1 by documents shown at both"
+        several = bool((linkage.groups[1:] == 0).any())
+        which = "some positions are not" if several else "no other position is"
+        note = f"{which} linked to position 1 by documents shown at both"
         if linkage.depth >= 2 and "features" in linkage.identified:
             note += "; their observation is estimated from documents with similar features"
     return Test("position", verdict, mean, max(mean - reach, 0.0), mean + reach, unit, p_value, note=note)  # type: ignore[arg-type]

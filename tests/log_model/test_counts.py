@@ -291,7 +291,7 @@ def test_cut_drops_lists_that_have_no_result_left() -> None:
 def searches_in_two_orders(seed: int) -> tuple[Logged, Float64]:
     """Return searches, one a query, of which half are in random order and half ordered by relevance; and the curve."""
     rng, queries, documents = np.random.default_rng(seed), 4000, 6
-    curve = np.arange(1, documents + 1) ** -0.7
+    curve = np.arange(1, documents + 1, dtype=np.float64) ** -0.7
     relevance = 1 / (1 + np.exp(1.0 - rng.normal(size=(queries, documents))))
     by_chance = np.arange(queries) % 2 == 0
     order = np.argsort(np.where(by_chance[:, None], rng.random(relevance.shape), -relevance), axis=1)

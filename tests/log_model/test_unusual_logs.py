@@ -66,11 +66,11 @@ def test_ten_clicks() -> None:
 
 def test_no_clicks_are_refused() -> None:
     with pytest.raises(DataError, match=r"the log has 0 clicks, too few to fit a model. Collect at least 10 clicks"):
-        LogModel.fit(with_clicks(np.int64(0)))
+        LogModel.fit(with_clicks(0))
 
 
 def test_every_document_is_always_clicked() -> None:
-    model = fitted(with_clicks(np.int64(20)))
+    model = fitted(with_clicks(20))
     assert model.curve.values == pytest.approx(np.ones(6), abs=0.05)
     assert model.relevance.value.min() > 0.9
 
