@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from clickprism.model import Model
 
 RIDGES: Final = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # penalties of linear rankers, chosen by held-out queries
+WEAK_RIDGE: Final = 10.0  # penalty with which rho is estimated, at most
 ENGINE_RIDGE: Final = 10.0
 SMALL: Final = 20_000  # pairs up to which networks are trained again on all of them
 GOOD_ENGINE: Final = 0.3  # rho, less two standard errors, of an engine whose order is known to carry relevance
@@ -153,6 +154,9 @@ class _Search:
         # order is known to carry relevance, those that learn from raw clicks are steadier there: average the two
         share = 0.5 * min(max((weight - 2 * error) / GOOD_ENGINE, 0.0), 1.0)
         networks = _mean([corrected, raw], [1 - share, share])
+        raw_linear = self._raw_linear(reference)
+        if evidence.holds_out_documents:  # rho and the imitation are known poorly from few queries
+            linear, networks = _mean([linear, raw_linear]), _mean([corrected, raw])
         found = {
             name: self._candidate(name, held_out, reference, scorer.model)
             for name, (scorer, held_out) in (
@@ -166,7 +170,7 @@ class _Search:
         imitate = partial(best.scorer.model, "imitation")
         found["imitation"] = self._candidate("imitation", best.held_out, reference, imitate, scale=True)
         chosen, reason = _choose(found)
-        simple = self._raw_candidate(chosen, reference, raw)
+        simple = self._raw_candidate(chosen, reference, raw_linear, raw)
         return Candidates(found, chosen, reason, weight, error, best, simple)
 
     def _candidate(
@@ -252,7 +256,8 @@ class _Search:
         # the strongest penalty that is not clearly worse than the best: it carries further from the shown documents
         best = max(values, key=lambda each: float(each.sum()))
         ridge = max(each for each, value in zip(RIDGES, values, strict=True) if not clearly_better(best, value))
-        penalty = np.append(np.full(columns, ridge), [FREE, FREE])
+        # rho needs a weak penalty: what features no longer explain would be in it
+        penalty = np.append(np.full(columns, min(ridge, WEAK_RIDGE)), [FREE, FREE])
         found = linear_clicks(both, evidence.clicks, self.offset, self.query, ridge=penalty)
         return ridge, max(float(found[-1]), 0.0), self._weight_error(both, found, penalty)
 
@@ -340,16 +345,23 @@ class _Search:
     def _raw_networks(self, reference: Float64) -> tuple[Scorer, Float64]:
         """Return networks trained on raw clicks, in the units of log click rates, and their held-out values."""
         clicks, offset = self._raw_counts()
-        scorer, held_out = self._networks(None, offset, clicks)
-        factor = self._scale(held_out, reference)
-        return scorer.times(factor), factor * held_out
+        return self._scaled(self._networks(None, offset, clicks), reference)
 
-    def _raw_candidate(self, chosen: str, reference: Float64, networks: tuple[Scorer, Float64]) -> Candidate:
+    def _raw_linear(self, reference: Float64) -> tuple[Scorer, Float64]:
+        """Return a linear ranker trained on raw clicks, in the same units, and its held-out values."""
+        clicks, offset = self._raw_counts()
+        return self._scaled(self._linear(RIDGES[1], None, offset, clicks), reference)
+
+    def _scaled(self, part: tuple[Scorer, Float64], reference: Float64) -> tuple[Scorer, Float64]:
+        factor = self._scale(part[1], reference)
+        return part[0].times(factor), factor * part[1]
+
+    def _raw_candidate(
+        self, chosen: str, reference: Float64, linear: tuple[Scorer, Float64], networks: tuple[Scorer, Float64]
+    ) -> Candidate:
         """Return the ranker of the chosen kind, trained on raw clicks."""
         if chosen == "trees":
             return self._trees(reference, raw=True)
-        clicks, offset = self._raw_counts()
-        linear = self._linear(RIDGES[1], None, offset, clicks)
         kinds = {"linear": [linear], "networks": [networks], "blend": [linear, networks]}
         scorer, held_out = _mean(kinds[chosen])
         return self._candidate("raw clicks", held_out, reference, partial(scorer.model, "click"), scale=True)

@@ -151,6 +151,9 @@ def _checked_curve(logged: Logged, model: LogModel, lists: Lists, seed: int) -> 
         sentence = f"Estimated relevance {word} with the logged position ({_by_doubling(slope, error)}){end}."
         return Check("curve", "passed", sentence, numbers), model, evidence
     rising = f"Estimated relevance rises with the logged position ({_by_doubling(slope, error)})"
+    if evidence.holds_out_documents:
+        sentence = f"{rising}, but the log has too few queries to conclude that the position curve is wrong."
+        return Check("curve", "inconclusive", sentence, numbers), model, evidence
     if model.linkage.linked and any(each.agrees for each in model.references.values()):
         sentence = f"{rising}. Documents shown at several positions confirm the position curve: the engine is poor."
         return Check("curve", "passed", sentence, numbers), model, evidence
