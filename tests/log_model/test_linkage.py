@@ -117,7 +117,7 @@ def test_the_model_says_that_an_engine_which_never_changes_identifies_nothing() 
     assert model.linkage.moved == 0
     assert set(model.linkage.identified[1:]) == {"not identified"}
     assert model.tests["position"].verdict == "inconclusive"
-    assert "not linked to position 1 by documents" in model.tests["position"].note
+    assert "no other position is linked to position 1 by documents" in model.tests["position"].note
     assert "not linked" in model.unsupported["allpairs"]
 
 
