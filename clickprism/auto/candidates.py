@@ -37,6 +37,7 @@ WEAK_RIDGE: Final = 10.0  # penalty with which rho is estimated, at most
 ENGINE_RIDGE: Final = 10.0
 SMALL: Final = 20_000  # pairs up to which networks are trained again on all of them
 GOOD_ENGINE: Final = 0.3  # rho, less two standard errors, of an engine whose order is known to carry relevance
+FEW_PAIRS: Final = 5  # shown pairs for each feature, below which rankers are averaged with those on raw clicks
 FREE: Final = 1e-2  # penalty of the weight of the engine's score
 RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less, for raw clicks
 COMPARED: Final = ("linear", "blend", "networks", "trees")
@@ -155,7 +156,7 @@ class _Search:
         share = 0.5 * min(max((weight - 2 * error) / GOOD_ENGINE, 0.0), 1.0)
         networks = _mean([corrected, raw], [1 - share, share])
         raw_linear = self._raw_linear(reference)
-        if evidence.holds_out_documents:  # rho and the imitation are known poorly from few queries
+        if len(evidence) < FEW_PAIRS * self.x.shape[1]:  # rho and the imitation are known poorly
             linear, networks = _mean([linear, raw_linear]), _mean([corrected, raw])
         found = {
             name: self._candidate(name, held_out, reference, scorer.model)
