@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import clickprism.auto.checks
-
 import clickprism.diagnosis.diagnose
 import clickprism.evaluation.counterfactual.run
 import clickprism.evaluation.plots
