@@ -32,16 +32,16 @@ from clickprism.types import Float64, Int64
 if TYPE_CHECKING:
     from clickprism.model import Model
 
-RIDGES: Final = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # penalties of linear rankers, chosen by held-out queries
-WEAK_RIDGE: Final = 10.0  # penalty with which rho is estimated, at most
+RIDGES: Final = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # penalties of linear rankers, chosen by held-out queries
+WEAK_RIDGE: Final = 10.0  # penalty with which rho is estimated
 ENGINE_RIDGE: Final = 10.0
 SMALL: Final = 20_000  # pairs up to which networks are trained again on all of them
-GOOD_ENGINE: Final = 0.3  # rho, less two standard errors, of an engine whose order is known to carry relevance
-FEW_PAIRS: Final = 5  # shown pairs for each feature, below which rankers are averaged with those on raw clicks
 FREE: Final = 1e-2  # penalty of the weight of the engine's score
 RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less, for raw clicks
 COMPARED: Final = ("linear", "blend", "networks", "trees")
 SURE: Final = 1.0  # standard errors
+MATERIAL: Final = 0.1  # of what the linear ranker gains: what another candidate must gain beyond it
+SHARES: Final = np.linspace(0.0, 1.0, 41)
 SUMMARIES: Final = {
     "linear": "a linear ranker",
     "networks": "an average of small neural networks",
@@ -121,7 +121,7 @@ def held_out_linear(evidence: Evidence) -> Float64:
     """Return the held-out log-likelihood of each query under a linear ranker, to compare features, [queries]."""
     search = _Search(evidence, 0, lambda _: None)
     known, scores = np.column_stack([search.x, evidence.engine]), np.zeros(len(evidence))
-    penalty = np.append(np.full(search.x.shape[1], RIDGES[2]), FREE)
+    penalty = np.append(np.full(search.x.shape[1], WEAK_RIDGE), FREE)
     for own, rest in search.folds():
         clicks, offset = evidence.clicks[own], search.offset[own]
         scores[rest] = known[rest] @ linear_clicks(known[own], clicks, offset, search.query[own], ridge=penalty)
@@ -140,29 +140,26 @@ class _Search:
         evidence = self.evidence
         self.tell("imitation of the engine")
         linear_e = self._imitate(self._linear_engine)
-        self.tell("linear ranker")
-        ridge, weight, error = self._weight(linear_e)
+        weight, error = self._weight(linear_e)
         known = weight * evidence.engine
-        linear = _sum(self._linear(ridge, linear_e, self.offset + known, evidence.clicks), linear_e, weight)
         self.tell("networks that imitate the engine")
         network_e = self._imitate(self._network_engine, beside=linear_e)
         best = max((linear_e, network_e), key=lambda each: each.explained)
         reference = known - weight / best.attenuation * best.held_out
-        self.tell("networks")
-        corrected = _sum(self._networks(network_e, self.offset + known, evidence.clicks), network_e, weight)
-        raw = self._raw_networks(reference)
-        # networks that learn from corrected clicks vary most on documents that were never shown. Where the engine's
-        # order is known to carry relevance, those that learn from raw clicks are steadier there: average the two
-        share = 0.5 * min(max((weight - 2 * error) / GOOD_ENGINE, 0.0), 1.0)
-        networks = _mean([corrected, raw], [1 - share, share])
+        self.tell("linear ranker")
         raw_linear = self._raw_linear(reference)
-        if len(evidence) < FEW_PAIRS * self.x.shape[1]:  # rho and the imitation are known poorly
-            linear, networks = _mean([linear, raw_linear]), _mean([corrected, raw])
+        linear = self._average(
+            self._linear(known - weight / linear_e.attenuation * linear_e.held_out), raw_linear, reference
+        )
+        self.tell("networks")
+        raw_networks = self._raw_networks(reference)
+        corrected = _sum(self._networks(network_e, self.offset + known, evidence.clicks), network_e, weight)
+        networks = self._average(corrected, raw_networks, reference)
         found = {
             name: self._candidate(name, held_out, reference, scorer.model)
             for name, (scorer, held_out) in (
                 ("linear", linear),
-                ("blend", self._blend(linear, networks, reference)),
+                ("blend", self._average(linear, networks, reference)),
                 ("networks", networks),
             )
         }
@@ -170,8 +167,8 @@ class _Search:
         found["trees"] = self._trees(reference)
         imitate = partial(best.scorer.model, "imitation")
         found["imitation"] = self._candidate("imitation", best.held_out, reference, imitate, scale=True)
-        chosen, reason = _choose(found)
-        simple = self._raw_candidate(chosen, reference, raw_linear, raw)
+        chosen, reason = _choose(found, evidence.held_out_likelihood(reference))
+        simple = self._raw_candidate(chosen, reference, raw_linear, raw_networks)
         return Candidates(found, chosen, reason, weight, error, best, simple)
 
     def _candidate(
@@ -181,17 +178,23 @@ class _Search:
         likelihood = self.evidence.held_out_likelihood(factor * held_out + reference)
         return Candidate(name, held_out, likelihood, make)
 
-    def _blend(
-        self, linear: tuple[Scorer, Float64], networks: tuple[Scorer, Float64], reference: Float64
+    def _average(
+        self, one: tuple[Scorer, Float64], other: tuple[Scorer, Float64], reference: Float64
     ) -> tuple[Scorer, Float64]:
-        """Return the average of a linear ranker and networks whose weights predict held-out clicks best."""
+        """Return the weighted average of two functions, and its held-out values.
 
-        def misfit(share: float) -> float:
-            scores = share * linear[1] + (1 - share) * networks[1]
-            return -float(self.evidence.held_out_likelihood(scores + reference).sum())
-
-        share = float(minimize_scalar(misfit, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.02}).x)
-        return _mean([linear, networks], [share, 1 - share])
+        The weight is its posterior mean under a uniform prior, given the clicks of held-out queries: the better one
+        counts alone if the log is large enough to tell, and both count the same if it is not.
+        """
+        values = np.array(
+            [
+                self.evidence.held_out_likelihood((1 - share) * one[1] + share * other[1] + reference).sum()
+                for share in SHARES
+            ]
+        )
+        likely = np.exp(values - values.max())
+        share = float(likely @ SHARES / likely.sum())
+        return _mean([one, other], [1 - share, share])
 
     def _scale(self, scores: Float64, reference: Float64) -> float:
         """Return the factor under which scores that are not log click rates predict clicks best."""
@@ -236,31 +239,15 @@ class _Search:
         theta = attenuation(explained, evidence.shown_share)
         return Imitation(scorer.times(slope), slope * predicted, explained, theta)
 
-    def _weight(self, imitation: Imitation) -> tuple[float, float, float]:
-        """Return the penalty of the linear ranker, rho, and its standard error."""
-        evidence, columns = self.evidence, self.x.shape[1]
-        both = np.column_stack([self.x, imitation.held_out, evidence.engine])
-        starts, values = [np.zeros(columns + 2)] * FOLDS, []
-        for ridge in RIDGES:
-            scores, penalty = np.zeros(len(evidence)), np.append(np.full(columns, ridge), [FREE, FREE])
-            for number, (own, rest) in enumerate(self.folds()):
-                starts[number] = linear_clicks(
-                    both[own],
-                    evidence.clicks[own],
-                    self.offset[own],
-                    self.query[own],
-                    ridge=penalty,
-                    start=starts[number],
-                )
-                scores[rest] = both[rest] @ starts[number]
-            values.append(evidence.held_out_likelihood(scores))
-        # the strongest penalty that is not clearly worse than the best: it carries further from the shown documents
-        best = max(values, key=lambda each: float(each.sum()))
-        ridge = max(each for each, value in zip(RIDGES, values, strict=True) if not clearly_better(best, value))
-        # rho needs a weak penalty: what features no longer explain would be in it
-        penalty = np.append(np.full(columns, min(ridge, WEAK_RIDGE)), [FREE, FREE])
-        found = linear_clicks(both, evidence.clicks, self.offset, self.query, ridge=penalty)
-        return ridge, max(float(found[-1]), 0.0), self._weight_error(both, found, penalty)
+    def _weight(self, imitation: Imitation) -> tuple[float, float]:
+        """Return rho and its standard error.
+
+        The penalty is weak: with a strong one, what the features no longer explain would be in rho.
+        """
+        both = np.column_stack([self.x, imitation.held_out, self.evidence.engine])
+        penalty = np.append(np.full(self.x.shape[1], WEAK_RIDGE), [FREE, FREE])
+        found = linear_clicks(both, self.evidence.clicks, self.offset, self.query, ridge=penalty)
+        return max(float(found[-1]), 0.0), self._weight_error(both, found, penalty)
 
     def _weight_error(self, both: Float64, found: Float64, penalty: Float64) -> float:
         """Return the standard error of rho, clustered by query."""
@@ -279,26 +266,26 @@ class _Search:
         inverse = np.linalg.pinv(hessian, hermitian=True)
         return float(np.sqrt(max((inverse @ (scores.T @ scores) @ inverse)[-1, -1], 0.0)))
 
-    def _linear(
-        self, ridge: float, imitation: Imitation | None, offset: Float64, clicks: Float64
-    ) -> tuple[Scorer, Float64]:
-        """Return w as a linear function plus a multiple of the imitation, and its held-out values.
+    def _linear(self, known: Float64) -> tuple[Scorer, Float64]:
+        """Return the linear ranker, given what the engine knows, and its held-out values.
 
-        The multiple is not penalised: with few clicks w is drawn towards what the engine does, not towards nothing.
+        Its penalty is the strongest one that is not clearly worse than the best on held-out queries: it carries
+        further from the shown documents.
         """
-        columns, scores = self.x.shape[1], np.zeros(len(self.evidence))
-        both, penalty = self.x, np.full(columns, ridge)
-        if imitation is not None:
-            both, penalty = np.column_stack([both, imitation.held_out]), np.append(penalty, FREE)
+        found = [self._ridge(ridge, self.offset + known, self.evidence.clicks) for ridge in RIDGES]
+        values = [self.evidence.held_out_likelihood(held_out + known) for _, held_out in found]
+        best = max(values, key=lambda each: float(each.sum()))
+        return [part for part, value in zip(found, values, strict=True) if not clearly_better(best, value)][-1]
 
-        def fit(own: Int64) -> Float64:
-            return linear_clicks(both[own], clicks[own], offset[own], self.query[own], ridge=penalty)
-
+    def _ridge(self, ridge: float, offset: Float64, clicks: Float64) -> tuple[Scorer, Float64]:
+        """Return the linear function under one penalty, and its held-out values."""
+        scores, penalty = np.zeros(len(self.evidence)), np.full(self.x.shape[1], ridge)
+        found = linear_clicks(self.x, clicks, offset, self.query, ridge=penalty)
         for own, rest in self.folds():
-            scores[rest] = both[rest] @ fit(own)
-        found = fit(np.arange(len(self.evidence)))
-        scorer = Scorer(found[:columns])
-        return scorer if imitation is None else scorer.plus(imitation.scorer, float(found[-1])), scores
+            scores[rest] = self.x[rest] @ linear_clicks(
+                self.x[own], clicks[own], offset[own], self.query[own], ridge=penalty, start=found
+            )
+        return Scorer(found), scores
 
     def _raw_counts(self) -> tuple[Float64, Float64]:
         """Return clicks and the log of impressions, without any correction."""
@@ -351,7 +338,7 @@ class _Search:
     def _raw_linear(self, reference: Float64) -> tuple[Scorer, Float64]:
         """Return a linear ranker trained on raw clicks, in the same units, and its held-out values."""
         clicks, offset = self._raw_counts()
-        return self._scaled(self._linear(RIDGES[1], None, offset, clicks), reference)
+        return self._scaled(self._ridge(RIDGES[0], offset, clicks), reference)
 
     def _scaled(self, part: tuple[Scorer, Float64], reference: Float64) -> tuple[Scorer, Float64]:
         factor = self._scale(part[1], reference)
@@ -393,12 +380,29 @@ def clearly_better(one: Float64, other: Float64) -> bool:
     return float(lead.sum()) > SURE * float(lead.std() * np.sqrt(len(lead)))
 
 
-def _choose(found: dict[str, Candidate]) -> tuple[str, str]:
-    """Return the candidate to use and why: the best one, or the linear one if that is not clearly worse."""
+def _choose(found: dict[str, Candidate], nothing: Float64) -> tuple[str, str]:
+    """Return the candidate to use and why: the linear one, unless another one is better by a material amount.
+
+    With many clicks a small gain on shown documents is certain, but says little about those that were never shown,
+    where a linear ranker is steadier.
+
+    Args:
+        found: The candidates.
+        nothing: Held-out log-likelihood if features say nothing, [queries].
+    """
     best = max(COMPARED, key=lambda name: float(found[name].likelihood.sum()))
-    if best != "linear" and not clearly_better(found[best].likelihood, found["linear"].likelihood):
+    linear, name = found["linear"].likelihood, SUMMARIES[best]
+    lead, gain = float((found[best].likelihood - linear).sum()), float((linear - nothing).sum())
+    if best == "linear":
+        return best, f"{name.capitalize()} predicts the corrected clicks of held-out queries best."
+    if not clearly_better(found[best].likelihood, linear):
         return "linear", (
-            f"{SUMMARIES['linear'].capitalize()} predicts the corrected clicks of held-out queries as well as "
-            f"{SUMMARIES[best]}, within chance, and is simpler."
+            f"{SUMMARIES['linear'].capitalize()} predicts the corrected clicks of held-out queries as well as {name}, "
+            "within chance, and is simpler."
         )
-    return best, f"{SUMMARIES[best].capitalize()} predicts the corrected clicks of held-out queries best."
+    if lead < MATERIAL * gain:
+        return "linear", (
+            f"{name.capitalize()} gains only {lead / gain:.0%} more than {SUMMARIES['linear']} on the corrected clicks "
+            "of held-out queries; the linear one is steadier on documents that were never shown."
+        )
+    return best, f"{name.capitalize()} predicts the corrected clicks of held-out queries best."
