@@ -37,6 +37,7 @@ STAGES: Final = ("read", "model", "diagnosis", "choice", "value", "grades", "bun
 POINTS: Final = tuple(f"{stage}-{what}" for stage in STAGES for what in ("made", "kept"))
 """The crash points of a run: before and after the file of each stage is written."""
 LOG_MODEL, RANKER, RAW, IMITATION, BUNDLE = "log_model", "model", "naive", "imitation", "bundle"
+FLATTENED: Final = "log_model_flattened"  # the model of the log, if a check asked for a flatter curve
 HELD_OUT: Final = "held_out.npy"  # scores of the documents by copies that did not learn from their query
 EXAMPLES: Final = 200  # queries in the page of the bundle
 
@@ -219,6 +220,13 @@ class _Run:
 
         return LogModel.load(self.path / LOG_MODEL) if self.done["model"].result["fitted"] else None
 
+    def _corrected_by(self) -> LogModel | None:
+        """Return the model whose curve corrected the clicks."""
+        from clickprism.log_model.model import LogModel
+
+        flattened = self.path / FLATTENED
+        return LogModel.load(flattened) if flattened.exists() else self._fitted()
+
     def _diagnosis(self) -> Plain:
         from clickprism.diagnosis.diagnose import diagnose
 
@@ -241,6 +249,8 @@ class _Run:
 
         checked = choose_ranker(self.logged, model, seed=self.settings.seed, progress=self._tell("choice"))
         candidates, used = checked.candidates, checked.used
+        if checked.model is not model:
+            checked.model.save(self.path / FLATTENED)
         self._save(RANKER, used.make(), checked)
         if checked.use != report.RAW_CLICKS:
             self._save(RAW, candidates.raw.make(), checked)
@@ -266,7 +276,7 @@ class _Run:
 
         scores = np.load(self.path / HELD_OUT, allow_pickle=False)
         try:
-            return report.valued(counterfactual(self.logged, scores, model=self._fitted()))
+            return report.valued(counterfactual(self.logged, scores, model=self._corrected_by()))
         except DataError as error:
             return report.valued(None, str(error).rstrip("."))
 

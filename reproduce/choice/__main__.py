@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "frame: the frame of a shop with categories",
     )
     made.add_argument("--draws", type=int, default=3, help="draws of each world, or folds (default: %(default)s)")
+    made.add_argument("--first", type=int, default=0, help="seed of the first draw, or first fold (default: 0)")
     made.add_argument("--quick", action="store_true", help=f"only {QUICK} worlds, one draw")
     made.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1), help="worlds at a time")
     made.add_argument("--write", action="store_true", help="write the table to docs/research/choice.md")
@@ -52,6 +53,8 @@ def run(given: argparse.Namespace) -> None:
     for name in ("draws", "processes"):
         if getattr(given, name) < 1:
             raise SettingError(name, getattr(given, name), "be at least 1")
+    if given.first < 0:
+        raise SettingError("first", given.first, "be at least 0")
     draws = 1 if given.quick else given.draws
     if given.set == "frame":
         text = frame_table(try_frames(draws, processes=given.processes, tell=_tell_frame))
@@ -64,10 +67,11 @@ def run(given: argparse.Namespace) -> None:
 
 def _worlds(given: argparse.Namespace, draws: int) -> str:
     """Return the summary and the table of simulated engines or of the collection."""
+    seeds = range(given.first, given.first + draws)
     tasks = {
-        "cells": lambda: cell_tasks(CELLS, draws),
-        "collection": lambda: fold_tasks(draws),
-        "tool": lambda: tool_tasks(TOOL, draws),
+        "cells": lambda: cell_tasks(CELLS, seeds),
+        "collection": lambda: fold_tasks(seeds),
+        "tool": lambda: tool_tasks(TOOL, seeds),
     }[given.set]()
     tried = try_all(tasks[:QUICK] if given.quick else tasks, processes=given.processes, tell=_tell)
     return f"{summary(tried)}\n{table(tried)}"

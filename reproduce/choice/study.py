@@ -160,12 +160,12 @@ def try_all(
     return sorted(found, key=lambda each: (each.name, each.seed))
 
 
-def cell_tasks(cells: Iterable[EngineSettings], draws: int) -> list[tuple[Callable[..., Tried], tuple[object, ...]]]:
-    """Return a task for each cell and draw."""
-    return [(try_cell, (replace(cell, seed=seed),)) for seed in range(draws) for cell in cells]
+def cell_tasks(cells: Iterable[EngineSettings], seeds: range) -> list[tuple[Callable[..., Tried], tuple[object, ...]]]:
+    """Return a task for each cell and seed."""
+    return [(try_cell, (replace(cell, seed=seed),)) for seed in seeds for cell in cells]
 
 
-def fold_tasks(folds: int) -> list[tuple[Callable[..., Tried], tuple[object, ...]]]:
+def fold_tasks(folds: range) -> list[tuple[Callable[..., Tried], tuple[object, ...]]]:
     """Return a task for each fold of the real collection and each kind of users."""
     kinds = (
         EngineSettings(users="mix", noise=0.6, searches=60),
@@ -173,20 +173,20 @@ def fold_tasks(folds: int) -> list[tuple[Callable[..., Tried], tuple[object, ...
         EngineSettings(users="pbm", noise=0.6, searches=30),
         EngineSettings(users="grid", noise=0.6, searches=60),
     )
-    return [(try_fold, (fold, replace(kind, seed=fold))) for fold in range(folds) for kind in kinds]
+    return [(try_fold, (fold, replace(kind, seed=fold))) for fold in folds for kind in kinds]
 
 
-def tool_tasks(path: Path, draws: int) -> list[tuple[Callable[..., Tried], tuple[object, ...]]]:
-    """Return a task for each of the 24 worlds of the tool and each draw, and for four of them with other sizes."""
+def tool_tasks(path: Path, seeds: range) -> list[tuple[Callable[..., Tried], tuple[object, ...]]]:
+    """Return a task for each of the 24 worlds of the tool and each seed, and for four of them with other sizes."""
     tasks: list[tuple[Callable[..., Tried], tuple[object, ...]]] = [
         (try_tool, (str(path), (users, quality, feedback), seed, {}))
-        for seed in range(draws)
+        for seed in seeds
         for users in ("pbm", "mix", "lazy")
         for feedback in (False, True)
         for quality in (0.0, 0.3, 0.6, 0.9)
     ]
     for world_of in (("pbm", 0.3, False), ("mix", 0.9, False), ("pbm", 0.6, True), ("lazy", 0.9, True)):
-        tasks += [(try_tool, (str(path), world_of, 0, sizes)) for sizes in ({"queries": 2000}, {"searches": 5})]
+        tasks += [(try_tool, (str(path), world_of, seeds[0], sizes)) for sizes in ({"queries": 2000}, {"searches": 5})]
     return tasks
 
 

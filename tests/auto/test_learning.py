@@ -1,0 +1,171 @@
+"""What rankers of `auto` learn: likelihood, control function, averages and the choice, by arithmetic and simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+from clickprism.auto.candidates import SUMMARIES, Candidate, _choose, _Search
+from clickprism.auto.checks import choose_ranker
+from clickprism.auto.evidence import Evidence, attenuation, centred
+from clickprism.auto.learners import Scorer, average, linear_clicks, linear_engine, network_clicks
+from clickprism.evaluation.measures import evaluate
+from clickprism.log_model.model import LogModel, LogModelSettings
+from clickprism.simulation.engines import EngineSettings, engine_world
+from clickprism.types import Float64, Lists
+
+MEASURE = "nDCG(exp)@10"
+
+
+def small(*, clicks: list[float], exposure: list[float], query: list[int], fold: list[int] | None = None) -> Evidence:
+    """Return evidence of a few pairs with one feature."""
+    size, queries = len(clicks), max(query) + 1
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(query))])
+    lists = Lists(np.arange(size, dtype=np.float32)[:, None], offsets, np.arange(queries).astype(np.str_))
+    return Evidence(
+        lists=lists,
+        rows=np.arange(size),
+        query=np.array(query),
+        clicks=np.array(clicks, dtype=np.float64),
+        exposure=np.array(exposure, dtype=np.float64),
+        engine=np.zeros(size),
+        impressions=np.array(exposure, dtype=np.float64),
+        raw_clicks=np.array(clicks, dtype=np.float64),
+        unshown=np.zeros(0, dtype=np.int64),
+        fold=np.array(query if fold is None else fold),
+    )
+
+
+def test_the_likelihood_shares_the_clicks_of_a_query_by_exposure_and_score() -> None:
+    evidence = small(clicks=[2, 1, 0, 3], exposure=[10, 5, 5, 8], query=[0, 0, 0, 1])
+    scores = np.log([1.0, 2.0, 4.0, 9.0])
+    # weights E exp(f) of the first query: 10, 10, 20; a query with one document says nothing
+    expected = 2 * np.log(10 / 40) + np.log(10 / 40)
+    np.testing.assert_allclose(evidence.log_likelihood(scores), [expected, 0.0], atol=1e-12)
+
+
+def test_a_linear_ranker_has_the_largest_penalised_likelihood() -> None:
+    rng = np.random.default_rng(1)
+    query = np.repeat(np.arange(30), 6)
+    features, offset = rng.normal(size=(180, 3)), rng.normal(0, 0.5, 180)
+    clicks = rng.poisson(np.exp(features @ [0.8, -0.5, 0.0] + offset)).astype(np.float64)
+    ridge = np.array([2.0, 1.0, 5.0])
+
+    def loss(coefficients: Float64) -> float:
+        logits = (features @ coefficients + offset).reshape(30, 6)
+        shares = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        return -float((clicks.reshape(30, 6) * shares).sum()) + 0.5 * float(ridge @ coefficients**2)
+
+    found = linear_clicks(features, clicks, offset, query, ridge=ridge)
+    best = minimize(loss, np.zeros(3), method="BFGS")
+    assert loss(found) <= best.fun + 1e-6
+    np.testing.assert_allclose(found, best.x, atol=1e-3)
+
+
+def test_attenuation_is_the_slope_that_a_regression_on_the_shown_part_finds() -> None:
+    """Scores with standard normal marginals, of which the highest part is shown: Goldberger (1981)."""
+    rng = np.random.default_rng(2)
+    for explained, shown in ((0.5, 1 / 6), (0.2, 0.05), (0.9, 0.5)):
+        x = rng.normal(size=1_000_000)
+        score = np.sqrt(explained) * x + np.sqrt(1 - explained) * rng.normal(size=len(x))
+        kept = score > norm.isf(shown)
+        own, values = x[kept] - x[kept].mean(), score[kept] - score[kept].mean()
+        slope = float(own @ values) / float(own @ own)
+        share = slope**2 * float(own @ own) / float(values @ values)  # R^2 among the shown
+        assert attenuation(share, shown) == pytest.approx(slope / np.sqrt(explained), abs=0.02)
+
+
+def test_the_engine_s_score_repairs_what_selection_does_to_the_weights() -> None:
+    """Relevance = x0 + hidden merit. The engine shows the top sixth by x0 + x1 + hidden merit."""
+    rng = np.random.default_rng(3)
+    queries, candidates, shown = 400, 60, 10
+    x, hidden = rng.normal(size=(queries, candidates, 2)), rng.normal(size=(queries, candidates))
+    order = np.argsort(-(x.sum(axis=2) + 1.5 * hidden), axis=1)[:, :shown]
+    rows = np.arange(queries)[:, None]
+    own, merit = x[rows, order].reshape(-1, 2), hidden[rows, order].reshape(-1)
+    query = np.repeat(np.arange(queries), shown)
+    clicks = rng.poisson(5 * np.exp(0.7 * own[:, 0] + 0.7 * merit)).astype(np.float64)
+    engine = centred(np.tile(-np.log(np.arange(1, shown + 1)), queries), query)
+    nothing, ridge = np.zeros(len(clicks)), np.array([1.0, 1.0])
+    naive = linear_clicks(own, clicks, nothing, query, ridge=ridge)
+    both = linear_clicks(np.column_stack([own, engine]), clicks, nothing, query, ridge=np.append(ridge, 0.01))
+    imitation = linear_engine(own, engine, query, ridge=1.0)
+    residual = engine - centred(own @ imitation, query)
+    theta = attenuation(1 - float(residual @ residual) / float(engine @ engine), shown / candidates)
+    repaired = both[:2] + both[2] / theta * imitation
+    truth = np.array([0.7, 0.0])
+    assert naive[1] < -0.2  # a feature that does not matter seems harmful: it is shown only with hidden merit
+    assert np.abs(repaired - truth).max() < 0.5 * np.abs(naive - truth).max()
+
+
+@pytest.mark.parametrize("networks", [0, 2])
+def test_a_scorer_and_the_ranker_that_is_served_score_alike(networks: int) -> None:
+    rng = np.random.default_rng(4)
+    features, query = rng.normal(size=(60, 4)), np.repeat(np.arange(10), 6)
+    clicks = rng.poisson(1.0, 60).astype(np.float64)
+    parts = [Scorer(rng.normal(size=4))]
+    for seed in range(networks):
+        made = network_clicks(features, clicks, np.zeros(60), query, seed=seed)
+        parts.append(Scorer(np.zeros(4), ((1.0, made),)))
+    scorer = average(parts).times(0.5).plus(parts[0], 2.0)
+    lists = Lists(features.astype(np.float32), np.arange(0, 61, 6), np.arange(10).astype(np.str_))
+    np.testing.assert_allclose(scorer.model().score(lists), scorer(features), rtol=1e-4, atol=1e-4)
+
+
+def test_the_average_follows_the_evidence() -> None:
+    """Two functions that predict alike count the same; with many clicks the better one counts almost alone."""
+    scores = np.array([1.0, 0.0, 1.0, 0.0])
+    better, worse = (Scorer(np.ones(1)), scores), (Scorer(-np.ones(1)), -scores)
+    for clicks, lower, upper in ((0.0, 0.45, 0.55), (5.0, 0.1, 0.4), (500.0, 0.0, 0.02)):
+        evidence = small(clicks=[3 * clicks, clicks] * 2, exposure=[10, 10] * 2, query=[0, 0, 1, 1])
+        found = _Search(evidence, 0, lambda _: None)._average(better, worse, np.zeros(4))
+        share = (1 - float(found[0].linear[0])) / 2
+        assert lower <= share <= upper
+        np.testing.assert_allclose(found[1], (1 - 2 * share) * scores)
+
+
+@pytest.mark.parametrize(
+    ("linear", "blend", "chosen", "words"),
+    [
+        (100.0, 99.0, "linear", "best"),
+        (100.0, 104.0, "linear", "gains only 4% more"),
+        (100.0, 130.0, "blend", "best"),
+        (-5.0, 30.0, "blend", "best"),
+    ],
+)
+def test_a_complex_ranker_must_gain_materially(linear: float, blend: float, chosen: str, words: str) -> None:
+    def candidate(name: str, gain: float) -> Candidate:
+        return Candidate(name, np.zeros(0), np.full(50, gain / 50), lambda: pytest.fail("not needed"))
+
+    gains = dict.fromkeys(SUMMARIES, -10.0) | {"linear": linear, "blend": blend}
+    found = {name: candidate(name, gain) for name, gain in gains.items()}
+    name, reason = _choose(found, np.zeros(50))
+    assert (name, words in reason) == (chosen, True)
+
+
+def test_a_gain_within_chance_is_no_reason() -> None:
+    def candidate(name: str, likelihood: Float64) -> Candidate:
+        return Candidate(name, np.zeros(0), likelihood, lambda: pytest.fail("not needed"))
+
+    chance = np.where(np.arange(50) % 2, 5.0, -4.5)
+    found = {name: candidate(name, np.full(50, -1.0)) for name in SUMMARIES}
+    found |= {"linear": candidate("linear", np.ones(50)), "trees": candidate("trees", 1 + chance)}
+    assert _choose(found, np.zeros(50))[0] == "linear"
+
+
+def test_auto_learns_from_the_log_of_a_good_engine_and_of_a_poor_one() -> None:
+    """The engine of quality .9 knows more than the features; that of quality 0 ranks by an irrelevant direction."""
+    for quality in (0.9, 0.0):
+        world = engine_world(EngineSettings(users="pbm", quality=quality, queries=120, searches=20, seed=11))
+        model = LogModel.fit(world.logged, settings=LogModelSettings(resamples=0))
+        checked = choose_ranker(world.logged, model)
+        lists = world.test.lists.with_features(checked.normaliser(world.test.lists).features)
+
+        def judged(candidate: Candidate, lists: Lists = lists, test: object = world.test) -> float:
+            return float(evaluate(test, candidate.make().score(lists), MEASURE).mean(MEASURE))  # type: ignore[arg-type]
+
+        assert checked.use == "corrected"
+        assert judged(checked.used) > (0.7 if quality else 0.68)
+        assert judged(checked.used) > judged(checked.candidates.raw) - (0.02 if quality else -0.1)
