@@ -31,10 +31,10 @@ def identifiability(model: LogModel) -> Finding:
     if verdict == "present":
         randomised = all(each == "randomised" for each in linkage.identified)
         by = "randomised positions" if randomised else "documents shown at several positions"
-        sentence = (
-            f"Relevance is identifiable: it can be separated from position bias. All {count} positions are linked by"
-            f" {by}; {moved}.{_weakest(linkage)}"
-        )
+        how = f"All {count} positions are linked by {by}; {moved}.{_weakest(linkage)}"
+        if "views" in linkage.identified:
+            how = "The log records which results users observed."
+        sentence = f"Relevance is identifiable: it can be separated from position bias. {how}"
         advice = "Nothing to do."
     elif verdict == "inconclusive":
         weak = int(np.argmin(linkage.evidence))

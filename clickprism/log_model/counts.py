@@ -100,6 +100,13 @@ class LogCounts:
         return np.bincount(self.position, weights=values, minlength=self.positions).astype(np.float64, copy=False)
 
     @property
+    def records_views(self) -> bool:
+        """Return whether the log records what users observed, at every position where something was shown."""
+        if self.seen is None:
+            return False
+        return bool((self.by_position(self.seen) > 0)[self.by_position(self.impressions) > 0].all())
+
+    @property
     def several(self) -> Bool:
         """Return whether each pair was shown at several positions, [pairs]."""
         low, high = np.full(len(self), self.positions), np.full(len(self), -1)

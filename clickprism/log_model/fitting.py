@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, final
+from typing import Final, cast, final
 
 import numpy as np
 from scipy.special import expit
@@ -26,6 +26,7 @@ from clickprism.log_model.trust import trust_test
 from clickprism.types import Float64, Int64, Text
 
 REFITS: Final = 2  # of the model with popularity
+NO_VIEW: Final = 1e-9  # views of a cell without any
 COLD: Final = 5.0  # shown pairs that the mean of the log counts as, beside those of the query
 
 
@@ -73,7 +74,9 @@ class Fitting:
         chance = np.zeros(counts.positions, dtype=np.bool_)
         if counts.randomised is not None:
             chance = counts.by_position(counts.impressions * counts.randomised) > 0
-        linked = linkage(counts, links, features=bool(fit.form.features), randomised=chance)
+        linked = linkage(
+            counts, links, features=bool(fit.form.features), randomised=chance, views=self._by_views(counts)
+        )
         references, unsupported = self._references(counts, links, curve, covariance)
         tests = {
             "position": position_test(curve, covariance, counts, linked),
@@ -122,7 +125,19 @@ class Fitting:
             document_ids=np.full(len(counts), "", dtype=np.str_) if ids is None else ids[counts.rows],
         )
 
+    def _by_views(self, counts: LogCounts) -> bool:
+        """Return whether observation is what the log records, and not estimated from clicks."""
+        return self.propensities is None and counts.records_views
+
     def _offset(self, counts: LogCounts) -> Float64 | None:
+        """Return the log observation of each cell if it is known; None if it must be estimated, [cells].
+
+        With recorded views, views ~ Binomial(n, o) and clicks ~ Binomial(views, g): a pair was observed as often as it
+        was viewed, whatever the curve.
+        """
+        if self._by_views(counts):
+            seen, rate = cast("Float64", counts.seen), _view_rates(counts)
+            return np.asarray(np.log(np.maximum(seen, NO_VIEW) / counts.impressions) - np.log(rate[0]))
         if self.propensities is None:
             return None
         given = np.asarray(self.propensities, dtype=np.float64)
@@ -140,7 +155,10 @@ class Fitting:
         calm = replace(counts, first=counts.average)
         plain = fit_form(calm, Form(curve=offset is None), Covariates(), offset=offset)
         logs = np.zeros(counts.positions)
-        logs[counts.position] = plain.problem.log_observation(plain.theta)
+        if self._by_views(counts):
+            logs = np.log(_view_rates(counts))
+        else:
+            logs[counts.position] = plain.problem.log_observation(plain.theta)
         found = feedback(self.logged, np.exp(logs), confidence=self.settings.confidence)
         if found.verdict == "absent":  # all positions are evidence: with the first ones only, the curve is too steep
             return found, calm
@@ -151,6 +169,8 @@ class Fitting:
         """Try whether observation depends on the clicks of earlier days, with counts that are split by them."""
         logged, fit = self.logged, chosen.fit
         if logged.days is None or len(np.unique(logged.days)) < 2 or self.propensities is not None or fit.form.trust:
+            return chosen
+        if self._by_views(fit.problem.counts):
             return chosen
         if fit.problem.counts.positions < 2:
             return chosen
@@ -172,6 +192,9 @@ class Fitting:
             values = given / given[0]
             curve = Curve("given", values, values, values, settings.confidence, note="given propensities")
             return curve, np.zeros((positions, positions)), {}, np.tile(values, (counts.queries, 1))
+        if self._by_views(counts):
+            curve, covariance = _view_curve(counts, settings.confidence)
+            return curve, covariance, {}, np.tile(curve.values, (counts.queries, 1))
         steps = problem.steps(fit.theta)
         at = np.arange(1, positions)
         logs = np.concatenate([[0.0], fit.theta[: positions - 1]])
@@ -270,6 +293,32 @@ class Fitting:
         total = np.bincount(query, weights=found.value, minlength=len(lists))
         size = np.bincount(query, minlength=len(lists))
         return np.asarray(((total + COLD * mean) / (size + COLD))[lists.list_of])
+
+
+def _view_rates(counts: LogCounts) -> Float64:
+    """Return the share of the impressions at each position that users observed, [positions]."""
+    shown = counts.by_position(counts.impressions)
+    rates = counts.by_position(cast("Float64", counts.seen)) / np.maximum(shown, 1.0)
+    return np.where(shown > 0, rates, rates[0])
+
+
+def _view_curve(counts: LogCounts, confidence: float) -> tuple[Curve, Float64]:
+    """Return the curve of recorded views, and the covariance of its log, clustered by query."""
+    rates, positions = _view_rates(counts), counts.positions
+    seen = cast("Float64", counts.seen)
+    beyond = np.bincount(
+        counts.query[counts.pair] * positions + counts.position,
+        weights=seen - counts.impressions * rates[counts.position],
+        minlength=counts.queries * positions,
+    ).reshape(counts.queries, positions)
+    influence = beyond / np.maximum(counts.by_position(seen), 1.0)
+    influence = influence - influence[:, :1]
+    covariance, values = influence.T @ influence, rates / rates[0]
+    reach = norm.isf((1 - confidence) / 2) * np.sqrt(np.diagonal(covariance))
+    ends = values * np.exp(-reach), values * np.exp(reach)
+    total = float(counts.clicks.sum())
+    made = Curve("views", values, *ends, confidence, int(counts.several.sum()), total, note="views in the log")
+    return made, np.asarray(covariance)
 
 
 def _checked(imputation: Float64, logged: Logged) -> Float64:

@@ -132,7 +132,7 @@ def _same_pair(pair: Int64) -> tuple[Int64, Int64]:
     return np.concatenate(firsts), np.concatenate(seconds)
 
 
-def linkage(counts: LogCounts, links: Links, *, features: bool, randomised: Bool) -> Linkage:
+def linkage(counts: LogCounts, links: Links, *, features: bool, randomised: Bool, views: bool = False) -> Linkage:
     """Return which positions are linked, by what, and the cheapest repair.
 
     Positions form a graph whose edges are documents shown at both. Observation and relevance are identifiable if and
@@ -143,17 +143,20 @@ def linkage(counts: LogCounts, links: Links, *, features: bool, randomised: Bool
         links: Its links.
         features: Whether the prior of the model uses features.
         randomised: Whether each position was filled at random in part of the log, [positions].
+        views: Whether the log records what users observed: then every position is known.
     """
     tree = links.tree()
     strong = tree[links.strength[tree] >= LEAST_CLICKS]
-    groups = links.groups(strong)
+    groups = np.zeros(counts.positions, dtype=np.int64) if views else links.groups(strong)
     by_chance = randomised if np.count_nonzero(randomised) > 1 else np.zeros_like(randomised)
     if by_chance.any():  # positions that chance filled can be compared, and so can all that is linked to one of them
         groups = np.where(np.isin(groups, groups[by_chance]), groups[by_chance].min(), groups)
     evidence = _evidence(links, tree)
     identified: list[Identified] = []
     for position in range(counts.positions):
-        if by_chance[position] and by_chance[0]:
+        if views:
+            identified.append("views")
+        elif by_chance[position] and by_chance[0]:
             identified.append("randomised")
         elif groups[position] == 0:
             identified.append("documents")

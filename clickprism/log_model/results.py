@@ -10,7 +10,7 @@ import numpy as np
 from clickprism.types import Bool, Float64, Int64, Text, check
 
 Verdict: TypeAlias = Literal["present", "absent", "inconclusive"]
-Identified: TypeAlias = Literal["randomised", "documents", "features", "not identified"]
+Identified: TypeAlias = Literal["views", "randomised", "documents", "features", "not identified"]
 CLOSE: Final = 0.1  # relative difference of two curves that does not matter
 
 
@@ -93,8 +93,9 @@ class Linkage:
     """Which positions can be compared, by what, and what would repair the rest.
 
     Attributes:
-        identified: How the curve is identified at each position: by "randomised" positions, by "documents" shown at
-            several positions, by "features" of different documents only, or "not identified", [positions].
+        identified: How the curve is identified at each position: by the "views" that the log records, by "randomised"
+            positions, by "documents" shown at several positions, by "features" of different documents only, or "not
+            identified", [positions].
         evidence: Effective number of clicks that link each position to position 1 through documents, [positions].
         groups: Number of the group of linked positions that each position belongs to, that of position 1 is 0,
             [positions].
@@ -115,7 +116,7 @@ class Linkage:
 
     @property
     def linked(self) -> bool:
-        """Return whether documents or randomisation link all positions."""
+        """Return whether documents, randomisation or recorded views link all positions."""
         return bool((self.groups == 0).all())
 
     @property
