@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from clickprism.errors import DataError
 from clickprism.log.readers import read_chunks
+from clickprism.log.schema import TABLES, conform
 from clickprism.log.store import LogStore
 
 _TABLES: Final = ("files", "quarantine", "events")
@@ -84,10 +85,11 @@ def _rows(
     """Columns of the rows of some input files, by file id."""
     wanted = pa.array([*ids], pa.string())
     files = [file for file in store.table(table).files() if file not in before.get(table, ())] if len(wanted) else []
-    parts = [pq.read_table(file, columns=["file_id", *columns], partitioning=None) for file in files]
-    if not parts:
+    if not files:
         return {}
-    rows = pa.concat_tables(parts)
+    schema = pa.schema([TABLES[table].field(name) for name in ("file_id", *columns)])
+    parts = [pq.read_table(file, columns=schema.names, partitioning=None) for file in files]
+    rows = pa.concat_tables([conform(part, schema, what=table) for part in parts])
     rows = rows.filter(pc.is_in(rows["file_id"], wanted))
     found = pc.unique(rows["file_id"]).to_pylist()
     return {file_id: rows.filter(pc.equal(rows["file_id"], file_id)).select(columns) for file_id in found}

@@ -222,17 +222,22 @@ class IngestSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CompactSettings:
-    """When the files of a day are merged.
+    """When the files of a day are merged, and when old data is deleted.
 
     Attributes:
         files: Maximum number of files per day; the files of a day with more are merged into one.
+        keep_days: Delete events, sessions, click features and the content of rows in quarantine that are older than
+            this number of days; 0 keeps everything.
     """
 
     files: int = 8
+    keep_days: int = 0
 
     def __post_init__(self) -> None:
         if self.files < 1:
             raise SettingError("files", self.files, "be at least 1")
+        if self.keep_days < 0:
+            raise SettingError("keep_days", self.keep_days, "be at least 1, or 0 to keep everything")
 
 
 @dataclass(frozen=True, kw_only=True)

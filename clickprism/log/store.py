@@ -11,6 +11,7 @@ that was interrupted, and provides the engine:
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
-from clickprism._util.files import create_folder, lock
+from clickprism._util.files import create_folder, lock, read_json, write_file
 from clickprism.errors import DataError
 from clickprism.log.engine import connect
 from clickprism.log.schema import PARTITIONED, TABLES
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 SETTINGS_FILE: Final = "log.toml"
 PENDING: Final = "forget.pending"
 """Where an erasure keeps its users and days until it is done."""
-_OURS: Final = {SETTINGS_FILE, "staging", "models", *TABLES}
+OUTPUTS: Final = "outputs.json"
+"""Where the log keeps which files were written from it, and by which command."""
+_OURS: Final = {SETTINGS_FILE, OUTPUTS, "staging", "models", *TABLES}
 DERIVED: Final = ("sessions", "partials", "week", "month", "snapshots")
 """Tables that are made of the others."""
 _CODED: Final = re.compile("%[0-9A-Fa-f]{2}")
@@ -162,12 +165,23 @@ class LogStore:
         with writing(self.folder):
             write_log_settings(settings, self.folder / SETTINGS_FILE)
 
+    def outputs(self) -> dict[str, str]:
+        """The files and folders that were written from this log and still exist, each with the command that did it."""
+        path = self.folder / OUTPUTS
+        found = read_json(path, remedy="Delete it") if path.exists() else {}
+        return {name: command for name, command in found.items() if Path(name).exists()}
+
+    def record_output(self, path: Path, command: str) -> None:
+        """Remember that a command wrote a file or folder from this log, so that `forget` can name it."""
+        with self.lock(), writing(self.folder):
+            write_file(self.folder / OUTPUTS, json.dumps({**self.outputs(), str(path.absolute()): command}, indent=1))
+
     def table(self, name: str, *, schema: pa.Schema | None = None, by_day: bool | None = None) -> LogTable:
         """One table; `schema` and `by_day` where `schema.TABLES` does not have it."""
         if name not in self._tables:
             columns = TABLES[name] if schema is None else schema
             days = bool(PARTITIONED.get(name)) if by_day is None else by_day
-            table = LogTable(self.folder / name, schema=columns, by_day=days, durable=name not in DERIVED)
+            table = LogTable(self.folder / name, schema=columns, by_day=days)
             self._tables[name] = _not_older(table)
         return self._tables[name]
 
@@ -178,6 +192,7 @@ class LogStore:
             if not self._depth:
                 with writing(self.folder):
                     self._held.enter_context(lock(self.folder / ".lock", waiting=self._say_waiting))
+                    self._repair()
             self._depth += 1
             try:
                 yield
@@ -185,6 +200,11 @@ class LogStore:
                 self._depth -= 1
                 if not self._depth:
                     self._held.close()
+
+    def _repair(self) -> None:
+        """Remove commits that a power cut left incomplete."""
+        for name in TABLES:
+            LogTable(self.folder / name, schema=TABLES[name], by_day=bool(PARTITIONED[name])).repair()
 
     def _say_waiting(self) -> None:
         self.note("Another process is writing to this log: waiting for it")

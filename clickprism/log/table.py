@@ -1,6 +1,10 @@
 """A delta table of a click log: files join and leave it by commits, which readers see whole or not at all.
 
 A commit may carry idempotency keys (delta's `txn` actions): the same key is never committed twice.
+
+A commit survives a power cut once `commit_files` has returned: the added files and their folders are synced before the
+commit names them, the commit and its folders after it; only then may files that left the table be deleted. delta-rs
+itself syncs nothing, so that a cut can leave the last commit empty or incomplete; `LogTable.repair` removes such a one.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -34,6 +38,11 @@ SUM: Final = "sum"
 _SIZE: Final = 2**128
 _ATTEMPTS: Final = 20
 _COUNTS: Final = ("path", "num_records")
+_ACTIONS: Final = "clickprism.actions"
+"""Where a commit says how many actions it has, so that one that was cut is recognised."""
+_CHECKPOINT: Final = 100
+"""Number of commits from one checkpoint to the next; delta-rs reads the commits after the last one."""
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class LogTable:
@@ -43,14 +52,12 @@ class LogTable:
         folder: of the table.
         schema: its columns, `day` among them if it is by day.
         by_day: whether it is partitioned by `day`.
-        durable: whether a commit must survive a power cut; False for tables that can be rebuilt from others.
     """
 
-    def __init__(self, folder: Path, *, schema: pa.Schema, by_day: bool, durable: bool = True) -> None:
+    def __init__(self, folder: Path, *, schema: pa.Schema, by_day: bool) -> None:
         self.folder = folder
         self.schema = schema
         self.by_day = by_day
-        self.durable = durable
         self._delta: DeltaTable | None = None
 
     @property
@@ -183,16 +190,17 @@ class LogTable:
             actions = [self._add(day, Path(path)) for day, paths in added.items() for path in paths]
             self._sync_files({self.folder / action.path for action in actions})
         crash_point(f"{self.name}-moved")
-        properties = CommitProperties(
-            custom_metadata=dict(metadata) if metadata else None,
-            app_transactions=[Transaction(key, number) for key, number in keys.items()],
-        )
+        transactions = [Transaction(key, number) for key, number in keys.items()]
         days, single = list(remove_days), {str(path) for path in remove}
         for attempt in range(_ATTEMPTS):
             delta = self.latest()
             if delta is None or any(delta.transaction_version(key) is not None for key in keys):
                 raise DataError("was committed by another run", file=self.folder, remedy="Run the command again")
             leaving = [_remove(path) for path in self._leaving(days, single, {action.path for action in actions})]
+            count = str(len(actions) + len(leaving) + len(transactions))
+            properties = CommitProperties(
+                custom_metadata={**(metadata or {}), _ACTIONS: count}, app_transactions=transactions
+            )
             try:
                 with writing(self.folder):
                     delta.create_write_transaction(
@@ -201,6 +209,7 @@ class LogTable:
                         self.schema,
                         ["day"] if self.by_day else None,
                         commit_properties=properties,
+                        post_commithook_properties=_NO_HOOKS,
                     )
                 crash_point(f"{self.name}-committed")
                 break
@@ -211,20 +220,51 @@ class LogTable:
                         f"cannot be committed ({first_line(error)})", file=self.folder, remedy="Run the command again"
                     ) from None
                 time.sleep(0.05 * (attempt + 1))
+        since = -1 if before is None else before
         with writing(self.folder):
-            self._sync_commits(since=-1 if before is None else before)
-        version = self.version
+            self._sync_commits(since=since)
+            version = self.version
+            if version is not None and version // _CHECKPOINT > max(since, 0) // _CHECKPOINT:
+                self._checkpoint(since=since)
         return -1 if version is None else version
+
+    def repair(self) -> None:
+        """Remove what a power cut left incomplete: the last commits, if they are empty or cut, and checkpoints.
+
+        Nothing that was acknowledged is lost: `commit_files` returns when its commit is on disk. Only for a process
+        that holds the lock of the log.
+        """
+        log = self.folder / "_delta_log"
+        if not log.is_dir():
+            return
+        broken = [path for path in log.glob("*.checkpoint*.parquet") if not _readable(path)]
+        if broken or not _is_json(log / "_last_checkpoint"):
+            broken.append(log / "_last_checkpoint")
+        for path in sorted(log.glob("*.json"), reverse=True):
+            if _is_whole(path):
+                break
+            broken.append(path)
+        if broken:
+            for path in broken:
+                path.unlink(missing_ok=True)
+            sync(log)
+            self._delta = None
 
     def vacuum(self, *, hours: int = 168) -> list[str]:
         """Delete the files that left the table, or never joined it, so many hours ago; returns their names."""
         delta = self.latest()
         if delta is None:
             return []
+        before = int(delta.version())
         with writing(self.folder):
             gone: list[str] = delta.vacuum(
-                retention_hours=hours, enforce_retention_duration=False, dry_run=False, full=True
+                retention_hours=hours,
+                enforce_retention_duration=False,
+                dry_run=False,
+                full=True,
+                post_commithook_properties=_NO_HOOKS,
             )
+            self._sync_commits(since=before)
         return gone
 
     def _create(self) -> None:
@@ -235,7 +275,11 @@ class LogTable:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
                 DeltaTable.create(
-                    str(self.folder), self.schema, mode="ignore", partition_by=["day"] if self.by_day else None
+                    str(self.folder),
+                    self.schema,
+                    mode="ignore",
+                    partition_by=["day"] if self.by_day else None,
+                    commit_properties=CommitProperties(custom_metadata={_ACTIONS: "2"}),
                 )
             except CommitFailedError:  # the other was first, which mode="ignore" only notices before it commits
                 if self.latest() is None:
@@ -243,20 +287,27 @@ class LogTable:
 
     def _sync_files(self, files: set[Path]) -> None:
         """Bring new files of the table to disk, before a commit names them."""
-        if self.durable:
-            for path in sorted({*files, *(file.parent for file in files), self.folder, self.folder.parent}):
-                sync(path)
+        for path in sorted({*files, *(file.parent for file in files), self.folder, self.folder.parent}):
+            sync(path)
 
     def _sync_commits(self, *, since: int) -> None:
         """Bring the commits after a version to disk, with the checkpoints that were written with them."""
-        if self.durable:
-            log = self.folder / "_delta_log"
-            for path in log.iterdir():
-                number = path.name.partition(".")[0]
-                if path.is_file() and not (number.isdecimal() and int(number) <= since):
-                    with suppress(FileNotFoundError):  # another process may delete old commits
-                        sync(path)
-            sync(log)
+        log = self.folder / "_delta_log"
+        for path in log.iterdir():
+            number = path.name.partition(".")[0]
+            if path.is_file() and not (number.isdecimal() and int(number) <= since):
+                with suppress(FileNotFoundError):  # another process may delete old commits
+                    sync(path)
+        sync(log)
+        sync(self.folder)
+
+    def _checkpoint(self, *, since: int) -> None:
+        """Write a checkpoint; commits that delta-rs no longer keeps are deleted when it is on disk."""
+        delta = self.latest()
+        if delta is not None:
+            delta.create_checkpoint()
+            self._sync_commits(since=since)
+            delta.cleanup_metadata()
 
     def _add(self, day: date | None, path: Path) -> AddAction:
         if (day is not None) is not self.by_day:
@@ -333,7 +384,39 @@ def sweep(table: LogTable) -> int:
     ]
     for file in gone:
         file.unlink(missing_ok=True)
+    for folder in {file.parent for file in gone}:
+        sync(folder)
     return len(gone)
+
+
+def _readable(path: Path) -> bool:
+    try:
+        pq.read_metadata(path)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
+def _is_json(path: Path) -> bool:
+    """Whether a file holds JSON, or is missing."""
+    try:
+        json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a commit is complete: each line is JSON, and there are as many actions as it says."""
+    try:
+        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    except ValueError:
+        return False
+    told = [line["commitInfo"].get(_ACTIONS) for line in lines if "commitInfo" in line]
+    count = sum(name in line for line in lines for name in ("add", "remove", "txn", "protocol", "metaData"))
+    return bool(lines) and all(each is None or int(each) == count for each in told)
 
 
 def first_line(error: BaseException) -> str:

@@ -108,6 +108,27 @@ def test_two_tables_at_once_lose_nothing(table: LogTable, tmp_path: Path) -> Non
     assert values_of(table) == sorted([*range(5)] * 3)
 
 
+def test_many_create_a_table_at_once(store: LogStore, tmp_path: Path) -> None:
+    start, errors = threading.Barrier(8), list[BaseException]()
+
+    def commit(number: int) -> None:
+        mine, file = LogTable(store.folder / "new", schema=SCHEMA, by_day=True), tmp_path / f"{number}.parquet"
+        file_of(file, number)
+        start.wait(LIMIT)
+        try:
+            mine.commit_files({MONDAY: [file]})
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=commit, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert values_of(LogTable(store.folder / "new", schema=SCHEMA, by_day=True)) == [*range(8)]
+
+
 def test_rows_of_a_small_table(store: LogStore) -> None:
     rows = pa.table(
         {"file_id": ["f"], "file": ["log.csv"], "header": ["a,b"], "line": [3], "reason": ["x"], "field": [None]}
@@ -179,25 +200,46 @@ def test_write_refuses_memory_before_it_waits(store: LogStore) -> None:
         pass
 
 
-@pytest.mark.parametrize("durable", [True, False])
-def test_a_durable_commit_is_on_disk(store: LogStore, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
-    table = LogTable(store.folder / "values", schema=SCHEMA, by_day=True, durable=durable)
+def test_a_commit_is_on_disk(store: LogStore, table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
     table.replace(MONDAY, [file_of(store.folder / "staging" / "a.parquet", 1)])
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name))
     version = table.replace(MONDAY, [file_of(store.folder / "staging" / "b.parquet", 2)])
-    if not durable:
-        assert synced == []
-        return
     commit = f"{version:020}.json"
     assert {"b.parquet", "day=2026-03-02", "values", commit, "_delta_log"} <= {*synced}
     assert synced.index("b.parquet") < synced.index(commit) < synced.index("_delta_log")
     assert "a.parquet" not in synced
 
 
-def test_events_are_durable_and_derived_tables_are_not(store: LogStore) -> None:
-    tables = ("events", "quarantine", "files", "sessions", "snapshots")
-    assert [store.table(name).durable for name in tables] == [True, True, True, False, False]
+@pytest.mark.parametrize("left", [b"", b"{", None])
+def test_a_commit_that_a_power_cut_left_incomplete_is_removed(
+    table: LogTable, tmp_path: Path, left: bytes | None
+) -> None:
+    """None: cut between two lines, so that each line is whole."""
+    table.replace(MONDAY, [file_of(tmp_path / "a.parquet", 1)])
+    version = table.replace(MONDAY, [file_of(tmp_path / "b.parquet", 2)])
+    commit = table.folder / "_delta_log" / f"{version:020}.json"
+    commit.write_bytes(commit.read_bytes().splitlines()[0] + b"\n" if left is None else left)
+    again = LogTable(table.folder, schema=SCHEMA, by_day=True)
+    again.repair()
+    assert (again.version, values_of(again)) == (version - 1, [1])
+    again.repair()
+    assert again.version == version - 1
+
+
+def test_a_checkpoint_that_a_power_cut_left_incomplete_is_removed(
+    table: LogTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clickprism.log.table._CHECKPOINT", 2)
+    for number in range(3):
+        table.commit_files({MONDAY: [file_of(tmp_path / f"{number}.parquet", number)]})
+    (checkpoint,) = (table.folder / "_delta_log").glob("*.checkpoint.parquet")
+    assert values_of(LogTable(table.folder, schema=SCHEMA, by_day=True)) == [0, 1, 2]
+    checkpoint.write_bytes(b"")
+    again = LogTable(table.folder, schema=SCHEMA, by_day=True)
+    again.repair()
+    assert not checkpoint.exists()
+    assert values_of(again) == [0, 1, 2]
 
 
 def test_staging_is_private_and_dead_ones_are_cleared(store: LogStore) -> None:

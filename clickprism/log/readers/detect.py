@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,19 +52,19 @@ def detect(path: Path, source: SourceSettings) -> Detected:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy="Check the file") from None
     if source.format == "parquet" or (source.format == "auto" and (magic == MAGIC or _named(path) == "parquet")):
-        return _settled(path, source, "parquet", columns_of(path).names, COMMAS)
+        return _settled(path, source, "parquet", [columns_of(path).names], COMMAS)
     start = next(iter(blocks(path, PEEK))).data.removeprefix(BOM)
     lines = [line.decode("utf-8", "replace") for line in start.splitlines()[:LOOKED_AT] if line.strip()]
     known = source.format if source.format != "auto" else _named(path)
     if known == "json" or (not known and (not lines or lines[0].lstrip().startswith(("{", "[")))):
-        return _settled(path, source, "json", [name for line in lines for name in _keys(line)], COMMAS)
+        return _settled(path, source, "json", [_keys(line) for line in lines], COMMAS)
     yandex = source.schema == "yandex"
     dialect = Dialect(source.delimiter, bool(source.quote) and not yandex, source.mapping.header)
     if not source.delimiter:
         tab = yandex or extension(path) in (".tsv", ".tab")
         dialect = replace(dialect, delimiter="\t" if tab else _delimiter(path, source, lines, dialect))
     names = dialect.names or (split_fields(lines[0], dialect) if lines else ())
-    return _settled(path, source, "csv", names, dialect)
+    return _settled(path, source, "csv", [names], dialect)
 
 
 def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect: Dialect) -> str:
@@ -87,30 +88,39 @@ def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect
     return best[0] if best else ","
 
 
-def _settled(path: Path, source: SourceSettings, form: str, names: Iterable[str], dialect: Dialect) -> Detected:
+def _settled(
+    path: Path, source: SourceSettings, form: str, rows: Sequence[Iterable[str]], dialect: Dialect
+) -> Detected:
+    """What the settings say; else the schema of most rows, each of which is given by the names of its fields."""
     if source.schema != "auto":
         return Detected(form, source.schema, "the settings say so", dialect)
     if source.mapping:
         return Detected(form, "mapping", "a mapping is given", dialect)
-    has = {name.strip() for name in names}
-    marks: dict[str, list[str]] = {
-        "ubi": [name for name in ("action_name", "query_response_hit_ids") if name in has],
-        "metarank": [name for name in has if name.startswith("event=")] if form == "json" else [],
-        "clickprism": [name for name in ("search_id",) if name in has],
-        "yandex": [*YANDEX] if has.issuperset(YANDEX) else [],
-    }
-    if not marks["ubi"] and {"user_query", "client_id"} <= has:
-        marks["ubi"] = ["user_query", "client_id"]
-    for schema, found in marks.items():
-        if found:
-            quote = Dialect(dialect.delimiter, quote=False) if schema == "yandex" else dialect
-            return Detected(form, schema, f"there is {', '.join(sorted(found))}", quote)
-    if has:
-        names = sorted(name for name in has if "=" not in name)
+    named = [{name.strip() for name in names} for names in rows]
+    votes = Counter(told for has in named if (told := _schema_of(has)) is not None)
+    if votes:
+        (schema, marks), _ = votes.most_common(1)[0]
+        quote = Dialect(dialect.delimiter, quote=False) if schema == "yandex" else dialect
+        return Detected(form, schema, f"there is {marks}", quote)
+    names = sorted({name for has in named for name in has if "=" not in name})
+    if names:
         shown = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
         remedy = f"It has {shown}. Give --schema, or a file for --mapping that names your columns (docs/datamodel.md)"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
     return Detected(form, "clickprism", "no row could be read to tell", dialect)
+
+
+def _schema_of(has: set[str]) -> tuple[str, str] | None:
+    """The schema of a row with these fields, and the fields that mark it; None if it is not known."""
+    marks: dict[str, Sequence[str]] = {
+        "ubi": [name for name in ("action_name", "query_response_hit_ids") if name in has],
+        "metarank": [name for name in has if name.startswith("event=")],
+        "clickprism": [name for name in ("search_id",) if name in has],
+        "yandex": YANDEX if has.issuperset(YANDEX) else (),
+    }
+    if not marks["ubi"] and {"user_query", "client_id"} <= has:
+        marks["ubi"] = ["user_query", "client_id"]
+    return next(((schema, ", ".join(sorted(found))) for schema, found in marks.items() if found), None)
 
 
 def _keys(line: str) -> list[str]:

@@ -14,7 +14,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.log.mapping import ColumnMapping, read_mapping
 from clickprism.log.readers import SourceSettings, detect
 from clickprism.settings import build, plain
-from tests.log.readers.reading import json_lines, lines_of, read
+from tests.log.readers.reading import impression, json_lines, lines_of, read
 
 MS = 1714564800250
 
@@ -292,3 +292,15 @@ def test_a_delimiter_that_cannot_be_told(tmp_path: Path) -> None:
     assert read(tmp_path / "a.csv", b"a,b;c\n", mapping=mapping)[:2] == ([], [(1, "field-count", None)])
     good, bad, _ = read(tmp_path / "a.csv", b"search_id,time;query\n", delimiter=";", schema="clickprism")
     assert (good, bad) == ([], [])
+
+
+def test_an_odd_row_condemns_only_itself(tmp_path: Path) -> None:
+    """The schema is that of most rows, each looked at by itself."""
+    odd = impression(action_name="click", query_response_hit_ids=["a"], user_query="q", client_id="c", event="item")
+    del odd["search_id"]
+    rows = [impression(position=number + 1) for number in range(300)]
+    for place in (0, 50):
+        mixed = [*rows[:place], odd, *rows[place:]]
+        good, bad, _ = read(tmp_path / "log.jsonl", json_lines(*mixed))
+        assert len(good) == len(rows)
+        assert [line for line, _, _ in bad] == [place + 1]
