@@ -23,10 +23,10 @@ from clickprism._util.crash_points import crash_point
 from clickprism._util.files import sync
 from clickprism._util.tables import Table
 from clickprism.log.follow import Clock, now
+from clickprism.log.ingest.stage import GROUP_ROWS, event_writer
 from clickprism.log.quarantine import clear
 from clickprism.log.settings import CompactSettings
 from clickprism.log.snapshots import find_snapshots
-from clickprism.log.staging import GROUP_ROWS, event_writer
 from clickprism.log.table import SUM, files_id, sweep, writing
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ import pyarrow.parquet as pq
 from clickprism._util.files import atomic_file, read_json, sync, write_file
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError
+from clickprism.log.ingest.stage import GROUP_ROWS, event_writer
 from clickprism.log.schema import QUARANTINE
 from clickprism.log.sessions import by_day, update_sessions
-from clickprism.log.staging import GROUP_ROWS, event_writer
-from clickprism.log.store import PENDING, LogStore
+from clickprism.log.store import COLUMNS_FILE, PENDING, LogStore
 from clickprism.log.table import sweep, writing
 from clickprism.types import Bool
 
@@ -144,6 +144,7 @@ def _forget(store: LogStore, engine: Engine, mentions: Mentions, days: set[date]
         _drop(store, touched, models)
         for path in batches:
             _rewrite_batch(path, mentions)
+        _rewrite_columns(store.folder / COLUMNS_FILE, mentions)
         _erase(events, found, mentions)
         for file in [*broken, *headers]:
             _rewrite(quarantine, file, mentions)
@@ -415,6 +416,14 @@ def _rewrite_batch(path: Path, mentions: Mentions) -> None:
         name = path.name.removesuffix(".jsonl.gz")
         with gzip.GzipFile(name, "wb", compresslevel=1, fileobj=to, mtime=0) as file:
             file.write(b"\n".join(kept))
+
+
+def _rewrite_columns(path: Path, mentions: Mentions) -> None:
+    """Remove names of columns that name a user: of a CSV file whose first line is a row."""
+    known = read_json(path, remedy="Delete it") if path.exists() else {}
+    kept = {name: value for name, value in known.items() if not mentions.in_text(name)}
+    if kept != known:
+        write_file(path, json.dumps(kept))
 
 
 def _is_field(path: str, fields: set[str]) -> bool:

@@ -24,13 +24,13 @@ from ({shown}) group by all
 """
 SHOWN: Final = """
 select coalesce(query_id, sha256(coalesce(query, ''))) as query_id, document_id, features, time
-from read_parquet($events) where kind = 'impression' and features is not null and not variant
+from read_parquet($events) where kind = 'impression' and features is not null
 """
 DONE: Final = """
 select asked.query_id, done.document_id, done.features, done.time from read_parquet($events) done join (
     select search_id, min(query_id) as query_id from read_parquet($sessions) where filter is null group by search_id
 ) asked using (search_id)
-where kind = 'interaction' and features is not null and document_id is not null and not variant
+where kind = 'interaction' and features is not null and document_id is not null
 """
 """An interaction has no query of its own: it has that of its search."""
 NUMBERS: Final = """

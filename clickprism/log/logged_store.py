@@ -160,10 +160,7 @@ def _account(store: LogStore, engine: Engine) -> dict[str, int]:
     left = engine.collect(rows.filter(rows["filter"].notnull()).group_by("filter").aggregate(rows=ibis._.count()))
     account |= {f"impressions filtered, {each['filter']}": each["rows"] for each in left.to_pylist()}
     events = engine.read(store.table("events").files(), EVENTS)
-    counts = {
-        name: (events[name].isnull() & events.kind.isin(kinds) & ~events.variant).sum()
-        for name, kinds in OPTIONAL.items()
-    }
+    counts = {name: (events[name].isnull() & events.kind.isin(kinds)).sum() for name, kinds in OPTIONAL.items()}
     missing = engine.collect(events.aggregate(**counts)).to_pylist()[0]
     return account | {f"rows without {name}": int(count or 0) for name, count in missing.items()}
 

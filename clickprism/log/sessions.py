@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from clickprism._util.files import atomic_file
 from clickprism._util.tables import Table as TextTable
 from clickprism.log.engine import by_rows
-from clickprism.log.robots import unique, verdicts
+from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
 from clickprism.log.session_rows import USED, behaviour, clicks_of, left_over, shown_rows
 from clickprism.log.table import files_id, writing
@@ -266,7 +266,7 @@ def _kinds(found: Iterable[Iterable[str]]) -> tuple[str, ...]:
 
 
 def _judged(engine: Engine, files: Sequence[str], kinds: Sequence[str], store: LogStore) -> Table:
-    return verdicts(unique(engine.read(files, EVENTS)), store.settings.robots, kinds=kinds).select(*USED)
+    return verdicts(engine.read(files, EVENTS), store.settings.robots, kinds=kinds).select(*USED)
 
 
 def _near(judged: Table, events: Table, days: Sequence[date]) -> Table:
@@ -311,7 +311,7 @@ def _repeated(store: LogStore, engine: Engine, days: Sequence[date]) -> Counter[
         if kinds == ("impression",) and events.rows_of(together) == sessions.rows_of(together):
             continue
         rows = engine.read(sessions.files(together), SESSIONS)
-        kept, all_ = rows.filter(rows["filter"].isnull()), unique(engine.read(events.files(together), EVENTS))
+        kept, all_ = rows.filter(rows["filter"].isnull()), engine.read(events.files(together), EVENTS)
         for kind, again in (("impression", _repeated_rows), ("ranking", _repeated_in_lists)):
             if kind in kinds:
                 extra = again(all_.filter(all_.kind == kind), kept)

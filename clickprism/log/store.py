@@ -40,7 +40,9 @@ PENDING: Final = "forget.pending"
 """Where an erasure keeps its users and days until it is done."""
 OUTPUTS: Final = "outputs.json"
 """Where the log keeps which files were written from it, and by which command."""
-_OURS: Final = {SETTINGS_FILE, OUTPUTS, "staging", "models", *TABLES}
+COLUMNS_FILE: Final = "columns.json"
+"""Where the log keeps the columns of its input files."""
+_OURS: Final = {SETTINGS_FILE, OUTPUTS, COLUMNS_FILE, "staging", "models", *TABLES}
 DERIVED: Final = ("sessions", "partials", "week", "month", "snapshots")
 """Tables that are made of the others."""
 _CODED: Final = re.compile("%[0-9A-Fa-f]{2}")
@@ -145,6 +147,7 @@ class LogStore:
             writer = LogWriter(self, temp, engine=engine, memory=memory, threads=threads, stack=stack)
             if finish_erasure and (self.folder / PENDING).exists():
                 self._finish_erasure(writer)
+            self._upgrade()
             yield writer
 
     def _finish_erasure(self, writer: LogWriter) -> None:
@@ -154,6 +157,16 @@ class LogStore:
             if (self.folder / PENDING).exists():  # otherwise another process was erasing, and is done now
                 forget(self, writer.engine, [])
                 self.note("Finished an erasure of users that had been interrupted")
+
+    def _upgrade(self) -> None:
+        """Rewrite the events of a log of version 0.1 for this version."""
+        from clickprism.log.upgrade import is_old, upgrade
+
+        if is_old(self):
+            with self.lock():
+                if is_old(self):  # otherwise another process has just done it
+                    upgrade(self)
+                    self.note("Rewrote the events of a log of clickprism 0.1 for this version")
 
     @property
     def settings(self) -> LogSettings:

@@ -173,6 +173,7 @@ class LogTable:
         remove: Iterable[str | Path] = (),
         keys: Mapping[str, int] | None = None,
         metadata: Mapping[str, str] | None = None,
+        overwrite: bool = False,
     ) -> int:
         """One commit: files join the table, others leave it; returns the version.
 
@@ -183,6 +184,7 @@ class LogTable:
             remove: files that leave, by whole path or name within the table.
             keys: idempotency keys, each with a number to remember; a key that was committed before is an error.
             metadata: words to keep with the commit.
+            overwrite: all present files leave, and the table gets the columns of `schema`.
         """
         keys, before = dict(keys or {}), self.version
         self._create()
@@ -197,15 +199,14 @@ class LogTable:
             if delta is None or any(delta.transaction_version(key) is not None for key in keys):
                 raise DataError("was committed by another run", file=self.folder, remedy="Run the command again")
             leaving = [_remove(path) for path in self._leaving(days, single, {action.path for action in actions})]
-            count = str(len(actions) + len(leaving) + len(transactions))
-            properties = CommitProperties(
-                custom_metadata={**(metadata or {}), _ACTIONS: count}, app_transactions=transactions
-            )
+            count = len(actions) + len(leaving) + len(transactions)
+            told = {} if overwrite else {_ACTIONS: str(count)}  # delta-rs adds actions of its own when it overwrites
+            properties = CommitProperties(custom_metadata={**(metadata or {}), **told}, app_transactions=transactions)
             try:
                 with writing(self.folder):
                     delta.create_write_transaction(
                         [*actions, *leaving],
-                        "append",
+                        "overwrite" if overwrite else "append",
                         self.schema,
                         ["day"] if self.by_day else None,
                         commit_properties=properties,

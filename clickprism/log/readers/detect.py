@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from clickprism.errors import DataError
 from clickprism.log.mapping import FIELDS
@@ -28,21 +28,30 @@ KNOWN: Final = {*FIELDS, *YANDEX}.union(
     *((ways,) if isinstance(ways, str) else ways for ways in (*UBI.values(), *ALIASES.values()))
 )
 """Names of columns of the schemas that we know."""
+KINDS: Final = {
+    str: "text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    dict: "an object",
+    list: "a list",
+}
 METARANK: Final = ("item", "user", "ranking", "interaction")
 
 
 @dataclass(frozen=True)
 class Detected:
-    """What a file holds, and why that is thought."""
+    """What a file holds, and why that is thought; `columns` are the names and types of those in its first rows."""
 
     format: str
     schema: str
     why: str
     dialect: Dialect = COMMAS
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 def detect(path: Path, source: SourceSettings) -> Detected:
-    """Tell format and schema of a file; what the settings say is taken as it is.
+    """Detect format and schema of a file; what the settings say is taken as it is.
 
     An error if its rows can be read but have none of the fields that a known schema has.
     """
@@ -52,19 +61,23 @@ def detect(path: Path, source: SourceSettings) -> Detected:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy="Check the file") from None
     if source.format == "parquet" or (source.format == "auto" and (magic == MAGIC or _named(path) == "parquet")):
-        return _settled(path, source, "parquet", [columns_of(path).names], COMMAS)
+        schema = columns_of(path)
+        kinds = {each.name: str(each.type) for each in schema}
+        return replace(_settled(path, source, "parquet", [schema.names], COMMAS), columns=kinds)
     start = next(iter(blocks(path, PEEK))).data.removeprefix(BOM)
     lines = [line.decode("utf-8", "replace") for line in start.splitlines()[:LOOKED_AT] if line.strip()]
     known = source.format if source.format != "auto" else _named(path)
     if known == "json" or (not known and (not lines or lines[0].lstrip().startswith(("{", "[")))):
-        return _settled(path, source, "json", [_keys(line) for line in lines], COMMAS)
+        rows = [row for line in lines if (row := _object(line)) is not None]
+        return replace(_settled(path, source, "json", [*map(_keys, rows)], COMMAS), columns=_kinds(rows))
     yandex = source.schema == "yandex"
     dialect = Dialect(source.delimiter, bool(source.quote) and not yandex, source.mapping.header)
     if not source.delimiter:
         tab = yandex or extension(path) in (".tsv", ".tab")
         dialect = replace(dialect, delimiter="\t" if tab else _delimiter(path, source, lines, dialect))
     names = dialect.names or (split_fields(lines[0], dialect) if lines else ())
-    return _settled(path, source, "csv", [names], dialect)
+    kinds = {name.strip(): "text" for name in names}
+    return replace(_settled(path, source, "csv", [names], dialect), columns=kinds)
 
 
 def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect: Dialect) -> str:
@@ -123,17 +136,30 @@ def _schema_of(has: set[str]) -> tuple[str, str] | None:
     return next(((schema, ", ".join(sorted(found))) for schema, found in marks.items() if found), None)
 
 
-def _keys(line: str) -> list[str]:
+def _object(line: str) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
-        return []
-    if not isinstance(row, dict):
-        return []
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _keys(row: dict[str, Any]) -> list[str]:
     if isinstance(row.get(HIT), dict):
         return [*row[HIT]]
     metarank = row.get("event") in METARANK if isinstance(row.get("event"), str) else False
     return [*row, *([f"event={row['event']}"] if metarank else [])]
+
+
+def _kinds(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The usual type of each field that a tenth of these rows has, as JSON has it."""
+    found: dict[str, Counter[str]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None:
+                found.setdefault(name, Counter())[KINDS[type(value)]] += 1
+    common = {name: kinds for name, kinds in found.items() if 10 * kinds.total() > len(rows)}
+    return {name: kinds.most_common(1)[0][0] for name, kinds in common.items()}
 
 
 def _named(path: Path) -> str:

@@ -20,12 +20,14 @@ class Account:
     Attributes:
         rows_in: Number of rows of the new files.
         accepted: Number of rows that were stored and that no rule excludes.
-        duplicate: Number of rows of events that were stored before, by event id, or by content without an id.
+        duplicate: Number of rows of events that were stored before, by event id, or by content without an id. The first
+            row counts, also if the others differ from it.
         filtered: Number of rows that a rule excludes, by rule.
         quarantined: Number of broken rows, by reason.
         days: Days of the stored rows.
         files: Number of new files.
         known: Number of files that were ingested before; they were skipped.
+        changes: Columns that are new, missing or of another type, a sentence for each file where that begins.
         seconds: Duration of the ingest.
         dry_run: Whether nothing was written.
 
@@ -41,6 +43,7 @@ class Account:
     days: tuple[date, ...] = ()
     files: int = 0
     known: int = 0
+    changes: tuple[str, ...] = ()
     seconds: float = 0.0
     dry_run: bool = False
 
@@ -81,6 +84,7 @@ class Account:
             ["days", days],
             ["time", f"{self.seconds:.1f} s, {self.rows_per_second:,.0f} rows/s"],
         ]
+        summary += [["columns", change] for change in self.changes]
         return [
             Table("", ["rows", "count", "reason"], [[str(name), f"{count:,}", str(why)] for name, count, why in rows]),
             Table("", ["ingest", ""], summary),

@@ -61,7 +61,7 @@ def outcomes(
         file_id: {name: int(rows[name][0].as_py()) for name in rows.column_names} for file_id, rows in told.items()
     }
     broken = _rows(store, "quarantine", _with(counts, "quarantined"), known, ["line", "reason"])
-    stored = _rows(store, "events", _with(counts, "stored"), known, ["line", "variant"])
+    stored = _rows(store, "events", _with(counts, "stored"), known, ["line"])
     made = {}
     for file_id, path in inputs.items():
         of_file = counts[file_id]
@@ -70,7 +70,7 @@ def outcomes(
             bad = _reasons(_rows(store, "quarantine", [file_id], {}, ["line", "reason"]).get(file_id))
         good = _lines(stored.get(file_id))
         if len(good) != of_file["stored"]:
-            good = _lines(_rows(store, "events", [file_id], {}, ["line", "variant"]).get(file_id))
+            good = _lines(_rows(store, "events", [file_id], {}, ["line"]).get(file_id))
         made[file_id] = Outcome(good, bad, _events(store, path) if of_file["ignored"] else None)
     return made
 
@@ -96,7 +96,7 @@ def _rows(
 
 
 def _lines(rows: pa.Table | None) -> frozenset[int]:
-    return frozenset() if rows is None else frozenset(rows.filter(pc.invert(rows["variant"]))["line"].to_pylist())
+    return frozenset() if rows is None else frozenset(rows["line"].to_pylist())
 
 
 def _reasons(rows: pa.Table | None) -> dict[int, str]:
