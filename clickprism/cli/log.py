@@ -142,7 +142,7 @@ def features(
     from clickprism._util.files import check_output
     from clickprism.errors import SettingError
     from clickprism.examination.model import chosen_model
-    from clickprism.log.follow import follow as keep_following
+    from clickprism.log.schedule import follow as keep_following
     from clickprism.log.snapshots import find_snapshots
     from clickprism.log.store import LogStore
     from clickprism.log.windows import end_of_log, features_time, inputs_of, windows

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,12 +23,14 @@ import pyarrow.parquet as pq
 from clickprism._util.crash_points import crash_point
 from clickprism._util.files import sync
 from clickprism._util.tables import Table
-from clickprism.log.follow import Clock, now
-from clickprism.log.ingest.stage import GROUP_ROWS, event_writer
+from clickprism.log.ingest.stage import GROUP_ROWS, event_writer, keys
 from clickprism.log.quarantine import clear
+from clickprism.log.schedule import Clock, now
+from clickprism.log.schema import ROW
+from clickprism.log.sessions import by_day
 from clickprism.log.settings import CompactSettings
 from clickprism.log.snapshots import find_snapshots
-from clickprism.log.table import SUM, files_id, sweep, writing
+from clickprism.log.store import SUM, files_id, sweep, writing
 
 if TYPE_CHECKING:
     from clickprism.log.store import LogStore
@@ -168,3 +171,33 @@ def _row_groups(files: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
                     some = []
     if some:
         yield pa.concat_tables(some)
+
+
+OLD: Final = "variant"
+"""A column that only logs of version 0.1 have."""
+
+
+def is_old(store: LogStore) -> bool:
+    """Whether the events are those of version 0.1."""
+    delta = store.table("events").latest()
+    return delta is not None and OLD in [each.name for each in delta.schema().fields]
+
+
+def upgrade(store: LogStore) -> None:
+    """Rewrite all events with the keys of this version, in one commit; of rows with the same key the first stays."""
+    events = store.table("events")
+    added: dict[date, list[Path]] = {}
+    with duckdb.connect() as connection, writing(events.folder):
+        for day, files in by_day(events.files()).items():
+            for file in files:
+                path = events.day_folder(day) / f"{uuid4().hex}.parquet"
+                with pq.ParquetFile(file) as opened, event_writer(path) as writer:
+                    for batch in opened.iter_batches(GROUP_ROWS, use_threads=False):
+                        rows = pa.Table.from_batches([batch])
+                        rows = rows.filter(pc.invert(rows[OLD]))
+                        key = keys(rows.select(ROW.names), connection) if len(rows) else pa.array([], pa.binary())
+                        rows = rows.set_column(rows.schema.get_field_index("key"), "key", key)
+                        writer.write_table(rows.select(writer.schema.names).cast(writer.schema))
+                added.setdefault(day, []).append(path)
+    events.commit_files(added, overwrite=True)
+    sweep(events)

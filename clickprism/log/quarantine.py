@@ -18,12 +18,11 @@ import pyarrow.parquet as pq
 from clickprism._util.files import atomic_file
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError
-from clickprism.log.readers.chunk import shown
-from clickprism.log.readers.inputs import FORMATS, extension
+from clickprism.log.read.inputs import FORMATS, extension
+from clickprism.log.read.validate import shown
 from clickprism.log.schema import QUARANTINE
 from clickprism.log.settings import RowFilter
-from clickprism.log.store import LogStore
-from clickprism.log.table import sweep, writing
+from clickprism.log.store import LogStore, sweep, writing
 
 _BATCH: Final = 10_000
 CUT: Final = ("too-long", "unreadable")

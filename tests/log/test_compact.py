@@ -19,8 +19,7 @@ from clickprism.log.quarantine import standing
 from clickprism.log.schedule import DAY
 from clickprism.log.sessions import by_day, update_sessions
 from clickprism.log.settings import CompactSettings, WindowSettings
-from clickprism.log.store import LogStore
-from clickprism.log.table import SUM
+from clickprism.log.store import SUM, LogStore
 from clickprism.log.windows import windows
 from tests.faults.children import AS_OF, compact_log, run
 from tests.log.raw_logs import everything, impression, random_files, write_lines

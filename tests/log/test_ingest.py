@@ -20,12 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
+from clickprism.log import read as readers
 from clickprism.log.engine import connect
 from clickprism.log.forget import forget
 from clickprism.log.ingest import Account, ingest, run, stage
 from clickprism.log.ingest.run import Group, filtered_rows
 from clickprism.log.quarantine import reasons, write_raw
-from clickprism.log.readers import SourceSettings, Task, plain, read_tasks
+from clickprism.log.read import SourceSettings, Task, read_tasks
 from clickprism.log.settings import LogSettings
 from clickprism.log.store import LogStore
 from tests.log.raw_logs import BROKEN, everything, impression, random_files, stored, write_lines
@@ -331,7 +332,7 @@ def test_what_is_put_on_disk_is_what_was_held(
 
 
 def test_lines_of_several_files_that_are_left_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "WORTH", 0)
+    monkeypatch.setattr(readers, "WORTH", 0)
     mixed: list[dict[str, Any] | str] = [
         impression(1, query='a "b"'),
         "{",

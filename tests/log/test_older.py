@@ -15,8 +15,7 @@ from clickprism.log.engine import Engine
 from clickprism.log.ingest import ingest
 from clickprism.log.schema import EVENTS, TABLES
 from clickprism.log.sessions import update_sessions
-from clickprism.log.store import LogStore
-from clickprism.log.table import LogTable
+from clickprism.log.store import LogStore, LogTable
 from tests.log.raw_logs import impression, write_lines
 
 

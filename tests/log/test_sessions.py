@@ -19,8 +19,7 @@ from clickprism.errors import SettingError
 from clickprism.log.engine import Engine
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
-from clickprism.log.session_rows import behaviour, shown_rows
-from clickprism.log.sessions import kinds_of, session_report, update_sessions
+from clickprism.log.sessions import behaviour, kinds_of, session_report, shown_rows, update_sessions
 from clickprism.log.settings import RobotSettings, SessionSettings
 from clickprism.log.store import LogStore
 from tests.log.event_logs import NOON, Row, event, judged_rows, random_rows, sessions_of, stored, table

@@ -71,7 +71,7 @@ class Account:
 
     def tables(self) -> list[Table]:
         """Return where the rows went, and what else an ingest reports."""
-        from clickprism.log.readers import REASONS
+        from clickprism.log.read import REASONS
 
         rows = [["rows read", self.rows_in, ""], ["accepted", self.accepted, ""], ["duplicate", self.duplicate, ""]]
         rows += [["filtered", sum(self.filtered.values()), ""]]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism.errors import DataError
-from clickprism.log.readers import read_chunks
+from clickprism.log.read import read_chunks
 from clickprism.log.schema import TABLES, conform
 from clickprism.log.store import LogStore
 

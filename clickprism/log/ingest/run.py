@@ -38,16 +38,14 @@ from clickprism.log.compact import MANY, SMALL, compact
 from clickprism.log.engine import by_rows
 from clickprism.log.ingest.account import IGNORED, Account
 from clickprism.log.ingest.stage import Days, Stage, by_day, read_events
-from clickprism.log.readers import Chunk, Rest, SourceSettings, Task, detect, find_inputs, read_rests, read_tasks
-from clickprism.log.readers.chunk import shown
-from clickprism.log.readers.rest import joined
+from clickprism.log.read import Chunk, Rest, SourceSettings, Task, detect, find_inputs, mapped, read_rests, read_tasks
+from clickprism.log.read.lines import joined
+from clickprism.log.read.validate import shown
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, FILES, QUARANTINE
 from clickprism.log.sessions import by_day as files_by_day
 from clickprism.log.settings import PARTS, CompactSettings, EngineSettings, LogSettings, RobotSettings
-from clickprism.log.store import COLUMNS_FILE, SETTINGS_FILE, LogStore, refuse_others
-from clickprism.log.table import first_line, writing
-from clickprism.log.threads import mapped
+from clickprism.log.store import COLUMNS_FILE, SETTINGS_FILE, LogStore, first_line, refuse_others, writing
 
 GROUP_BYTES: Final = 128 << 20
 """Input files that are committed together have about so many bytes."""
@@ -320,7 +318,10 @@ class Group:
 
     def read_rests(self) -> None:
         """Stage the rows of lines that were left to be read together; files from one on that cannot be are dropped."""
-        rests = {number: joined(parts) for number, parts in self._rests.items()}
+        rests = {
+            number: replace(parts[0], lines=joined([part.lines for part in parts]))
+            for number, parts in self._rests.items()
+        }
         self._rests, self._rest_bytes = {}, 0
         try:
             chunks = read_rests([*rests.values()])
