@@ -97,28 +97,20 @@ _DONE: Final = (
 _PAIR: Final = ("day", "search_id", "document_id", "kept")
 
 
-def session_rows(
+def shown_rows(
     events: Table, later: Table | None, settings: SessionSettings, *, kinds: Collection[str] = KINDS
 ) -> Table:
-    """The rows of the table `sessions` of some days: `behaviour` of `shown_rows`.
+    """A row for each document that a search shows, with its clicks.
+
+    A document that a search shows several times (in one list, on several pages, in several impression rows) is one
+    row, with the first position and time, a click if any of them has one, and the longest display and dwell times.
 
     Args:
-        events: all events of the days, each key of a day once, with the verdict `filter`.
+        events: all events of the days, with the verdict `filter`.
         later: the interactions that `left_over` gives of the day after each, with theirs, `day` being the day before;
             None if there are none.
         settings: of sessions.
         kinds: those that the events have; fewer make the query faster, not different.
-    """
-    return behaviour(shown_rows(events, later, settings, kinds=kinds), settings)
-
-
-def shown_rows(
-    events: Table, later: Table | None, settings: SessionSettings, *, kinds: Collection[str] = KINDS
-) -> Table:
-    """A row for each document that a search shows, with its clicks; the arguments are those of `session_rows`.
-
-    A document that a search shows several times (in one list, on several pages, in several impression rows) is one
-    row, with the first position and time, a click if any of them has one, and the longest display and dwell times.
     """
     interactions = _interactions(events, later, kinds)
     done = _done(events, interactions, kinds)
@@ -306,7 +298,6 @@ class SessionReport:
         clicked: Number of these documents that were clicked.
         filtered: Number of rows that a robot rule excludes.
         unmatched: Number of clicks on documents that no search of that day or the day before has shown.
-        repeated: Number of times that a search showed a document again; only its first position counts.
     """
 
     day: date
@@ -315,7 +306,6 @@ class SessionReport:
     clicked: int = 0
     filtered: int = 0
     unmatched: int = 0
-    repeated: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,8 +326,8 @@ class SessionUpdate:
         """Return one row for each rebuilt day."""
         if not self.rebuilt:
             return [TextTable("", ["sessions"], [[f"All {self.days:,} days are up to date."]])]
-        names = ["searches", "rows", "clicked", "filtered", "unmatched", "repeated"]
-        header = ["searches", "documents shown", "clicked", "excluded as robots", "clicks not shown", "shown again"]
+        names = ["searches", "rows", "clicked", "filtered", "unmatched"]
+        header = ["searches", "documents shown", "clicked", "excluded as robots", "clicks not shown"]
         rows = [[each.day.isoformat(), *(f"{getattr(each, name):,}" for name in names)] for each in self.rebuilt]
         return [TextTable("", ["day", *header], rows)]
 
@@ -397,7 +387,7 @@ def _stale(store: LogStore, days: Iterable[date]) -> dict[date, Inputs]:
 
 def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> list[SessionReport]:
     """Return what the sessions of these days contain."""
-    made, repeated = [], _repeated(store, engine, days)
+    made = []
     for together in by_rows(store.table("events").rows_of(days), most=engine.batch_rows):
         rows = engine.read(store.table("sessions").files(together), SESSIONS)
         kept = rows["filter"].isnull()
@@ -411,7 +401,7 @@ def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> lis
         lost = _unmatched(store, engine, together)
         for day in together:
             row = found.get(day, {"day": day})
-            made.append(SessionReport(unmatched=lost[day], repeated=repeated[day], **row))
+            made.append(SessionReport(unmatched=lost[day], **row))
     return made
 
 
@@ -554,33 +544,3 @@ def _unmatched(store: LogStore, engine: Engine, days: Sequence[date]) -> Counter
     lost = clicks.anti_join(shown, ["day", "search_id", "document_id"])
     counts = engine.collect(lost.group_by("day").aggregate(lost=lost.count()))
     return Counter(dict(zip(*(counts[name].to_pylist() for name in ("day", "lost")), strict=True)))
-
-
-def _repeated(store: LogStore, engine: Engine, days: Sequence[date]) -> Counter[date]:
-    """Return by day how often a search shows a document again: in one ranking, or by several impression rows."""
-    events, sessions = store.table("events"), store.table("sessions")
-    found: Counter[date] = Counter()
-    for together in by_rows(events.rows_of(days), most=engine.batch_rows):
-        kinds = kinds_of(events.files(together))
-        if kinds == ("impression",) and events.rows_of(together) == sessions.rows_of(together):
-            continue
-        rows = engine.read(sessions.files(together), SESSIONS)
-        kept, all_ = rows.filter(rows["filter"].isnull()), engine.read(events.files(together), EVENTS)
-        for kind, again in (("impression", _repeated_rows), ("ranking", _repeated_in_lists)):
-            if kind in kinds:
-                extra = again(all_.filter(all_.kind == kind), kept)
-                counts = engine.collect(extra.group_by("day").aggregate(extra=extra.extra.sum()))
-                found.update(dict(zip(*(counts[name].to_pylist() for name in ("day", "extra")), strict=True)))
-    return found
-
-
-def _repeated_rows(impressions: Table, kept: Table) -> Table:
-    pair = ["day", "search_id", "document_id"]
-    times = impressions.group_by(pair).aggregate(times=impressions.count())
-    return times.filter(times.times > 1).semi_join(kept, pair).mutate(extra=times.times - 1)
-
-
-def _repeated_in_lists(rankings: Table, kept: Table) -> Table:
-    extra = rankings.documents.length() - rankings.documents.unique().length()
-    lists = rankings.select("day", "search_id", extra=extra)
-    return lists.filter(lists.extra > 0).semi_join(kept, ["day", "search_id"])

@@ -169,10 +169,6 @@ class LogTable:
             pq.write_table(conform(rows, self.schema, what=self.name), path, compression="zstd")
         return self.commit_files({None: [path]}, keys=keys, metadata=metadata)
 
-    def replace(self, day: date, files: Sequence[Path], *, metadata: Mapping[str, str] | None = None) -> int:
-        """Commit these files as all that the day has; returns the version."""
-        return self.commit_files({day: files}, remove_days=[day], metadata=metadata)
-
     def commit_files(
         self,
         added: Mapping[date, Sequence[Path]] | Mapping[None, Sequence[Path]],

@@ -29,6 +29,11 @@ def file_of(path: Path, *values: int) -> Path:
     return path
 
 
+def replace(table: LogTable, files: list[Path]) -> int:
+    """Commit these files as all that Monday has."""
+    return table.commit_files({MONDAY: files}, remove_days=[MONDAY])
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> LogStore:
     return LogStore.open(tmp_path / "a log, 100% odd", create=True)
@@ -64,7 +69,7 @@ def test_files_join_and_leave_by_one_commit(store: LogStore, table: LogTable, tm
         {"value": 3, "day": TUESDAY},
     ]
     assert table.read(["day"])["day"].to_pylist().count(MONDAY) == 2
-    assert table.replace(MONDAY, [file_of(tmp_path / "z.parquet", 9)]) == version + 1
+    assert replace(table, [file_of(tmp_path / "z.parquet", 9)]) == version + 1
     assert values_of(table, MONDAY) == [9]
     assert values_of(table, TUESDAY) == [3]
     table.commit_files({}, remove=table.files([TUESDAY]))
@@ -74,9 +79,9 @@ def test_files_join_and_leave_by_one_commit(store: LogStore, table: LogTable, tm
 
 
 def test_a_reader_keeps_its_files_until_vacuum(table: LogTable, tmp_path: Path) -> None:
-    table.replace(MONDAY, [file_of(tmp_path / "a.parquet", 1)])
+    replace(table, [file_of(tmp_path / "a.parquet", 1)])
     seen = table.files()
-    table.replace(MONDAY, [file_of(tmp_path / "b.parquet", 2)])
+    replace(table, [file_of(tmp_path / "b.parquet", 2)])
     assert Path(seen[0]).exists()
     table.vacuum(hours=0)
     assert not Path(seen[0]).exists()
@@ -200,10 +205,10 @@ def test_write_refuses_memory_before_it_waits(store: LogStore) -> None:
 
 
 def test_a_commit_is_on_disk(store: LogStore, table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.replace(MONDAY, [file_of(store.folder / "staging" / "a.parquet", 1)])
+    replace(table, [file_of(store.folder / "staging" / "a.parquet", 1)])
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name))
-    version = table.replace(MONDAY, [file_of(store.folder / "staging" / "b.parquet", 2)])
+    version = replace(table, [file_of(store.folder / "staging" / "b.parquet", 2)])
     commit = f"{version:020}.json"
     assert {"b.parquet", "day=2026-03-02", "values", commit, "_delta_log"} <= {*synced}
     assert synced.index("b.parquet") < synced.index(commit) < synced.index("_delta_log")
@@ -215,8 +220,8 @@ def test_a_commit_that_a_power_cut_left_incomplete_is_removed(
     table: LogTable, tmp_path: Path, left: bytes | None
 ) -> None:
     """None: cut between two lines, so that each line is whole."""
-    table.replace(MONDAY, [file_of(tmp_path / "a.parquet", 1)])
-    version = table.replace(MONDAY, [file_of(tmp_path / "b.parquet", 2)])
+    replace(table, [file_of(tmp_path / "a.parquet", 1)])
+    version = replace(table, [file_of(tmp_path / "b.parquet", 2)])
     commit = table.folder / "_delta_log" / f"{version:020}.json"
     commit.write_bytes(commit.read_bytes().splitlines()[0] + b"\n" if left is None else left)
     again = LogTable(table.folder, schema=SCHEMA, by_day=True)

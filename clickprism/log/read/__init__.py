@@ -2,8 +2,8 @@
 
     inputs ─▶ lines, records, parquet ─▶ sources (where each field is) ─▶ validate (one query) ─▶ Chunk
 
-Text is cut into lines in numpy and read by DuckDB, Parquet by Arrow; no good row is a Python object. A broken row never
-stops a reading and never takes a good one with it.
+Text is cut into lines in numpy; the rows of Parquet become JSON lines. DuckDB reads them: no good row is a Python
+object. A broken row never stops a reading and never takes a good one with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow as pa
 from clickprism.errors import SettingError
 from clickprism.log.read.inputs import Detected, detect, find_inputs
 from clickprism.log.read.lines import Lines, Text, blocks, cut, joined, lines_of, split
-from clickprism.log.read.parquet import columns_of, read_groups
+from clickprism.log.read.parquet import parquet_lines
 from clickprism.log.read.records import read_records
 from clickprism.log.read.settings import SourceSettings
 from clickprism.log.read.sources import SOURCES, ColumnPlaces, JsonPlaces, Reading
@@ -196,14 +196,14 @@ def _apart(table: pa.Table, bounds: Int64, lines: Lines) -> list[pa.Table]:
 
 def _chunks(path: Path, source: SourceSettings, found: Detected, chunk_bytes: int) -> Iterator[Chunk]:
     if found.format == "parquet":
-        yield from _parquet(path, source, found, chunk_bytes)
+        yield from (_parsed(path, source, found.schema, part) for part in parquet_lines(path, chunk_bytes=chunk_bytes))
         return
     lines = split(blocks(path, chunk_bytes), max_line=source.max_line_bytes, blank=found.format == "csv")
     if found.format == "json":
         yield from (_parsed(path, source, found.schema, part) for part in lines)
         return
     for table, names, part in read_records(lines, found.dialect, max_line=source.max_line_bytes, file=path):
-        places = ColumnPlaces(names, [pa.string()] * len(names))
+        places = ColumnPlaces(names)
         plan = SOURCES[found.schema](Reading(places, source, path))
         numbered, header = table.append_column("line", pa.array(part.numbers)), found.dialect.header(names)
         yield rows(numbered, plan, raw=_raw(part), bad=part.bad, read=part.read, header=header)
@@ -215,14 +215,6 @@ def _parsed(path: Path, source: SourceSettings, schema: str, lines: Lines) -> Ch
     table = pa.table({"text": lines.text(), "line": pa.array(lines.numbers)})
     escaped = b"\\" in lines.data and b"\\u0000" in lines.data
     return rows(table, plan, raw=_raw(lines), bad=lines.bad, read=lines.read, nul=escaped)
-
-
-def _parquet(path: Path, source: SourceSettings, found: Detected, chunk_bytes: int) -> Iterator[Chunk]:
-    columns = columns_of(path)
-    places = ColumnPlaces(columns.names, columns.types)
-    plan = SOURCES[found.schema](Reading(places, source, path))
-    for part in read_groups(path, sorted(places.used), chunk_bytes=chunk_bytes):
-        yield rows(part.ready, plan, raw=part.raw, bad=part.bad, read=part.read, nul=True)
 
 
 def _raw(part: Lines) -> Callable[[Sequence[int]], list[bytes]]:

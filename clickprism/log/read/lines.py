@@ -25,7 +25,7 @@ GZIP: Final = b"\x1f\x8b"
 ZSTD: Final = b"\x28\xb5\x2f\xfd"
 SKIPPABLE: Final = b"\x2a\x4d\x18"
 STEP: Final = 1 << 16
-OUTPUT: Final = 1 << 20  # gzip gives no more than this at a time
+OUTPUT: Final = 1 << 17  # gzip gives no more than this at a time; what a fault is in is lost
 ZSTD_STEP: Final = 1 << 12  # zstd may give 32 kB for each byte: a step of 4 kB is 128 MB at worst
 
 ZSTD_WINDOW: Final = 1 << 28  # what it looks back, and holds, at most: `zstd --long=28`
@@ -100,12 +100,9 @@ def _gunzip(file: IO[bytes]) -> Iterator[Block]:
                     yield Block(data, file.tell())
                 yield Block(b"", file.tell(), "truncated")
                 return
-            before = member.copy()
             try:
                 data = member.decompress(given, OUTPUT)
             except zlib.error:
-                for data in _salvage(before, given):
-                    yield Block(data, file.tell())
                 yield Block(b"", file.tell(), "corrupt")
                 return
             given = member.unconsumed_tail
@@ -115,29 +112,12 @@ def _gunzip(file: IO[bytes]) -> Iterator[Block]:
             pass  # zeros between or behind members are padding
 
 
-def _salvage(member: zlib._Decompress, given: bytes) -> Iterator[bytes]:
-    """What comes before the fault: by pieces of output up to the one that has it, that one by bytes of input."""
-    while True:
-        before = member.copy()
-        try:
-            data = member.decompress(given, 4096)
-        except zlib.error:
-            break
-        yield data
-        given = member.unconsumed_tail
-    for place in range(len(given)):
-        try:
-            yield before.decompress(given[place : place + 1])
-        except zlib.error:
-            return
-
-
 def _unzstd(file: IO[bytes]) -> Iterator[Block]:
     import zstandard
 
-    start, given = 0, file.read(ZSTD_STEP)
+    given = file.read(ZSTD_STEP)
     while given:
-        frame, fed = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj(), start
+        frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
         while not frame.eof:
             if not given and not (given := file.read(ZSTD_STEP)):
                 yield Block(b"", file.tell(), "truncated")
@@ -145,33 +125,11 @@ def _unzstd(file: IO[bytes]) -> Iterator[Block]:
             try:
                 data = frame.decompress(given)
             except zstandard.ZstdError:
-                for data in _last_steps(file, start, fed, given):
-                    yield Block(data, file.tell())
                 yield Block(b"", file.tell(), "corrupt")
                 return
             yield Block(data, file.tell())
-            fed += len(given)
             given = b""
-        given = frame.unused_data
-        start = fed - len(given)
-        given = given or file.read(ZSTD_STEP)
-
-
-def _last_steps(file: IO[bytes], start: int, fed: int, given: bytes) -> Iterator[bytes]:
-    """What the step with the fault gives before it: the frame once more, and that step byte by byte."""
-    import zstandard
-
-    file.seek(start)
-    frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
-    while start < fed:
-        piece = file.read(min(ZSTD_STEP, fed - start))
-        frame.decompress(piece)
-        start += len(piece)
-    for place in range(len(given)):
-        try:
-            yield frame.decompress(given[place : place + 1])
-        except zstandard.ZstdError:
-            return
+        given = frame.unused_data or file.read(ZSTD_STEP)
 
 
 BOM: Final = b"\xef\xbb\xbf"

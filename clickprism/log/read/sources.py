@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from clickprism._util.files import sha256
 from clickprism.log.read.settings import FIELDS, SourceSettings
@@ -161,15 +160,6 @@ class JsonPlaces:
         return "j." + ".".join(map(quoted, way))
 
 
-def _number(column: str, kind: pa.DataType) -> str:
-    """The SQL of the text of a number; of a whole one without a point, also if it was kept as a float."""
-    text = f"cast({column} as varchar)"
-    if not pa.types.is_floating(kind):
-        return text
-    whole = f"{column} = trunc({column}) and abs({column}) < 9007199254740992"
-    return f"case when {whole} then cast(cast({column} as bigint) as varchar) else {text} end"
-
-
 def _pointer(way: Sequence[str]) -> str:
     """The SQL of a JSON pointer."""
     return literal("".join("/" + part.replace("~", "~0").replace("/", "~1") for part in way))
@@ -183,45 +173,31 @@ def _within(name: str, path: str) -> str:
 
 
 class ColumnPlaces:
-    """Fields of CSV and Parquet: columns, or JSON texts in them. The table's columns are c0, c1, ... in their order."""
+    """Fields of CSV: columns, or JSON texts in them. The table's columns are c0, c1, ... in their order, all texts."""
 
-    def __init__(self, names: Sequence[str], types: Sequence[pa.DataType]) -> None:
-        self._columns = {name: (place, kind) for place, (name, kind) in enumerate(zip(names, types, strict=True))}
-        self.used: set[int] = set()
-        """The places of the columns that were asked for and are there."""
+    def __init__(self, names: Sequence[str]) -> None:
+        self._columns = {name: f"c{place}" for place, name in enumerate(names)}
 
     def text(self, path: str) -> str | None:
         """See `Places`."""
         if path in self._columns:
-            column, kind = self._column(path)
-            if pa.types.is_nested(kind):
-                return f"cast(to_json({column}) as varchar)"
-            return column if pa.types.is_string(kind) else _number(column, kind)
+            return self._columns[path]
         before = path
         while "." in before:
             before = before.rpartition(".")[0]
-            if before in self._columns and pa.types.is_string(self._columns[before][1]):
-                column, pointer = self._column(before)[0], _pointer(path[len(before) + 1 :].split("."))
+            if before in self._columns:
+                column, pointer = self._columns[before], _pointer(path[len(before) + 1 :].split("."))
                 return f"case when json_valid({column}) then json_extract_string({column}, {pointer}) end"
         return None
 
     def list(self, path: str) -> tuple[str, str] | None:
         """See `Places`."""
-        kind = self._columns.get(path, (0, pa.null()))[1]
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            column, kind = self._column(path)[0], kind.value_type
-            value = "to_json(x)::varchar" if pa.types.is_nested(kind) else _number("x", kind)
-            listed = f"list_transform({column}, lambda x: {value})"
-            if pa.types.is_string(kind):
-                listed = column
-            return listed, f"case when {column} is not null then '[' end"
         text = self.text(path)
         return None if text is None else (list_of(text), text)
 
-    def nested(self, path: str) -> str:
+    def nested(self, _path: str) -> str:
         """See `Places`."""
-        place, kind = self._columns.get(path, (0, pa.string()))
-        return f"c{place} is not null" if pa.types.is_nested(kind) else "false"
+        return "false"
 
     def has(self, name: str) -> bool:
         """See `Places`."""
@@ -236,17 +212,10 @@ class ColumnPlaces:
         """See `Places`."""
         return "(select *, cast(null as varchar) fault from input)"
 
-    def _column(self, name: str) -> tuple[str, pa.DataType]:
-        place, kind = self._columns[name]
-        self.used.add(place)
-        return f"c{place}", kind
-
     def _pair(self, name: str) -> str:
-        column, kind = self._column(name)
-        value = f"to_json({column})"
-        if pa.types.is_string(kind):
-            number = f"try_cast({column} as double)"
-            value = f"case when isfinite({number}) then to_json({number}) else to_json(nullif({column}, '')) end"
+        column = self._columns[name]
+        number = f"try_cast({column} as double)"
+        value = f"case when isfinite({number}) then to_json({number}) else to_json(nullif({column}, '')) end"
         return f"{literal(json.dumps(name[len('feature_') :]) + ':')} || cast({value} as varchar)"
 
 

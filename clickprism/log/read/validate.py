@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -277,7 +277,7 @@ def _cases_of(plan: Plan, name: str) -> Iterator[Case]:
 
 BATCH: Final = 8192  # rows that DuckDB gives to a thread at a time
 
-_connections: dict[int, Any] = {}
+_connections: dict[int, duckdb.DuckDBPyConnection] = {}
 
 
 def rows(
@@ -327,12 +327,9 @@ def rows(
 def _run(sql: str, table: pa.Table, file: Path) -> pa.Table:
     batches = pa.Table.from_batches(table.combine_chunks().to_batches(max_chunksize=BATCH), table.schema)
     try:
-        cursor = _connection().cursor()
-        try:
-            cursor.register("input", batches)
-            return cursor.sql(sql).to_arrow_table()
-        finally:
-            cursor.close()
+        with cursor() as connection:
+            connection.register("input", batches)
+            return connection.sql(sql).to_arrow_table()
     except duckdb.Error as error:
         if isinstance(error, duckdb.FatalException | duckdb.InternalException):
             _connections.pop(os.getpid(), None)  # it is of no use any more
@@ -342,13 +339,13 @@ def _run(sql: str, table: pa.Table, file: Path) -> pa.Table:
         ) from None
 
 
-def _connection() -> Any:
-    """One DuckDB for each process, since threads do not survive a fork."""
+def cursor() -> duckdb.DuckDBPyConnection:
+    """A cursor of the DuckDB of this process; each has its own, since threads do not survive a fork."""
     if os.getpid() not in _connections:
         made = duckdb.connect(":memory:", config={"memory_limit": "2GB", "temp_directory": ""})
         made.execute("SET GLOBAL TimeZone = 'UTC'")  # of its cursors too
         _connections[os.getpid()] = made
-    return _connections[os.getpid()]
+    return _connections[os.getpid()].cursor()
 
 
 def _refuse_positions(wrong: Sequence[Bad], file: Path) -> None:

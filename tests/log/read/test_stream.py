@@ -95,7 +95,7 @@ def test_a_garbled_middle_keeps_what_comes_before(pack: Callable[[bytes], bytes]
         good, bad = read(path, 1 << 16)
         assert bad[-1][1] == "corrupt"
         same = next((index for index, (a, b) in enumerate(zip(good, lines, strict=False)) if a != b), len(good))
-        blocks_of_lines = 140_000 // 41  # a zstd block of 128 kB comes whole or not at all
+        blocks_of_lines = 300_000 // 41  # what comes with the fault is lost: up to 128 kB, and a zstd block
         assert same > share * len(lines) - blocks_of_lines
 
 
@@ -103,7 +103,7 @@ def test_a_flipped_checksum_is_a_bad_row(tmp_path: Path) -> None:
     packed, path = bytearray(gzip.compress(TEXT)), tmp_path / "log.gz"
     packed[-6] ^= 1
     path.write_bytes(packed)
-    assert read(path) == (LINES, [(len(LINES) + 1, "corrupt", b"")])
+    assert read(path) == ([], [(1, "corrupt", b"")])
 
 
 def test_a_bomb_is_read_in_pieces(tmp_path: Path) -> None:
