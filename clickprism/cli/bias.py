@@ -276,7 +276,7 @@ def _read_sessions(log: Path, on_error: Literal["raise", "quarantine"], output: 
     if not (log / "log.toml").is_file():
         sessions = read_log(log, on_error=on_error)
     else:
-        from clickprism.log.lists import session_log
+        from clickprism.log.load import session_log
         from clickprism.log.sessions import update_sessions
         from clickprism.log.store import LogStore
 

@@ -104,6 +104,8 @@ def sessions(
     chosen, store = days_of(days), LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory, exclusive=False) as writer:
         output.result(build_sessions(store, writer.engine, chosen, out=out))
+    if out is not None:
+        store.record_output(out, f"clickprism log sessions {log} --out {out}")
     if has_display_times(store.table("events").files()):
         output.next("bias", "examination", log)
     else:
@@ -140,7 +142,7 @@ def features(
     from clickprism._util.files import check_output
     from clickprism.errors import SettingError
     from clickprism.examination.model import chosen_model
-    from clickprism.log.follow import follow as keep_following
+    from clickprism.log.schedule import follow as keep_following
     from clickprism.log.snapshots import find_snapshots
     from clickprism.log.store import LogStore
     from clickprism.log.windows import end_of_log, features_time, inputs_of, windows
@@ -167,6 +169,7 @@ def features(
             output.note(advice)
         if out is not None:
             computed.snapshot.export(out)
+            store.record_output(out, f"clickprism log features {log} --out {out}")
 
     if not follow:
         compute(features_time(store, as_of))
@@ -222,14 +225,16 @@ def compact(
     settings: Annotated[CompactSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
-    """Merge the small files of a log.
+    """Merge the small files of a log, and delete old data.
 
-    The rows stay the same, and nothing is rebuilt. `log ingest` merges files by itself when a day has more than 32
-    small ones. Replaced files stay on disk for windows.keep_hours.
+    The rows of merged files stay the same, and nothing is rebuilt. `log ingest` merges files by itself when a day has
+    more than 32 small ones. Replaced files stay on disk for windows.keep_hours. With --keep-days, older events,
+    sessions, click features and rows in quarantine are deleted and counted.
 
     ```bash
     clickprism log compact mylog
     clickprism log compact mylog --files 1
+    clickprism log compact mylog --keep-days 400
     ```
 
     Args:
@@ -242,7 +247,7 @@ def compact(
     with store.write():
         merged = compact(store, settings)
     output.result(merged)
-    if not merged.days:
+    if not merged.days and not settings.keep_days:
         output.note(f"No day has more than {settings.files:,} files: there is nothing to merge")
 
 
@@ -257,8 +262,9 @@ def forget(
 ) -> None:
     """Erase users from a log.
 
-    All their rows are erased, also from quarantine, and the sessions of their days are rebuilt. Click features and
-    examination models that used their rows are deleted. The input files are yours to delete.
+    All their rows are erased, also from quarantine and from batches that a service has not yet ingested, and the
+    sessions of their days are rebuilt. Click features and examination models that used their rows are deleted. Files
+    that were exported from the log are named, with the command that rebuilds each. The input files are yours to delete.
 
     ```bash
     clickprism log forget mylog --user u17 --dry-run
@@ -280,7 +286,7 @@ def forget(
             output.note("An earlier erasure was interrupted: its users are erased too")
         erased = forget(store, writer.engine, user, dry_run=dry_run)
     output.result(erased)
-    if not (erased.rows or erased.quarantined or interrupted):
+    if not (erased.rows or erased.quarantined or erased.waiting or interrupted):
         output.note("The log has no rows of these users. Ids must be written exactly as in the log")
     elif not dry_run:
         output.note("The input files may still contain these users; clickprism does not change them")

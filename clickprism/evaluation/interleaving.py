@@ -276,9 +276,9 @@ class Comparison:
 
 def compare_interleaved(store: LogStore, settings: InterleavingSettings) -> Comparison:
     """Compare two rankers by the clicks on the interleaved searches of a log; its sessions are updated first."""
+    from clickprism.log.interleaved import interleaved_searches
     from clickprism.log.schedule import days_of
     from clickprism.log.sessions import update_sessions
-    from clickprism.log.teams import interleaved_searches
 
     days = days_of(settings.days)
     with store.write(memory=settings.memory, exclusive=False) as writer:

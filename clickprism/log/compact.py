@@ -1,4 +1,4 @@
-"""Compaction: small files of a day of `events` become one file, with the same rows.
+"""Compaction: small files of a day of `events` become one file, with the same rows; data that is too old is deleted.
 
 `ingest` does it by itself for the days it touched (`MANY`, `SMALL`); `clickprism log compact` for all days. Nothing
 that is derived is made anew for it: what sessions are a function of is told by a sum over the files of a day
@@ -10,20 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism._util.crash_points import crash_point
+from clickprism._util.files import sync
 from clickprism._util.tables import Table
-from clickprism.log.schema import EVENTS
+from clickprism.log.ingest.stage import GROUP_ROWS, event_writer, keys
+from clickprism.log.quarantine import clear
+from clickprism.log.schedule import Clock, now
+from clickprism.log.schema import ROW
+from clickprism.log.sessions import by_day
 from clickprism.log.settings import CompactSettings
-from clickprism.log.staging import GROUP_ROWS, event_writer
-from clickprism.log.table import SUM, files_id, writing
+from clickprism.log.snapshots import find_snapshots
+from clickprism.log.store import SUM, files_id, sweep, writing
 
 if TYPE_CHECKING:
     from clickprism.log.store import LogStore
@@ -32,7 +39,6 @@ MANY: Final = 32
 """How many small files a day may have before `ingest` puts them into one."""
 SMALL: Final = GROUP_ROWS
 """Files of fewer rows are small."""
-_COLUMNS: Final = [name for name in EVENTS.names if name != "day"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +49,32 @@ class Compacted:
         days: Days whose files were merged.
         files_before: Number of files of these days before.
         rows: Number of their rows.
+        expired_days: Days of events that were deleted because they were older than keep_days.
+        expired_rows: Number of their rows.
+        expired_quarantined: Number of rows in quarantine whose content was deleted for the same reason.
+        expired_snapshots: Number of snapshots of click features that were deleted for the same reason.
     """
 
     days: tuple[date, ...]
     files_before: int
     rows: int
+    expired_days: tuple[date, ...] = ()
+    expired_rows: int = 0
+    expired_quarantined: int = 0
+    expired_snapshots: int = 0
 
     def tables(self) -> list[Table]:
-        """Return the number of days, files and rows."""
+        """Return the number of days, files and rows that were merged, and what expired."""
         rows = [["days", f"{len(self.days):,}"], ["files before", f"{self.files_before:,}"]]
         rows += [["files now", f"{len(self.days):,}"], ["rows", f"{self.rows:,}"]]
-        return [Table("", ["merged", "count"], rows)]
+        expired = [
+            ["days of events", f"{len(self.expired_days):,}"],
+            ["rows of events", f"{self.expired_rows:,}"],
+            ["rows in quarantine", f"{self.expired_quarantined:,}"],
+            ["snapshots of click features", f"{self.expired_snapshots:,}"],
+        ]
+        tables = [Table("", ["merged", "count"], rows)]
+        return tables if all(count == "0" for _, count in expired) else [*tables, Table("", ["expired", ""], expired)]
 
 
 def compact(
@@ -62,25 +83,28 @@ def compact(
     *,
     small: int | None = None,
     days: Iterable[date] | None = None,
+    clock: Clock = now,
 ) -> Compacted:
-    """Merge the files of each day of `events` that has too many.
+    """Merge the files of each day of `events` that has too many, and delete what is older than `keep_days`.
 
     The files that were replaced stay on disk for `windows.keep_hours`, for processes that read them; the next
-    compaction, or an erasure, deletes them.
+    compaction, or an erasure, deletes them. What has expired is deleted at once.
 
     Args:
         store: the log.
-        settings: the maximum number of files of a day.
+        settings: the maximum number of files of a day, and the number of days to keep.
         small: only files with fewer rows count and are merged; None: all.
         days: the days to look at; None: all.
+        clock: the time now, UTC without a zone.
     """
-    files = (settings or CompactSettings()).files
+    settings = settings or CompactSettings()
     done: dict[date, dict[str, int]] = {}
     with store.lock():
+        expired = _expire(store, clock() - timedelta(days=settings.keep_days)) if settings.keep_days else {}
         events = store.table("events")
         for day, rows in sorted(events.file_rows(days).items()):
             some = {file: count for file, count in rows.items() if small is None or count < small}
-            if len(some) <= files:
+            if len(some) <= settings.files:
                 continue
             with writing(events.folder):
                 path = events.day_folder(day) / f"{SUM}-{files_id(some)}-{uuid4().hex}.parquet"
@@ -95,26 +119,85 @@ def compact(
         days=tuple(done),
         files_before=sum(map(len, done.values())),
         rows=sum(sum(rows.values()) for rows in done.values()),
+        **expired,
     )
+
+
+def _expire(store: LogStore, limit: datetime) -> dict[str, Any]:
+    """Delete what is older than a time: days of events and of what is derived from them, quarantine, snapshots."""
+    events, snapshots = store.table("events"), store.table("snapshots")
+    old = [day for day in events.days() if day < limit.date()]
+    rows = sum(events.rows_of(old).values())
+    files = store.table("files").read(["file_id", "ingested_at"])
+    ids = files.filter(pc.less(files["ingested_at"], pa.scalar(limit, files["ingested_at"].type)))["file_id"]
+    cleared = clear(store, file_ids=ids.to_pylist()) if len(ids) else 0
+    for name in ("events", "sessions", "partials", "week", "month"):
+        table = store.table(name)
+        if gone := [day for day in table.days() if day < limit.date()]:
+            table.commit_files({}, remove_days=gone)
+            sweep(table)
+    late = [each for each in find_snapshots(store) if each.as_of < limit and each.kept and each.files]
+    names = {file for each in late for file in each.files}
+    if leaving := names & {*snapshots.files()}:
+        snapshots.commit_files({}, remove=leaving)
+    for file in names:
+        Path(file).unlink(missing_ok=True)
+    if names:
+        sync(snapshots.folder)
+    return {
+        "expired_days": tuple(old),
+        "expired_rows": rows,
+        "expired_quarantined": cleared,
+        "expired_snapshots": len(late),
+    }
 
 
 def _write(files: Sequence[str], path: Path) -> None:
     """The rows of files, one file after another, in one; as many are held as a row group has."""
     with event_writer(path) as writer:
-        for rows in _row_groups(files):
-            writer.write_table(rows.cast(writer.schema))
+        for rows in _row_groups(files, writer.schema):
+            writer.write_table(rows)
 
 
-def _row_groups(files: Sequence[str]) -> Iterator[pa.Table]:
-    some: list[pa.RecordBatch] = []
-    rows = 0
+def _row_groups(files: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of files, cast one by one: files of older versions may differ in which columns can be null."""
+    some: list[pa.Table] = []
     for file in files:
         with pq.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(GROUP_ROWS, columns=_COLUMNS, use_threads=False):
-                some.append(batch)
-                rows += len(batch)
-                if rows >= GROUP_ROWS:
-                    yield pa.Table.from_batches(some).select(_COLUMNS)
-                    some, rows = [], 0
+            for batch in opened.iter_batches(GROUP_ROWS, columns=schema.names, use_threads=False):
+                some.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
+                if sum(map(len, some)) >= GROUP_ROWS:
+                    yield pa.concat_tables(some)
+                    some = []
     if some:
-        yield pa.Table.from_batches(some).select(_COLUMNS)
+        yield pa.concat_tables(some)
+
+
+OLD: Final = "variant"
+"""A column that only logs of version 0.1 have."""
+
+
+def is_old(store: LogStore) -> bool:
+    """Whether the events are those of version 0.1."""
+    delta = store.table("events").latest()
+    return delta is not None and OLD in [each.name for each in delta.schema().fields]
+
+
+def upgrade(store: LogStore) -> None:
+    """Rewrite all events with the keys of this version, in one commit; of rows with the same key the first stays."""
+    events = store.table("events")
+    added: dict[date, list[Path]] = {}
+    with duckdb.connect() as connection, writing(events.folder):
+        for day, files in by_day(events.files()).items():
+            for file in files:
+                path = events.day_folder(day) / f"{uuid4().hex}.parquet"
+                with pq.ParquetFile(file) as opened, event_writer(path) as writer:
+                    for batch in opened.iter_batches(GROUP_ROWS, use_threads=False):
+                        rows = pa.Table.from_batches([batch])
+                        rows = rows.filter(pc.invert(rows[OLD]))
+                        key = keys(rows.select(ROW.names), connection) if len(rows) else pa.array([], pa.binary())
+                        rows = rows.set_column(rows.schema.get_field_index("key"), "key", key)
+                        writer.write_table(rows.select(writer.schema.names).cast(writer.schema))
+                added.setdefault(day, []).append(path)
+    events.commit_files(added, overwrite=True)
+    sweep(events)

@@ -15,7 +15,7 @@ from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog, read_log
 from clickprism.errors import DataError, SettingError
-from clickprism.log.merging import merge_logged
+from clickprism.log.load import merge_logged
 from clickprism.types import Bool, Int64, Lists, Text
 
 DAYS: Final = ("day", "date", "time", "timestamp")
@@ -87,7 +87,7 @@ def read_logged(
         settings.refuse_columns("an ingested log records them itself")
         if lists is not None:
             raise SettingError("data", "given", "not be given with a folder: a log has its own documents")
-        from clickprism.log.logged_store import read_store
+        from clickprism.log.load import read_store
 
         return read_store(file, memory=settings.memory, note=note)
     if [each for each in file.suffixes if each not in PACKED][-1:] in [[each] for each in RAW]:

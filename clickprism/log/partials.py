@@ -23,7 +23,7 @@ from clickprism.log.engine import by_rows
 from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import by_day
 from clickprism.log.settings import EDGES, WindowSettings
-from clickprism.log.table import writing
+from clickprism.log.store import writing
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine

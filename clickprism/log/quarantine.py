@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -18,12 +18,11 @@ import pyarrow.parquet as pq
 from clickprism._util.files import atomic_file
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError
-from clickprism.log.readers.chunk import shown
-from clickprism.log.readers.inputs import FORMATS, extension
+from clickprism.log.read.inputs import FORMATS, extension
+from clickprism.log.read.validate import shown
 from clickprism.log.schema import QUARANTINE
 from clickprism.log.settings import RowFilter
-from clickprism.log.store import LogStore
-from clickprism.log.table import sweep, writing
+from clickprism.log.store import LogStore, sweep, writing
 
 _BATCH: Final = 10_000
 CUT: Final = ("too-long", "unreadable")
@@ -163,7 +162,13 @@ def write_raw(store: LogStore, out: Path, which: RowFilter | None = None) -> int
     return count
 
 
-def clear(store: LogStore, which: RowFilter | None = None, *, whole: bool = False) -> int:
+def clear(
+    store: LogStore,
+    which: RowFilter | None = None,
+    *,
+    whole: bool = False,
+    file_ids: Collection[str] | None = None,
+) -> int:
     """Mark rows as cleared and delete their content, in one commit; return their number.
 
     They stay in the table with file, line, reason and field, so that every row is still accounted for.
@@ -172,19 +177,24 @@ def clear(store: LogStore, which: RowFilter | None = None, *, whole: bool = Fals
         store: the log.
         which: which rows; None: all.
         whole: only rows that are kept completely.
+        file_ids: only rows of these input files, by their ids in the table `files`; None: of all.
     """
+    ids = None if file_ids is None else pa.array(sorted(file_ids), pa.string())
     now = pa.scalar(datetime.now(UTC).replace(tzinfo=None), QUARANTINE.field("cleared_at").type)
     with store.lock(), store.staging() as temp:
         counts: Counter[str] = Counter()
-        for file, rows in _matching(store, which, columns=["line"], whole=whole):
-            counts[file] += len(rows)
+        for file, rows in _matching(store, which, columns=["line", "file_id"], whole=whole):
+            counts[file] += len(rows) if ids is None else pc.sum(pc.is_in(rows["file_id"], ids)).as_py() or 0
         added, old = [], [file for file, count in counts.items() if count]
         with writing(store.folder):
             for file in old:
                 added.append(temp / f"{uuid4().hex}.parquet")
                 with pq.ParquetFile(file) as opened, pq.ParquetWriter(added[-1], QUARANTINE, compression="zstd") as to:
                     for batch in opened.iter_batches(_BATCH):
-                        to.write_batch(_cleared(batch, _among(which or RowFilter(), batch, whole=whole), now))
+                        match = _among(which or RowFilter(), batch, whole=whole)
+                        if ids is not None:
+                            match = pc.and_(match, pc.is_in(batch.column("file_id"), ids))
+                        to.write_batch(_cleared(batch, match, now))
         if old:
             store.table("quarantine").commit_files({None: added}, remove=old)
         sweep(store.table("quarantine"))

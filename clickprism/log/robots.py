@@ -57,16 +57,6 @@ def verdicts(
     return found.select(*events.columns, filter=name)
 
 
-def unique(events: Table, *, by: Sequence[str] = ("day",)) -> Table:
-    """Each key of a day once: of the variants of an event id, that with the least `content`, whichever came first."""
-    import ibis
-
-    twice = events.filter(events.variant).select(*by, "key").distinct()
-    several = events.semi_join(twice, [*by, "key"]).group_by(*by, "key")
-    found = _beside(events, several.aggregate(least=ibis._.content.min()).rename(twice="key"), "key", "twice", by)
-    return found.filter(found.least.isnull() | (found.content == found.least)).select(*events.columns)
-
-
 def _beside(rows: Table, others: Table, name: str, other: str, by: Sequence[str]) -> Table:
     """Rows, and beside them what the others of the same day have where two columns are equal."""
     joined = rows.left_join(others, [rows[name] == others[other], *(rows[each] == others[each] for each in by)])

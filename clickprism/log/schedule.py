@@ -8,8 +8,10 @@ and before `end`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from time import sleep as wait
 from typing import Final, Literal, get_args
 
 from clickprism.errors import SettingError
@@ -118,3 +120,51 @@ def days_of(text: str | None) -> list[date] | None:
     """Return all days of a text such as 2026-01-01..2026-01-28; None for no text, which means all days of a log."""
     span = day_span(text)
     return None if span is None else [span[0] + number * DAY for number in range((span[1] - span[0]).days + 1)]
+
+
+Clock = Callable[[], datetime]
+
+
+def now() -> datetime:
+    """The time in UTC, without a zone."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+def follow(
+    make: Callable[[datetime], object],
+    *,
+    state: Callable[[], object],
+    clock: Clock = now,
+    sleep: Callable[[float], object] = wait,
+    poll_seconds: float = 10.0,
+    rounds: int | None = None,
+) -> None:
+    """Call `make` with the last full hour when it begins, and again whenever the state differs; until interrupted.
+
+    Day, week and month follow their schedules of themselves: each ends at its last boundary before that hour.
+
+    Args:
+        make: makes the snapshot as of an hour.
+        state: what it depends on besides the time, such as the version of the events; it is looked at every
+            `poll_seconds`.
+        clock: the time, UTC without a zone.
+        sleep: waits so many seconds.
+        poll_seconds: how often to look.
+        rounds: end after so many looks; None for never.
+
+    >>> times = iter([datetime(2026, 3, 4, 9, 59, 58), datetime(2026, 3, 4, 9, 59, 59), datetime(2026, 3, 4, 10)])
+    >>> follow(print, state=lambda: 7, clock=lambda: next(times), sleep=lambda seconds: None, rounds=3)
+    2026-03-04 09:00:00
+    2026-03-04 10:00:00
+    """
+    done, looks = None, 0
+    while rounds is None or looks < rounds:
+        looks += 1
+        time_now = clock()
+        seen = (last_hour(time_now), state())
+        if seen != done:
+            make(seen[0])
+            done = seen
+        else:
+            until = (seen[0] + HOUR - time_now).total_seconds()
+            sleep(max(0.0, min(poll_seconds, until)))

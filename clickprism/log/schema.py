@@ -61,15 +61,12 @@ EVENTS: Final = pa.schema(
     [
         *ROW,
         pa.field("key", pa.binary(), nullable=False),
-        pa.field("content", pa.binary(), nullable=False),
-        pa.field("variant", pa.bool_(), nullable=False),
         pa.field("file_id", pa.string(), nullable=False),
         pa.field("day", pa.date32(), nullable=False),
     ]
 )
-"""The table `events`, partitioned by `day` (of `time`). `key` is the identity of an event (16 bytes: of its
-event id if it has one, else of its content), `content` that of all its fields but `line`. `variant`: its key was
-stored before with other content, so the row is counted as a duplicate; in a day without variants keys are unique."""
+"""The table `events`, partitioned by `day` (of `time`). `key` is the identity of an event: 16 bytes of MD5, of its
+event id if it has one, else of its content. The keys of a day are unique."""
 
 QUARANTINE: Final = pa.schema(
     [
@@ -98,7 +95,7 @@ FILES: Final = pa.schema(
     ]
 )
 """The table `files`: a row for each input file, by the SHA-256 of its bytes.
-`rows_in = stored + duplicate + quarantined + ignored`; variants are duplicates here, ignored rows are of no kind."""
+`rows_in = stored + duplicate + quarantined + ignored`; ignored rows are of no kind."""
 
 SESSIONS: Final = pa.schema(
     [

@@ -15,12 +15,12 @@ from clickprism.log.schedule import WEEKDAYS, Weekday
 from clickprism.settings import build, plain, read_toml, read_value, resolve, suggest, to_toml
 
 if TYPE_CHECKING:
-    from clickprism.log.readers import SourceSettings
+    from clickprism.log.read import SourceSettings
 
 T = TypeVar("T")
 SchemaName: TypeAlias = Literal["auto", "clickprism", "ubi", "metarank", "yandex", "mapping"]
 PARTS: Final = {
-    "source": "clickprism.log.readers:SourceSettings",
+    "source": "clickprism.log.read:SourceSettings",
     "robots": "clickprism.log.settings:RobotSettings",
     "sessions": "clickprism.log.settings:SessionSettings",
     "windows": "clickprism.log.settings:WindowSettings",
@@ -204,7 +204,7 @@ class IngestSettings:
 
     def of_log(self, log: LogSettings) -> LogSettings:
         """Return the settings of a log with those that were given on top."""
-        from clickprism.log.mapping import read_mapping
+        from clickprism.log.read.settings import read_mapping
 
         source: dict[str, Any] = {}
         for name, text in self.source.items():
@@ -222,17 +222,22 @@ class IngestSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CompactSettings:
-    """When the files of a day are merged.
+    """When the files of a day are merged, and when old data is deleted.
 
     Attributes:
         files: Maximum number of files per day; the files of a day with more are merged into one.
+        keep_days: Delete events, sessions, click features and the content of rows in quarantine that are older than
+            this number of days; 0 keeps everything.
     """
 
     files: int = 8
+    keep_days: int = 0
 
     def __post_init__(self) -> None:
         if self.files < 1:
             raise SettingError("files", self.files, "be at least 1")
+        if self.keep_days < 0:
+            raise SettingError("keep_days", self.keep_days, "be at least 1, or 0 to keep everything")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +276,7 @@ class RowFilter:
 
     def __post_init__(self) -> None:
         if self.reason is not None:
-            from clickprism.log.readers.chunk import REASONS
+            from clickprism.log.read.validate import REASONS
 
             if self.reason not in REASONS:
                 raise SettingError("reason", self.reason, f"be the code of a reason ({suggest(self.reason, REASONS)})")

@@ -22,7 +22,6 @@ import ibis
 from clickprism._util.tables import Table as TextTable
 from clickprism.errors import SettingError, UnsupportedError
 from clickprism.log.fields import PLACES, POSITIONS, click_fields, no_clicks, window_fields
-from clickprism.log.follow import Clock, now
 from clickprism.log.partials import (
     PAIR,
     Examiner,
@@ -34,7 +33,7 @@ from clickprism.log.partials import (
     partial_rows,
     update_partials,
 )
-from clickprism.log.schedule import Window, midnight_after, parse_time, schedule
+from clickprism.log.schedule import Clock, Window, midnight_after, now, parse_time, schedule
 from clickprism.log.schema import DICTIONARY, EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import by_day, update_sessions
 from clickprism.log.settings import WindowSettings
@@ -43,8 +42,7 @@ from clickprism.log.store import SETTINGS_FILE
 
 if TYPE_CHECKING:
     from clickprism.log.engine import Engine
-    from clickprism.log.store import LogStore
-    from clickprism.log.table import LogTable
+    from clickprism.log.store import LogStore, LogTable
 
 HOUR_US: Final = 3_600_000_000
 DERIVED: Final = ("sessions", "partials", "week", "month")

@@ -20,7 +20,7 @@ from scipy.special import betaincinv, expit
 
 from clickprism._util.files import atomic_file
 from clickprism.errors import UnsupportedError
-from clickprism.log.logged_sums import LogSums, read_sums
+from clickprism.log.load import LogSums, read_sums
 from clickprism.log.partials import PAIR, counting
 from clickprism.log.schema import SESSIONS
 from clickprism.log_model.model import LogModel, LogModelSettings

@@ -206,7 +206,7 @@ def read_features(path: Path) -> Lists:
     must have document ids. For an ingested log the features are those of its impressions.
     """
     if path.is_dir():
-        from clickprism.log.logged_features import logged_features
+        from clickprism.log.load import logged_features
 
         return logged_features(path)
     suffixes = [each for each in path.suffixes if each not in COMPRESSED]

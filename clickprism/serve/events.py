@@ -22,8 +22,8 @@ from typing import Final, final
 from clickprism._util.crash_points import crash_point
 from clickprism.errors import ClickprismError, DataError, SettingError
 from clickprism.log.ingest import ingest
-from clickprism.log.outcomes import Outcome, known_files, outcomes
-from clickprism.log.readers import detect
+from clickprism.log.ingest.outcomes import Outcome, known_files, outcomes
+from clickprism.log.read import detect
 from clickprism.log.store import LogStore
 from clickprism.serve.inbox import (
     Batch,

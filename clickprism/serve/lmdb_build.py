@@ -21,7 +21,7 @@ import lmdb
 from clickprism._util.crash_points import crash_point
 from clickprism._util.files import DRAFT, create_folder, lock, sync, write_file
 from clickprism.errors import DataError
-from clickprism.log.table import writing
+from clickprism.log.store import writing
 from clickprism.serve.block import pack, query_key
 from clickprism.serve.lmdb_store import DATA, INFO, POINTER, SNAPSHOTS, LmdbSnapshot, in_force, open_snapshot
 from clickprism.serve.store import StoreInfo, StoreUnavailableError

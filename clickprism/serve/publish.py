@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
-from clickprism.log.table import first_line
+from clickprism.log.store import first_line
 from clickprism.serve.settings import PublishSettings
 from clickprism.serve.sources import Source, snapshot_source, table_source
 from clickprism.serve.store import IMPUTED, SCHEMES, Found, StoreInfo

@@ -17,8 +17,8 @@ import pytest
 from clickprism.cli.app import TREE
 from clickprism.cli.reference import examples
 from clickprism.log.engine import connect
-from clickprism.log.follow import follow
 from clickprism.log.ingest import ingest
+from clickprism.log.schedule import follow
 from clickprism.log.schema import SESSIONS
 from clickprism.log.store import PENDING, LogStore
 from clickprism.log.windows import windows
@@ -288,7 +288,7 @@ def test_following_reads_changed_settings_and_closes_its_engine(
     def limited(make: Callable[[datetime], object], *, state: Callable[[], object]) -> None:
         follow(make, state=state, clock=lambda: next(times), sleep=sleep, rounds=3)
 
-    monkeypatch.setattr("clickprism.log.follow.follow", limited)
+    monkeypatch.setattr("clickprism.log.schedule.follow", limited)
     shown = cli("log", "features", log, "--follow", "--json").stdout
     (log / "log.toml").write_text(kept)
     assert [json.loads(line)["min_users"] for line in shown.splitlines()] == [5, 3]
@@ -335,9 +335,10 @@ def test_commands_on_spark_say_that_it_starts(
 def test_compact_merges_the_files_of_a_day(tmp_path: Path, cli: Run) -> None:
     for number in range(3):
         ingest([write_lines(tmp_path / f"{number}.jsonl", [impression(number)])], tmp_path / "log")
-    assert cli("log", "compact", tmp_path / "log", "--json").json == {"days": [], "files_before": 0, "rows": 0}
+    found = cli("log", "compact", tmp_path / "log", "--json").json
+    assert (found["days"], found["files_before"], found["rows"], found["expired_days"]) == ([], 0, 0, [])
     found = cli("log", "compact", tmp_path / "log", "--files", "1", "--json").json
-    assert found == {"days": ["2026-03-01"], "files_before": 3, "rows": 3}
+    assert (found["days"], found["files_before"], found["rows"]) == (["2026-03-01"], 3, 3)
     done = cli("log", "compact", tmp_path / "log")
     assert "files before" in done.stdout
     assert "No day has more than 8 files" in done.stderr

@@ -17,9 +17,9 @@ from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.interleaving import by_user, preference, sign_test, team_draft, winners
 from clickprism.log.engine import connect
 from clickprism.log.ingest import ingest
+from clickprism.log.interleaved import interleaved_searches
 from clickprism.log.sessions import update_sessions
 from clickprism.log.store import LogStore
-from clickprism.log.teams import interleaved_searches
 from clickprism.types import Float64, Int64
 from tests.log.raw_logs import write_lines
 

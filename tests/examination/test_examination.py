@@ -101,7 +101,7 @@ def make_log(folder: Path, user: str, *, searches: int, seed: int) -> tuple[LogS
 def put(store: LogStore, table: pa.Table) -> None:
     path = store.folder / "sessions.parquet"
     pq.write_table(table, path)
-    store.table("sessions").replace(DAY, [path])
+    store.table("sessions").commit_files({DAY: [path]}, remove_days=[DAY])
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import pytest
 from clickprism._util.crash_points import POINTS
 from clickprism.errors import DataError
 from clickprism.log.ingest import ingest
-from clickprism.log.readers import SourceSettings
+from clickprism.log.read import SourceSettings
 from tests.faults.children import run
 from tests.log.raw_logs import broken, everything, impression, ledger, random_files, stored, write_lines
 from tests.waiting import LIMIT

@@ -23,14 +23,14 @@ Row = dict[str, Any]
 def event(kind: str, search: str, **values: Any) -> Row:
     """A row of `events`; what is not said is usual."""
     row: Row = dict.fromkeys(EVENTS.names)
-    row |= {"kind": kind, "search_id": search, "time": NOON, "query_id": "q", "variant": False, "line": 1}
+    row |= {"kind": kind, "search_id": search, "time": NOON, "query_id": "q", "line": 1}
     row |= {"documents": [], "clicked": None} if kind == "ranking" else {}
     row |= {"query_id": None, "action": "click"} if kind == "interaction" else {}
     row |= {"position": 1, "click": False} if kind == "impression" else {}
     row |= values
-    said = repr(sorted((name, value) for name, value in row.items() if name not in ("line", "variant"))).encode()
-    row["content"] = hashlib.blake2b(said, digest_size=16).digest()
-    row["key"] = row["content"] if row["event_id"] is None else row["event_id"].encode().ljust(16)
+    said = repr(sorted((name, value) for name, value in row.items() if name != "line")).encode()
+    content = hashlib.blake2b(said, digest_size=16).digest()
+    row["key"] = content if row["event_id"] is None else row["event_id"].encode().ljust(16)
     return row | {"file_id": "f", "day": row["time"].date()}
 
 
@@ -39,22 +39,11 @@ def table(rows: Iterable[Row]) -> pa.Table:
 
 
 def stored(rows: Iterable[Row]) -> list[Row]:
-    """As ingest stores them: each key and content once, the later contents of a key as variants."""
-    kept: dict[tuple[bytes, bytes], Row] = {}
-    keys: set[bytes] = set()
+    """As ingest stores them: the first row of each key."""
+    kept: dict[bytes, Row] = {}
     for row in rows:
-        if (row["key"], row["content"]) not in kept:
-            kept[row["key"], row["content"]] = row | {"variant": row["key"] in keys}
-            keys.add(row["key"])
+        kept.setdefault(row["key"], row)
     return list(kept.values())
-
-
-def unique_rows(rows: Iterable[Row]) -> list[Row]:
-    least: dict[bytes, Row] = {}
-    for row in rows:
-        if row["key"] not in least or row["content"] < least[row["key"]]["content"]:
-            least[row["key"]] = row
-    return list(least.values())
 
 
 def query_of(row: Row) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,11 @@ from clickprism.log.compact import compact
 from clickprism.log.engine import Engine
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
+from clickprism.log.quarantine import standing
+from clickprism.log.schedule import DAY
 from clickprism.log.sessions import by_day, update_sessions
 from clickprism.log.settings import CompactSettings, WindowSettings
-from clickprism.log.store import LogStore
-from clickprism.log.table import SUM
+from clickprism.log.store import SUM, LogStore
 from clickprism.log.windows import windows
 from tests.faults.children import AS_OF, compact_log, run
 from tests.log.raw_logs import everything, impression, random_files, write_lines
@@ -163,3 +164,33 @@ def test_an_ingest_killed_while_it_compacts_loses_no_row(
     store = LogStore.open(log)
     assert everything(log) == everything(other.folder)
     assert len(by_day(store.table("events").files())[AS_OF.date().replace(day=1)]) == 1
+
+
+def test_what_is_older_than_keep_days_expires(duck: Engine, log: Path) -> None:
+    """Events, sessions, quarantine and snapshots; each is counted."""
+    store = LogStore.open(log)
+    made(store, duck)
+    days, rows = store.table("events").days(), store.table("events").rows_of(store.table("events").days())
+    broken = store.table("quarantine").rows()
+    noon = datetime(2026, 3, 5, 12)
+
+    def clock() -> datetime:
+        return noon
+
+    kept = compact(store, CompactSettings(keep_days=30), clock=clock)
+    assert (kept.expired_days, kept.expired_rows, kept.expired_snapshots) == ((), 0, 0)
+    first = compact(store, CompactSettings(keep_days=3), clock=clock)
+    assert (first.expired_days, first.expired_rows) == ((days[0],), rows[days[0]])
+    assert store.table("events").days() == store.table("sessions").days() == days[1:]
+    later = compact(store, CompactSettings(keep_days=1), clock=lambda: datetime.now(UTC).replace(tzinfo=None) + 2 * DAY)
+    assert (later.expired_days, later.expired_quarantined, later.expired_snapshots) == (tuple(days[1:]), broken, 1)
+    assert standing(store).cleared == broken > 0
+    assert not [
+        file
+        for name in ("events", "sessions", "snapshots")
+        for file in (log / name).rglob("*.parquet")
+        if "_delta_log" not in file.parts
+    ]
+    assert compact(store, CompactSettings(keep_days=1)).expired_days == ()
+    with pytest.raises(SettingError, match="keep_days must be at least 1"):
+        CompactSettings(keep_days=-1)

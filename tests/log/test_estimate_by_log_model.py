@@ -17,7 +17,7 @@ from clickprism.data.logged import Logged
 from clickprism.errors import UnsupportedError
 from clickprism.evaluation.measures import evaluate
 from clickprism.log.engine import Engine
-from clickprism.log.logged_sums import read_sums
+from clickprism.log.load import read_sums
 from clickprism.log.store import LogStore
 from clickprism.log_model.model import LogModel
 from clickprism.relevance.by_log_model import FittedLog, PriorOfImputation, fit_log, write_posterior

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import shutil
@@ -17,16 +18,17 @@ import pytest
 
 from clickprism.errors import SettingError
 from clickprism.log import forget as module
+from clickprism.log.compact import compact
 from clickprism.log.engine import Engine
-from clickprism.log.forget import Forgotten, forget
+from clickprism.log.forget import Forgotten, Mentions, forget
 from clickprism.log.ingest import ingest
-from clickprism.log.mentions import Mentions
-from clickprism.log.settings import WindowSettings
+from clickprism.log.settings import CompactSettings, WindowSettings
 from clickprism.log.snapshots import find_snapshots, read_snapshot
 from clickprism.log.store import PENDING, LogStore
 from clickprism.log.windows import windows
 from tests.conftest import run_command
 from tests.faults.children import forget_user, run
+from tests.log.scanning import files_with
 from tests.log.window_logs import Thirds, as_dict
 
 NOW = datetime(2026, 3, 4, 15)
@@ -80,12 +82,7 @@ def make(folder: Path, rows: Iterable[dict[str, Any]], broken: Iterable[str], *,
 
 def mentions(folder: Path, word: str) -> list[str]:
     """The files of a log that hold a word, as bytes or as a value."""
-    found = []
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        values = str(pq.read_table(file).to_pylist()) if file.suffix == ".parquet" else ""
-        if word in file.read_bytes().decode("latin-1").replace(OTHER, "") + values.replace(OTHER, ""):
-            found.append(str(file.relative_to(folder)))
-    return found
+    return files_with(folder, word, but=OTHER)
 
 
 def test_the_log_is_as_if_never_seen(engine: Engine, duck: Engine, tmp_path: Path) -> None:
@@ -201,6 +198,88 @@ def test_rows_of_an_ingest_that_was_killed_are_erased(
     assert mentions(store.folder, GONE) == []
 
 
+HIDDEN = [
+    json.dumps({"message": json.dumps({"user_id": GONE})}),
+    json.dumps({"user_id": "u-1", "url": f"/?uid={GONE}&page=2"}),
+    json.dumps({"search_id": "only-broken", "user_id": GONE, "position": "first"}),
+    json.dumps({"search_id": "only-broken", "position": "second"}),
+    json.dumps({"search_id": "s0", "position": "third"}),
+    "s0,unquoted,,line",
+]
+"""Broken rows that name the user in a text, or only one of the user's searches."""
+
+
+def test_broken_rows_of_the_users_searches_and_ids_in_texts_are_erased(duck: Engine, tmp_path: Path) -> None:
+    store = make(tmp_path / "with", rows_of(1), [*HIDDEN, *broken_rows()[2:]])
+    done = forget(store, duck, [GONE])
+    assert done.quarantined == len(HIDDEN)
+    assert mentions(store.folder, GONE) == []
+    assert files_with(store.folder / "quarantine", "only-broken") == []
+    assert store.table("quarantine").rows() == 2
+
+
+def test_events_without_a_user_that_name_one_in_a_text_are_erased(duck: Engine, tmp_path: Path) -> None:
+    rows = rows_of(1)
+    nobody = {name: value for name, value in rows[2].items() if name not in ("user_id", "query_id")}
+    named = nobody | {"search_id": "apart", "query": f"orders of {GONE}"}
+    store = make(tmp_path / "with", [*rows, named], [])
+    assert forget(store, duck, [GONE]).rows == sum(map(is_theirs, rows)) + 1
+    assert mentions(store.folder, GONE) == []
+
+
+def test_the_header_of_a_csv_file_without_one_is_erased(duck: Engine, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"search_id,{GONE},position\ns1,u-1,1\n")
+    ingest([tmp_path / "a.csv"], tmp_path / "log", max_bad_ratio=1)
+    store = LogStore.open(tmp_path / "log")
+    assert mentions(store.folder / "quarantine", GONE)
+    forget(store, duck, [GONE])
+    assert mentions(store.folder, GONE) == []
+    assert store.table("quarantine").read(["header", "raw"]).to_pylist() == [{"header": "", "raw": b"s1,u-1,1"}]
+
+
+def test_batches_that_wait_in_the_inbox_are_erased(duck: Engine, tmp_path: Path) -> None:
+    store = make(tmp_path / "with", rows_of(1), [])
+    inbox = store.folder / ".inbox"
+    inbox.mkdir()
+    theirs, other = (json.dumps(rows_of(1)[0] | {"search_id": "new", "user_id": user}) for user in (GONE, OTHER))
+    for name, lines in (("both", [theirs, other]), ("all", [theirs])):
+        (inbox / f"{name}.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    assert forget(store, duck, [GONE]).waiting == 2
+    assert mentions(store.folder, GONE) == []
+    (left,) = inbox.iterdir()
+    assert gzip.decompress(left.read_bytes()).split(b"\n") == [b"", other.encode()]
+
+
+def test_files_written_from_the_log_are_named(duck: Engine, tmp_path: Path) -> None:
+    store = make(tmp_path / "with", rows_of(1), [])
+    out = tmp_path / "week.parquet"
+    run_command("log", "sessions", store.folder, "--out", out)
+    found = run_command("log", "forget", store.folder, "--user", GONE, "--json").json
+    assert found["outputs"] == [[str(out), f"clickprism log sessions {store.folder} --out {out}"]]
+    assert forget(store, duck, ["nobody"]).outputs == ()
+    out.unlink()
+    assert store.outputs() == {}
+
+
+def test_all_goes_on_after_an_erasure(duck: Engine, tmp_path: Path) -> None:
+    """Merging, more events, sessions: files that an erasure wrote are like others."""
+    rows = rows_of(1)
+    store = make(tmp_path / "with", rows, [])
+    forget(store, duck, [GONE])
+    for number in range(3):
+        more = [row | {"search_id": f"more {number}", "user_id": "u-1"} for row in rows[:4]]
+        (tmp_path / f"{number}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in more))
+        ingest([tmp_path / f"{number}.jsonl"], store.folder, many=1)
+    compact(store, CompactSettings(files=1))
+    assert len(store.table("events").files()) == len(store.table("events").days())
+    kept = sum(not is_theirs(row) for row in rows)
+    assert store.table("events").rows() == kept + 12
+    assert windows(store, duck, NOW, settings=SMALL).snapshot.rows() > 0
+    forget(store, duck, ["u-1"])
+    compact(store, CompactSettings(files=1))
+    assert mentions(store.folder, "u-1") == []
+
+
 def test_no_id_is_refused(duck: Engine, tmp_path: Path) -> None:
     store = LogStore.open(tmp_path / "log", create=True)
     with pytest.raises(SettingError, match="user must be the id of a user"):
@@ -209,12 +288,11 @@ def test_no_id_is_refused(duck: Engine, tmp_path: Path) -> None:
         forget(store, duck, [])
 
 
-def test_rows_of_many_files_are_counted_by_file(duck: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_many_files_are_counted_by_file(duck: Engine, tmp_path: Path) -> None:
     rows = rows_of(3)
     store = make(tmp_path / "with", rows[:20], [], parts=1)
     (tmp_path / "more.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[20:]))
     ingest([tmp_path / "more.jsonl"], store.folder)
-    monkeypatch.setattr(module, "TOGETHER", 2)
     done = forget(store, duck, [GONE], dry_run=True)
     files = [pq.read_table(file, partitioning=None)["user_id"].to_pylist() for file in store.table("events").files()]
     held = [sum(user in (GONE, None) for user in users) for users in files]
@@ -250,4 +328,4 @@ def test_rows_of_many_files_are_counted_by_file(duck: Engine, tmp_path: Path, mo
 )
 def test_broken_rows_that_name_a_user(user: str, raw: bytes, named: bool) -> None:
     batch = pa.record_batch({"raw": pa.array([raw, b""]), "reason": pa.array(["missing", None])})
-    assert Mentions([user, "nobody"], fields=["visitor.id"]).in_batch(batch).tolist() == [named, False]
+    assert Mentions([user, "nobody"], user_fields=["visitor.id"]).in_batch(batch).tolist() == [named, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import random
 import resource
@@ -19,15 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
-from clickprism.log import group, staging
-from clickprism.log.account import Account
+from clickprism.log import read as readers
 from clickprism.log.engine import connect
-from clickprism.log.filtered import filtered_rows
 from clickprism.log.forget import forget
-from clickprism.log.group import Group
-from clickprism.log.ingest import ingest
+from clickprism.log.ingest import Account, ingest, run, stage
+from clickprism.log.ingest.run import Group, filtered_rows
 from clickprism.log.quarantine import reasons, write_raw
-from clickprism.log.readers import SourceSettings, Task, plain, read_tasks
+from clickprism.log.read import SourceSettings, Task, read_tasks
 from clickprism.log.settings import LogSettings
 from clickprism.log.store import LogStore
 from tests.log.raw_logs import BROKEN, everything, impression, random_files, stored, write_lines
@@ -66,7 +65,7 @@ def test_the_account_by_hand(tmp_path: Path) -> None:
     assert account.quarantined == {"not-json": 1, "time-unreadable": 1}
     assert [day.day for day in account.days] == [1, 2]
     assert (account.files, account.known) == (1, 0)
-    assert len(stored(log)) == 6
+    assert len(stored(log)) == 5
     assert not list((log / "staging").iterdir())
     (row,) = LogStore.open(log).table("files").read().to_pylist()
     assert (row["rows_in"], row["stored"], row["duplicate"], row["quarantined"], row["ignored"]) == (10, 5, 3, 2, 0)
@@ -138,7 +137,7 @@ def test_any_files_in_any_order_give_the_same_log(tmp_path: Path) -> None:
 def test_rows_that_repeat_an_event_count_once(files: list[list[tuple[int, int, bool, bool]]], together: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths, said, keys, contents = [], set(), set(), set()
+        paths, said, keys = [], set(), set()
         for number, file in enumerate(files):
             rows = [
                 impression(event, day=day, event_id=f"e{event}" if has_id else None, query="other" if other else "q")
@@ -147,18 +146,17 @@ def test_rows_that_repeat_an_event_count_once(files: list[list[tuple[int, int, b
             paths.append(write_lines(folder / f"{number}.jsonl", rows))
             said.add(tuple(file))
             keys |= {(event, day, has_id, None if has_id else other) for event, day, has_id, other in file}
-            contents |= set(file)
         log, rows_in = folder / "log", sum(map(len, said))
         runs = [paths] if together else [[path] for path in paths]
-        accounts = [ingest(run, log) for run in [*runs, paths]]
+        accounts = [ingest(each, log) for each in [*runs, paths]]
         assert sum(each.rows_in for each in accounts) == rows_in
         assert sum(each.accepted for each in accounts) == len(keys)
         assert sum(each.duplicate for each in accounts) == rows_in - len(keys)
-        assert len(stored(log)) == len(contents)
+        assert len(stored(log)) == len(keys)
 
 
 def test_many_small_files_make_few_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group, "GROUP_FILES", 4)
+    monkeypatch.setattr(run, "GROUP_FILES", 4)
     files = random_files(tmp_path / "raw", files=8, rows=80, seed=3)
     ingest([tmp_path / "raw"], tmp_path / "log", max_bad_ratio=1)
     assert _versions(tmp_path / "log") == [2, 2, 2]
@@ -263,8 +261,6 @@ def test_what_the_engine_says_is_not_blamed_on_the_disk(tmp_path: Path, monkeypa
 
 
 def test_a_file_that_changes_or_vanishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from clickprism.log import ingest as module
-
     whole = write_lines(tmp_path / "a.jsonl", [impression(1)])
     other = write_lines(tmp_path / "b.jsonl", [impression(2)])
     read = read_tasks
@@ -280,11 +276,11 @@ def test_a_file_that_changes_or_vanishes(tmp_path: Path, monkeypatch: pytest.Mon
         if path == other:
             path.unlink()
 
-    monkeypatch.setattr(module, "read_tasks", growing)
+    monkeypatch.setattr(run, "read_tasks", growing)
     with pytest.raises(DataError, match="changed while it was read; nothing of it was ingested"):
         ingest([whole, other], tmp_path / "log")
     assert len(stored(tmp_path / "log")) == 1
-    monkeypatch.setattr(module, "read_tasks", vanishing)
+    monkeypatch.setattr(run, "read_tasks", vanishing)
     with pytest.raises(DataError, match="cannot be read"):
         ingest([other], tmp_path / "log")
     with pytest.raises(DataError, match="no such file"):
@@ -327,17 +323,16 @@ def test_what_is_put_on_disk_is_what_was_held(
 ) -> None:
     files = random_files(tmp_path / "raw", files=4, rows=120, seed=6)
     account = ingest(files, tmp_path / "held", max_bad_ratio=1)
-    monkeypatch.setattr(staging, "HELD_BYTES", held)
-    monkeypatch.setattr(staging, "MARKED_ROWS", 1)
-    monkeypatch.setattr(staging, "GROUP_ROWS", rows)
-    monkeypatch.setattr(group, "REST_BYTES", 1)
+    monkeypatch.setattr(stage, "HELD_BYTES", held)
+    monkeypatch.setattr(stage, "GROUP_ROWS", rows)
+    monkeypatch.setattr(run, "REST_BYTES", 1)
     spilled = ingest(files, tmp_path / "spilled", max_bad_ratio=1)
     assert replace(account, seconds=0.0) == replace(spilled, seconds=0.0)
     assert everything(tmp_path / "held") == everything(tmp_path / "spilled")
 
 
 def test_lines_of_several_files_that_are_left_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "WORTH", 0)
+    monkeypatch.setattr(readers, "WORTH", 0)
     mixed: list[dict[str, Any] | str] = [
         impression(1, query='a "b"'),
         "{",
@@ -361,8 +356,6 @@ def test_lines_of_several_files_that_are_left_are_told_apart(tmp_path: Path, mon
 
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_files_that_go_while_rows_are_counted(dry_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from clickprism.log import ingest as module
-
     gone: list[int] = []
     log = tmp_path / "log"
     ingest([write_lines(tmp_path / "a.jsonl", [impression(1, user_id="gone"), impression(2)])], log)
@@ -374,7 +367,52 @@ def test_files_that_go_while_rows_are_counted(dry_run: bool, tmp_path: Path, mon
                 gone.append(forget(LogStore.open(log), engine, ["gone"]).rows)
         return count(connection, files, *rest)
 
-    monkeypatch.setattr(module, "filtered_rows", beside)
+    monkeypatch.setattr(run, "filtered_rows", beside)
     path = write_lines(tmp_path / "b.jsonl", [impression(3), impression(4, agent="Googlebot/2.1"), impression(2)])
     account = ingest([path], log, dry_run=dry_run)
     assert (counts(account), gone) == ((3, 1, 1, 1, 0), [1])
+
+
+def test_of_rows_with_one_id_the_first_is_stored(tmp_path: Path) -> None:
+    rows = [impression(1, query=f"query {number}") for number in range(3)]
+    account = ingest([write_lines(tmp_path / "a.jsonl", rows)], tmp_path / "log")
+    account_of_later = ingest([write_lines(tmp_path / "b.jsonl", [impression(1, query="later")])], tmp_path / "log")
+    assert (counts(account), counts(account_of_later)) == ((3, 1, 2, 0, 0), (1, 0, 1, 0, 0))
+    assert LogStore.open(tmp_path / "log").table("events").read(["query"])["query"].to_pylist() == ["query 0"]
+
+
+def test_the_number_of_threads_changes_nothing(tmp_path: Path) -> None:
+    files = random_files(tmp_path / "raw", files=5, rows=200, seed=9)
+    for threads in (1, 3):
+        ingest(files, tmp_path / f"log {threads}", max_bad_ratio=1, threads=threads)
+    assert everything(tmp_path / "log 1") == everything(tmp_path / "log 3")
+
+
+def test_keys_that_were_chosen_to_collide_are_told_apart(tmp_path: Path) -> None:
+    """Ids whose MD5 ends alike, as of someone who knows how keys are made."""
+    said = {name: f"impression\x1f{name}".encode() for name in map(str, range(60_000))}
+    ids = [name for name, text in said.items() if hashlib.md5(text, usedforsecurity=False).digest()[-1] == 7]
+    rows = [impression(number, event_id=name) for number, name in enumerate(ids)]
+    account = ingest([write_lines(tmp_path / "a.jsonl", [*rows, *rows])], tmp_path / "log", robots=False)
+    assert (account.accepted, account.duplicate) == (len(ids), len(ids))
+
+
+def test_columns_that_change_in_the_middle_of_a_stream_are_reported(tmp_path: Path) -> None:
+    notes: list[str] = []
+    usual = [impression(number, price=number) for number in range(20)]
+    renamed = [{name if name != "document_id" else "sku": value for name, value in row.items()} for row in usual]
+    retyped = [row | {"price": "cheap", "event_id": f"r{number}"} for number, row in enumerate(usual)]
+    log = tmp_path / "log"
+    first = ingest([write_lines(tmp_path / "a.jsonl", usual)], log, note=notes.append)
+    assert (first.changes, notes) == ((), [])
+    second = ingest([write_lines(tmp_path / "b.jsonl", retyped)], log, note=notes.append)
+    said = "b.jsonl differs from the files before it: price is now text, it was a number"
+    assert second.changes == (said,)
+    assert notes == [said]
+    with pytest.raises(DataError, match="20 of 20 rows are broken") as caught:
+        ingest([write_lines(tmp_path / "c.jsonl", renamed)], log)
+    assert "c.jsonl differs from the files before it: new columns: sku; missing columns: document_id" in str(
+        caught.value
+    )
+    again = ingest([write_lines(tmp_path / "d.jsonl", [impression(50, price="x")])], log)
+    assert again.changes == ()

@@ -10,7 +10,7 @@ import pytest
 
 from clickprism.errors import DataError
 from clickprism.log.engine import Engine
-from clickprism.log.lists import session_log
+from clickprism.log.load import session_log
 from clickprism.log.sessions import update_sessions
 from tests.conftest import Done
 from tests.log.event_logs import NOON, event

@@ -15,7 +15,7 @@ import pytest
 from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
 from clickprism.log.quarantine import Standing, clear, standing, write_raw
-from clickprism.log.readers import SourceSettings
+from clickprism.log.read import SourceSettings
 from clickprism.log.settings import RowFilter
 from clickprism.log.store import LogStore
 from tests.conftest import run_command

@@ -11,7 +11,7 @@ import pytest
 from clickprism.log.engine import Engine
 from clickprism.log.schema import KINDS
 from clickprism.log.sessions import session_report, update_sessions
-from tests.log.event_logs import NOON, Row, event, judged_rows, random_rows, sessions_of, unique_rows
+from tests.log.event_logs import NOON, Row, event, judged_rows, random_rows, sessions_of, stored
 from tests.log.test_sessions import RULES, USUAL, column, log, made, sessions
 
 MIDNIGHT = NOON + timedelta(hours=12)
@@ -111,7 +111,7 @@ def test_engines_agree_on_searches_over_midnight(engine: Engine, duck: Engine, t
     assert update_sessions(store, duck) == []
     assert store.table("sessions").days() == days
     assert session_report(store, engine, days) == session_report(store, duck, days)
-    after = judged_rows(unique_rows(later), RULES)
+    after = judged_rows(stored(later), RULES)
     tomorrow = sessions_of(after, [], USUAL)
     pairs = {(row["search_id"], row["document_id"], row["filter"] is None) for row in tomorrow}
     left = [
@@ -120,5 +120,5 @@ def test_engines_agree_on_searches_over_midnight(engine: Engine, duck: Engine, t
         if row["kind"] == "interaction" and (row["search_id"], row["document_id"], row["filter"] is None) not in pairs
     ]
     assert 0 < len(left) < sum(row["kind"] == "interaction" for row in after)
-    today = sessions_of(judged_rows(unique_rows(rows), RULES), left, USUAL)
+    today = sessions_of(judged_rows(stored(rows), RULES), left, USUAL)
     assert sessions(store, engine) == [*today, *tomorrow]

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 
 from clickprism.errors import SettingError
 from clickprism.log.engine import Engine
-from clickprism.log.robots import unique, verdicts
+from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
-from clickprism.log.session_rows import behaviour, shown_rows
-from clickprism.log.sessions import kinds_of, session_report, update_sessions
+from clickprism.log.sessions import behaviour, kinds_of, session_report, shown_rows, update_sessions
 from clickprism.log.settings import RobotSettings, SessionSettings
 from clickprism.log.store import LogStore
-from tests.log.event_logs import NOON, Row, event, judged_rows, random_rows, sessions_of, stored, table, unique_rows
+from tests.log.event_logs import NOON, Row, event, judged_rows, random_rows, sessions_of, stored, table
 
 USUAL = SessionSettings()
 RULES = RobotSettings(searches_per_day=6, searches_per_minute=3, click_through_impressions=5, repeat_clicks=3)
@@ -40,10 +39,10 @@ def made(
     kinds: tuple[str, ...] = KINDS,
 ) -> list[Row]:
     with ExitStack() as stack:
-        judged = verdicts(unique(engine.memory(table(rows))), rules, kinds=kinds)
+        judged = verdicts(engine.memory(table(rows)), rules, kinds=kinds)
         after = None
         if later is not None:
-            after = verdicts(unique(engine.memory(table(later))), rules)
+            after = verdicts(engine.memory(table(later)), rules)
             after = after.filter(after.kind == "interaction").mutate(day=rows[0]["day"])
             after = stack.enter_context(engine.held(after))
         shown = shown_rows(stack.enter_context(engine.held(judged)), after, chosen, kinds=kinds)
@@ -164,7 +163,7 @@ def test_events_left_out_are_as_if_they_had_not_been(duck: Engine) -> None:
 
 
 def _again(row: Row) -> dict[str, Any]:
-    derived = ("kind", "search_id", "key", "content", "variant", "file_id", "day", "line")
+    derived = ("kind", "search_id", "key", "file_id", "day", "line")
     values = {name: value for name, value in row.items() if name not in derived}
     return {"kind": row["kind"], "search": row["search_id"], **values}
 
@@ -186,8 +185,8 @@ def check(engine: Engine, seed: int, count: int, kinds: tuple[str, ...], chosen:
     rng = random.Random(seed)
     rows = random_rows(rng, count, kinds=kinds)
     later = random_rows(rng, count // 2, kinds=KINDS, day=NOON + timedelta(days=1)) if rng.random() < 0.7 else []
-    after = [row for row in judged_rows(unique_rows(later), RULES) if row["kind"] == "interaction"]
-    expected = sessions_of(judged_rows(unique_rows(rows), RULES), after, chosen) if set(kinds) != {KINDS[2]} else []
+    after = [row for row in judged_rows(stored(later), RULES) if row["kind"] == "interaction"]
+    expected = sessions_of(judged_rows(stored(rows), RULES), after, chosen) if set(kinds) != {KINDS[2]} else []
     assert made(engine, rows, later or None, chosen=chosen, kinds=kinds) == expected
 
 

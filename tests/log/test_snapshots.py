@@ -11,7 +11,7 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.log.engine import Engine
-from clickprism.log.follow import follow
+from clickprism.log.schedule import follow
 from clickprism.log.settings import WindowSettings
 from clickprism.log.snapshots import find_snapshots, read_snapshot
 from clickprism.log.windows import windows

@@ -15,8 +15,7 @@ import pytest
 from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
 from clickprism.log.settings import LogSettings
-from clickprism.log.store import LogStore
-from clickprism.log.table import LogTable
+from clickprism.log.store import LogStore, LogTable
 from tests.log.raw_logs import impression, write_lines
 from tests.waiting import LIMIT
 
@@ -28,6 +27,11 @@ def file_of(path: Path, *values: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"value": pa.array(values, pa.int64())}), path)
     return path
+
+
+def replace(table: LogTable, files: list[Path]) -> int:
+    """Commit these files as all that Monday has."""
+    return table.commit_files({MONDAY: files}, remove_days=[MONDAY])
 
 
 @pytest.fixture
@@ -65,7 +69,7 @@ def test_files_join_and_leave_by_one_commit(store: LogStore, table: LogTable, tm
         {"value": 3, "day": TUESDAY},
     ]
     assert table.read(["day"])["day"].to_pylist().count(MONDAY) == 2
-    assert table.replace(MONDAY, [file_of(tmp_path / "z.parquet", 9)]) == version + 1
+    assert replace(table, [file_of(tmp_path / "z.parquet", 9)]) == version + 1
     assert values_of(table, MONDAY) == [9]
     assert values_of(table, TUESDAY) == [3]
     table.commit_files({}, remove=table.files([TUESDAY]))
@@ -75,9 +79,9 @@ def test_files_join_and_leave_by_one_commit(store: LogStore, table: LogTable, tm
 
 
 def test_a_reader_keeps_its_files_until_vacuum(table: LogTable, tmp_path: Path) -> None:
-    table.replace(MONDAY, [file_of(tmp_path / "a.parquet", 1)])
+    replace(table, [file_of(tmp_path / "a.parquet", 1)])
     seen = table.files()
-    table.replace(MONDAY, [file_of(tmp_path / "b.parquet", 2)])
+    replace(table, [file_of(tmp_path / "b.parquet", 2)])
     assert Path(seen[0]).exists()
     table.vacuum(hours=0)
     assert not Path(seen[0]).exists()
@@ -106,6 +110,27 @@ def test_two_tables_at_once_lose_nothing(table: LogTable, tmp_path: Path) -> Non
     for thread in threads:
         thread.join()
     assert values_of(table) == sorted([*range(5)] * 3)
+
+
+def test_many_create_a_table_at_once(store: LogStore, tmp_path: Path) -> None:
+    start, errors = threading.Barrier(8), list[BaseException]()
+
+    def commit(number: int) -> None:
+        mine, file = LogTable(store.folder / "new", schema=SCHEMA, by_day=True), tmp_path / f"{number}.parquet"
+        file_of(file, number)
+        start.wait(LIMIT)
+        try:
+            mine.commit_files({MONDAY: [file]})
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=commit, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert values_of(LogTable(store.folder / "new", schema=SCHEMA, by_day=True)) == [*range(8)]
 
 
 def test_rows_of_a_small_table(store: LogStore) -> None:
@@ -179,25 +204,46 @@ def test_write_refuses_memory_before_it_waits(store: LogStore) -> None:
         pass
 
 
-@pytest.mark.parametrize("durable", [True, False])
-def test_a_durable_commit_is_on_disk(store: LogStore, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
-    table = LogTable(store.folder / "values", schema=SCHEMA, by_day=True, durable=durable)
-    table.replace(MONDAY, [file_of(store.folder / "staging" / "a.parquet", 1)])
+def test_a_commit_is_on_disk(store: LogStore, table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(table, [file_of(store.folder / "staging" / "a.parquet", 1)])
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name))
-    version = table.replace(MONDAY, [file_of(store.folder / "staging" / "b.parquet", 2)])
-    if not durable:
-        assert synced == []
-        return
+    version = replace(table, [file_of(store.folder / "staging" / "b.parquet", 2)])
     commit = f"{version:020}.json"
     assert {"b.parquet", "day=2026-03-02", "values", commit, "_delta_log"} <= {*synced}
     assert synced.index("b.parquet") < synced.index(commit) < synced.index("_delta_log")
     assert "a.parquet" not in synced
 
 
-def test_events_are_durable_and_derived_tables_are_not(store: LogStore) -> None:
-    tables = ("events", "quarantine", "files", "sessions", "snapshots")
-    assert [store.table(name).durable for name in tables] == [True, True, True, False, False]
+@pytest.mark.parametrize("left", [b"", b"{", None])
+def test_a_commit_that_a_power_cut_left_incomplete_is_removed(
+    table: LogTable, tmp_path: Path, left: bytes | None
+) -> None:
+    """None: cut between two lines, so that each line is whole."""
+    replace(table, [file_of(tmp_path / "a.parquet", 1)])
+    version = replace(table, [file_of(tmp_path / "b.parquet", 2)])
+    commit = table.folder / "_delta_log" / f"{version:020}.json"
+    commit.write_bytes(commit.read_bytes().splitlines()[0] + b"\n" if left is None else left)
+    again = LogTable(table.folder, schema=SCHEMA, by_day=True)
+    again.repair()
+    assert (again.version, values_of(again)) == (version - 1, [1])
+    again.repair()
+    assert again.version == version - 1
+
+
+def test_a_checkpoint_that_a_power_cut_left_incomplete_is_removed(
+    table: LogTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clickprism.log.store._CHECKPOINT", 2)
+    for number in range(3):
+        table.commit_files({MONDAY: [file_of(tmp_path / f"{number}.parquet", number)]})
+    (checkpoint,) = (table.folder / "_delta_log").glob("*.checkpoint.parquet")
+    assert values_of(LogTable(table.folder, schema=SCHEMA, by_day=True)) == [0, 1, 2]
+    checkpoint.write_bytes(b"")
+    again = LogTable(table.folder, schema=SCHEMA, by_day=True)
+    again.repair()
+    assert not checkpoint.exists()
+    assert values_of(again) == [0, 1, 2]
 
 
 def test_staging_is_private_and_dead_ones_are_cleared(store: LogStore) -> None:

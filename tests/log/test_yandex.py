@@ -9,8 +9,8 @@ import numpy as np
 from clickprism.data.sessions import read_sessions
 from clickprism.log.engine import connect
 from clickprism.log.ingest import ingest
-from clickprism.log.lists import session_log
-from clickprism.log.readers import SourceSettings
+from clickprism.log.load import session_log
+from clickprism.log.read import SourceSettings
 from clickprism.log.sessions import session_report, update_sessions
 from clickprism.log.store import LogStore
 from tests.shared_data import shared_data

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import clickprism.log.firsts
-import clickprism.log.murmur  # noqa: F401 - so that compiled code is loaded once, before the forks
 from clickprism._util.crash_points import VARIABLE
 from clickprism.serve.events import EventSettings, EventSink
 

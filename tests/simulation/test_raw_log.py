@@ -17,10 +17,10 @@ import pytest
 from clickprism._util.tables import to_plain
 from clickprism.click_models.pbm import PositionUser
 from clickprism.errors import DataError, SettingError
-from clickprism.log.account import Account
 from clickprism.log.engine import connect
 from clickprism.log.ingest import ingest
-from clickprism.log.readers import SourceSettings
+from clickprism.log.ingest.account import Account
+from clickprism.log.read import SourceSettings
 from clickprism.log.sessions import update_sessions
 from clickprism.log.store import LogStore
 from clickprism.simulation.raw_log import RawLog, write_raw_log

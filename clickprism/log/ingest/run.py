@@ -1,0 +1,745 @@
+"""Input files into a log: every row is accounted for, every event counts once, every file goes in whole or not at all.
+
+    files ─ read ─▶ stage ─ lock ─ deduplicate ─▶ quarantine ─▶ events ─▶ files ─▶ compaction
+
+Each of the three commits carries the SHA-256 of each input file as idempotency key, so that it is done at most once;
+the row in `files` comes last and says that all is done. After a crash at any point the same command does what is left.
+Small files go in together, by one commit for each table. The files of a day that has many small ones are then merged
+(`compact`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clickprism._util.crash_points import crash_point
+from clickprism._util.files import read_json, sha256, write_file
+from clickprism._util.progress import Progress, no_progress
+from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
+from clickprism.log.compact import MANY, SMALL, compact
+from clickprism.log.engine import by_rows
+from clickprism.log.ingest.account import IGNORED, Account
+from clickprism.log.ingest.stage import Days, Stage, by_day, read_events
+from clickprism.log.read import Chunk, Rest, SourceSettings, Task, detect, find_inputs, mapped, read_rests, read_tasks
+from clickprism.log.read.lines import joined
+from clickprism.log.read.validate import shown
+from clickprism.log.robots import verdicts
+from clickprism.log.schema import EVENTS, FILES, QUARANTINE
+from clickprism.log.sessions import by_day as files_by_day
+from clickprism.log.settings import PARTS, CompactSettings, EngineSettings, LogSettings, RobotSettings
+from clickprism.log.store import COLUMNS_FILE, SETTINGS_FILE, LogStore, first_line, refuse_others, writing
+
+GROUP_BYTES: Final = 128 << 20
+"""Input files that are committed together have about so many bytes."""
+GROUP_FILES: Final = 1000
+REST_BYTES: Final = 24 << 20
+FILTER_ROWS: Final = 1 << 21
+"""Rows of days that one query of the robot rules reads together: planning it costs as much as 100 thousand rows."""
+LATE: Final = "time-late"
+_ATTEMPTS: Final = 10
+_WAITING: Final = 6  # pieces that wait for a thread while the bytes of the next file are hashed
+_EPOCH: Final = datetime(1970, 1, 1)
+_STEP: Final = timedelta(microseconds=1)
+_COUNTED: Final = 'SELECT "filter", count(*) FROM excluded SEMI JOIN file_ids USING (file_id) GROUP BY "filter"'
+
+
+def ingest(
+    paths: Sequence[Path | str],
+    into: Path | str,
+    *,
+    source: SourceSettings | None = None,
+    settings: LogSettings | None = None,
+    dry_run: bool = False,
+    max_bad_ratio: float = 0.01,
+    progress: Progress = no_progress,
+    note: Callable[[str], None] | None = None,
+    threads: int = 2,
+    memory: str = "2GB",
+    robots: bool = True,
+    many: int = MANY,
+) -> Account:
+    """Read files into a log, and account for every row of them.
+
+    An error says what was not ingested; what went in before it is the account that it carries as `done`.
+
+    Args:
+        paths: files, folders, patterns.
+        into: the folder of the log; it is created if missing.
+        source: how files are read; None: as the log has it. A log keeps the settings of its first rows.
+        settings: of a new log; an existing one keeps its own.
+        dry_run: do everything but write.
+        max_bad_ratio: a file after which more than this share of all rows so far is broken is not ingested: an error.
+            1: never.
+        progress: called with the percentage of the input that was read.
+        note: receives messages for the user, such as that another process is writing to the log.
+        threads: number of threads.
+        memory: the most memory of DuckDB.
+        robots: count the rows that robot rules exclude, which reads whole days; else they are counted as accepted.
+        many: days that have more small files than this after the run get them merged into one; see `compact`.
+    """
+    if not 0 <= max_bad_ratio <= 1:
+        raise SettingError("max_bad_ratio", max_bad_ratio, "be from 0 to 1")
+    if threads < 1:
+        raise SettingError("threads", threads, "be at least 1")
+    EngineSettings(memory=memory)
+    started, inputs = time.monotonic(), find_inputs(paths)
+    given = settings or LogSettings()
+    given = given if source is None else given.with_part("source", source)
+    with (
+        _opened(into, dry_run=dry_run, note=note) as store,
+        _failing(store.folder),
+        store.write(memory=memory, threads=threads, exclusive=False, finish_erasure=not dry_run) as writer,
+    ):
+        merged = _settings(store, given)
+        config: dict[str, str | bool | int | float | list[str]]
+        config = {"threads": threads, "memory_limit": memory, "temp_directory": str(writer.temp / "spill")}
+        with duckdb.connect(config=config) as connection:
+            run = _Run(store, given, merged, writer.temp, connection, dry_run, max_bad_ratio, progress, threads, robots)
+            try:
+                with _failing(store.folder):
+                    run.read(inputs)
+                    run.compact(many)
+            except ClickprismError as error:
+                with suppress(ClickprismError, duckdb.Error):
+                    error.done = run.account(started).check()
+                raise
+            return run.account(started).check()
+
+
+@contextmanager
+def _opened(into: Path | str, *, dry_run: bool, note: Callable[[str], None] | None) -> Iterator[LogStore]:
+    """The log; for a dry run into a folder that is none yet, an empty one that is deleted at the end."""
+    if dry_run and not (Path(into) / SETTINGS_FILE).exists():
+        refuse_others(Path(into))
+        with tempfile.TemporaryDirectory(prefix="clickprism-") as folder:
+            yield LogStore.open(folder, create=True)
+    else:
+        yield LogStore.open(into, create=not dry_run, note=note)
+
+
+def _settings(store: LogStore, given: LogSettings) -> LogSettings:
+    """The settings to use: of a log with rows its own, which nothing may contradict; else all values, written out."""
+    path, kept = store.folder / SETTINGS_FILE, store.settings
+    others = [name for name in given.values if kept.part(name) != given.part(name)]
+    if path.exists() and not others:
+        return kept
+    if not path.exists() or not any(store.table(name).files() for name in ("quarantine", "events", "files")):
+        merged = LogSettings({**kept.values, **given.values})
+        for name in PARTS:
+            if name != "examination" or name in merged.values:
+                merged = merged.with_part(name, merged.part(name))
+        return merged
+    old, new = kept.part(others[0]), given.part(others[0])
+    field = next(each.name for each in fields(new) if getattr(old, each.name) != getattr(new, each.name))
+    must = "not be given" if getattr(old, field) is None else f"be {getattr(old, field)!r}"
+    words = f"{must}, as in {path} (omit it, or ingest into another folder)"
+    raise SettingError(f"{others[0]}.{field}", getattr(new, field), words)
+
+
+@dataclass
+class InputFile:
+    """One input file, and where its rows went.
+
+    Attributes:
+        columns: Names and types of its columns, as its first rows tell; empty if they were not looked at.
+    """
+
+    path: Path
+    file_id: str
+    size: int
+    columns: Mapping[str, str] = field(default_factory=dict)
+    good: int = 0
+    ignored: int = 0
+    duplicate: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
+    header: str | None = None
+    examples: list[str] = field(default_factory=list)
+    dropped: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its path as text; what is not UTF-8 in it is escaped."""
+        return os.fsencode(self.path).decode("utf-8", "backslashreplace")
+
+    @property
+    def rows(self) -> int:
+        """Number of input rows."""
+        return self.good + self.ignored + self.bad.total()
+
+    @property
+    def stored(self) -> int:
+        """Number of rows that count, if no rule excludes them."""
+        return self.good - self.duplicate
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A step of reading an input file: its start, a chunk of its rows, that it failed, or its end.
+
+    Attributes:
+        file: the file.
+        task: what reads a chunk, if that is still to be done.
+        chunk: some rows; None otherwise.
+        days: the good ones among them, with their keys.
+        rest: lines that are still to be read.
+        known: whether it was ingested before; it is not read then.
+        error: why it could not be read to its end.
+    """
+
+    file: InputFile
+    task: Task | None = None
+    chunk: Chunk | None = None
+    days: Days = ()
+    rest: Rest | None = None
+    known: bool = False
+    error: ClickprismError | None = None
+
+
+def _made(piece: Piece, connection: duckdb.DuckDBPyConnection) -> Piece:
+    if piece.task is None:
+        return piece
+    try:
+        chunk, rest = piece.task()
+        return replace(piece, task=None, chunk=chunk, days=by_day(chunk.good, connection), rest=rest)
+    except ClickprismError as error:
+        return Piece(piece.file, error=error)
+
+
+def _pieces(
+    paths: Sequence[Path],
+    known: Collection[str],
+    source: SourceSettings,
+    begun: Callable[[str], datetime | None],
+    *,
+    expected: int,
+) -> Iterator[Piece]:
+    """Each file in turn: its chunks and its end. A file with the bytes of one before it is known too."""
+    seen: set[str] = set()
+    latest = source.last_time
+    for path in paths:
+        file = InputFile(path, "", 0)
+        try:
+            before = _status(path)
+            file = InputFile(path, sha256(path), before.st_size)
+            if file.file_id in seen or file.file_id in known:
+                yield Piece(file, known=True)
+                continue
+            seen.add(file.file_id)
+            own = replace(source, latest=(begun(file.file_id) or latest).isoformat())
+            file.columns = detect(path, own).columns
+            for task in read_tasks(path, own, expected=expected):
+                yield Piece(file, task)
+            after = _status(path)
+            if (before.st_size, before.st_mtime_ns, before.st_ino) != (after.st_size, after.st_mtime_ns, after.st_ino):
+                raise DataError(
+                    "changed while it was read; nothing of it was ingested",
+                    file=path,
+                    remedy="Run the same command again when it is complete",
+                )
+        except OSError as error:
+            problem = f"cannot be read ({error.strerror or error}); nothing of it was ingested"
+            remedy = "Check the file and run the command again"
+            yield Piece(file, error=DataError(problem, file=path, remedy=remedy))
+            return
+        except ClickprismError as error:
+            yield Piece(file, error=error)
+            return
+        yield Piece(file)
+
+
+def _status(path: Path) -> os.stat_result:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise DataError("is not a regular file", file=path, remedy="Save it to a file first: it is read twice")
+    return found
+
+
+@dataclass
+class Group:
+    """Files that are read one after another and committed together: three commits, each at most once for each file.
+
+    Attributes:
+        stage: their rows.
+        latest: the last time that was not too late for the files that no run before has begun to commit.
+        files: in their order.
+        error: why no more files are read after these.
+        written: the files of the rows that are stored, by day.
+        days: those that got rows.
+
+    Once the lock is held, nobody else commits: what was committed of the files is asked once.
+    """
+
+    stage: Stage
+    latest: datetime
+    files: list[InputFile] = field(default_factory=list)
+    error: ClickprismError | None = None
+    written: dict[date, list[Path]] = field(default_factory=dict)
+    days: set[date] = field(default_factory=set)
+    _rests: dict[int, list[Rest]] = field(default_factory=dict)
+    _rest_bytes: int = 0
+    _stored: dict[str, int] = field(default_factory=dict)
+    _broken: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is large enough for a commit."""
+        return len(self.files) >= GROUP_FILES or sum(file.size for file in self.files) >= GROUP_BYTES
+
+    def add(self, piece: Piece) -> None:
+        """Stage the rows of a piece, which is of the last file or of a new one."""
+        if not self.files or self.files[-1] is not piece.file:
+            self.files.append(piece.file)
+        number = len(self.files) - 1
+        if piece.chunk is not None:
+            self._add(number, piece.chunk, piece.days)
+        if piece.rest is not None:
+            self._rests.setdefault(number, []).append(piece.rest)
+            self._rest_bytes += len(piece.rest.lines.data)
+            if self._rest_bytes >= REST_BYTES:
+                self.read_rests()
+
+    def read_rests(self) -> None:
+        """Stage the rows of lines that were left to be read together; files from one on that cannot be are dropped."""
+        rests = {
+            number: replace(parts[0], lines=joined([part.lines for part in parts]))
+            for number, parts in self._rests.items()
+        }
+        self._rests, self._rest_bytes = {}, 0
+        try:
+            chunks = read_rests([*rests.values()])
+        except DataError:
+            chunks = []
+            try:
+                for rest in rests.values():
+                    chunks += read_rests([rest])
+            except DataError as error:
+                self.drop([*rests][len(chunks)], error)
+        for number, chunk in zip(rests, chunks, strict=False):
+            self._add(number, chunk, by_day(chunk.good, self.stage.connection))
+
+    def drop(self, number: int, error: ClickprismError) -> None:
+        """Omit the file with this number and all behind it, for this reason."""
+        self.error = error
+        for file in self.files[number:]:
+            file.dropped = True
+
+    def _add(self, number: int, chunk: Chunk, days: Days) -> None:
+        file = self.files[number]
+        self.stage.add(number, days, chunk.bad)
+        file.good += len(chunk.good)
+        file.ignored += chunk.ignored
+        file.header = chunk.header if file.header is None else file.header
+        if len(chunk.bad):
+            counts = chunk.bad["reason"].value_counts()
+            file.bad.update({str(each["values"]).partition(":")[0]: each["counts"].as_py() for each in counts})
+            if not file.examples:
+                file.examples = [_example(row) for row in chunk.bad.slice(0, 3).to_pylist()]
+
+    def commit(self, store: LogStore, temp: Path, *, settle: Callable[[], None], dry_run: bool, threads: int) -> None:
+        """Put all files into the log that are not there yet; those of another run since are dropped from the group.
+
+        Args:
+            store: the log.
+            temp: a folder on the disk of the log.
+            settle: called before the first commit, as the only writer.
+            dry_run: write no commit.
+            threads: number of threads that write.
+        """
+        if not self.files:
+            return
+        with store.lock():
+            crash_point("lock-held")
+            ledger = set(store.table("files").read(["file_id"])["file_id"].to_pylist())
+            for file in self.files:
+                file.dropped |= file.file_id in ledger
+            if not dry_run and not all(file.dropped for file in self.files):
+                settle()
+            ids = [file.file_id for file in self.files]
+            self._stored, self._broken = (store.table(name).committed(ids) for name in ("events", "quarantine"))
+            self._refuse_others()
+            self._write(store, temp, threads)
+            crash_point("rows-written")
+            if not dry_run:
+                self._commit_quarantine(store, temp)
+                self._commit_events(store)
+                self._commit_files(store)
+
+    def _refuse_others(self) -> None:
+        """An error if a run that died had begun to commit a file which it had read otherwise."""
+        for file in self.files:
+            begun, broken = file.file_id in {*self._stored, *self._broken}, self._broken.get(file.file_id, 0)
+            if begun and not file.dropped and broken != file.bad.total():
+                raise DataError(
+                    f"a run that did not end found {broken:,} broken rows, this one {file.bad.total():,}",
+                    file=file.name,
+                    remedy="Run the same command again, with the settings and the version of clickprism that it had",
+                )
+
+    def _skip(self, committed: Mapping[str, int]) -> list[int]:
+        return [number for number, file in enumerate(self.files) if file.dropped or file.file_id in committed]
+
+    def _write(self, store: LogStore, temp: Path, threads: int) -> None:
+        """Deduplicate, and write what is stored to files beside the table."""
+        events, days = store.table("events"), self.stage.days()
+        new = self.stage.deduplicate(files_by_day(events.files(days)), skip=self._skip(self._stored))
+        for number, file in enumerate(self.files):
+            file.duplicate = file.good - self._stored.get(file.file_id, new[number])
+        self.written = self.stage.write(temp / uuid4().hex, ids=[file.file_id for file in self.files], threads=threads)
+        resumed = any(file.file_id in self._stored for file in self.files if not file.dropped)
+        self.days = set(self.written) | (set(days).intersection(events.days()) if resumed else set())
+
+    def _commit_quarantine(self, store: LogStore, temp: Path) -> None:
+        skip = self._skip(self._broken)
+        keys = {file.file_id: file.bad.total() for i, file in enumerate(self.files) if i not in skip and file.bad}
+        if not keys:
+            return
+        late = [file.file_id for file in self.files if file.file_id in keys and file.bad[LATE]]
+        keys |= {_latest_key(file_id): (self.latest - _EPOCH) // _STEP for file_id in late}
+        path = temp / f"{uuid4().hex}.parquet"
+        told = [(file.file_id, file.name, file.header) for file in self.files]
+        with pq.ParquetWriter(path, QUARANTINE, compression="zstd") as writer:
+            for rows in self.stage.broken(told, skip=skip):
+                writer.write_table(rows)
+        store.table("quarantine").commit_files({None: [path]}, keys=keys)
+
+    def _commit_events(self, store: LogStore) -> None:
+        skip = set(self._skip(self._stored))
+        keys = {file.file_id: file.stored for number, file in enumerate(self.files) if number not in skip}
+        if keys:
+            store.table("events").commit_files(self.written, keys=keys)
+
+    def _commit_files(self, store: LogStore) -> None:
+        now, source = datetime.now(UTC).replace(tzinfo=None), store.settings.source.schema
+        rows = [
+            {
+                "file_id": file.file_id,
+                "file": file.name,
+                "bytes": file.size,
+                "source": source,
+                "rows_in": file.rows,
+                "stored": file.stored,
+                "duplicate": file.duplicate,
+                "quarantined": file.bad.total(),
+                "ignored": file.ignored,
+                "ingested_at": now,
+            }
+            for file in self.files
+            if not file.dropped
+        ]
+        if rows:
+            keys = {file.file_id: file.rows for file in self.files if not file.dropped}
+            store.table("files").append(pa.Table.from_pylist(rows, schema=FILES), keys=keys)
+
+
+def _latest_key(file_id: str) -> str:
+    """The key under which `quarantine` keeps the last time that was not too late for a file, where it matters."""
+    return f"{file_id}-latest"
+
+
+def _begun_latest(store: LogStore) -> Callable[[str], datetime | None]:
+    """Return the latest allowed event time of a file that a run before has begun to commit, or None."""
+    delta = LogStore(store.folder).table("quarantine").latest()
+
+    def found(file_id: str) -> datetime | None:
+        micros = None if delta is None else delta.transaction_version(_latest_key(file_id))
+        return None if micros is None else _EPOCH + micros * _STEP
+
+    return found
+
+
+def _example(row: dict[str, object]) -> str:
+    value = "" if row["value"] is None else f" is '{shown(str(row['value']))}'"
+    name = "" if row["field"] is None else f" ({row['field']}{value})"
+    return f"line {row['line']}: {row['reason']}{name}"
+
+
+class _Columns:
+    """The columns that input files had so far: their types, and whether every file had them.
+
+    Kept in the log, so that a new, missing or retyped column is reported in the file where it first happens.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._path = store.folder / COLUMNS_FILE
+        found = read_json(self._path, remedy="Delete it") if self._path.exists() else {}
+        self._known: dict[str, list[Any]] = found
+        self._before = json.dumps(found)
+
+    def compare(self, file: InputFile) -> str:
+        """Return what has changed with this file, as a sentence; empty if nothing has."""
+        if not file.columns:
+            return ""
+        new = [name for name in file.columns if name not in self._known] if self._known else []
+        gone = [name for name, (_, always) in self._known.items() if always and name not in file.columns]
+        other = [name for name, kind in file.columns.items() if self._known.get(name, [kind])[0] != kind]
+        parts = [f"new columns: {', '.join(new)}"] if new else []
+        parts += [f"missing columns: {', '.join(gone)}"] if gone else []
+        parts += [f"{name} is now {file.columns[name]}, it was {self._known[name][0]}" for name in other]
+        return f"{file.path.name} differs from the files before it: {'; '.join(parts)}" if parts else ""
+
+    def add(self, file: InputFile) -> None:
+        """Remember the columns of a file."""
+        first = not self._known
+        for name, kind in file.columns.items():
+            self._known[name] = [kind, self._known[name][1] if name in self._known else first]
+        for name in self._known:
+            if file.columns and name not in file.columns:
+                self._known[name][1] = False
+
+    def write(self) -> None:
+        """Keep them, if they have changed."""
+        text = json.dumps(self._known)
+        if text != self._before:
+            write_file(self._path, text)
+            self._before = text
+
+
+@dataclass
+class _Run:
+    """One run of `ingest`."""
+
+    store: LogStore
+    given: LogSettings
+    settings: LogSettings
+    temp: Path
+    connection: duckdb.DuckDBPyConnection
+    dry_run: bool
+    max_bad_ratio: float
+    progress: Progress
+    threads: int
+    robots: bool
+    files: list[InputFile] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    known: int = 0
+    rows: int = 0
+    bytes_read: int = 0
+    bytes_all: int = 0
+    days: set[date] = field(default_factory=set)
+    written: dict[date, list[Path]] = field(default_factory=dict)
+
+    def read(self, inputs: Sequence[Path]) -> None:
+        """Read and commit all files, group by group. Complete files are committed before an error is raised."""
+        self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
+        ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
+        source, columns = self.settings.source, _Columns(self.store)
+        planned = _pieces(inputs, ledger, source, _begun_latest(self.store), expected=self.bytes_all)
+        read = partial(_made, connection=self.connection)
+        pieces = mapped(read, planned, threads=self.threads, waiting=_WAITING)
+        try:
+            ended = False
+            while not ended:
+                group = Group(Stage(self.connection, self.temp), source.last_time)
+                ended = self._fill(group, pieces)
+                self._commit(group, columns)
+                if group.error is not None:
+                    raise group.error
+        finally:
+            pieces.close()
+
+    def _fill(self, group: Group, pieces: Iterator[Piece]) -> bool:
+        """Read files until the group is full; return whether there are no more."""
+        for piece in pieces:
+            if piece.known:
+                self.known += 1
+                self.bytes_read += piece.file.size
+            elif piece.error is not None:
+                last = len(group.files) - 1
+                group.drop(last if group.files and group.files[-1] is piece.file else last + 1, piece.error)
+            else:
+                group.add(piece)
+                if piece.chunk is not None:
+                    self.rows += piece.chunk.rows
+                    self.bytes_read += piece.chunk.bytes_read
+                    self._say(f"reading {piece.file.path.name}")
+            if group.error is not None:
+                break
+            if piece.chunk is None and group.full and not self.dry_run:
+                group.read_rests()
+                return False
+        group.read_rests()
+        return True
+
+    def compact(self, many: int) -> None:
+        """Merge small files of the days that got rows, where there are more than so many."""
+        if self.days and not self.dry_run:
+            self._say("compacting")
+            compact(self.store, CompactSettings(files=many), small=SMALL, days=self.days)
+
+    def _commit(self, group: Group, columns: _Columns) -> None:
+        self._say("writing")
+        self._refuse_too_bad(group, columns)
+        dropped = sum(file.dropped for file in group.files)
+        group.commit(self.store, self.temp, settle=self._settle, dry_run=self.dry_run, threads=self.threads)
+        self.known += sum(file.dropped for file in group.files) - dropped
+        kept = [file for file in group.files if not file.dropped]
+        self._report_changes(kept, columns)
+        self.files += kept
+        self.days |= group.days
+        self.written |= group.written
+
+    def _report_changes(self, files: Sequence[InputFile], columns: _Columns) -> None:
+        """Report columns that are new, missing or of another type, and remember those of these files."""
+        for file in files:
+            if change := columns.compare(file):
+                self.changes.append(change)
+                self.store.note(change)
+            columns.add(file)
+        if files and not self.dry_run:
+            with writing(self.store.folder):
+                columns.write()
+
+    def _refuse_too_bad(self, group: Group, columns: _Columns) -> None:
+        """Drop the first file, and all behind it, with which too many rows so far are broken."""
+        bad, rows = sum(file.bad.total() for file in self.files), sum(file.rows for file in self.files)
+        for number, file in enumerate(group.files):
+            if file.dropped:
+                return
+            crash_point("file-staged")
+            bad, rows = bad + file.bad.total(), rows + file.rows
+            if bad > Fraction(str(self.max_bad_ratio)) * rows:
+                problem = f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; "
+                problem += f"nothing of this file was ingested. {'; '.join([*file.examples, columns.compare(file)])}"
+                remedy = (
+                    "Repair them, or check --schema and --mapping; --max-bad-ratio 1 puts broken rows into quarantine"
+                )
+                group.drop(number, DataError(problem.removesuffix("; "), file=file.path, remedy=remedy))
+                return
+
+    def _settle(self) -> None:
+        """Write the settings of a new log; an error if another run has written others since the files were read."""
+        settings = _settings(self.store, self.given)
+        if settings.source != self.settings.source:
+            words = "Another ingest changed the source settings of this log. No rows were added"
+            raise DataError(words, file=self.store.folder / SETTINGS_FILE, remedy="Run the same command again")
+        self.settings = settings
+        if settings.values != self.store.settings.values:
+            self.store.write_settings(settings)
+        crash_point("settings-written")
+
+    def _say(self, doing: str) -> None:
+        self.progress(100 * self.bytes_read // max(self.bytes_all, 1), 100, f"{doing}, {self.rows:,} rows")
+
+    def account(self, started: float) -> Account:
+        """Where every row went."""
+        filtered = self._filtered() if self.robots else Counter[str]()
+        stored, ignored = sum(file.stored for file in self.files), sum(file.ignored for file in self.files)
+        reasons = sum((file.bad for file in self.files), Counter())
+        return Account(
+            rows_in=sum(file.rows for file in self.files),
+            accepted=stored - filtered.total(),
+            duplicate=sum(file.duplicate for file in self.files),
+            filtered=dict(sorted(filtered.items())) | ({IGNORED: ignored} if ignored else {}),
+            quarantined=dict(sorted(reasons.items())),
+            days=tuple(sorted(self.days)),
+            files=len(self.files),
+            known=self.known,
+            changes=tuple(self.changes),
+            seconds=time.monotonic() - started,
+            dry_run=self.dry_run,
+        )
+
+    def _filtered(self) -> Counter[str]:
+        """The rows that robot rules exclude; counted again if files went meanwhile, by `forget` for example."""
+        events = self.store.table("events")
+        for _ in range(_ATTEMPTS):
+            before = events.version
+            try:
+                return self._filtered_now()
+            except (FileNotFoundError, duckdb.IOException):
+                if events.version == before:
+                    raise
+        raise DataError(
+            "changes too often to be counted", file=events.folder, remedy="The rows are in: see the table files"
+        )
+
+    def _filtered_now(self) -> Counter[str]:
+        filtered: Counter[str] = Counter()
+        ids = [file.file_id for file in self.files if file.stored]
+        files = {day: self._events(day) for day in sorted(self.days)} if ids else {}
+        rows = {day: sum(pq.read_metadata(path).num_rows for path in paths) for day, paths in files.items() if paths}
+        for days in by_rows(rows, most=FILTER_ROWS):
+            self._say(f"robot rules, {days[0]}")
+            listed = [path for day in days for path in files[day]]
+            filtered += filtered_rows(self.connection, listed, ids, self.settings.robots)
+        return filtered
+
+    def _events(self, day: date) -> list[str]:
+        """All files of a day; in a dry run those that would be, seen from one folder."""
+        stored = self.store.table("events").files([day])
+        if not self.dry_run or day not in self.written:
+            return stored
+        folder = self.written[day][0].parent
+        for old in folder.iterdir():
+            if old.is_symlink():
+                old.unlink()
+        for path in map(Path, stored):
+            (folder / path.name).symlink_to(path)
+        return [str(path) for path in sorted(folder.iterdir())]
+
+
+def filtered_rows(
+    connection: duckdb.DuckDBPyConnection, files: Sequence[str], file_ids: Collection[str], settings: RobotSettings
+) -> Counter[str]:
+    """Count the rows of some input files that a robot rule excludes, by rule.
+
+    Args:
+        connection: that runs the rules.
+        files: all files of some days of `events`, in the folders of their days.
+        file_ids: of the input files.
+        settings: of the rules.
+    """
+    connection.execute(" ".join(["CREATE OR REPLACE TEMP VIEW events_of_days AS FROM", read_events(files)]))
+    ((kinds,),) = connection.execute("SELECT list(DISTINCT kind) FROM events_of_days").fetchall()
+    connection.register("file_ids", pa.table({"file_id": pa.array(sorted(file_ids), pa.string())}))
+    try:
+        return Counter(dict(connection.execute(_filter_query(settings, tuple(sorted(kinds)))).fetchall()))
+    finally:
+        connection.unregister("file_ids")
+
+
+@cache
+def _filter_query(settings: RobotSettings, kinds: tuple[str, ...]) -> str:
+    """The robot rules as SQL of DuckDB, over `events_of_days`."""
+    import ibis
+
+    schema = pa.schema([each.with_nullable(True) for each in EVENTS])
+    events = ibis.table(ibis.Schema.from_pyarrow(schema), name="events_of_days")
+    judged = verdicts(events, settings, kinds=kinds)
+    excluded = ibis.to_sql(judged.filter(judged["filter"].notnull()).select("file_id", "filter"), dialect="duckdb")
+    return f"WITH excluded AS ({excluded}) {_COUNTED}"
+
+
+@contextmanager
+def _failing(folder: Path) -> Iterator[None]:
+    """Turn a full disk, too little memory, or an engine that fails into an error with a remedy."""
+    try:
+        with writing(folder):
+            yield
+    except (duckdb.OutOfMemoryException, pa.ArrowMemoryError) as error:
+        raise EngineError(f"There is too little memory ({error}). Give it more by --memory 4GB") from None
+    except duckdb.InterruptException:
+        raise KeyboardInterrupt from None
+    except duckdb.IOException as error:
+        with writing(folder):
+            raise OSError(first_line(error)) from None
+    except (duckdb.Error, pa.ArrowException) as error:
+        remedy = "Nothing was half done: run the same command again, and report this if it comes again"
+        raise EngineError(f"{type(error).__name__}: {first_line(error)}. {remedy}") from None

@@ -1,0 +1,359 @@
+"""What readers give: good rows, bad rows with their reasons, and how many rows there were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clickprism.errors import DataError
+from clickprism.log.read.sources import IGNORED, LISTS, TEXTS, Plan, literal, select
+from clickprism.log.schema import BAD, ROW
+
+REASONS: Final = {
+    "not-utf8": "the bytes are not UTF-8",
+    "nul-byte": "there is a NUL in the text",
+    "too-long": "the line is longer than max_line_bytes",
+    "truncated": "the file ends in the middle",
+    "corrupt": "the file is corrupt from here on",
+    "unreadable": "this part of the Parquet file cannot be read",
+    "not-json": "the line is not JSON",
+    "not-object": "the line is JSON, but not an object",
+    "field-count": "the line has not as many fields as the header",
+    "stray-quote": "a quote is neither around a field nor doubled",
+    "stray-return": "a carriage return stands in the middle",
+    "unknown-kind": "the row does not say what kind of event it is",
+    "missing": "a required field is missing or empty",
+    "wrong-type": "a field is of the wrong type",
+    "time-unreadable": "the time cannot be read",
+    "time-early": "the time lies before the earliest allowed",
+    "time-late": "the time lies too far in the future",
+    "position-range": "the position is below 1 or beyond max_position, or the list is longer",
+    "negative": "a duration is negative",
+    "duration-range": "a duration is longer than max_duration_hours",
+}
+"""Every reason for which a row is quarantined: a stable code, and the words that follow it."""
+
+
+class Bad(NamedTuple):
+    """One broken row: where it is, the code of what is wrong, in which field, its bytes, and how the value starts."""
+
+    line: int
+    code: str
+    field: str | None
+    raw: bytes
+    value: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some rows of an input file.
+
+    Attributes:
+        good: rows as `schema.ROW` has them.
+        bad: broken rows as `schema.BAD` has them.
+        ignored: rows of events that a click log has no use for, such as Metarank's item and user events.
+        bytes_read: of the file as it is on disk, for this chunk; over all chunks they add up to the file.
+        header: the first line of a CSV file, empty if it has none; None of other files.
+    """
+
+    good: pa.Table
+    bad: pa.Table
+    ignored: int = 0
+    bytes_read: int = 0
+    header: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Input rows: good, bad and ignored."""
+        return len(self.good) + len(self.bad) + self.ignored
+
+
+def reason(code: str) -> str:
+    """The code and its words, as `BAD` keeps them.
+
+    >>> reason("not-json")
+    'not-json: the line is not JSON'
+    """
+    return f"{code}: {REASONS[code]}"
+
+
+def shown(text: str, most: int = 60) -> str:
+    r"""The start of a text as a terminal may have it: in one line, no control characters in it.
+
+    >>> print(shown("a\x1b[31m\tb"), shown("long", most=2))
+    a\x1b[31m\tb lo...
+    """
+    start = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text[:most])
+    return start + "..." if len(text) > most else start
+
+
+def bad_table(rows: Sequence[Bad]) -> pa.Table:
+    """Broken rows in the order of their lines."""
+    rows = sorted(rows, key=lambda row: row.line)
+    values = [(row.line, reason(row.code), row.field, row.value, row.raw) for row in rows]
+    columns = zip(*values, strict=True) if rows else [()] * len(BAD)
+    return pa.Table.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, BAD, strict=True)], schema=BAD
+    )
+
+
+Case: TypeAlias = tuple[str, str, str]
+"""When it is so (SQL), the row is bad for this reason (a code), in this field (ours)."""
+
+PARTED: Final = "\x1f"
+SHOWN: Final = 80  # letters of a value that is wrong
+FLAGS: Final = ("click", "page_skipped", "randomised")
+DURATIONS: Final = ("display_ms", "dwell_ms")
+HUGE: Final = 2**63
+UNITS: Final = {
+    "s": (10**11, "{} * 1000000"),
+    "ms": (10**14, "{} * 1000"),
+    "us": (10**17, "{}"),
+    "ns": (10**20, "cast(trunc({}) as hugeint) // 1000"),
+}
+"""Of each unit: numbers from here on are of the next one, and what makes it microseconds, exactly."""
+
+
+def statement(plan: Plan, *, nul: bool) -> str:
+    """The query over `input`: the columns of `schema.ROW`, and `problem`, null for a good row.
+
+    A problem is a code, a field and the start of its value, with `PARTED` between them; of a line that is none, a code.
+
+    Three queries in one: the innermost takes the fields out as texts (`t_<field>`, of lists also `l_<field>`), the
+    middle one reads them as values (`v_<field>`), the outer one judges.
+    """
+    texts, values = ["line", "fault"], []
+    for name, field in plan.fields.items():
+        texts.append(f"nullif({field.sql}, '') t_{name}")
+        texts += [f"{field.nested} n_{name}"] if field.nested != "false" else []
+        texts += [f"{field.listed} l_{name}"] if field.listed else []
+        if (value := _value(plan, name)) is not None:
+            values.append(f"{value} v_{name}")
+    query_id, query = plan.text("query_id"), plan.text("query")
+    values.append(f"case when {query_id} is null then md5({query}) else {query_id} end query_key")
+    inner = select(["*", *values, f"{plan.kind} kind"], f"({select(texts, plan.reading.places.table())})")
+    cases = " ".join(
+        f"when {when} then {literal(f'{code}{PARTED}{plan.name(name)}{PARTED}')}{_shown(plan, code, name)}"
+        for when, code, name in _cases(plan, nul)
+    )
+    problem = f"case when fault is not null then fault {cases} end problem"
+    return select([*(f"{_output(plan, field)} {field.name}" for field in ROW), problem], f"({inner})")
+
+
+def _shown(plan: Plan, code: str, name: str) -> str:
+    """The SQL that goes on with the start of the value of a field that is wrong."""
+    if name not in plan.fields or code in (IGNORED, "missing"):
+        return ""
+    value = f"coalesce(cast(l_{name} as varchar), t_{name})" if name in LISTS else f"t_{name}"
+    if name in LISTS and code == "position-range":
+        value = f"len(l_{name}) || ' documents'"
+    return f" || coalesce(left({value}, {SHOWN}), '')"
+
+
+def _value(plan: Plan, name: str) -> str | None:
+    """The SQL of a value that is not a text; null where the text cannot be read as one."""
+    text = f"t_{name}"
+    if name in DURATIONS:
+        return f"try_cast({text} as bigint)"
+    if name == "position":
+        whole = f"try_cast({text} as double) = try_cast({text} as bigint)"
+        return f"case when {whole} then try_cast({text} as bigint) end"
+    if name in FLAGS:
+        return (
+            f"case {text} {_WORDS} else case lower({text}) {_WORDS} when '1.0' then true when '0.0' then false end end"
+        )
+    return _time(plan.reading.settings.unit) if name == "time" else None
+
+
+_WORDS: Final = "when 'true' then true when 'false' then false when '1' then true when '0' then false"
+
+
+def _time(unit: str) -> str:
+    """The SQL of a time: ISO 8601 if its fifth character is a dash, else a number of units since 1970."""
+    iso = "substr(t_time, 5, 1) = '-'"
+    other = "replace(upper(t_time), ',', '.')"
+    moment = f"coalesce(try_cast(t_time as timestamptz), try_cast({other} as timestamptz))"
+    moment = f"make_timestamp(epoch_us({moment}))"
+    if unit == "iso":
+        return f"case when {iso} then {moment} end"
+    units = UNITS if unit == "auto" else {unit: UNITS[unit]}
+    whole = _micros("try_cast(t_time as bigint)", "{}", units)  # by far the fastest, if it is one
+    other = _micros("try_cast(t_time as decimal(38, 9))", "cast({} as decimal(29, 9))", units)
+    is_whole = "length(t_time) < 19 and t_time = cast(try_cast(t_time as bigint) as varchar)"
+    number = f"case when {is_whole} then {whole} else {other} end"
+    return f"case when {iso} then {moment} else make_timestamp({number}) end"
+
+
+def _micros(number: str, narrow: str, units: Mapping[str, tuple[int, str]]) -> str:
+    cases = [
+        f"when abs({number}) < {most} then cast(trunc({scale.format(narrow.format(number))}) as bigint)"
+        for most, scale in units.values()
+    ]
+    return " ".join(["case", *cases, "end"])
+
+
+def _output(plan: Plan, field: pa.Field) -> str:
+    name = field.name
+    if name in ("kind", "line"):
+        return str(name)
+    if name == "query_id":
+        return "query_key"
+    if name not in plan.fields:
+        return f"cast(null as {_sql_type(field.type)})"
+    if name in LISTS:
+        return (
+            f"case when kind = 'ranking' then {f'coalesce(l_{name}, [])' if name == 'documents' else f'l_{name}'} end"
+        )
+    if name == "position":
+        least, most = _position_range(plan)
+        return f"case when v_position between {least} and {most} then cast(v_position + {plan.shift} as int) end"
+    return f"t_{name}" if name in TEXTS or name == "features" else f"v_{name}"
+
+
+def _position_range(plan: Plan) -> tuple[int, int]:
+    return 1 - plan.shift, plan.reading.settings.max_position - plan.shift
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return "varchar[]"
+    names = {pa.string(): "varchar", pa.int32(): "int", pa.int64(): "bigint", pa.bool_(): "boolean"}
+    return names.get(kind, "timestamp")
+
+
+def _cases(plan: Plan, nul: bool) -> Iterator[Case]:
+    """All that can be wrong with a row, in the order in which it is looked for."""
+    yield "kind is null", "unknown-kind", "kind"
+    yield f"kind = '{IGNORED}'", IGNORED, "kind"
+    yield from ((f"n_{name}", "wrong-type", name) for name, field in plan.fields.items() if field.nested != "false")
+    for name in dict.fromkeys(name for names in plan.required.values() for name in names):
+        kinds = ", ".join(f"'{kind}'" for kind, names in plan.required.items() if name in names)
+        value = "query_key" if name == "query_id" else plan.text(name)
+        yield f"{value} is null and kind in ({kinds})", "missing", name
+    for name in plan.fields:
+        yield from _cases_of(plan, name)
+        if nul and name in TEXTS:
+            yield f"contains(t_{name}, chr(0))", "nul-byte", name
+        if nul and name in LISTS:
+            yield f"contains(array_to_string(l_{name}, ' '), chr(0))", "nul-byte", name
+
+
+def _cases_of(plan: Plan, name: str) -> Iterator[Case]:
+    """All that can be wrong with one field that is there."""
+    settings, given = plan.reading.settings, f"t_{name} is not null"
+    if name == "position" and not plan.based:
+        yield given, "ordinal-base", name
+    if name in DURATIONS:  # numbers that no 64 bits hold
+        yield f"v_{name} is null and try_cast(t_{name} as double) between -1e300 and -{HUGE}", "negative", name
+        yield f"v_{name} is null and try_cast(t_{name} as double) between {HUGE} and 1e300", "duration-range", name
+    if name in (*FLAGS, *DURATIONS, "position"):
+        yield f"{given} and v_{name} is null", "wrong-type", name
+    if name in DURATIONS:
+        yield f"v_{name} < 0", "negative", name
+        yield f"v_{name} > {settings.max_duration_ms}", "duration-range", name
+    if name == "position":
+        least, most = _position_range(plan)
+        yield f"v_position not between {least} and {most}", "position-range", name
+    if name == "time":
+        yield "v_time is null", "time-unreadable", name
+        yield f"v_time < timestamp {literal(settings.earliest)}", "time-early", name
+        yield f"v_time > timestamp '{settings.last_time.isoformat(sep=' ')}'", "time-late", name
+    if name == "documents":
+        yield f"kind = 'ranking' and len(l_documents) > {settings.max_position}", "position-range", name
+    if name in LISTS:
+        holes = f"len(list_filter(l_{name}, lambda x: x is null or x = '')) > 0"
+        broken = f"{given} and (l_{name} is null or {holes})"
+        yield f"case when kind = 'ranking' then {broken} else false end", "wrong-type", name
+    if name == "features":
+        yield f"{given} and (not starts_with(ltrim(t_{name}), '{{') or not json_valid(t_{name}))", "wrong-type", name
+
+
+BATCH: Final = 8192  # rows that DuckDB gives to a thread at a time
+
+_connections: dict[int, duckdb.DuckDBPyConnection] = {}
+
+
+def rows(
+    table: pa.Table,
+    plan: Plan,
+    *,
+    raw: Callable[[Sequence[int]], Sequence[bytes]],
+    bad: Sequence[Bad] = (),
+    read: int = 0,
+    nul: bool = False,
+    header: str | None = None,
+) -> Chunk:
+    """The rows of a chunk, good and bad.
+
+    Args:
+        table: the columns that the places are in, and `line`.
+        plan: of the source.
+        raw: gives the bytes of rows by their indices.
+        bad: lines found broken before.
+        read: bytes of the file.
+        nul: whether values may hold NUL.
+        header: of a CSV file.
+    """
+    file = plan.reading.file
+    made = _run(statement(plan, nul=nul), table, file) if len(table) else None
+    if made is None:
+        return Chunk(ROW.empty_table(), bad_table(bad), 0, read, header)
+    problem, ignored = made["problem"], 0
+    good = made.drop_columns(["problem"])
+    if problem.null_count < len(problem):
+        good = good.filter(pc.is_null(problem))
+        wrong = pc.indices_nonzero(pc.is_valid(problem)).to_pylist()
+        said = [[*text.split(PARTED, 2), "", ""] for text in problem.drop_null().to_pylist()]
+        ignored = sum(code == IGNORED for code, *_ in said)
+        chosen = [each for each in zip(wrong, said, strict=True) if each[1][0] not in (IGNORED, "blank")]
+        lines = table["line"].take(pa.array([index for index, _ in chosen], pa.int64())).to_pylist()
+        texts = raw([index for index, _ in chosen])
+        found = [
+            Bad(line, code, field or None, text, value or None)
+            for line, (_, (code, field, value, *_)), text in zip(lines, chosen, texts, strict=True)
+        ]
+        _refuse_positions(found, file)
+        bad = [*bad, *found]
+    return Chunk(good.cast(ROW), bad_table(bad), ignored, read, header)
+
+
+def _run(sql: str, table: pa.Table, file: Path) -> pa.Table:
+    batches = pa.Table.from_batches(table.combine_chunks().to_batches(max_chunksize=BATCH), table.schema)
+    try:
+        with cursor() as connection:
+            connection.register("input", batches)
+            return connection.sql(sql).to_arrow_table()
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+            _connections.pop(os.getpid(), None)  # it is of no use any more
+        text = str(error).splitlines()[0]
+        raise DataError(
+            f"cannot be read as it should: {text}", file=file, remedy="Check the mapping and the file"
+        ) from None
+
+
+def cursor() -> duckdb.DuckDBPyConnection:
+    """A cursor of the DuckDB of this process; each has its own, since threads do not survive a fork."""
+    if os.getpid() not in _connections:
+        made = duckdb.connect(":memory:", config={"memory_limit": "2GB", "temp_directory": ""})
+        made.execute("SET GLOBAL TimeZone = 'UTC'")  # of its cursors too
+        _connections[os.getpid()] = made
+    return _connections[os.getpid()].cursor()
+
+
+def _refuse_positions(wrong: Sequence[Bad], file: Path) -> None:
+    for row in wrong:
+        if row.code == "ordinal-base":
+            raise DataError(
+                f"{row.field} may count positions from 0 or from 1",
+                file=file,
+                line=row.line,
+                remedy="Give --ordinal-base 0 if the first document has 0, else --ordinal-base 1",
+            )

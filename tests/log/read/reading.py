@@ -1,0 +1,49 @@
+"""Rows to write and to read again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from clickprism.log.read import SourceSettings, read_chunks
+from clickprism.log.schema import BAD, ROW
+
+TIME = "2024-05-01T12:00:00Z"
+IMPRESSION = {"search_id": "s", "time": TIME, "query": "q", "document_id": "d", "position": 1, "click": True}
+
+
+def impression(**changes: Any) -> dict[str, Any]:
+    """A good row of ours with some fields changed; `...` leaves one out."""
+    return {name: value for name, value in {**IMPRESSION, **changes}.items() if value is not ...}
+
+
+def json_lines(*rows: Any) -> bytes:
+    """Rows as JSON lines; bytes as they are."""
+    return b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows)
+
+
+def read(
+    path: Path, data: bytes | None = None, *, chunk_bytes: int = 1 << 20, **settings: Any
+) -> tuple[list[dict[str, Any]], list[tuple[int, str, str | None]], int]:
+    """All good rows without their nulls, all bad ones as line, code and field, and how many were ignored."""
+    if data is not None:
+        path.write_bytes(data)
+    good: list[dict[str, Any]] = []
+    bad: list[dict[str, Any]] = []
+    ignored, size = 0, 0
+    for chunk in read_chunks(path, SourceSettings(**settings), chunk_bytes=chunk_bytes):
+        assert chunk.good.schema.equals(ROW)
+        assert chunk.bad.schema.equals(BAD)
+        assert chunk.rows == len(chunk.good) + len(chunk.bad) + chunk.ignored
+        good += [{name: value for name, value in row.items() if value is not None} for row in chunk.good.to_pylist()]
+        bad += chunk.bad.to_pylist()
+        ignored += chunk.ignored
+        size += chunk.bytes_read
+    assert size == path.stat().st_size
+    return good, sorted((row["line"], row["reason"].partition(":")[0], row["field"]) for row in bad), ignored
+
+
+def lines_of(rows: list[dict[str, Any]]) -> list[int]:
+    """Where good rows stand."""
+    return [row["line"] for row in rows]
