@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Bias, Learner
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
@@ -39,6 +39,9 @@ class DualLearning:
     """
 
     name: ClassVar[str] = "dla"
+    summary: ClassVar[str] = "Learns relevance and the position curve together; each weights the clicks for the other."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True

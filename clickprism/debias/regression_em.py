@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Bias, Learner
 from clickprism.debias.listwise import score
 from clickprism.debias.pointwise import by_position, count_loss, log_both, log_click, shown_at, skips, start_odds
 from clickprism.errors import SettingError
@@ -44,8 +44,12 @@ class RegressionEM:
     """
 
     name: ClassVar[str] = "regression_em"
+    summary: ClassVar[str] = "Position-based model of click probabilities, fitted by expectation maximisation."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
     form: Form = "likelihood"
     step: float = 0.5
     start: float = 0.9
