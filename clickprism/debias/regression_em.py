@@ -41,6 +41,10 @@ class RegressionEM:
         step: how far theta moves towards the mean posterior of a batch. Published with .05, which is too slow where
             relevance is rare.
         start: theta at the start, at every position.
+        centred: add the log odds of the mean relevance to the scores, so that they start near 0.
+
+    >>> RegressionEM.ultra()
+    RegressionEM(form='drawn', step=0.05, start=0.9, centred=False)
     """
 
     name: ClassVar[str] = "regression_em"
@@ -53,6 +57,12 @@ class RegressionEM:
     form: Form = "likelihood"
     step: float = 0.5
     start: float = 0.9
+    centred: bool = True
+
+    @classmethod
+    def ultra(cls) -> RegressionEM:
+        """Return the settings of the ULTRA toolbox (Ai et al., 2021), which papers compare with."""
+        return cls(form="drawn", step=0.05, centred=False)
 
     def __post_init__(self) -> None:
         if self.form not in get_args(Form):
@@ -64,7 +74,8 @@ class RegressionEM:
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> RegressionLearner:
         """A learner with one theta for each position of the log."""
-        return RegressionLearner(self, ranker, clicks.max_position, start_odds(clicks, self.start))
+        odds = start_odds(clicks, self.start) if self.centred else 0.0
+        return RegressionLearner(self, ranker, clicks.max_position, odds)
 
 
 @final
