@@ -18,10 +18,8 @@ from clickprism.click_models.pbm import PositionUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Method
 from clickprism.debias.click import Click
-from clickprism.debias.click_groups import ClickGroups
 from clickprism.debias.ipw import InversePropensity
 from clickprism.debias.labels import Labels
-from clickprism.debias.pair_debias import PairDebias
 from clickprism.debias.position import PositionBias
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.evaluation.significance import differences, interval
@@ -30,6 +28,7 @@ from clickprism.simulation.clicks import SimulationSettings, ideal_clicks, simul
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset, Float64, Lists, Simulation
+from reproduce.common.pair_debias import PairDebias
 
 SEEDS: Final = (0, 1, 2)
 DATA: Final = SyntheticSettings(train_queries=1000, validation_queries=10, test_queries=3000)
@@ -54,7 +53,6 @@ def arms(data: Dataset, log: Simulation, seed: int) -> dict[str, Callable[[], Sc
         "click": ours(sessions, Click()),
         "position, merged": ours(sessions, PositionBias()),
         "position, LightGBM": lambda: _lightgbm(sessions, seed),
-        "click_groups": ours(sessions, ClickGroups(propensities=tuple(truth))),
         "pair_debias": ours(sessions, PairDebias()),
         "XGBoost": lambda: _xgboost(sessions, seed),
     }

@@ -10,9 +10,14 @@ from typing import Annotated, Literal, TypeVar
 from cyclopts import Parameter
 
 from clickprism.cli.output import FLAT, Output, command_line, program
+from clickprism.debias import METHODS
 from clickprism.experiments.settings import DemoSettings, ExperimentSettings, FeedbackSettings, read_settings
 
 S = TypeVar("S", bound=ExperimentSettings)
+METHOD = (
+    f"Name of the method ({', '.join(METHODS)}), or a label under --methods. "
+    "By default dla, or the method of --config if it names exactly one."
+)
 
 
 def demo(
@@ -51,7 +56,7 @@ def train(
     /,
     *,
     out: Path,
-    method: str | None = None,
+    method: Annotated[str | None, Parameter(help=METHOD)] = None,
     held_out: Path | None = None,
     resume: bool = False,
     settings: Annotated[ExperimentSettings, FLAT],
@@ -71,9 +76,6 @@ def train(
         log: An ingested log (a folder), a frame with one row per shown document (CSV, TSV, JSON lines or Parquet), or a
             simulated log (.npz).
         out: Folder for the model, the metrics, the settings and the checkpoint.
-        method: Name of the method (labels, click, ipw, dla, regression_em, vectorization, pal, pair_debias, affine,
-            click_model, lbd, lbd_paper, inforank, independence, position or click_groups), or a label under --methods.
-            By default dla, or the method of --config if it names exactly one.
         held_out: Simulated log on the validation part, for `--evaluation.validation clicks`.
         resume: Continue from the checkpoint in the folder, with the settings saved there.
     """

@@ -57,11 +57,13 @@ def _models() -> Iterator[str]:
         ("Methods", "Method", "--methods", METHODS),
     ):
         yield f"## {title}\n"
+        if table is METHODS:
+            yield methods_table()
         for name in table:
             cls = resolve(table, name, path=option)
             prefix = f"{option}.{name}" if option == "--methods" else option
             chosen = "--method" if option == "--methods" else option
-            summary = (getdoc(cls) or "").partition("\n")[0]
+            summary = getattr(cls, "summary", None) or (getdoc(cls) or "").partition("\n")[0]
             yield f"### {noun} {name}\n\n`{chosen} {name}`: {summary}\n"
             rows = [
                 [f"`{prefix}.{field.name.replace('_', '-')}`", _default(field), meanings(cls).get(field.name, "")]
@@ -69,6 +71,21 @@ def _models() -> Iterator[str]:
             ]
             if rows:
                 yield _table(["option", "default", "meaning"], rows)
+
+
+def methods_table() -> str:
+    """Return what every method declares about itself as a Markdown table."""
+    from clickprism.debias import METHODS
+    from clickprism.settings import resolve
+
+    rows = []
+    for name in METHODS:
+        cls = resolve(METHODS, name, path="--method")
+        biases, needs = ", ".join(cls.corrects) or "none", ", ".join(cls.needs)
+        rows.append(
+            [f"[`{name}`](methods/{name}.md)", cls.summary, biases, needs, "yes" if cls.takes_weights else "no"]
+        )
+    return _table(["method", "what it does", "corrects", "needs", "weighted clicks"], rows)
 
 
 def meanings(cls: type[Any]) -> dict[str, str]:

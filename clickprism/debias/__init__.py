@@ -14,17 +14,15 @@ METHODS: Final[dict[str, str]] = {
     "ipw": "clickprism.debias.ipw:InversePropensity",
     "dla": "clickprism.debias.dla:DualLearning",
     "regression_em": "clickprism.debias.regression_em:RegressionEM",
-    "vectorization": "clickprism.debias.vectorization:Vectorization",
     "pal": "clickprism.debias.pal:PositionAware",
-    "pair_debias": "clickprism.debias.pair_debias:PairDebias",
     "affine": "clickprism.debias.affine:AffineCorrection",
     "click_model": "clickprism.debias.click_model:NeuralClickModel",
     "lbd": "clickprism.debias.lbd:Decoupling",
-    "lbd_paper": "clickprism.debias.lbd_paper:LipschitzBernoulli",
+    "lbd_paper": "clickprism.debias.lbd_paper:LBDPaper",
+    "lbd_code": "clickprism.debias.lbd_paper:LBDCode",
     "inforank": "clickprism.debias.inforank:InfoRank",
     "independence": "clickprism.debias.independence:Independence",
     "position": "clickprism.debias.position:PositionBias",
-    "click_groups": "clickprism.debias.click_groups:ClickGroups",
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Bias, Learner
 from clickprism.debias.listwise import log_softmax, score
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Batch, Clicks, Float64
@@ -42,8 +42,12 @@ class AffineCorrection:
     """
 
     name: ClassVar[str] = "affine"
+    summary: ClassVar[str] = "Weights clicks by the inverse of an affine click model: position bias and trust bias."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position", "trust")
+    needs: ClassVar[tuple[str, ...]] = ("alpha and beta, given or estimated",)
     learns_observation: ClassVar[bool] = False
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
     alpha: tuple[float, ...] = ()
     beta: tuple[float, ...] = ()
     estimate: Estimate = "none"

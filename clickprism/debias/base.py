@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,6 +19,14 @@ from clickprism.debias.listwise import score
 from clickprism.rankers.boosting import Boosting
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.types import Batch, Clicks, Float64
+
+Bias: TypeAlias = Literal["position", "document", "trust", "interaction"]
+BIASES: Final[dict[Bias, str]] = {
+    "position": "users observe lower positions less often",
+    "document": "observation also depends on the document",
+    "trust": "users click irrelevant documents at the top",
+    "interaction": "observation depends on the clicks and documents above",
+}
 
 
 class Learner(nn.Module, ABC):
@@ -128,6 +136,23 @@ class TreeMethod(Protocol):
     def boosting(self, clicks: Clicks, ranker: LambdaMART) -> Boosting:
         """What trees grow on for this log: rows, groups and targets, or an objective."""
         ...
+
+
+@runtime_checkable
+class Declared(Protocol):
+    """What every method in the registry declares about itself: help, refusals and docs are made of it.
+
+    Attributes:
+        summary: what the method does, in one sentence.
+        corrects: the biases that it corrects, keys of `BIASES`.
+        needs: what the log, or the user, must provide beyond lists, positions and clicks.
+        takes_weights: whether clicks may carry weights (`Clicks.weighted`).
+    """
+
+    summary: ClassVar[str]
+    corrects: ClassVar[tuple[Bias, ...]]
+    needs: ClassVar[tuple[str, ...]]
+    takes_weights: ClassVar[bool]
 
 
 Method: TypeAlias = NetworkMethod | TreeMethod

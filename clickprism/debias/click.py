@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Bias, Learner
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.types import Batch, Clicks
 
@@ -24,6 +24,9 @@ class Click:
     """
 
     name: ClassVar[str] = "click"
+    summary: ClassVar[str] = "Softmax cross entropy on raw clicks: the floor of a comparison."
+    corrects: ClassVar[tuple[Bias, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = ()
     learns_observation: ClassVar[bool] = False
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True

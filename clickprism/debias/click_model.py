@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Bias, Learner
 from clickprism.debias.browsing import Browsing, ByLastClick, ByPosition, Chain, ChainName, Page
 from clickprism.debias.listwise import score
 from clickprism.debias.pointwise import count_loss, log_both, log_click
@@ -66,8 +66,12 @@ class NeuralClickModel:
     """
 
     name: ClassVar[str] = "click_model"
+    summary: ClassVar[str] = "Neural click model: observation depends on the clicks and documents above."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position", "interaction")
+    needs: ClassVar[tuple[str, ...]] = ("single sessions",)
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
     model: ModelName = "ubm"
     satisfaction: Literal["network", "constant"] = "network"
     observation_features: bool = False

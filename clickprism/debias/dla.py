@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Bias, Learner
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
@@ -36,20 +36,35 @@ class DualLearning:
         observation_rate: the learning rate of g, as a multiple of the ranker's. There are few logits and they have far
             to go: at the ranker's own rate the ranker is at its best long before they are right, and the observation
             comes out up to three times too high at the lower positions (measured on MQ2008 and the embedded data).
+        link: "free" takes the logits as they are learned; "elu" takes ELU(g), which does not fall below -1, as ULTRA.
+
+    >>> DualLearning.ultra()
+    DualLearning(max_weight=0.0, observation_rate=1.0, link='elu')
     """
 
     name: ClassVar[str] = "dla"
+    summary: ClassVar[str] = "Learns relevance and the position curve together; each weights the clicks for the other."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True
     max_weight: float = 50.0
     observation_rate: float = 10.0
+    link: Literal["free", "elu"] = "free"
+
+    @classmethod
+    def ultra(cls) -> DualLearning:
+        """Return the settings of the ULTRA toolbox (Ai et al., 2021), which papers compare with."""
+        return cls(max_weight=0.0, observation_rate=1.0, link="elu")
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_weight < math.inf:
             raise SettingError("max_weight", self.max_weight, "not be negative (0 for no limit)")
         if not 0 < self.observation_rate < math.inf:
             raise SettingError("observation_rate", self.observation_rate, "be above 0")
+        if self.link not in ("free", "elu"):
+            raise SettingError("link", self.link, "be one of free, elu")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DualLearner:
         """A learner with one observation logit for each position of the log, all 0 at the start."""
@@ -63,13 +78,19 @@ class DualLearner(Learner):
     def __init__(self, settings: DualLearning, ranker: nn.Module, positions: int) -> None:
         super().__init__(ranker)
         self.settings = settings
-        self.log_observation = nn.Parameter(torch.zeros(positions))
+        self.logits = nn.Parameter(torch.zeros(positions))
+
+    @property
+    def log_observation(self) -> torch.Tensor:
+        """Return g, the log observation up to a constant, [positions]."""
+        return self.logits if self.settings.link == "free" else nn.functional.elu(self.logits)
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
         """The two cross entropies, each weighted by the other side."""
         scores = score(self.ranker, batch)
-        seen = self.log_observation[batch.positions - 1]
-        by_observation = self._weight(self.log_observation[0] - seen)
+        curve = self.log_observation
+        seen = curve[batch.positions - 1]
+        by_observation = self._weight(curve[0] - seen)
         by_relevance = self._weight(scores[:, :1] - scores)
         return {
             "ranking": softmax_loss(scores, batch.clicks * by_observation, mask=batch.mask),
@@ -87,4 +108,4 @@ class DualLearner(Learner):
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The ranker's group and the observation's."""
-        return [(1.0, list(self.ranker.parameters())), (self.settings.observation_rate, [self.log_observation])]
+        return [(1.0, list(self.ranker.parameters())), (self.settings.observation_rate, [self.logits])]

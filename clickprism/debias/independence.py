@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal, final, get_args
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner, RestoringMethod
+from clickprism.debias.base import Bias, Learner, RestoringMethod
 from clickprism.debias.document import DocumentLearner, at, towered
 from clickprism.debias.inforank import Odds, flat, information, spread
 from clickprism.errors import SettingError
@@ -44,8 +44,12 @@ class Independence:
     """
 
     name: ClassVar[str] = "independence"
+    summary: ClassVar[str] = "Another method, with InfoRank's penalty on relevance that depends on observation."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
     of: Of = "dla"
     settings: dict[str, Any] = field(default_factory=dict)
     eta: float = 0.5

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import logsigmoid, pad
 
+from clickprism.debias.base import Bias
 from clickprism.debias.document import DocumentLearner, at, towered
 from clickprism.debias.information import mutual_information
 from clickprism.debias.pointwise import count_loss, log_both, log_click, start_odds
@@ -57,8 +58,12 @@ class InfoRank:
     """
 
     name: ClassVar[str] = "inforank"
+    summary: ClassVar[str] = "Model of relevance and observation with a penalty on their mutual information."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position", "document")
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
     eta: float = 0.5
     given: Given = "smooth"
     observation: Observation = "position"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Bias, Learner
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Batch, Clicks, Float64
@@ -38,6 +38,9 @@ class InversePropensity:
     """
 
     name: ClassVar[str] = "ipw"
+    summary: ClassVar[str] = "Weights each click by its inverse observation probability."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
+    needs: ClassVar[tuple[str, ...]] = ("propensities, given or estimated",)
     learns_observation: ClassVar[bool] = False
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True

@@ -7,6 +7,7 @@ from typing import ClassVar, final
 
 from torch import nn
 
+from clickprism.debias.base import Bias
 from clickprism.debias.click import Click, ClickLearner
 from clickprism.types import Clicks
 
@@ -23,6 +24,9 @@ class Labels:
     """
 
     name: ClassVar[str] = "labels"
+    summary: ClassVar[str] = "Softmax cross entropy on judged grades: the ceiling of a comparison."
+    corrects: ClassVar[tuple[Bias, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = ("judged grades",)
     learns_observation: ClassVar[bool] = False
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True

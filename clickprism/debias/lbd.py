@@ -11,6 +11,7 @@ from typing import ClassVar, Final, final
 import torch
 from torch import nn
 
+from clickprism.debias.base import Bias
 from clickprism.debias.document import DocumentLearner, on_entries
 from clickprism.debias.listwise import score, softmax_loss
 from clickprism.debias.steepness import (
@@ -60,6 +61,9 @@ class Decoupling:
     """
 
     name: ClassVar[str] = "lbd"
+    summary: ClassVar[str] = "Weights each click by the inverse observation of its document at its position."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position", "document")
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
     learns_observation: ClassVar[bool] = False
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True

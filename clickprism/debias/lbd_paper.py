@@ -1,177 +1,151 @@
-"""LBD as published: observation that depends on the document, held by a Lipschitz penalty and Bernoulli dropping."""
+"""LBD as published (Chen et al., NeurIPS 2022): `lbd_paper` follows the print, `lbd_code` the authors' public code."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final, get_args
+from typing import ClassVar, Final, final
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from clickprism.debias.document import DocumentLearner, at, on_entries, towered
+from clickprism.debias.base import Bias
+from clickprism.debias.document import LARGEST_LOG, DocumentLearner, at, on_entries, towered
 from clickprism.debias.listwise import score, softmax_loss
-from clickprism.debias.penalty import Form, check, penalised
 from clickprism.errors import SettingError
-from clickprism.rankers.base import Chained
 from clickprism.types import Batch, Clicks, Float64
 
-Trunk = Literal["towers", "shared"]
-Ranked = Literal["relevance", "first"]
-Penalised = Literal["log", "observation"]
+TINY: Final = 1e-12  # under the root, whose slope at 0 is infinite
+CODE_BATCH: Final = 256  # lists in a step of the authors' code, which its penalty depends on
+CODE_KEPT: Final = 0.1  # share of the outputs that its penalty keeps in a step
 
 
 @final
 @dataclass(frozen=True)
-class LipschitzBernoulli:
-    """Softmax cross entropy of log r(x) + g log o_k(x), and a penalty on the slope of log o (Chen et al., 2022, LBD).
+class LBDPaper:
+    """Softmax cross entropy of log r(x) + g log o_k(x), and the norms of the gradients of o (Chen et al., 2022, §5).
 
-    loss = - sum_i c_i log softmax_i(log r(x_i) + g_i log o_k(x_i)) + penalty * mean of ||d log o_k(x) / d x||^power
+    L(q) = - sum_i c_i log softmax_i(log r(x_i) + g_i log o_k(x_i)) + penalty * sum_i sum_k ||d o_k(x_i) / d x||_2
 
-    over the documents and positions of the batch, with g_i drawn for every document and step: 0 with probability
-    `drop`, else 1. LBD-Lips is drop=0, LBD-Ber penalty=0, and Unlimited has neither. Where docs/methods/lbd_paper.md
-    says that the paper, its appendix and its code differ, the settings say which is meant; the default is what §5
-    prints, but for the penalty: that of o itself (`penalised="observation"`) can be escaped, as the softmax does not
-    change when all o are scaled down.
+    with g_i = 0 with probability `drop` and else 1, drawn for every document and step; all positions k of the log are
+    penalised, not only that of the document. As in appendix C.2, one network has 2 + 2n outputs: mean and variance of
+    log r, and of log o at each of n positions. No equation uses a variance, and the authors' code uses 1 + n outputs of
+    the 2 + 2n that it builds: so the variances have outputs and no gradient. Eq. 2 is printed without the logarithm of
+    a cross entropy, which the code has. The print names no function that keeps o below 1; here log o is free.
 
-    The order of relevance is right if the observation changes slowly enough with the document, which no log can show
-    (docs/reproduce_lbd.md). `score="first"`, or `anchored`, ranks by what clicks identify, c_1(x) = r(x) o_1(x).
+    LBD-Lips is drop=0, LBD-Ber is penalty=0, and Unlimited has both at 0. The gradient is clipped as a whole. As
+    published: `MLP(layer_norm="all")` by Adagrad, or a linear ranker by SGD, with a step of .05, batches of 256 lists
+    and 10,000 steps, penalty from 1, 100 and 10,000, drop from .1, .2, .3 and .4.
+
+    The order of relevance is right if the observation changes slowly enough with the document, which no log can show.
 
     Attributes:
-        penalty: lambda; `inf` holds the observation to one curve over positions, exactly.
+        penalty: lambda.
         drop: t, the share of documents whose observation is left out of a step.
-        trunk: "towers" are two networks (§5); "shared" is one whose last layer has outputs for both (appendix C.2).
-        score: "relevance" ranks by log r; "first" by log r + log o_1, which the network of the ranker then learns.
-        anchored: hold log o_1(x) at 0 for every document.
-        bounded: hold log o at 0 or below (log sigmoid of the output); the paper's code leaves it free.
-        penalised: "log" for the slope of log o, "observation" for that of o.
-        power: 2 for the mean square of the slope, 1 for its mean as printed.
-        form: how the penalty is computed: "chain" and "autograd" are exact, "output" and "projection" unbiased draws.
-        share: of the documents of a batch that the penalty is drawn over.
-        observation_rate: the learning rate of the curve over positions, as a multiple of the ranker's.
     """
 
     name: ClassVar[str] = "lbd_paper"
+    summary: ClassVar[str] = "LBD as printed: relevance and document-dependent observation from one network."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position", "document")
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True
-    penalty: float = 0.01
-    drop: float = 0.3
-    trunk: Trunk = "towers"
-    score: Ranked = "relevance"
-    anchored: bool = False
-    bounded: bool = False
-    penalised: Penalised = "log"
-    power: Literal[1, 2] = 2
-    form: Form = "output"
-    share: float = 0.25
-    observation_rate: float = 10.0
+    penalty: float = 100.0
+    drop: float = 0.1
 
     def __post_init__(self) -> None:
-        if not self.penalty >= 0:
-            raise SettingError("penalty", self.penalty, "not be negative")
-        if not 0 <= self.drop <= 1:
-            raise SettingError("drop", self.drop, "be in [0, 1]")
-        for name, options in (("trunk", Trunk), ("score", Ranked), ("penalised", Penalised)):
-            if getattr(self, name) not in get_args(options):
-                raise SettingError(name, getattr(self, name), f"be one of {', '.join(get_args(options))}")
-        check(form=self.form, power=self.power, share=self.share)
-        if not 0 < self.observation_rate < math.inf:
-            raise SettingError("observation_rate", self.observation_rate, "be above 0")
+        _check(self.penalty, self.drop)
 
-    def learner(self, ranker: nn.Module, clicks: Clicks) -> LipschitzBernoulliLearner:
-        """A learner whose observation is the same for all documents at the start."""
-        return LipschitzBernoulliLearner(self, ranker, clicks)
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> PublishedLearner:
+        """Return a learner with 2 + 2n outputs, one of which is the ranker."""
+        return PublishedLearner(self, ranker, clicks)
 
 
 @final
-class LipschitzBernoulliLearner(DocumentLearner):
-    """The ranker, a curve over positions, and a tower or head that says how documents differ from it."""
+@dataclass(frozen=True)
+class LBDCode:
+    """The loss of the authors' public code: as `lbd_paper` with 1 + n outputs and another penalty.
 
-    def __init__(self, settings: LipschitzBernoulli, ranker: nn.Module, clicks: Clicks) -> None:
+    penalty * sum_i ||d/dx_i mean over documents j and positions k of m_jk log o_k(x_j) / .1||_2^2
+
+    with m_jk = 1 with probability .1 and else 0. The gradient of a mean falls with the batch: for B lists of n
+    documents this is 1 / (B n^4) times the mean over lists of sum_i ||d/dx_i sum_k m_ik log o_k(x_i) / .1||^2. B is
+    held at 256, the published batch, whatever the batch.
+
+    Attributes:
+        penalty: lambda.
+        drop: t, the share of documents whose observation is left out of a step.
+    """
+
+    name: ClassVar[str] = "lbd_code"
+    summary: ClassVar[str] = "LBD as in the authors' code: as `lbd_paper`, with a weaker penalty."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position", "document")
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
+    learns_observation: ClassVar[bool] = True
+    needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = True
+    penalty: float = 100.0
+    drop: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check(self.penalty, self.drop)
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> PublishedLearner:
+        """Return a learner with 1 + n outputs, one of which is the ranker."""
+        return PublishedLearner(self, ranker, clicks)
+
+
+def _check(penalty: float, drop: float) -> None:
+    if not 0 <= penalty < math.inf:
+        raise SettingError("penalty", penalty, "be finite and not negative")
+    if not 0 <= drop <= 1:
+        raise SettingError("drop", drop, "be in [0, 1]")
+
+
+@final
+class PublishedLearner(DocumentLearner):
+    """One network: the last layer of the ranker is log r, `rest` has the other outputs of the same hidden units."""
+
+    def __init__(self, settings: LBDPaper | LBDCode, ranker: nn.Module, clicks: Clicks) -> None:
         super().__init__(ranker, clicks)
-        self.settings = settings
-        outputs = clicks.max_position - settings.anchored
-        self.curve = nn.Parameter(torch.zeros(outputs))
-        self.flat = settings.penalty == math.inf or outputs == 0
-        self.own = nn.Sequential()
-        if not self.flat:
-            chain = towered(ranker, settings.name).anew(outputs)
-            for parameter in chain[-1].parameters():
-                nn.init.zeros_(parameter)
-            self.own = chain if settings.trunk == "towers" else nn.Sequential(chain[-1])
-
-    def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """The cross entropy, and the penalty where there is one."""
-        documents, positions = batch.features[batch.mask], batch.positions[batch.mask]
-        scores = score(self.ranker, batch)
-        logs, penalty = self._log_observation(documents)
-        seen = at(logs, positions)
-        if self.settings.drop > 0:
-            seen = seen * (torch.rand(len(seen)) >= self.settings.drop)
-        if self.settings.score == "first":
-            seen = seen - logs[:, 0]
-        logits = scores + torch.zeros_like(scores).masked_scatter(batch.mask, seen)
-        parts = {"click": softmax_loss(logits, batch.clicks, mask=batch.mask)}
-        if self.settings.penalty > 0 and not self.flat:
-            parts["penalty"] = self.settings.penalty * penalty
-        return parts
-
-    def _chain(self) -> nn.Sequential:
-        """Features to deviations from the curve, [documents, positions]."""
-        if self.settings.trunk == "shared":
-            return nn.Sequential(*towered(self.ranker, self.settings.name).trunk(), *self.own)
-        return self.own
-
-    def _log_observation(self, documents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log o_k(x), [documents, positions], and the mean slope that is penalised."""
-        settings = self.settings
-        if self.flat or settings.penalty == 0 or not self.training:
-            return self.log_observation(documents), self.curve.new_zeros(())
-        raw, penalty = penalised(
-            self._chain(),
-            documents,
-            form=settings.form,
-            power=settings.power,
-            slope=self._slope if settings.bounded or settings.penalised == "observation" else None,
-            share=settings.share,
-            by_hand=isinstance(self.ranker, Chained),
-        )
-        return self._of(self.curve + raw), penalty
-
-    def _of(self, raw: torch.Tensor) -> torch.Tensor:
-        """Log o of what curve and tower add up to."""
-        logs = nn.functional.logsigmoid(raw) if self.settings.bounded else raw
-        return nn.functional.pad(logs, (1, 0)) if self.settings.anchored else logs
-
-    def _slope(self, deviation: torch.Tensor) -> torch.Tensor:
-        """How fast what is penalised changes with the outputs of the tower."""
-        raw = self.curve + deviation
-        if not self.settings.bounded:
-            return raw.exp()
-        seen = torch.sigmoid(raw)
-        return seen * (1 - seen) if self.settings.penalised == "observation" else 1 - seen
+        self.settings, self.positions = settings, clicks.max_position
+        others = 1 + 2 * self.positions if isinstance(settings, LBDPaper) else self.positions
+        self.rest = nn.Linear(towered(ranker, settings.name).width, others)
 
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
-        """Log o_k(x) before dropping, [..., positions]."""
-        flat = features.reshape(-1, features.shape[-1])
-        raw = self.curve.expand(len(flat), -1)
-        if not self.flat:
-            raw = raw + self._chain()(flat)
-        return self._of(raw).reshape(*features.shape[:-1], -1)
+        """Return log o_k(x) before dropping, [..., positions]."""
+        outputs: torch.Tensor = self.rest(towered(self.ranker, self.settings.name).trunk()(features))
+        return outputs[..., : self.positions]
+
+    def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """Return the cross entropy, and the penalty if it is not 0."""
+        documents = batch.features[batch.mask].detach()
+        penalised = self.settings.penalty > 0
+        with torch.set_grad_enabled(penalised or torch.is_grad_enabled()), sdpa_kernel(SDPBackend.MATH):
+            # the other kernels of attention can be differentiated only once
+            logs = self.log_observation(documents.requires_grad_(penalised))
+        observed = at(logs, batch.positions[batch.mask])
+        observed = observed * (torch.rand(len(observed)) >= self.settings.drop)
+        scores = score(self.ranker, batch)
+        logits = scores + torch.zeros_like(scores).masked_scatter(batch.mask, observed)
+        parts = {"click": softmax_loss(logits, batch.clicks, mask=batch.mask)}
+        if penalised:
+            with torch.enable_grad():
+                slopes = (_printed if isinstance(self.settings, LBDPaper) else _coded)(logs, documents)
+            by_list = torch.zeros_like(scores).masked_scatter(batch.mask, slopes).sum(-1)
+            parts["penalty"] = self.settings.penalty * (batch.impressions * by_list).mean()
+        return parts
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Score + log(t + (1 - t) o): the click under the observation that dropping leaves in expectation."""
-        documents, positions = batch.features[batch.mask], batch.positions[batch.mask]
-        logs = self.log_observation(documents)
-        seen = self._dropped(at(logs, positions))
-        if self.settings.score == "first":
-            seen = seen - logs[:, 0]
-        scores = score(self.ranker, batch)
-        return scores + torch.zeros_like(scores).masked_scatter(batch.mask, seen)
+        """Return score + log(t + (1 - t) o): the click under the expected observation after dropping."""
+        logs = self.log_observation(batch.features[batch.mask])
+        scores, observed = score(self.ranker, batch), self._dropped(at(logs, batch.positions[batch.mask]))
+        return scores + torch.zeros_like(scores).masked_scatter(batch.mask, observed)
 
     def exposure(self, clicks: Clicks) -> Float64:
-        """Impressions times o'_k(x) / o'_1(x), where o' = t + (1 - t) o as in `click_logits`, [entries]."""
+        """Return impressions times o'_k(x) / o'_1(x), where o' = t + (1 - t) o, [entries]."""
 
         def relative(features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
             logs = self._dropped(self.log_observation(features))
@@ -180,15 +154,30 @@ class LipschitzBernoulliLearner(DocumentLearner):
         return on_entries(relative, clicks) * clicks.list_impressions
 
     def _dropped(self, logs: torch.Tensor) -> torch.Tensor:
-        """Log of t + (1 - t) o, the expectation of what dropping makes of o."""
+        """Return log(t + (1 - t) o)."""
         drop = self.settings.drop
+        if drop == 0:
+            return logs
         if drop == 1:
             return torch.zeros_like(logs)
-        if drop > 0:
-            return torch.logaddexp(logs + math.log(1 - drop), torch.full_like(logs, math.log(drop)))
-        return logs
+        return torch.logaddexp(logs + math.log(1 - drop), torch.full_like(logs, math.log(drop)))
 
-    def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """The ranker's group, that of the tower or head, and the curve's: each is clipped for itself."""
-        groups = [(1.0, list(self.ranker.parameters())), (1.0, list(self.own.parameters()))]
-        return [*(group for group in groups if group[1]), (self.settings.observation_rate, [self.curve])]
+
+def _printed(logs: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
+    """Return sum_k ||d o_k(x) / d x||_2 of each document, [documents]."""
+    observed = logs.clamp_max(LARGEST_LOG).exp()
+    norms = [(_gradient(each, documents).square().sum(-1) + TINY).sqrt() for each in observed.unbind(-1)]
+    return torch.stack(norms).sum(0)
+
+
+def _coded(logs: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
+    """Return ||d/dx sum_k m_k log o_k(x) / .1||^2 / (256 n^4) of each document, [documents]."""
+    kept = (torch.rand(logs.shape) < CODE_KEPT) / CODE_KEPT
+    squares = _gradient((logs * kept).sum(-1), documents).square().sum(-1)
+    return squares / (CODE_BATCH * logs.shape[-1] ** 4)
+
+
+def _gradient(values: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of each document's value with respect to its features, [documents, features]."""
+    (gradient,) = torch.autograd.grad(values.sum(), documents, create_graph=True)
+    return gradient

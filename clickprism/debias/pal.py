@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Bias, Learner
 from clickprism.debias.listwise import score
 from clickprism.debias.pointwise import count_loss, log_both, log_click, start_odds
 from clickprism.errors import SettingError
@@ -38,8 +38,14 @@ class PositionAware:
     """
 
     name: ClassVar[str] = "pal"
+    summary: ClassVar[str] = (
+        "Position-based model of click probabilities, fitted by gradients; with trust bias if asked."
+    )
+    corrects: ClassVar[tuple[Bias, ...]] = ("position", "trust")
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
     trust: bool = False
     observation_rate: float = 5.0
     trust_rate: float = 20.0

@@ -7,6 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from clickprism.debias.base import Bias
 from clickprism.errors import SettingError
 from clickprism.rankers.boosting import Boosting
 from clickprism.rankers.lambdamart import LambdaMART
@@ -32,7 +33,11 @@ class PositionBias:
     """
 
     name: ClassVar[str] = "position"
+    summary: ClassVar[str] = "LightGBM's own position bias term; for trees only."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
+    needs: ClassVar[tuple[str, ...]] = ("single sessions",)
     needs_patterns: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
     regularisation: float = 0.0
 
     def __post_init__(self) -> None:

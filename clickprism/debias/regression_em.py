@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Bias, Learner
 from clickprism.debias.listwise import score
 from clickprism.debias.pointwise import by_position, count_loss, log_both, log_click, shown_at, skips, start_odds
 from clickprism.errors import SettingError
@@ -41,14 +41,28 @@ class RegressionEM:
         step: how far theta moves towards the mean posterior of a batch. Published with .05, which is too slow where
             relevance is rare.
         start: theta at the start, at every position.
+        centred: add the log odds of the mean relevance to the scores, so that they start near 0.
+
+    >>> RegressionEM.ultra()
+    RegressionEM(form='drawn', step=0.05, start=0.9, centred=False)
     """
 
     name: ClassVar[str] = "regression_em"
+    summary: ClassVar[str] = "Position-based model of click probabilities, fitted by expectation maximisation."
+    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
+    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
     form: Form = "likelihood"
     step: float = 0.5
     start: float = 0.9
+    centred: bool = True
+
+    @classmethod
+    def ultra(cls) -> RegressionEM:
+        """Return the settings of the ULTRA toolbox (Ai et al., 2021), which papers compare with."""
+        return cls(form="drawn", step=0.05, centred=False)
 
     def __post_init__(self) -> None:
         if self.form not in get_args(Form):
@@ -60,7 +74,8 @@ class RegressionEM:
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> RegressionLearner:
         """A learner with one theta for each position of the log."""
-        return RegressionLearner(self, ranker, clicks.max_position, start_odds(clicks, self.start))
+        odds = start_odds(clicks, self.start) if self.centred else 0.0
+        return RegressionLearner(self, ranker, clicks.max_position, odds)
 
 
 @final

@@ -38,7 +38,6 @@ from clickprism.training.settings import FitSettings, Fitted, Stopped, Validatio
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Lists, Simulation
 
 LEAST_OBSERVATION = 1e-3
-WEIGHTED = ("ipw", "click_groups")  # methods that take the true observation if no propensities are set
 SETTINGS, MODEL, RUN, CHECKPOINT = "settings.toml", "model", "run.json", "checkpoint.safetensors"
 SAMPLED: Final = 1 << 26  # bytes of features that a fingerprint reads
 ENDS: Final = {"epochs": "all epochs", "patience": "no improvement", "interrupted": "interrupted"}
@@ -320,7 +319,7 @@ def _takes_truth(values: Mapping[str, Any], label: str) -> Literal["propensities
     name = values.get("name", label)
     if values.get("estimate", "none") != "none":
         return None
-    if name in WEIGHTED and not values.get("propensities"):
+    if name == "ipw" and not values.get("propensities"):
         return "propensities"
     return "trust" if name == "affine" and not values.get("alpha") else None
 

@@ -142,7 +142,7 @@ def _check_log(clicks: Clicks, method: Method) -> None:
         remedy = 'Simulate with --simulation.merge pattern, or merge with clicks.merge(by="pattern")'
         raise DataError(f"{method.name} must know what was clicked together, which a merged log forgets", remedy=remedy)
     if clicks.weights is not None and not getattr(method, "takes_weights", False):
-        able = [name for name in METHODS if getattr(resolve(METHODS, name, path="method"), "takes_weights", False)]
+        able = [name for name in METHODS if resolve(METHODS, name, path="method").takes_weights]
         remedy = f"Take {', '.join(able[:-1])} or {able[-1]}, or the log without weights"
         raise DataError(f"the clicks of the log have weights, and {method.name} takes none", remedy=remedy)
     _check_features(clicks.lists)

@@ -16,6 +16,7 @@ from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.settings import choose
 from clickprism.simulation.clicks import ideal_clicks
 from reproduce.common.files import key_of
+from reproduce.common.methods import method as method_of
 from reproduce.common.recorder import RULES, Recorder, by_query
 from reproduce.inforank.bias import moved
 from reproduce.inforank.config import LEADING, Source, measures
@@ -98,7 +99,7 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
     settings = dict(run.settings)
     if run.source == "shuffled":
         settings["propensities"] = propensities(run.world, folder)
-    method = cp.method(run.method, **settings)
+    method = method_of(run.method, **settings)
     labels = run.method == "labels"
     clicks = ideal_clicks(dataset.train) if labels else learned_from(run.world, log, patterns=method.needs_patterns)
     ranker = choose(RANKERS, run.ranker, path="ranker")

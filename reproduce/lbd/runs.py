@@ -20,6 +20,7 @@ from clickprism.simulation.clicks import ideal_clicks
 from clickprism.simulation.rankings import Intervention
 from reproduce.common.files import key_of
 from reproduce.common.kept import keep
+from reproduce.common.methods import method as method_of
 from reproduce.common.pool import LOG_SECONDS
 from reproduce.common.recorder import Recorder
 from reproduce.lbd.config import MEASURES, Source
@@ -118,7 +119,7 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
     made = _world(run.world, folder)
     dataset, log, user = made.dataset, made.log, made.user
     prepared = time.perf_counter()
-    method = cp.method(run.method, **run.settings)
+    method = method_of(run.method, **run.settings)
     clicks = clicks_of(
         run.source, method, dataset=dataset, log=log, user=user, effect=lambda: _effect(run.world, folder)
     )

@@ -138,7 +138,7 @@ def test_affine_uses_the_true_alpha_of_users_with_trust_bias(tmp_path: Path, cli
 
 
 def test_a_method_that_needs_click_patterns_gets_them_from_simulated_users(tmp_path: Path, cli: Run) -> None:
-    cli("train", *LINEAR, "--method", "pair_debias", "--out", tmp_path / "pairs")
+    cli("train", *LINEAR, "--method", "click_model", "--out", tmp_path / "model")
 
 
 def test_the_settings_that_train_saves_give_the_same_model_again(work: Path, tmp_path: Path, cli: Run) -> None:

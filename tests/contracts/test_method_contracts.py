@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 import torch
 
 from clickprism.debias import METHODS
-from clickprism.debias.base import Learner, NetworkMethod, TreeMethod
+from clickprism.debias.base import BIASES, Declared, Learner, NetworkMethod, TreeMethod
 from clickprism.debias.batches import batches, pad
-from clickprism.errors import SettingError
+from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.rankers.lambdamart import LambdaMART
@@ -27,7 +28,7 @@ from clickprism.types import Batch, Clicks, Lists
 CURVE = {"propensities": [1 / place for place in range(1, 13)]}
 TRUST = {"alpha": [1 / place for place in range(1, 13)], "beta": [0.02 / place for place in range(1, 13)]}
 QUICK = {"observation": {"epochs": 2, "companion": [4]}}
-NEEDED: dict[str, dict[str, Any]] = {"ipw": CURVE, "click_groups": CURVE, "affine": TRUST, "lbd": QUICK}
+NEEDED: dict[str, dict[str, Any]] = {"ipw": CURVE, "affine": TRUST, "lbd": QUICK}
 RANKER_SETTINGS: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": [8, 4]},
     "attention": {"heads": 2, "width": 4, "units": 2, "pooled": 4, "hidden": [4]},
@@ -97,6 +98,26 @@ def test_settings_survive_a_round_trip(name: str) -> None:
     method = method_of(name)
     assert method.name == name
     assert build(type(method), plain(method)) == method
+
+
+@every_method
+def test_a_method_declares_what_it_does(name: str) -> None:
+    method, needs_patterns = method_of(name), method_of(name).needs_patterns
+    assert isinstance(method, Declared)
+    assert re.fullmatch(r"[A-Z][^|\n]{20,100}\.", method.summary)
+    assert set(method.corrects) <= set(BIASES)
+    assert ("single sessions" in method.needs) == needs_patterns
+
+
+@every_method
+def test_weighted_clicks_are_taken_or_refused_as_declared(name: str, clicks: Clicks) -> None:
+    ranker = Linear() if name in NETWORK_METHODS else ranker_of("lambdamart")
+    weighted = clicks.weighted(np.ones(len(clicks.rows)))
+    if method_of(name).takes_weights:
+        fit(weighted, method=method_of(name), ranker=ranker, settings=FIT)
+        return
+    with pytest.raises(DataError, match=f"the clicks of the log have weights, and {name} takes none. Take .*lbd"):
+        fit(weighted, method=method_of(name), ranker=ranker, settings=FIT)
 
 
 @every_network_method

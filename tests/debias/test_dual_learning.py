@@ -53,6 +53,20 @@ def test_the_observation_is_relative_to_the_first_position() -> None:
     assert learner.observation() == pytest.approx([1.0, math.exp(-1), 1.0])
 
 
+def test_the_settings_of_ultra_hold_the_logits_above_minus_one_and_cut_no_weight() -> None:
+    """g = (1, 0, -log 2) becomes ELU(g) = (1, 0, -1/2): o_1 / o_3 is e^1.5, and r_1 / r_2 = 2."""
+    log = one_list([0, 1, 1])
+    learner = DualLearning.ultra().learner(Linear().build(1), log)
+    with torch.no_grad():
+        next(learner.ranker.parameters()).fill_(1.0)
+        learner.logits.copy_(torch.tensor([1.0, 0.0, -math.log(2)]))
+    assert learner.observation() == pytest.approx([1.0, math.exp(-1), math.exp(-1.5)])
+    found = learner.loss(pad(log, np.arange(1)))["ranking"].item()
+    assert found == pytest.approx(-math.e * math.log(1 / 7) - math.exp(1.5) * math.log(4 / 7), rel=1e-5)
+    with pytest.raises(SettingError, match="link must be one of free, elu"):
+        DualLearning(link="exp")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("field", ["max_weight", "observation_rate"])
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_settings_are_checked(field: str, value: float) -> None:

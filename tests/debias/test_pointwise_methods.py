@@ -55,6 +55,17 @@ def posterior(r: float, theta: float) -> tuple[float, float]:
     return relevant / total, seen / total
 
 
+def test_the_settings_of_ultra_start_at_even_odds_and_take_a_twentieth_of_a_step() -> None:
+    log = log_of([3, 1, 0], 4)
+    learner = RegressionEM.ultra().learner(Linear().build(1), log)
+    assert learner.base_odds == 0
+    batch = pad(log, np.arange(1))
+    looked, shown = learner.statistics(batch)
+    learner.update(torch.stack([looked, shown]))
+    assert learner.theta.tolist() == pytest.approx((0.95 * 0.9 + 0.05 * looked / shown).tolist())
+    assert set(learner.loss(batch)) == {"relevance"}
+
+
 def test_the_likelihood_by_hand() -> None:
     learner, batch = at("likelihood", log_of([3, 1, 0], 4))
     chances = [r * t for r, t in zip(RELEVANCE, THETA, strict=True)]

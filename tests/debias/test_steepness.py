@@ -34,18 +34,17 @@ def features_of(clicks: Clicks) -> torch.Tensor:
 @pytest.mark.parametrize("hidden", [0, 6], ids=["linear", "mlp"])
 @pytest.mark.parametrize("shape", ["steepness", "positions"])
 def test_the_penalty_is_the_mean_square_of_the_slope(shape: Any, hidden: int) -> None:
-    """Over documents and positions, as autograd finds it; the first position has none and counts in steepness."""
+    """Over documents and positions, as autograd finds it, within a tenth over 20,000 random directions."""
     torch.manual_seed(0)
     observed = scattered(DocumentObservation(shape, features=3, positions=4, hidden=hidden, flat=False))
     x = (0.3 * torch.randn(20, 3)).requires_grad_()
-    logs, slope = observed.penalised(x.detach())
-    assert torch.allclose(logs, observed(x), atol=1e-6)
+    logs, slope = observed.penalised(x.detach().repeat(1000, 1))
+    assert torch.allclose(logs[:20], observed(x), atol=1e-6)
     if shape == "steepness":
         assert (observed.steepness(x) > 0).all()
     columns = observed(x).unbind(-1)[1:]
     squares = [torch.autograd.grad(each.sum(), x, retain_graph=True)[0].square().sum(-1) for each in columns]
-    positions = 4 if shape == "steepness" else 3
-    assert slope.item() == pytest.approx(torch.stack(squares).sum().item() / 20 / positions, rel=1e-4)
+    assert slope.item() == pytest.approx(torch.stack(squares).sum().item() / 20 / 4, rel=0.1)
 
 
 @pytest.mark.parametrize("hidden", [0, 6], ids=["linear", "mlp"])

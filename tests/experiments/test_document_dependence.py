@@ -60,7 +60,7 @@ SETTINGS = ExperimentSettings(
     ),
     user={"name": "coupled", "eta": 0.5},
     ranker={"name": "linear"},
-    methods={"click": {}, "lbd": {"observation": {"epochs": 2, "companion": [4]}}, "vectorization": {}},
+    methods={"click": {}, "lbd": {"observation": {"epochs": 2, "companion": [4]}}, "dla": {}},
     fit=FitSettings(epochs=2, threads=1),
     runs=2,
 )

@@ -9,7 +9,6 @@ from clickprism.debias.affine import AffineCorrection
 from clickprism.debias.base import Method
 from clickprism.debias.click import Click
 from clickprism.debias.ipw import InversePropensity
-from clickprism.debias.pair_debias import PairDebias
 from clickprism.debias.pal import PositionAware
 from clickprism.debias.regression_em import RegressionEM
 from clickprism.rankers.linear import Linear
@@ -86,26 +85,6 @@ def test_pointwise_methods_recover_both_factors(plain: Clicks, method: Method) -
 
 def test_raw_clicks_do_not_recover_relevance(plain: Clicks) -> None:
     assert np.abs(weights(trained(plain, Click())) - WEIGHTS).max() > 0.15
-
-
-def test_pair_debias_finds_a_falling_bias_and_gains_on_raw_clicks() -> None:
-    """Thirty sessions of each list, one by one; the bias to a third, as its derivation is not that of the user."""
-    lists, rows, relevance = world(11)
-    rng, sessions = np.random.default_rng(6), 30
-    clicks = rng.random((sessions, LISTS, PLACES)) < relevance * CURVE
-    log = Clicks(
-        lists,
-        np.arange(0, sessions * LISTS * PLACES + 1, PLACES),
-        np.tile(rows.ravel(), sessions),
-        np.tile(np.arange(1, PLACES + 1, dtype=np.int32), sessions * LISTS),
-        clicks.ravel().astype(np.int64),
-        np.ones(sessions * LISTS, dtype=np.int64),
-    )
-    settings = FitSettings(epochs=5, batch_size=256, learning_rate=0.1, threads=1, patience=0, clip_norm=0)
-    fitted = fit(log.merge(by="pattern"), method=PairDebias(), ranker=Linear(), settings=settings)
-    assert direction(fitted) > direction(trained(log.merge(), Click())) + 0.003
-    assert fitted.observation is not None
-    assert fitted.observation / (CURVE / CURVE[0]) == pytest.approx(np.ones(PLACES), abs=0.33)
 
 
 def test_the_affine_correction_takes_trust_away_and_plain_weights_do_not(trusting: Clicks) -> None:

@@ -20,7 +20,6 @@ from torch import nn
 from clickprism.debias.base import Learner
 from clickprism.debias.batches import pad, shares
 from clickprism.debias.click import Click
-from clickprism.debias.click_groups import ClickGroups
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
 from clickprism.debias.listwise import score, softmax_loss
@@ -33,6 +32,7 @@ from clickprism.training.distributed import alone, joined, place, share_of_threa
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings, Fitted, Scorer, Validation
 from clickprism.types import Batch, Clicks, Float64, JudgedLists
+from reproduce.common.pair_debias import PairDebias
 from tests.conftest import make_clicks, make_judged
 from tests.waiting import LIMIT, reserved_port
 
@@ -198,7 +198,10 @@ def _failing(_folder: Path, _rank: int) -> None:
 def grown(name: str, folder: Path) -> dict[str, Any]:
     """Trees on clicks per exposure, or by an objective of their own."""
     judged, clicks = world()
-    method: Any = Click() if name == "per exposure" else ClickGroups(propensities=CURVE)
+    method: Any = Click()
+    if name == "objective":
+        clicks = replace(clicks, clicks=np.where(clicks.clicks > 0, clicks.list_impressions, 0))
+        method = PairDebias()
     settings = FitSettings(threads=1, patience=2)
     fitted = fit(clicks, method=method, ranker=TREES, settings=settings, validation=agreement(judged))
     fitted.model.save(folder)

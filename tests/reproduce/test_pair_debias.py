@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from clickprism.debias.batches import pad
-from clickprism.debias.pair_debias import PairDebias, PairLearner
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Lists
+from reproduce.common.pair_debias import PairDebias, PairLearner
 
 SCORES = (1.0, 0.0, 2.0)
 BIAS, SKIP = (1.0, 0.5, 0.25), (1.0, 0.8, 0.6)
@@ -50,28 +50,17 @@ def test_the_loss_by_hand() -> None:
 
 
 def test_costs_and_biases_by_hand() -> None:
-    """A step of 1 forgets what was before, so biases are those of the batch: here with p = 1, roots of ratios."""
+    """A step of .5 goes half the way to the roots of the ratios (p = 1)."""
     log = log_of([2, 2, 0])
-    learner = learner_of(PairDebias(p=1.0, step=1.0, skip_bias="learned"), log)
+    learner = learner_of(PairDebias(step=0.5), log)
     sums = learner.statistics(pad(log, np.arange(1)))
     first, second = 2 * pair(0, 2), 2 * pair(1, 2)
     assert sums[0].tolist() == pytest.approx([first / 0.6, second / 0.6, 0], rel=1e-6)
     assert sums[1].tolist() == pytest.approx([0, 0, first / 1 + second / 0.5], rel=1e-6)
-    assert sums[2].tolist() == [2, 2, 2]
     learner.update(sums)
-    assert learner.observation().tolist() == pytest.approx([1, math.sqrt(second / first), 0.01], rel=1e-6)
+    expected = [1, (0.5 + math.sqrt(second / first)) / 2, 0.25 / 2]
+    assert learner.observation().tolist() == pytest.approx(expected, rel=1e-6)
     assert learner.skipped.tolist() == pytest.approx(SKIP)  # no skip at position 1 to compare with
-
-
-def test_by_default_only_clicks_are_biased_and_costs_run() -> None:
-    log = log_of([2, 2, 0])
-    learner = PairDebias(step=0.5).learner(Linear().build(1), log)
-    batch = pad(log, np.arange(1))
-    for share in (0.5, 0.75):
-        learner.update(learner.statistics(batch))
-        assert learner.costs[2].tolist() == pytest.approx([2 * share] * 3)
-    assert learner.skipped.tolist() == [1, 1, 1]
-    assert learner.observation().tolist() == pytest.approx([1, 1, 0.01])
 
 
 def test_a_batch_that_tells_nothing_leaves_the_biases() -> None:
@@ -85,27 +74,13 @@ def test_a_batch_that_tells_nothing_leaves_the_biases() -> None:
     assert torch.isfinite(learner.clicked).all()
 
 
-def test_short_lists_do_not_make_low_positions_look_biased() -> None:
-    """Costs are means over impressions: a list of two beside that of three changes nothing at position 3."""
-    lists = Lists(np.zeros((5, 1), np.float32), np.array([0, 3, 5]), np.array(["long", "short"]))
-    places = np.array([1, 2, 3, 1, 2], dtype=np.int32)
-    patterns = np.array([[1, 0, 0], [0, 0, 1]])
-    offsets = np.array([0, 3, 6, 8])
-    rows = np.array([0, 1, 2, 0, 1, 2, 3, 4])
-    clicks = np.concatenate([patterns.ravel(), [0, 0]])
-    log = Clicks(lists, offsets, rows, places[[0, 1, 2, 0, 1, 2, 3, 4]], clicks, np.array([1, 1, 2]))
-    learner = PairDebias(step=1.0).learner(Linear().build(1), log)
-    learner.update(learner.statistics(pad(log, np.arange(3))))
-    assert learner.clicked[2].item() == pytest.approx(2.0)  # as many pairs, in half the impressions
-
-
 def test_a_log_that_forgot_what_was_clicked_together_is_refused() -> None:
     settings = FitSettings(epochs=1, threads=1)
     with pytest.raises(DataError, match="must know what was clicked together"):
         fit(log_of([1, 1, 0]), method=PairDebias(), ranker=Linear(), settings=settings)
 
 
-@pytest.mark.parametrize(("field", "value"), [("p", -1.0), ("step", 0.0), ("floor", 0.0), ("skip_bias", "some")])
+@pytest.mark.parametrize(("field", "value"), [("p", -1.0), ("step", 0.0), ("floor", 0.0)])
 def test_settings_are_checked(field: str, value: object) -> None:
     with pytest.raises(SettingError, match=f"{field} must"):
         PairDebias(**{field: value})  # type: ignore[arg-type]
