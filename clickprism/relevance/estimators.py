@@ -63,6 +63,8 @@ class EstimateSettings:
         weighting: Weights of the impressions of a pair: equal after correction (mean), by how much each says about
             relevance (ratio), or by the smallest variance (precision). By default mean for doubly_robust, as published,
             and precision for affine and ipw; log_model needs none.
+        click_parameters: Source of the click parameters of affine, ipw and doubly_robust: the model of the log, or
+            randomised first results (first_slot), as in the doubly robust paper.
         confidence: Confidence level of the intervals.
         depth: Use only positions 1 to this one; by default all.
         min_users: Exclude query-document pairs seen by fewer users (privacy); 0 excludes none. By default the k of the
@@ -72,6 +74,7 @@ class EstimateSettings:
 
     estimator: dict[str, Any] = field(default_factory=dict)
     weighting: Weighting | None = None
+    click_parameters: Literal["log_model", "first_slot"] = "log_model"
     confidence: float = 0.95
     depth: int | None = None
     min_users: int | None = None
@@ -81,6 +84,11 @@ class EstimateSettings:
         object.__setattr__(self, "estimator", {"name": DEFAULT, **self.estimator})
         if self.depth is not None and self.depth < 1:
             raise SettingError("depth", self.depth, "be at least 1")
+        if self.click_parameters not in ("log_model", "first_slot"):
+            raise SettingError("click_parameters", self.click_parameters, "be one of log_model, first_slot")
+        if self.click_parameters == "first_slot" and self.estimator["name"] in ("log_model", "imputation"):
+            must = "be used with the estimators affine, ipw and doubly_robust"
+            raise SettingError("click_parameters", self.click_parameters, must)
         if self.min_users is not None and self.min_users < 0:
             raise SettingError("min_users", self.min_users, "be 0 or more")
         if self.seed < 0:

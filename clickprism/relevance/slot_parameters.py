@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from clickprism.errors import UnsupportedError
 from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
 from clickprism.relevance.estimates import PairCounts
+from clickprism.relevance.pairs import PAIR, distinct_pairs
 from clickprism.types import Float64, Int64, check
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
+    from clickprism.log.store import LogStore
 
 FEWEST: Final = 3  # pairs that a line through the clicks at a position needs
 LEAST: Final = 0.01  # least slope and propensity
@@ -62,6 +69,47 @@ def slot_parameters(counts: PairCounts, clicks: Int64, impressions: Int64) -> Cl
         source="randomised first results",
         notes=(NOT_LEVEL,),
     )
+
+
+def log_slot_parameters(
+    store: LogStore, engine: Engine, *, days: Sequence[date] | None = None, depth: int | None = None
+) -> ClickParameters:
+    """Estimate the click parameters of a log, whose sessions must be up to date, by its randomised first results.
+
+    Args:
+        store: The log.
+        engine: Engine that adds up the clicks.
+        days: Use only these days; by default all.
+        depth: Last position; by default the last one to which every position shares enough pairs with first slots.
+    """
+    from clickprism.log.partials import counting
+    from clickprism.log.schema import SESSIONS
+
+    rows = counting(engine.read(store.table("sessions").files(days), SESSIONS))
+    sums = rows.group_by([*PAIR, "position", "randomised"]).aggregate(
+        shown=rows.count(), clicked=rows.clicked.cast("int64").sum()
+    )
+    table = engine.collect(sums)
+    ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in PAIR]
+    position, shown, clicked = (table[name].to_numpy().astype(np.int64) for name in ("position", "shown", "clicked"))
+    slot = table["randomised"].to_numpy(zero_copy_only=False).astype(bool) & (position == 1)
+    if not slot.any():
+        raise UnsupportedError(
+            "has no randomised first result",
+            file=store.folder,
+            remedy="Randomise the first result of a share of the searches, and mark those rows as randomised",
+        )
+    first, pair = distinct_pairs(ids[0], ids[1])
+    counts = np.zeros((2, len(first), int(position.max())), np.int64)
+    first_slots = np.zeros((2, len(first)), np.int64)
+    for number, values in enumerate((shown, clicked)):
+        np.add.at(counts[number], (pair[~slot], position[~slot] - 1), values[~slot])
+        np.add.at(first_slots[number], pair[slot], values[slot])
+    linked = ((counts[0] > 0) & (first_slots[0] > 0)[:, None]).sum(axis=0) >= FEWEST
+    linked[0] = True
+    last = len(linked) if linked.all() else int(np.argmin(linked))
+    last = last if depth is None else depth
+    return slot_parameters(PairCounts(counts[0][:, :last], counts[1][:, :last]), first_slots[1], first_slots[0])
 
 
 def _posterior_means(clicks: Int64, impressions: Int64, weights: Float64) -> Float64:

@@ -76,6 +76,7 @@ class Catalogue:
         texts: Text of each query.
         shares: Share of the searches for each query, [queries].
         scores: Scores of each ranker, the first one first, [rankers, rows].
+        randomised: Share of the searches for each query whose first document is chosen at random, [queries].
     """
 
     judged: JudgedLists
@@ -83,6 +84,7 @@ class Catalogue:
     texts: list[str]
     shares: Float64
     scores: Float32
+    randomised: Float64
 
     @classmethod
     def random(cls, settings: RawLogSettings) -> Catalogue:
@@ -104,7 +106,7 @@ class Catalogue:
         shares = frequencies(queries, exponent=settings.exponent, rng=random)
         noise = np.linspace(1.6, 0.8, settings.rankers, dtype=np.float32)[:, None]  # later rankers are better
         scores = relevance + noise * random.standard_normal((settings.rankers, rows), dtype=np.float32)
-        return cls(judged, documents, texts, shares, scores)
+        return cls(judged, documents, texts, shares, scores, np.full(queries, settings.randomised))
 
 
 @final
@@ -117,6 +119,7 @@ class SearchEngine:
         documents: Id of the document of each row, [rows].
         texts: Text of each query.
         cumulative_shares: Cumulative sum of the share of searches for each query, [queries].
+        randomised: Share of the searches for each query with a random first document, [queries].
         clicks: Number of clicks by people on each row on earlier days, [rows]. The caller updates it.
     """
 
@@ -127,6 +130,7 @@ class SearchEngine:
         self.documents, self.judged, self.texts = catalogue.documents, catalogue.judged, catalogue.texts
         self.attraction: Float32 = attraction(self.judged, max_grade=max_grade)
         self.cumulative_shares = np.cumsum(catalogue.shares)
+        self.randomised = catalogue.randomised
         self._scores = catalogue.scores
         self.clicks = np.zeros(len(self.documents), dtype=np.int64)
 
@@ -294,7 +298,7 @@ def impressions_of(searches: Searches, engine: SearchEngine, user: User, *, day:
     random = np.random.default_rng([settings.seed, 3, first])
     ranked, lengths = engine.rank(searches.query, searches.ranker)
     person = searches.robot < 0
-    randomised = person & (random.random(len(searches)) < settings.randomised)
+    randomised = person & (random.random(len(searches)) < engine.randomised[searches.query])
     column = np.floor(random.random(len(searches)) * lengths).astype(np.int64)[randomised]
     ranked[randomised, 0], ranked[randomised, column] = ranked[randomised, column], ranked[randomised, 0]
     lengths = np.where(person, lengths, np.minimum(lengths, settings.page))

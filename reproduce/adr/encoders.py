@@ -25,7 +25,7 @@ from reproduce.adr.pipeline import Counts
 from reproduce.adr.world import SHOWN, World
 
 BATCH: Final = 64  # pairs
-RATES: Final = (1e-4, 3e-3)  # learning rates: of the layer, and of the weights after it
+RATES: Final = (2e-4, 1e-2)  # learning rates: of the layer, and of the weights after it
 MOST: Final = 50.0  # impressions that a pair counts for at most
 METHODS: Final = ("no_correction", "pal", "tal", "ipw", "display_filtering", "rand")
 

@@ -30,10 +30,10 @@ from clickprism.relevance.approximation import Approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings, Preset
 from clickprism.relevance.click_vectors import ClickVectors
 from clickprism.relevance.estimate_files import read_estimates
-from clickprism.relevance.estimates import Estimator, PairCounts
+from clickprism.relevance.estimates import Estimator
 from clickprism.relevance.of_log import estimate_log, estimate_relevance
 from clickprism.relevance.pairs import FirstSlot, find_pairs, read_first_slot
-from clickprism.relevance.slot_parameters import slot_parameters
+from clickprism.relevance.slot_parameters import log_slot_parameters
 from clickprism.types import Float64, Int64, Text
 from reproduce.adr.world import MONTH, SHOWN
 
@@ -130,10 +130,7 @@ class Pipeline:
     @cached_property
     def parameters(self) -> ClickParameters:
         """Return alpha, beta and propensities by the randomised first results of the whole log."""
-        counts = self.counts(self.start, self.end, randomised=False)
-        slot = self.counts(self.start, self.end, randomised=True)
-        shown = PairCounts(counts.impressions, counts.clicked)
-        return slot_parameters(shown, slot.clicked[:, 0], slot.impressions[:, 0])
+        return log_slot_parameters(self.store, self.engine, depth=SHOWN)
 
     @cached_property
     def level(self) -> float:

@@ -34,6 +34,10 @@ CURVE: Final = (1.0, 0.674, 0.414, 0.293, 0.208, 0.171, 0.136, 0.117, 0.084, 0.0
 """Observation of each position, as measured on Baidu's log (AllPairs, "Unbiased Learning to Rank Meets Reality")."""
 TRUST: Final = 0.5  # strength of the eye-tracking trust bias: eps- is .325 / k
 MONTH: Final = 28
+EXPLORED: Final = (
+    80.0  # first results of a query that are randomised in a month; the paper has many queries, few of each
+)
+MOST_EXPLORED: Final = 0.5  # share of the searches for a query
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,6 @@ def make_world(folder: Path, size: Size, *, seed: int, texts: Path | None = None
         page=SHOWN,
         rankers=len(ERROR[1]),
         feedback=0.0,
-        randomised=0.1,
         seed=seed,
     )
     grade = _within(judged.grades.astype(np.float64), lists.offsets)
@@ -146,7 +149,9 @@ def make_world(folder: Path, size: Size, *, seed: int, texts: Path | None = None
     noise = ERROR[0] * random.standard_normal(lists.documents)
     noise = noise + np.array(ERROR[1])[:, None] * random.standard_normal((len(ERROR[1]), lists.documents))
     numbers = np.array([int(name.rpartition("-")[2]) for name in _ids(lists)], dtype=np.int64)
-    catalogue = Catalogue(judged, numbers, query_texts, a_month / a_month.sum(), (known + noise).astype(np.float32))
+    explored = np.minimum(MOST_EXPLORED, EXPLORED / a_month)
+    scores = (known + noise).astype(np.float32)
+    catalogue = Catalogue(judged, numbers, query_texts, a_month / a_month.sum(), scores, explored)
     raw = write_raw_log(folder, settings, catalogue=catalogue)
     named = Lists(lists.features, lists.offsets, lists.query_ids, numbers.astype(np.str_))
     documents = {
