@@ -220,14 +220,12 @@ class Sums:
     Attributes:
         weighting: "mean", "ratio" or "precision", see above.
         rates: Click rate at each position, which "precision" needs; None learns them from the log.
-        clip: Whether to limit values to 0 to 1; the paper's estimators are unbiased only without it.
         confidence: Confidence level of the intervals.
         parameter_uncertainty: Whether intervals include the uncertainty of alpha and beta, if it is known.
     """
 
     weighting: Weighting = "precision"
     rates: tuple[float, ...] | None = None
-    clip: bool = False
     confidence: float = 0.95
     parameter_uncertainty: bool = True
 
@@ -277,8 +275,6 @@ class Sums:
         middle = (lower + upper) / 2
         variance = np.where(shown, score.variance(middle) / scale**2, np.nan)
         weight = np.divide(middle * (1 - middle), variance, out=np.zeros(len(values)), where=shown & (variance > 0))
-        if self.clip:
-            values = np.clip(values, 0.0, 1.0)
         return Estimates(values, lower, upper, variance, weight, np.zeros(len(values), dtype=np.bool_))
 
 
@@ -325,17 +321,11 @@ class InversePropensity:
 
     Attributes:
         sums: How clicks are added up; `Sums(weighting="mean")` is the paper's form.
-        least: Minimum of the propensities relative to position 1; it limits the variance, and biases the estimate.
     """
 
     name: ClassVar[str] = "ipw"
 
     sums: Sums = field(default_factory=Sums)
-    least: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.least < 1:
-            raise SettingError("least", self.least, "be 0 or more and below 1")
 
     def learn(
         self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None
@@ -346,7 +336,7 @@ class InversePropensity:
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """Return the estimates of these pairs, [pairs]."""
         theta = parameters.alpha if parameters.theta is None else parameters.theta / parameters.theta[0]
-        without_trust = ClickParameters(np.maximum(theta, self.least), np.zeros(len(theta)), parameters.theta)
+        without_trust = ClickParameters(theta, np.zeros(len(theta)), parameters.theta)
         return Affine(self.sums).estimate(counts, without_trust)
 
 

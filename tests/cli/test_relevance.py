@@ -115,8 +115,11 @@ def test_few_users_and_days(three: Path, cli: Run) -> None:
 
 
 def test_a_number_of_the_estimator_is_read(three: Path, cli: Run) -> None:
-    words = ["--estimator.name", "ipw", "--estimator.least", "0.7"]
-    assert estimated(cli, three, *words).json["learned"]["least"] == 0.7
+    ids = {"query_id": ["q"], "document_id": ["always"], "imputation": [0.5]}
+    pq.write_table(pa.table(ids), three / "imputed.parquet")
+    words = ["--estimator.name", "doubly_robust", "--estimator.beta-1", "1.5"]
+    refused = estimated(cli, three, *words, "--imputation", three / "imputed.parquet", code=2).stderr
+    assert "beta_1 must be 0 or more and below 1, got 1.5" in refused
 
 
 def test_parameters_are_for_other_estimators(three: Path, cli: Run) -> None:

@@ -56,8 +56,8 @@ def test_the_click_rates_of_the_log_are_learned() -> None:
 def test_inverse_propensity_by_hand() -> None:
     mean = InversePropensity(Sums("mean")).estimate(COUNTS, PARAMETERS)
     assert mean.values[0] == pytest.approx((4 + 5 / 0.75) / 30)
-    ratio = InversePropensity(Sums("ratio"), least=0.9).estimate(COUNTS, PARAMETERS)
-    assert ratio.values[0] == pytest.approx(9 / (10 + 0.9 * 20))
+    ratio = InversePropensity(Sums("ratio")).estimate(COUNTS, PARAMETERS)
+    assert ratio.values[0] == pytest.approx(9 / (10 + 0.75 * 20))
     without = ClickParameters(PARAMETERS.alpha, PARAMETERS.beta)
     assert InversePropensity(Sums("ratio")).estimate(COUNTS, without).values[0] == pytest.approx(9 / 20)
 
@@ -144,10 +144,9 @@ def test_an_impression_in_the_first_slot_is_worth_one() -> None:
     assert 90 < weight[1] < 100  # y = .1: .25 * .09 / (.05 * .95) = .474 for each
 
 
-def test_clipped_values_stay_within_probabilities() -> None:
+def test_values_are_not_limited_to_probabilities() -> None:
     counts = PairCounts(np.array([[0, 10]]), np.array([[0, 0]]))
     assert Affine().estimate(counts, PARAMETERS).values[0] == pytest.approx(-0.2)
-    assert Affine(Sums(clip=True)).estimate(counts, PARAMETERS).values[0] == 0
 
 
 def test_errors_say_what_is_missing() -> None:
