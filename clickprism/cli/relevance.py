@@ -40,6 +40,7 @@ def estimate(
     clickprism relevance estimate mylog --out estimates.parquet
     clickprism relevance estimate mylog --imputation imputed.parquet --model runs/log_model --out estimates.parquet
     clickprism relevance estimate mylog --estimator affine --parameters trust.json --out estimates.parquet
+    clickprism relevance estimate mylog --estimator affine --click-parameters first_slot --out estimates.parquet
     ```
 
     Args:
@@ -205,6 +206,7 @@ def approximate_fit(
 
     ```bash
     clickprism relevance approximate fit mylog --imputation imputed.parquet --out runs/approximation
+    clickprism relevance approximate fit mylog --imputation imputed.parquet --preset published --out runs/published
     ```
 
     Args:

@@ -1,18 +1,21 @@
-"""Networks that approximate the doubly robust estimate from click vectors, fast enough to rank by (§6.2).
+"""Networks that approximate the doubly robust estimate from click vectors, fast enough to rank by (Zou et al., §6.2).
 
-Two networks on the click vector x of a pair: the affine part a = sigmoid(MLP(x)), and the trade-off zeta = tanh(begin +
-MLP(x)) in (-1, 1), which says how much of the imputation i is added. Neither i nor a gets a gradient from zeta.
+Two networks on the click vector x of a pair: the affine part a = sigmoid(MLP(x)), and the trade-off zeta in (-1, 1),
+which says how much of the imputation i is added. Neither i nor a gets a gradient from zeta.
 
-| form | estimate | loss |
-|---|---|---|
-| `logit`, the default | sigmoid(logit a + zeta (logit i - mean logit i)) | cross entropy |
-| `reward`, as published | zeta i + a | Eq. 5: - (2c - 1) log of the estimate |
+| preset | inputs | zeta | estimate | loss of zeta |
+|---|---|---|---|---|
+| `default` | logs and ratios of x | tanh(start + MLP(x)) | sigmoid(logit a + zeta (logit i - mean)) | cross entropy |
+| `published` | x | tanh(MLP(x)) | zeta i + a | Eq. 5: mean of - (2c - 1) log of the estimate |
 
-Eq. 5 as printed takes the log of a negative number if zeta i < - a, so the estimate is limited to at least .01 in it.
-It is not a proper score: its minimum is 0 if the click rate is below one half, and as large as possible above.
+`published` follows the paper where it says something: hidden layers of 64, 32 and 16 units, Adam, batches of 128, one
+network, no weight decay, nothing special for a pair that was never shown. Two things are ours: x is standardised
+(`VectorScale`), and the estimate is at least .01 in Eq. 5, since the log of a negative number is undefined and zeta i
+may be below - a. Eq. 5 is not a proper score: its minimum is 0 if the click rate is below one half, and as large as
+possible above.
 
 The default starts zeta at k / (k + n) for a pair with n impressions: an imputation is equivalent to k impressions, and
-k is fitted. With k = 0 it is the paper's zeta = tanh(MLP(x)).
+k is fitted.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
@@ -33,21 +37,20 @@ from torch import nn
 
 from clickprism._util.manifest import Manifest
 from clickprism.errors import DataError, SettingError, TrainingError
-from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings, Form
+from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings
 from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown, never_shown
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.pairs import FirstSlot
 from clickprism.settings import build, plain
-from clickprism.types import Float32, Float64, Int64, Text
+from clickprism.types import Bool, Float32, Float64, Int64, Text
 
 Split: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 FILES: Final = re.compile(r"networks-[0-9a-f]{16}\.safetensors")
 MANIFEST: Final = Manifest("approximation.json", FILES, "the manifest of an approximation")
 SCALE: Final = ("empty", "rates", "mean", "factor")
 PRIOR: Final = 10.0  # impressions that the overall click rate counts for in the prior of pairs that were never shown
-START: Final = 1.0  # initial trade-off before tanh, if it does not start from k
 KS: Final = tuple(10 ** (tenth / 10) for tenth in range(-10, 51))  # candidates for k, from .1 to 100,000
 LOW: Final = 0.01
 SEEN: Final = 1e-3
@@ -117,7 +120,7 @@ class Certainty:
         """Return the estimates with the intervals of their Beta distributions, [pairs].
 
         Args:
-            values: The estimates, in (0, 1), [pairs].
+            values: The estimates, [pairs]; intervals and variances of those outside (0, 1) are those of its ends.
             shown: Impressions of each pair in its click vector, [pairs].
             spread: Standard deviation of the estimate over the networks, [pairs].
             confidence: Confidence level of the intervals.
@@ -131,7 +134,7 @@ class Certainty:
         size = np.maximum(m * (1 - m) / variance - 1, TINY)
         tail = (1 - confidence) / 2
         lower, upper = (np.asarray(betaincinv(size * m, size * (1 - m), end), np.float64) for end in (tail, 1 - tail))
-        return Estimates(m, lower, upper, variance, self.each * shown, shown <= 0)
+        return Estimates(values, lower, upper, variance, self.each * shown, shown <= 0)
 
 
 @final
@@ -181,20 +184,21 @@ class Approximation:
         self.certainty = certainty
 
     def __repr__(self) -> str:
-        return f"Approximation({self.settings.form}, {len(self.scale.fields)} fields, {len(self.members)} members)"
+        return f"Approximation({self.settings.preset}, {len(self.scale.fields)} fields, {len(self.members)} members)"
 
     def affine(self, x: Float32) -> Float64:
         """Return the affine part alone, in (0, 1), [pairs]."""
         return _mean_of(self._affine(x))
 
     def trade_off(self, x: Float32) -> Float64:
-        """Return zeta; 1 for a pair that was never shown, [pairs]."""
-        return np.where(never_shown(x, self.scale.fields), 1.0, _mean_of(self._trade_offs(x)))
+        """Return zeta, [pairs]; by default 1 for a pair that was never shown."""
+        return np.where(self._unseen(x), 1.0, _mean_of(self._trade_offs(x)))
 
     def estimate(self, x: Float32, imputed: Float64) -> Float64:
-        """Return the approximated doubly robust estimate, in (0, 1) except for `reward`, [pairs].
+        """Return the approximated doubly robust estimate, [pairs]; that of the preset published may leave (0, 1).
 
-        A pair that was never shown has the prior as its affine part and the trade-off 1: such pairs rank as imputed.
+        By default a pair that was never shown has the prior as its affine part and the trade-off 1: such pairs rank as
+        imputed.
 
         Args:
             x: Click vectors with the fields of training, [pairs, L].
@@ -208,7 +212,7 @@ class Approximation:
 
     def parts(self, x: Float32, imputed: Float64) -> Parts:
         """Return the estimate with its parts."""
-        affine = np.where(never_shown(x, self.scale.fields), self.prior, self.affine(x))
+        affine = np.where(self._unseen(x), self.prior, self.affine(x))
         known = np.asarray(imputed, np.float64)
         return Parts(self.estimate(x, imputed), affine, self.trade_off(x), known, self.spread(x, imputed))
 
@@ -219,12 +223,18 @@ class Approximation:
 
     def _estimates(self, x: Float32, imputed: Float64) -> list[torch.Tensor]:
         known = torch.from_numpy(_checked(imputed, len(x))).float()
-        unseen = torch.from_numpy(never_shown(x, self.scale.fields))
+        unseen = torch.from_numpy(self._unseen(x))
         as_imputed = torch.sigmoid(logit(torch.tensor(self.prior)) + logit(known) - self.means[1])
+        blended = published_blend if self.settings.published else partial(blend, mean=self.means[1])
         return [
-            torch.where(unseen, as_imputed, blend(zeta, known, affine, form=self.settings.form, mean=self.means[1]))
+            torch.where(unseen, as_imputed, blended(zeta, known, affine))
             for affine, zeta in zip(self._affine(x), self._trade_offs(x), strict=True)
         ]
+
+    def _unseen(self, x: Float32) -> Bool:
+        """Return whether a pair was never shown, [pairs]; the published networks do not distinguish such pairs."""
+        unseen = never_shown(x, self.scale.fields)
+        return np.zeros_like(unseen) if self.settings.published else unseen
 
     def _affine(self, x: Float32) -> list[torch.Tensor]:
         return [torch.sigmoid(odds) for odds in self._outputs("affine", x)]
@@ -268,7 +278,7 @@ class Approximation:
                 tensors = load(content)
                 arrays = {name: tensors.pop(f"scale.{name}").double().numpy() for name in SCALE}
                 scale = VectorScale(fields=tuple(str(name) for name in about["fields"]), **arrays)
-                members = [_restored(settings, scale.width, tensors, f"{i}.") for i in range(settings.members)]
+                members = [_restored(settings, scale.width, tensors, f"{i}.") for i in range(settings.members or 0)]
             except (SafetensorError, RuntimeError, KeyError, DataError) as error:
                 raise DataError(f"does not fit the settings of the manifest ({error})", file=path) from None
             first, second = (float(mean) for mean in about["means"])
@@ -307,11 +317,11 @@ def fit_approximation(
     >>> bool((np.diff(scores) > 0).all())
     True
     """
-    settings = ApproximateSettings() if settings is None else settings
+    settings = (ApproximateSettings() if settings is None else settings).resolved()
     if len(slot) == 0:
         raise DataError("there is no randomised first result to learn from")
     x = vectors.before(slot)
-    scale = VectorScale.fit(x, vectors.fields, vectors.empty)
+    scale = (VectorScale.fit_raw if settings.published else VectorScale.fit)(x, vectors.fields, vectors.empty)
     inputs, known = torch.from_numpy(scale(x)), torch.from_numpy(_checked(imputed, len(slot))).float()
     means = float(known.double().mean()), float(logit(known).double().mean())
     shown = most_shown(x, vectors.fields)
@@ -323,13 +333,11 @@ def fit_approximation(
     return Approximation(settings, scale, members, means=means, prior=prior, k=k, certainty=certainty)
 
 
-def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5, start: float = 0.0) -> nn.ModuleDict:
-    """Return two networks with initial outputs: the affine part at the click rate, the trade-off at `start`."""
+def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5) -> nn.ModuleDict:
+    """Return two networks; by default the affine part is the click rate at first, and the trade-off its start."""
     rate = min(max(rate, 1e-4), 1 - 1e-4)
     odds = math.log(rate / (1 - rate))
-    return nn.ModuleDict(
-        {"affine": settings.network(inputs, start=odds), "trade_off": settings.network(inputs, start=start)}
-    )
+    return nn.ModuleDict({"affine": settings.network(inputs, start=odds), "trade_off": settings.network(inputs)})
 
 
 def _restored(
@@ -352,17 +360,16 @@ def _fit_members(
     mean: float,
 ) -> tuple[list[nn.ModuleDict], float, Certainty]:
     """Return the fitted networks, k, and the certainty of their estimates."""
-    form, count = settings.form, settings.members
-    with_k = settings.evidence and form != "reward"
+    published, count = settings.published, settings.members or 0
     clicks, skips = settings.fit.counts(slot)
     weights = clicks + skips
     parts = [split(slot.query_ids, settings.fit.held_out, seed=settings.seed, part=i) for i in range(count)]
     seeds = [settings.seed + 7919 * i for i in range(count)]
-    rate, start = float(clicks.sum() / weights.sum()), 0.0 if with_k else START
+    rate = float(clicks.sum() / weights.sum())
     members = []
     for part, seed in zip(parts, seeds, strict=True):
         with torch_for(settings.fit, seed=seed):
-            members.append(_member(settings, inputs.shape[1], rate=rate, start=start))
+            members.append(_member(settings, inputs.shape[1], rate=rate))
             affine = members[-1]["affine"]
 
             def affine_loss(rows: torch.Tensor, affine: nn.Module = affine) -> torch.Tensor:
@@ -373,14 +380,15 @@ def _fit_members(
         affines = _held_out_mean([torch.sigmoid(member["affine"](inputs)) for member in members], parts)
 
     def loss(zeta: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return blend_loss(zeta, known[rows], affines[rows], (clicks[rows], skips[rows]), form=form, mean=mean)
+        parts = zeta, known[rows], affines[rows], clicks[rows], skips[rows]
+        return published_loss(*parts) if published else blend_loss(*parts, mean=mean)
 
     often, every = torch.from_numpy(shown).float(), torch.arange(len(slot))
 
     def loss_of_k(k: float) -> float:
         return float(loss(torch.tanh(begin(often, k=k)), every).double().sum())
 
-    k = min(KS, key=loss_of_k) if with_k else 0.0
+    k = 0.0 if published else min(KS, key=loss_of_k)
     starts = begin(often, k=k)
     for member, part, seed in zip(members, parts, seeds, strict=True):
         with torch_for(settings.fit, seed=seed):
@@ -392,7 +400,8 @@ def _fit_members(
             descend(trade_off, blended_loss, weights=weights, parts=part, settings=settings.fit, seed=seed)
     with torch.no_grad():
         zetas = [torch.tanh(starts + member["trade_off"](inputs)) for member in members]
-        values = blend(_held_out_mean(zetas, parts), known, affines, form=form, mean=mean).double().numpy()
+        combined = published_blend if published else partial(blend, mean=mean)
+        values = combined(_held_out_mean(zetas, parts), known, affines).double().numpy()
     return members, k, Certainty.fit(values, slot.clicks, slot.impressions, shown)
 
 
@@ -425,7 +434,7 @@ def logit(share: torch.Tensor) -> torch.Tensor:
 
 
 def begin(shown: torch.Tensor, *, k: float) -> torch.Tensor:
-    """Return the initial trade-off before tanh: tanh of it is k / (k + n) after n impressions, [pairs].
+    """Return the start of the trade-off before tanh: tanh of it is k / (k + n) after n impressions, [pairs].
 
     >>> torch.tanh(begin(torch.tensor([0.0, 5.0, 15.0]), k=5.0)).round(decimals=3).tolist()
     [1.0, 0.5, 0.25]
@@ -433,18 +442,15 @@ def begin(shown: torch.Tensor, *, k: float) -> torch.Tensor:
     return torch.zeros_like(shown) if k == 0 else torch.log1p(2 * (k / shown.clamp_min(SEEN))) / 2
 
 
-def blend(zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor, *, form: Form, mean: float) -> torch.Tensor:
-    """Return the estimate of each pair; that of `reward` may leave (0, 1).
+def blend(zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor, *, mean: float) -> torch.Tensor:
+    """Return the default estimate of each pair, in (0, 1), [pairs].
 
     Args:
         zeta: Trade-off, [pairs].
         imputed: Imputation in (0, 1), [pairs].
         affine: Affine part in (0, 1), [pairs].
-        form: How they are combined.
         mean: Mean logit of the imputations in training.
     """
-    if form == "reward":
-        return zeta * imputed + affine
     return torch.sigmoid(logit(affine) + zeta * (logit(imputed) - mean))
 
 
@@ -452,17 +458,30 @@ def blend_loss(
     zeta: torch.Tensor,
     imputed: torch.Tensor,
     affine: torch.Tensor,
-    counts: tuple[torch.Tensor, torch.Tensor],
+    clicks: torch.Tensor,
+    skips: torch.Tensor,
     *,
-    form: Form,
     mean: float,
 ) -> torch.Tensor:
-    """Return the loss of each pair, summed over its impressions, [pairs]; `counts` are clicks and skips."""
-    clicks, skips = counts
-    if form == "reward":
-        share = blend(zeta, imputed, affine, form=form, mean=mean)
-        return -(clicks - skips) * torch.log(share.clamp_min(LOW))  # Eq. 5
+    """Return the cross entropy of the default estimate, summed over the impressions of each pair, [pairs]."""
     return cross_entropy(logit(affine) + zeta * (logit(imputed) - mean), clicks, skips)
+
+
+def published_blend(zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor) -> torch.Tensor:
+    """Return zeta i + a of each pair (§6.2.2), which may leave (0, 1), [pairs]."""
+    return zeta * imputed + affine
+
+
+def published_loss(
+    zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor
+) -> torch.Tensor:
+    """Return Eq. 5 summed over the impressions of each pair: - (2c - 1) log(zeta i + a), [pairs].
+
+    >>> half, one, none = torch.tensor([0.5]), torch.ones(1), torch.zeros(1)
+    >>> published_loss(half, half, half, one, none).exp().mul(3).round().item()  # 3 / (.5 x .5 + .5)
+    4.0
+    """
+    return -(clicks - skips) * torch.log(published_blend(zeta, imputed, affine).clamp_min(LOW))
 
 
 def cross_entropy(odds: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor) -> torch.Tensor:
@@ -517,17 +536,16 @@ def descend(
     if len(rows) == 0 or float(weights[rows].sum()) == 0:
         raise DataError("there is no click to learn from", remedy="Use a longer log, or hold out less")
     judged = held_out if len(held_out) else rows
-    optimiser = torch.optim.AdamW(
-        network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-    )
+    decay, size = settings.weight_decay or 0.0, settings.batch_size or len(rows)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=decay, fused=True)
     generator = torch.Generator().manual_seed(seed)
     scale = float(weights[rows].mean())
     best, values, waited = _weights(network), [_mean_loss(loss, judged, weights)], 0
     for epoch in range(1, settings.epochs + 1):
         network.train()
         order = rows[torch.randperm(len(rows), generator=generator)]
-        for start in range(0, len(order), settings.batch_size):
-            batch = order[start : start + settings.batch_size]
+        for start in range(0, len(order), size):
+            batch = order[start : start + size]
             optimiser.zero_grad()
             torch.autograd.backward(loss(batch).mean() / scale)
             nn.utils.clip_grad_norm_(network.parameters(), 5.0)

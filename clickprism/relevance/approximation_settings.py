@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias, final, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final, get_args
 
 import numpy as np
 
@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
     from clickprism.relevance.pairs import FirstSlot
 
-Form: TypeAlias = Literal["logit", "reward"]
+Preset: TypeAlias = Literal["default", "published"]
+MEMBERS: Final[dict[str, int]] = {"default": 5, "published": 1}
+FIT: Final[dict[str, dict[str, Any]]] = {
+    "default": {"batch_size": 256, "weight_decay": 1.0, "most": 200},
+    "published": {"batch_size": 128, "weight_decay": 0.0, "most": 0},
+}
+"""Settings that differ between the presets; those of `published` are from §7.4 of Zou et al. 2022."""
 
 
 @final
@@ -25,36 +31,38 @@ class DescentSettings:
 
     Attributes:
         epochs: Maximum number of epochs.
-        batch_size: Number of pairs per step.
+        batch_size: Number of pairs per step; by default 256, with the preset published 128.
         learning_rate: Learning rate of Adam.
-        weight_decay: Decoupled weight decay.
+        weight_decay: Decoupled weight decay; by default 1, with the preset published 0.
         patience: Stop after so many epochs without a better loss on held-out queries.
         held_out: Share of the queries that choose the best epoch; 0 uses the last epoch.
         most: Maximum number of impressions that a pair counts for, at its own click rate; 0 for no limit. Without it
-            the few pairs of the most frequent queries dominate.
+            the few pairs of the most frequent queries dominate. By default 200, with the preset published 0.
         threads: Number of threads of torch.
     """
 
     epochs: int = 100
-    batch_size: int = 256
+    batch_size: int | None = None
     learning_rate: float = 1e-3
-    weight_decay: float = 1.0
+    weight_decay: float | None = None
     patience: int = 8
     held_out: float = 0.2
-    most: int = 200
+    most: int | None = None
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "patience", "threads"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
+        for name, value in (("epochs", self.epochs), ("batch_size", self.batch_size), ("patience", self.patience)):
+            if value is not None and value < 1:
+                raise SettingError(name, value, "be at least 1")
+        if self.threads < 1:
+            raise SettingError("threads", self.threads, "be at least 1")
         if not 0 < self.learning_rate <= 1:
             raise SettingError("learning_rate", self.learning_rate, "be above 0 and at most 1")
-        if not 0 <= self.weight_decay < 10:
+        if self.weight_decay is not None and not 0 <= self.weight_decay < 10:
             raise SettingError("weight_decay", self.weight_decay, "be from 0 to 10")
         if not 0 <= self.held_out <= 0.9:
             raise SettingError("held_out", self.held_out, "be from 0 to .9")
-        if self.most < 0:
+        if self.most is not None and self.most < 0:
             raise SettingError("most", self.most, "be 0 or more")
 
     def counts(self, slot: FirstSlot) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,40 +81,56 @@ class ApproximateSettings:
     """Settings of the approximation network.
 
     Attributes:
-        form: How the imputation and the clicks are combined: logit, or reward (Eq. 5 of the doubly robust paper).
+        preset: The default, or published: the networks of section 6.2 of the doubly robust paper (Zou et al. 2022).
         hidden: Number of units of a hidden layer; repeat the option for several layers.
         members: Number of networks, each with its own initial weights and held-out queries. The estimate is their mean,
-            and their disagreement is part of its uncertainty.
-        evidence: Start the weight of the imputation at k / (k + n) after n impressions, with k fitted; false is the
-            paper's form.
+            and their disagreement is part of its uncertainty. By default 5, with the preset published 1.
         fit: How the networks are fitted.
         seed: Random seed.
     """
 
-    form: Form = "logit"
+    preset: Preset = "default"
     hidden: tuple[int, ...] = (64, 32, 16)
-    members: int = 5
-    evidence: bool = True
+    members: int | None = None
     fit: DescentSettings = field(default_factory=DescentSettings)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.form not in get_args(Form):
-            raise SettingError("form", self.form, f"be one of {', '.join(get_args(Form))}")
-        if self.members < 1:
+        if self.preset not in get_args(Preset):
+            raise SettingError("preset", self.preset, f"be one of {', '.join(get_args(Preset))}")
+        if self.members is not None and self.members < 1:
             raise SettingError("members", self.members, "be at least 1")
         if not 0 <= self.seed < 2**32:
             raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
         if not self.hidden or min(self.hidden) < 1:
             raise SettingError("hidden", self.hidden, "name at least one layer, each with at least one unit")
 
+    @property
+    def published(self) -> bool:
+        """Return whether the networks are those of the paper."""
+        return self.preset == "published"
+
+    def resolved(self) -> ApproximateSettings:
+        """Return the same with every value that the preset decides.
+
+        >>> ApproximateSettings(preset="published").resolved().fit.batch_size
+        128
+        """
+        chosen = {name: value for name, value in FIT[self.preset].items() if getattr(self.fit, name) is None}
+        members = MEMBERS[self.preset] if self.members is None else self.members
+        return replace(self, members=members, fit=replace(self.fit, **chosen))
+
     def network(self, inputs: int, *, start: float = 0.0) -> nn.Module:
-        """Return a new network, [pairs, inputs] to [pairs], whose initial output is `start` for every pair."""
+        """Return a new network, [pairs, inputs] to [pairs].
+
+        Its initial output is `start` for every pair; that of the published one is random.
+        """
         from torch import nn
 
         from clickprism.rankers.mlp import MLP, MLPNetwork
 
         network = MLPNetwork(MLP(hidden=self.hidden, activation="relu", layer_norm="none"), inputs)
-        nn.init.zeros_(network.last().weight)
-        nn.init.constant_(network.last().bias, start)
+        if not self.published:
+            nn.init.zeros_(network.last().weight)
+            nn.init.constant_(network.last().bias, start)
         return network

@@ -169,6 +169,9 @@ class VectorScale:
     log((c + m) / (e + m)) for several m, and (c - e) / sqrt(e + 1). Each is standardised by the training pairs and
     limited to 8 deviations. A value that is not finite is replaced by that of a pair that was never shown.
 
+    A raw scale (`fit_raw`) has the fields themselves as inputs, standardised and not limited: a linear map, which the
+    first layer of a network can undo. Without it counts of thousands saturate tanh.
+
     Attributes:
         fields: Fields of the vectors.
         empty: Vector of a pair that was never shown, [L].
@@ -185,7 +188,9 @@ class VectorScale:
 
     def __post_init__(self) -> None:
         width = len(self.fields)
-        inputs = width + len(_ratios(self.fields)[0]) + (len(EXPECTED) + 2) * len(_by_position(self.fields))
+        inputs = width
+        if not self.raw:
+            inputs += len(_ratios(self.fields)[0]) + (len(EXPECTED) + 2) * len(_by_position(self.fields))
         for name, wanted in (("empty", width), ("rates", width), ("mean", inputs), ("factor", inputs)):
             values = getattr(self, name)
             valid = values.shape == (wanted,) and bool(np.isfinite(values).all())
@@ -202,10 +207,18 @@ class VectorScale:
         for shown, clicked in _by_position(fields).values():
             overall = sums[clicked].sum() / max(sums[shown].sum(), 1.0)
             rates[shown] = (sums[clicked] + overall) / (sums[shown] + 1.0)
-        inputs = _inputs(_finite(x, hollow), fields, rates)
-        deviation = inputs.std(axis=0)
-        factor = np.divide(1.0, deviation, out=np.zeros(len(deviation)), where=deviation > 1e-9)
-        return cls(fields, hollow, rates, inputs.mean(axis=0), factor)
+        return cls(fields, hollow, rates, *_standard(_inputs(_finite(x, hollow), fields, rates)))
+
+    @classmethod
+    def fit_raw(cls, x: Float32, fields: tuple[str, ...], empty: Float32) -> VectorScale:
+        """Fit means and deviations of the fields themselves to the training pairs, [pairs, L]."""
+        hollow = np.asarray(empty, np.float64)
+        return cls(fields, hollow, np.zeros(len(fields)), *_standard(_finite(x, hollow)))
+
+    @property
+    def raw(self) -> bool:
+        """Return whether the inputs are the fields themselves."""
+        return len(self.mean) == len(self.fields)
 
     @property
     def width(self) -> int:
@@ -216,8 +229,17 @@ class VectorScale:
         """Return the inputs of these vectors, [pairs, width]."""
         if x.ndim != 2 or x.shape[1] != len(self.fields):
             raise DataError(f"click vectors must have the {len(self.fields)} fields of training, got {list(x.shape)}")
-        scaled = (_inputs(_finite(x, self.empty), self.fields, self.rates) - self.mean) * self.factor
+        sums = _finite(x, self.empty)
+        if self.raw:
+            return ((sums - self.mean) * self.factor).astype(np.float32)
+        scaled = (_inputs(sums, self.fields, self.rates) - self.mean) * self.factor
         return np.clip(scaled, -LARGEST, LARGEST).astype(np.float32)
+
+
+def _standard(inputs: Float64) -> tuple[Float64, Float64]:
+    """Return mean and 1 / deviation of each input; 0 for the latter of a constant one."""
+    deviation = inputs.std(axis=0)
+    return inputs.mean(axis=0), np.divide(1.0, deviation, out=np.zeros(len(deviation)), where=deviation > 1e-9)
 
 
 def _finite(x: Float32, empty: Float64) -> Float64:

@@ -63,6 +63,8 @@ class EstimateSettings:
         weighting: Weights of the impressions of a pair: equal after correction (mean), by how much each says about
             relevance (ratio), or by the smallest variance (precision). By default mean for doubly_robust, as published,
             and precision for affine and ipw; log_model needs none.
+        click_parameters: Source of the click parameters of affine, ipw and doubly_robust: the model of the log, or
+            randomised first results (first_slot), as in the doubly robust paper.
         confidence: Confidence level of the intervals.
         depth: Use only positions 1 to this one; by default all.
         min_users: Exclude query-document pairs seen by fewer users (privacy); 0 excludes none. By default the k of the
@@ -72,6 +74,7 @@ class EstimateSettings:
 
     estimator: dict[str, Any] = field(default_factory=dict)
     weighting: Weighting | None = None
+    click_parameters: Literal["log_model", "first_slot"] = "log_model"
     confidence: float = 0.95
     depth: int | None = None
     min_users: int | None = None
@@ -81,6 +84,11 @@ class EstimateSettings:
         object.__setattr__(self, "estimator", {"name": DEFAULT, **self.estimator})
         if self.depth is not None and self.depth < 1:
             raise SettingError("depth", self.depth, "be at least 1")
+        if self.click_parameters not in ("log_model", "first_slot"):
+            raise SettingError("click_parameters", self.click_parameters, "be one of log_model, first_slot")
+        if self.click_parameters == "first_slot" and self.estimator["name"] in ("log_model", "imputation"):
+            must = "be used with the estimators affine, ipw and doubly_robust"
+            raise SettingError("click_parameters", self.click_parameters, must)
         if self.min_users is not None and self.min_users < 0:
             raise SettingError("min_users", self.min_users, "be 0 or more")
         if self.seed < 0:
@@ -212,14 +220,12 @@ class Sums:
     Attributes:
         weighting: "mean", "ratio" or "precision", see above.
         rates: Click rate at each position, which "precision" needs; None learns them from the log.
-        clip: Whether to limit values to 0 to 1; the paper's estimators are unbiased only without it.
         confidence: Confidence level of the intervals.
         parameter_uncertainty: Whether intervals include the uncertainty of alpha and beta, if it is known.
     """
 
     weighting: Weighting = "precision"
     rates: tuple[float, ...] | None = None
-    clip: bool = False
     confidence: float = 0.95
     parameter_uncertainty: bool = True
 
@@ -269,8 +275,6 @@ class Sums:
         middle = (lower + upper) / 2
         variance = np.where(shown, score.variance(middle) / scale**2, np.nan)
         weight = np.divide(middle * (1 - middle), variance, out=np.zeros(len(values)), where=shown & (variance > 0))
-        if self.clip:
-            values = np.clip(values, 0.0, 1.0)
         return Estimates(values, lower, upper, variance, weight, np.zeros(len(values), dtype=np.bool_))
 
 
@@ -317,17 +321,11 @@ class InversePropensity:
 
     Attributes:
         sums: How clicks are added up; `Sums(weighting="mean")` is the paper's form.
-        least: Minimum of the propensities relative to position 1; it limits the variance, and biases the estimate.
     """
 
     name: ClassVar[str] = "ipw"
 
     sums: Sums = field(default_factory=Sums)
-    least: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.least < 1:
-            raise SettingError("least", self.least, "be 0 or more and below 1")
 
     def learn(
         self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None
@@ -338,7 +336,7 @@ class InversePropensity:
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """Return the estimates of these pairs, [pairs]."""
         theta = parameters.alpha if parameters.theta is None else parameters.theta / parameters.theta[0]
-        without_trust = ClickParameters(np.maximum(theta, self.least), np.zeros(len(theta)), parameters.theta)
+        without_trust = ClickParameters(theta, np.zeros(len(theta)), parameters.theta)
         return Affine(self.sums).estimate(counts, without_trust)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -39,6 +40,7 @@ from clickprism.relevance.estimate_files import (
 )
 from clickprism.relevance.estimates import Estimator, PairCounts
 from clickprism.relevance.estimators import EstimateSettings, FromLogModel
+from clickprism.relevance.slot_parameters import log_slot_parameters
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
@@ -131,14 +133,7 @@ def estimate_relevance(
     """
     settings = settings or EstimateSettings()
     estimator = settings.build()
-    if parameters is not None and isinstance(estimator, FromLogModel):
-        raise SettingError("parameters", str(parameters), "be omitted for log_model; give --propensities instead")
-    if parameters is not None and propensities is not None:
-        raise SettingError("parameters", str(parameters), "be omitted if propensities are given")
-    if parameters is not None and model is not None:
-        raise SettingError("model", str(model), "be omitted if parameters are given, since no model is fitted then")
-    if estimator.name in ("doubly_robust", "imputation") and imputation is None:
-        raise SettingError("imputation", None, f"be given for the estimator {estimator.name}")
+    _check_options(settings, parameters, propensities, imputation, model)
     if days is not None:
         known = store.table("events").days()
         days = sorted(set(known) & set(days))
@@ -146,17 +141,20 @@ def estimate_relevance(
             span = f"{known[0]} to {known[-1]}" if known else "no day"
             raise UnsupportedError(f"has no events on these days; it has {span}", file=store.folder)
     given = None if propensities is None else read_propensities(propensities)
+    if parameters is None:
+        update_sessions(store, engine, days)
+    fit = partial(fit_log, store, engine, settings, days=days, propensities=given, folder=model)
+    if isinstance(estimator, FromLogModel):
+        return _posterior(store, fit(imputation=imputation), out, settings)
     summary: ModelSummary | None = None
-    if parameters is not None and not isinstance(estimator, FromLogModel):
+    if parameters is not None:
         found = ClickParameters.read(parameters)
         found = found if settings.depth is None else found.cut(settings.depth)
+    elif settings.click_parameters == "first_slot":
+        found = log_slot_parameters(store, engine, days=days, depth=settings.depth)
     else:
-        update_sessions(store, engine, days)
-        prior = imputation if isinstance(estimator, FromLogModel) else None
-        fitted = fit_log(store, engine, settings, days=days, imputation=prior, propensities=given, folder=model)
+        fitted = fit()
         found, summary = fitted.model.parameters, ModelSummary.of(fitted.model)
-        if isinstance(estimator, FromLogModel):
-            return _posterior(store, fitted, out, settings)
     examiner = chosen_model(store.folder / "models", examination)
     if estimator.name == "doubly_robust" and examiner is not None and examiner.settings.clicks == "all":
         store.note(
@@ -175,6 +173,28 @@ def estimate_relevance(
         examiner=examiner,
     )
     return replace(made, model=summary)
+
+
+def _check_options(
+    settings: EstimateSettings,
+    parameters: Path | None,
+    propensities: Path | None,
+    imputation: Path | None,
+    model: Path | None,
+) -> None:
+    """Raise `SettingError` if options of `estimate_relevance` contradict each other, or one is missing."""
+    name = settings.estimator["name"]
+    if parameters is not None and name == FromLogModel.name:
+        raise SettingError("parameters", str(parameters), "be omitted for log_model; give --propensities instead")
+    if parameters is not None and propensities is not None:
+        raise SettingError("parameters", str(parameters), "be omitted if propensities are given")
+    if parameters is not None and model is not None:
+        raise SettingError("model", str(model), "be omitted if parameters are given, since no model is fitted then")
+    others = parameters, propensities, model
+    if settings.click_parameters == "first_slot" and any(each is not None for each in others):
+        raise SettingError("click_parameters", "first_slot", "be used without --parameters, --propensities and --model")
+    if name in ("doubly_robust", "imputation") and imputation is None:
+        raise SettingError("imputation", None, f"be given for the estimator {name}")
 
 
 def _posterior(store: LogStore, fitted: FittedLog, out: Path, settings: EstimateSettings) -> LogEstimates:

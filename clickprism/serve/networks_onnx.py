@@ -55,7 +55,8 @@ def approximation_onnx(fitted: Approximation) -> bytes:
     graph = Graph()
     x = graph.input("x", FLOAT, ROWS, fitted.scale.width)
     imputed, shown = graph.input("imputed", FLOAT, ROWS), graph.input("shown", FLOAT, ROWS)
-    unseen, one = graph.op("LessOrEqual", shown, _number(graph, 0.0)), graph.const(np.array(1.0))
+    least = -1.0 if fitted.settings.published else 0.0  # the published networks do not distinguish pairs never shown
+    unseen, one = graph.op("LessOrEqual", shown, _number(graph, least)), graph.const(np.array(1.0))
     begin = _begin(graph, fitted, shown)
     prior = math.log(fitted.prior / (1 - fitted.prior))
     shift = graph.const(np.array(prior - fitted.means[1], np.float32))
@@ -101,8 +102,8 @@ def _begin(graph: Graph, fitted: Approximation, shown: str) -> str:
 
 
 def _blend(graph: Graph, fitted: Approximation, zeta: str, imputed: str, affine: str) -> str:
-    """`clickprism.relevance.approximation.blend`."""
-    if fitted.settings.form == "reward":
+    """`blend` and `published_blend` of `clickprism.relevance.approximation`."""
+    if fitted.settings.published:
         return graph.op("Add", graph.op("Mul", zeta, imputed), affine)
     mean = graph.const(np.array(fitted.means[1], np.float32))
     away = graph.op("Mul", zeta, graph.op("Sub", _logit(graph, imputed), mean))

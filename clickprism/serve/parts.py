@@ -124,13 +124,13 @@ def _of_approximation(fitted: Approximation) -> Contents:
         "imputed": usual(fitted),
     }
     files = {"network.safetensors": pack(scale | networks), "network.onnx": approximation_onnx(fitted)}
-    method = {"name": "approximate", "form": fitted.settings.form}
+    method = {"name": "approximate", "preset": fitted.settings.preset}
     return Contents(Part("approximation", settings, method, missing="mean"), files)
 
 
 def usual(fitted: Approximation) -> float:
     """What an approximation imputes where nothing is known: the mean of training, of log odds where it adds those."""
-    return float(1 / (1 + np.exp(-fitted.means[1]))) if fitted.settings.form == "logit" else fitted.means[0]
+    return fitted.means[0] if fitted.settings.published else float(1 / (1 + np.exp(-fitted.means[1])))
 
 
 def _arrays(network: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from clickprism.click_models.popularity import PopularityUser, item_ids
 from clickprism.click_models.users import User, adapted
 from clickprism.errors import DataError
 from clickprism.settings import choose
-from clickprism.simulation.raw_searches import SearchEngine, Visitors, impressions_of
+from clickprism.simulation.raw_searches import Catalogue, SearchEngine, Visitors, impressions_of
 from clickprism.simulation.raw_settings import RawLogSettings
 from clickprism.types import Int64
 
@@ -88,12 +88,19 @@ class RawLog:
         ]
 
 
-def write_raw_log(folder: Path, settings: RawLogSettings | None = None, *, progress: Progress = no_progress) -> RawLog:
+def write_raw_log(
+    folder: Path,
+    settings: RawLogSettings | None = None,
+    *,
+    catalogue: Catalogue | None = None,
+    progress: Progress = no_progress,
+) -> RawLog:
     """Simulate a raw log and write it to a new folder.
 
     Args:
         folder: the folder, which must not contain a log yet.
         settings: what the log contains.
+        catalogue: queries, documents and rankers; by default random ones, as the settings say.
         progress: called after each day.
 
     >>> import tempfile
@@ -108,7 +115,7 @@ def write_raw_log(folder: Path, settings: RawLogSettings | None = None, *, progr
         make_folder(subfolder)
         if any(subfolder.iterdir()):
             raise DataError("is not empty", file=subfolder, remedy="Choose a new folder, or delete the log in this one")
-    engine = SearchEngine(settings)
+    engine = SearchEngine(settings, catalogue)
     visitors = Visitors(engine)
     user = adapted(user, engine.judged, seed=settings.seed)
     with duckdb.connect(config={"threads": 1}) as connection:  # one thread, so that rows keep their order

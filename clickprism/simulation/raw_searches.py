@@ -66,19 +66,29 @@ OFF_SCREEN: Final = 0.6  # share of the documents that are not observed
 
 
 @final
-class SearchEngine:
-    """Queries with their documents, grades and rankers, all determined by the seed.
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """What a search engine finds, and how well its rankers know it.
 
     Attributes:
         judged: One list per query. A document has the same id in all lists that contain it.
-        attraction: Probability of a click on each document if it is observed, before trust bias, [rows].
-        documents: Id of the document of each row, [rows].
+        documents: Number of the document of each row, its id in the log, [rows].
         texts: Text of each query.
-        cumulative_shares: Cumulative sum of the share of searches for each query, [queries].
-        clicks: Number of clicks by people on each row on earlier days, [rows]. The caller updates it.
+        shares: Share of the searches for each query, [queries].
+        scores: Scores of each ranker, the first one first, [rankers, rows].
+        randomised: Share of the searches for each query whose first document is chosen at random, [queries].
     """
 
-    def __init__(self, settings: RawLogSettings) -> None:
+    judged: JudgedLists
+    documents: Int64
+    texts: list[str]
+    shares: Float64
+    scores: Float32
+    randomised: Float64
+
+    @classmethod
+    def random(cls, settings: RawLogSettings) -> Catalogue:
+        """Return a catalogue that is determined by the seed."""
         random = np.random.default_rng([settings.seed, 0])
         queries = settings.queries or min(max(20, settings.searches // 6), MAX_QUERIES)
         lengths = random.integers(settings.min_documents, settings.max_documents + 1, queries)
@@ -90,15 +100,39 @@ class SearchEngine:
         grades = np.searchsorted(np.quantile(relevance, np.cumsum(GRADE_SHARES)[:-1]), relevance).astype(np.int32)
         features = relevance[:, None] + random.standard_normal((rows, FEATURES), dtype=np.float32)
         query_ids = np.char.add("q", np.arange(1, queries + 1).astype(np.str_))
-        self.settings = settings
-        self.documents: Int64 = documents + FIRST_DOCUMENT
-        self.judged = JudgedLists(Lists(features, offsets, query_ids, self.documents.astype(np.str_)), grades)
-        self.attraction: Float32 = attraction(self.judged, max_grade=len(GRADE_SHARES) - 1)
-        self.texts = _texts(queries, random)
-        self.cumulative_shares = np.cumsum(frequencies(queries, exponent=settings.exponent, rng=random))
+        documents += FIRST_DOCUMENT
+        judged = JudgedLists(Lists(features, offsets, query_ids, documents.astype(np.str_)), grades)
+        texts = _texts(queries, random)
+        shares = frequencies(queries, exponent=settings.exponent, rng=random)
         noise = np.linspace(1.6, 0.8, settings.rankers, dtype=np.float32)[:, None]  # later rankers are better
-        self._scores: Float32 = relevance + noise * random.standard_normal((settings.rankers, rows), dtype=np.float32)
-        self.clicks = np.zeros(rows, dtype=np.int64)
+        scores = relevance + noise * random.standard_normal((settings.rankers, rows), dtype=np.float32)
+        return cls(judged, documents, texts, shares, scores, np.full(queries, settings.randomised))
+
+
+@final
+class SearchEngine:
+    """Queries with their documents, grades and rankers; by default all determined by the seed.
+
+    Attributes:
+        judged: One list per query. A document has the same id in all lists that contain it.
+        attraction: Probability of a click on each document if it is observed, before trust bias, [rows].
+        documents: Id of the document of each row, [rows].
+        texts: Text of each query.
+        cumulative_shares: Cumulative sum of the share of searches for each query, [queries].
+        randomised: Share of the searches for each query with a random first document, [queries].
+        clicks: Number of clicks by people on each row on earlier days, [rows]. The caller updates it.
+    """
+
+    def __init__(self, settings: RawLogSettings, catalogue: Catalogue | None = None) -> None:
+        max_grade = len(GRADE_SHARES) - 1 if catalogue is None else max(int(catalogue.judged.grades.max()), 1)
+        catalogue = Catalogue.random(settings) if catalogue is None else catalogue
+        self.settings = settings
+        self.documents, self.judged, self.texts = catalogue.documents, catalogue.judged, catalogue.texts
+        self.attraction: Float32 = attraction(self.judged, max_grade=max_grade)
+        self.cumulative_shares = np.cumsum(catalogue.shares)
+        self.randomised = catalogue.randomised
+        self._scores = catalogue.scores
+        self.clicks = np.zeros(len(self.documents), dtype=np.int64)
 
     def draw_queries(self, count: int, random: np.random.Generator) -> Int64:
         """Return the numbers of random queries, drawn by their share of searches."""
@@ -126,7 +160,7 @@ class SearchEngine:
         query, ranker = np.divmod(pairs, self.settings.rankers)
         offsets = self.judged.lists.offsets
         lengths = (offsets[query + 1] - offsets[query])[:, None]
-        columns = np.arange(self.settings.max_documents)
+        columns = np.arange(max(self.settings.length, int(lengths.max(initial=1))))
         rows = np.minimum(offsets[query][:, None] + columns, len(self.documents) - 1)
         scores = self._scores[ranker[:, None], rows] + self.settings.feedback * np.log1p(self.clicks[rows])
         order = np.argsort(np.where(columns < lengths, -scores, np.inf), axis=1, kind="stable")
@@ -264,7 +298,7 @@ def impressions_of(searches: Searches, engine: SearchEngine, user: User, *, day:
     random = np.random.default_rng([settings.seed, 3, first])
     ranked, lengths = engine.rank(searches.query, searches.ranker)
     person = searches.robot < 0
-    randomised = person & (random.random(len(searches)) < settings.randomised)
+    randomised = person & (random.random(len(searches)) < engine.randomised[searches.query])
     column = np.floor(random.random(len(searches)) * lengths).astype(np.int64)[randomised]
     ranked[randomised, 0], ranked[randomised, column] = ranked[randomised, column], ranked[randomised, 0]
     lengths = np.where(person, lengths, np.minimum(lengths, settings.page))

@@ -122,11 +122,8 @@ class _Loop:
         self.train, self.rest, self.last = (pairs.take(each) for each in rows)
         counts = [(self.every[1][each], self.every[2][each]) for each in rows]
         (self.clicks, self.impressions), self.rest_counts, self.last_counts = counts
-        ratio = float(np.sum(self.impressions - self.clicks) / max(np.sum(self.clicks), 0.5))
-        self.shift = settings.balance * math.log(max(ratio, 1e-6))
-        self.clicked, self.skipped = self.clicks * math.exp(self.shift), self.impressions - self.clicks
-        scale = float((self.clicked + self.skipped).mean())
-        self.clicked, self.skipped = self.clicked / scale, self.skipped / scale
+        scale = float(self.impressions.mean())
+        self.clicked, self.skipped = self.clicks / scale, (self.impressions - self.clicks) / scale
         freeze(network, share=settings.frozen, embeddings=settings.frozen_embeddings)
         self.generator = np.random.default_rng([settings.seed, 11])
         self.order = [self._batches() for _ in range(settings.epochs)]
@@ -138,8 +135,7 @@ class _Loop:
 
     def start(self) -> tuple[float, float]:
         """Fit the weights of the prior; the loss of the click rate alone and of the prior on the measured queries."""
-        head = self.network.head
-        torch.nn.init.zeros_(head.weight)
+        torch.nn.init.zeros_(self.network.head.weight)
         self._fit_prior(self.train, self.clicks, self.impressions)
         constant = untrained = float("nan")
         if len(self.last):
@@ -147,8 +143,6 @@ class _Loop:
             constant = log_loss(np.full(len(self.last), level), *self.last_counts)
             untrained = log_loss(self.network.prior_odds(self.last), *self.last_counts)
         self.before = self._weights()
-        with torch.no_grad():
-            head.bias.add_(self.shift)
         self._keep()
         return constant, untrained
 
@@ -203,8 +197,7 @@ class _Loop:
         """Measure on the held-out queries, and keep the weights if they are the best."""
         value = float("nan")
         if len(self.rest):
-            odds = self.network.odds(self.rest) - self.shift
-            value = log_loss(odds, *self.rest_counts)
+            value = log_loss(self.network.odds(self.rest), *self.rest_counts)
             if not math.isfinite(value):
                 raise TrainingError(f"the loss on held-out queries is {value} at step {step}: lower learning_rate")
         if step:
@@ -217,11 +210,9 @@ class _Loop:
         return value
 
     def finish(self) -> float:
-        """Put the best weights in, take off what balancing added, calibrate; the loss on the measured queries."""
+        """Put the best weights in and calibrate; the loss on the measured queries."""
         network = self.network
         network.load_state_dict(self.best_weights, strict=False)
-        with torch.no_grad():
-            network.head.bias.sub_(self.shift)
         if network.residual and len(self.rest):
             if self.settings.calibrate:
                 self._calibrate()

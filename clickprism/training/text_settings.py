@@ -12,7 +12,7 @@ from clickprism.training.settings import Stopped
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 
-Schedule = Literal["linear", "vaswani", "constant"]
+Schedule = Literal["linear", "vaswani"]
 Optimiser = Literal["adamw", "adam"]
 LONGEST: Final = 1 << 20
 
@@ -28,8 +28,8 @@ class TextFitSettings:
         optimiser: Optimiser: adamw, or adam as in the paper.
         learning_rate: Largest learning rate of the language model.
         head_rate: Largest learning rate of the last layer.
-        schedule: Learning rate after the warm-up: falls to 0 (linear), falls with the square root of the step
-            (vaswani, the paper), or constant.
+        schedule: Learning rate after the warm-up: falls to 0 (linear), or with the square root of the step (vaswani,
+            the paper).
         warm_up: Number of steps of the warm-up; below 1 a share of all steps.
         weight_decay: Weight decay of the language model, decoupled with adamw.
         clip_norm: Maximum norm of the gradient; 0 for no limit.
@@ -37,7 +37,6 @@ class TextFitSettings:
         batch_tokens: Maximum number of tokens per step, including padding.
         frozen: Share of the layers, from the lowest, that are not trained.
         frozen_embeddings: Do not train the embeddings; they are never trained if a layer is frozen.
-        balance: How far clicks and skips are weighted equally, from 0 (as they are) to 1; calibrated in any case.
         most_impressions: Maximum number of impressions that a pair counts for, at its own click rate; 0 for no limit.
         held_out: Share of the queries that choose the best step and calibrate; 0 uses the last step.
         measured: Share of the queries on which only the final loss is measured.
@@ -60,7 +59,6 @@ class TextFitSettings:
     batch_tokens: int = 8192
     frozen: float = 0.5
     frozen_embeddings: bool = True
-    balance: float = 0.0
     most_impressions: int = 50
     held_out: float = 0.1
     measured: float = 0.1
@@ -83,7 +81,7 @@ class TextFitSettings:
         for name in ("weight_decay", "clip_norm", "warm_up"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(name, getattr(self, name), "be 0 or more")
-        for name, most in (("balance", 1), ("frozen", 1), ("held_out", 0.45), ("measured", 0.45), ("seed", 2**32 - 1)):
+        for name, most in (("frozen", 1), ("held_out", 0.45), ("measured", 0.45), ("seed", 2**32 - 1)):
             if not 0 <= getattr(self, name) <= most:
                 raise SettingError(name, getattr(self, name), f"be from 0 to {most}")
         for name, known in (("schedule", get_args(Schedule)), ("optimiser", get_args(Optimiser))):
@@ -120,7 +118,7 @@ class TextFitSettings:
             return step / warm
         if self.schedule == "linear":
             return (steps + 1 - step) / max(steps + 1 - warm, 1.0)
-        return math.sqrt(warm / step) if self.schedule == "vaswani" else 1.0
+        return math.sqrt(warm / step)
 
 
 @final

@@ -1,65 +1,84 @@
-"""Every table of the doubly robust paper: `python -m reproduce.adr --quick`, ten minutes, no language model."""
+"""Tables 1 to 4 and Figure 4 of "Approximated Doubly Robust Search Relevance Estimation" (Zou et al., CIKM 2022).
+
+A search engine with texts is simulated and its raw log goes through the product. See docs/reproduce_adr.md.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from clickprism.errors import SettingError
-from reproduce.adr.config import CANDIDATES, DATA, SIZES, TUNED
-from reproduce.adr.plan import PARTS, Part, Plan
-from reproduce.adr.run import reproduce
-from reproduce.common.cli import How, guarded, options, size_name, whole_numbers, words
+from clickprism._util.files import write_file
+from clickprism._util.tables import to_json, to_plain
+from clickprism.errors import DataError
+from reproduce.adr.figures import plot_buckets, plot_examination
+from reproduce.adr.methods import draw
+from reproduce.adr.tables import all_rows, examination_of, markdown, write_expected
+from reproduce.adr.world import SIZES, Size
+from reproduce.common.cli import guarded, whole_numbers
+
+TEXTS = Path(__file__).parents[3] / "shared" / "data" / "nfcorpus"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, run, print; the exit codes are those of clickprism."""
+    """Parse the options and run; the exit codes are those of clickprism."""
     given = parser().parse_args(arguments)
-    return guarded(lambda: reproduce(plan_of(given), How.of(given)))
+    return guarded(lambda: reproduce(given))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
-    made = options("adr", __doc__, data=DATA, full="twice as many queries, five draws of all")
-    made.add_argument("files", nargs="?", type=Path, metavar="FOLDER", help="the same as --folder FOLDER")
-    made.add_argument("--fine-tune", action="store_true", help="with nfcorpus: train the language model on clicks too")
-    made.add_argument("--tables", help="which tables, such as 2,4; with --figures and --costs, what either names")
-    made.add_argument("--figures", help="which figures: 4")
-    made.add_argument("--costs", action="store_true", help="what randomisation costs and buys")
-    made.add_argument("--methods", help="which methods, such as affine,imputation,shrunk")
+    """Return the options."""
+    made = argparse.ArgumentParser(prog="python -m reproduce.adr", description=__doc__)
+    size = made.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="one small draw, under ten minutes on two cores")
+    size.add_argument("--full", action="store_true", help="five draws of 600 queries, several hours")
+    size.add_argument("--smallest", action="store_true", help="a minute, for tests; its figures say nothing")
+    made.add_argument("--texts", type=Path, help="folder of NFCorpus; by default ../shared/data/nfcorpus if it exists")
+    made.add_argument("--generated", action="store_true", help="generate texts instead")
+    made.add_argument("--seeds", help="which draws, such as 0,1,2, instead of those of the size")
+    made.add_argument("--out", type=Path, default=Path("out/adr"), help="folder for the results (default: %(default)s)")
+    made.add_argument("--write-expected", action="store_true", help="record our figures in expected.csv")
     return made
 
 
-def plan_of(given: argparse.Namespace) -> Plan:
-    """What was asked for, checked."""
-    given.folder = given.folder or given.files
-    size = SIZES[size_name(given)]
-    if given.seeds:
-        size = replace(size, seeds=whole_numbers("seeds", given.seeds))
-    if given.epochs is not None:
-        size = replace(size, epochs=given.epochs)
-    methods = words("methods", given.methods, list(CANDIDATES))
-    parts = _parts(given.tables, given.figures, costs=given.costs)
-    if given.fine_tune and given.data == "embedded":
-        raise SettingError("fine-tune", True, "go with --data nfcorpus, which has texts")
-    data = TUNED if given.fine_tune else given.data
-    return Plan(data, size, given.out, parts, given.folder, methods)
-
-
-def _parts(tables: str | None, figures: str | None, *, costs: bool) -> tuple[Part, ...]:
-    wanted = [f"table {word}" for word in (tables or "").split(",") if word]
-    wanted += [f"figure {word}" for word in (figures or "").split(",") if word]
-    wanted += ["costs"] * costs
-    if unknown := [name for name in wanted if name not in PARTS]:
-        raise SettingError("tables and figures", unknown[0], f"be among {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if part in wanted) or PARTS
+def reproduce(given: argparse.Namespace) -> None:
+    """Run all draws, print the tables and write them to the folder of results."""
+    name = "quick" if given.quick else "full" if given.full else "smallest" if given.smallest else "standard"
+    size: Size = SIZES[name]
+    seeds = whole_numbers("seeds", given.seeds) if given.seeds else size.seeds
+    texts: Path | None = given.texts or (TEXTS if TEXTS.is_dir() else None)
+    if given.texts is not None and not given.texts.is_dir():
+        raise DataError("is not a folder", file=given.texts, remedy="Give the folder of NFCorpus, or --generated")
+    texts, start = None if given.generated else texts, time.perf_counter()
+    print(f"size {name}, texts {'generated' if texts is None else 'NFCorpus'}, draws {seeds}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as scratch:
+        draws = [
+            draw(Path(scratch) / str(seed), size, seed=seed, texts=texts, say=lambda text: print(text, file=sys.stderr))
+            for seed in seeds
+        ]
+        examined = examination_of(Path(scratch) / "examination", searches=size.examined)
+    rows = all_rows(draws, examined)
+    text = markdown(rows, draws)
+    print(text)
+    given.out.mkdir(parents=True, exist_ok=True)
+    facts = {str(seed): each.facts for seed, each in zip(seeds, draws, strict=True)}
+    seconds = round(time.perf_counter() - start)
+    summary = {"size": name, "seconds": seconds, "facts": facts, "rows": [to_plain(row) for row in rows]}
+    write_file(given.out / "summary.json", to_json(summary) + "\n")
+    write_file(given.out / "report.md", text)
+    plot_buckets(rows, given.out / "buckets.svg")
+    plot_examination(examined, given.out / "figure4.svg")
+    if given.write_expected:
+        write_expected(rows)
+    print(f"{seconds} s; written: {given.out}", file=sys.stderr)
 
 
 if __name__ == "__main__":

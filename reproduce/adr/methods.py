@@ -1,132 +1,178 @@
-"""The scores of a method for every candidate of a world, at the end of its year."""
+"""Every row of the tables: a score of each candidate by each method, in one world."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import torch
 
-import clickprism as cp
-from clickprism.log.fields import WINDOWS, click_fields, no_clicks
-from clickprism.log_model.parameters import ClickParameters
-from clickprism.relevance.click_vectors import ClickVectors
-from clickprism.relevance.pairs import find_pairs
+from clickprism.log.engine import connect
+from clickprism.relevance.approximation import descend, split, torch_for
+from clickprism.relevance.approximation_settings import ApproximateSettings
+from clickprism.relevance.click_vectors import VectorScale
+from clickprism.relevance.estimators import Affine, DoublyRobust, InversePropensity, Sums
 from clickprism.types import Float32, Float64
-from reproduce.adr.config import CANDIDATES, LEADING, ONLINE
-from reproduce.adr.imputation import slot_of
-from reproduce.adr.lists import display_log, list_log
-from reproduce.adr.runs import Run
-from reproduce.adr.searches import Log
-from reproduce.adr.sums import HOURS, click_vectors, pair_counts
-from reproduce.adr.worlds import BUCKETS, Site, site_of
-from reproduce.adr.year import log_of
-from reproduce.common.kept import keep
+from reproduce.adr.encoders import METHODS, Encoded, Loss, fit_encoder, lower_layers, training_data
+from reproduce.adr.pipeline import Counts, Pipeline
+from reproduce.adr.world import Size, World, make_world
 
-COMPETING = {"ipw_learned": "ipw", ONLINE: "display_filtering"}
+MIXED: Final = ("no_correction", "display_filtering", "rand")
+ORACLES: Final = ("oracle: labels", "oracle: affine with true parameters")
+BASE: Final = "no_correction"
+Say = Callable[[str], None]
 
 
-def scores_of(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
-    """Scores, [documents], and what else is to be known."""
-    family = CANDIDATES[run.method].family
-    if family == "engine":
-        site = site_of(run.world, folder)
-        best = cp.evaluate(site.judged, site.relevance, LEADING, empty="zero")[LEADING]
-        return site.production[-1], {"best": np.round(best, 5).tolist()}
-    if family == "bound":
-        from reproduce.adr.bound import bounded
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One world and what every method makes of it.
 
-        return bounded(run, folder)
-    makers = {"estimator": estimated, "approximation": approximated, "competitor": competing, "mixture": competing}
-    return makers[family](run, folder)
-
-
-def estimated(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
-    """An offline estimator on the counts of the last month; what was never shown counts as average."""
-    from clickprism.relevance.estimators import ESTIMATORS
-    from clickprism.settings import choose
-
-    site, log = site_of(run.world, folder), log_of(run.world, folder)
-    settings = dict(run.settings)
-    counts = pair_counts(
-        log.take(log.months == run.world.months - 1), site, examined=settings.pop("examined", "display")
-    )
-    known = {name: values.astype(np.float64) for name, values in run.needs.arrays().items() if values.ndim == 1}
-    imputed, parameters = known["imputed"], ClickParameters(known["alpha"], known["beta"], site.theta)
-    name = "doubly_robust" if run.method.startswith("doubly_robust") else run.method
-    known_estimators = {**ESTIMATORS, "shrunk": "reproduce.adr.shrinkage:Shrunk"}
-    estimator = choose(known_estimators, {"name": name, **settings}, path="estimator")
-    found = estimator.estimate(counts, parameters, imputed)
-    values = np.where(np.isnan(found.values), imputed.mean(), found.values)
-    return values, {"imputed_only": float(found.imputed_only.mean())}
-
-
-def approximated(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
-    """The networks of §6.2: fitted to the first slots of the later half by vectors before it, applied to those now."""
-    from clickprism.relevance.approximation import Approximation, fit_approximation
-    from clickprism.relevance.approximation_settings import ApproximateSettings
-
-    world, site, log = run.world, site_of(run.world, folder), log_of(run.world, folder)
-    imputed = run.needs.arrays()["imputed"].astype(np.float64)
-    now = vectors_of(site, log, world.months - 1)
-    settings = ApproximateSettings(seed=world.seed, **run.settings)
-
-    def fitted_now() -> Approximation:
-        slot = slot_of(world, site, log, log.months >= world.split)
-        rows = find_pairs(site.pairs, (slot.query_ids, slot.document_ids))
-        return fit_approximation(slot, vectors_of(site, log, world.split - 1), imputed[rows], settings=settings)
-
-    fitted: Approximation = keep(("approximation", run.needs.key, settings), fitted_now)
-    notes: dict[str, Any] = {}
-    if run.method == "approximate_affine":
-        return fitted.affine(now.x), notes
-    zeta = fitted.trade_off(now.x)
-    query = site.judged.lists.list_of
-    by_bucket = {bucket: float(zeta[site.in_bucket(bucket)[query]].mean()) for bucket in BUCKETS}
-    return fitted.estimate(now.x, imputed), notes | {"trade_off": by_bucket}
-
-
-def vectors_of(site: Site, log: Log, month: int) -> ClickVectors:
-    """The click vector of every candidate as of the end of a month."""
-    fields = click_fields(examination=True)
-    empty = np.concatenate([no_clicks(HOURS[window], examination=True) for window in WINDOWS]).astype(np.float32)
-    return ClickVectors(*site.pairs, click_vectors(log, site, month=month), fields, empty)
-
-
-def competing(run: Run, folder: Path | None) -> tuple[Float64, dict[str, Any]]:
-    """A competitor of §7.3 on the representation, or on the mixture of that and the click vector.
-
-    All learn from the later half of the year, and mixtures by click vectors as of its beginning.
+    Attributes:
+        world: The world.
+        scores: Scores of the candidates by name of the method, [rows].
+        facts: Counts, click parameters, quality of the examination model, and other numbers.
     """
-    from reproduce.adr.competitors import CompetitorSettings, competitor, cross_encoder, vanilla_mix
 
-    world, site, log = run.world, site_of(run.world, folder), log_of(run.world, folder)
-    lists, representation = site.judged.lists, run.needs.arrays()["representation"]
-    name = COMPETING.get(run.method, run.method.removeprefix("vanilla_mix_"))
-    if CANDIDATES[run.method].family == "competitor":
-        backbone = cross_encoder(lists, representation)
-    else:
-        before, now = (vectors_of(site, log, month) for month in (world.split - 1, world.months - 1))
-        h = weak(site, representation) if run.method == ONLINE else representation
-        backbone = vanilla_mix(lists, h, before=before, now=now)
-    later = log.take(log.months >= world.split)
-    settings = CompetitorSettings(seed=world.seed, fit=cp.FitSettings(epochs=run.epochs, patience=5, threads=1))
-    given: dict[str, Any] = {}
-    if name == "rand":
-        given["slot"] = slot_of(world, site, later, np.ones(len(later), dtype=np.bool_))
-    elif name == "display_filtering":
-        given["log"] = display_log(site, later, seed=world.seed)
-    else:
-        given["log"] = list_log(site, later)
-    if name == "ipw":
-        given["propensities"] = tuple((site.theta / site.theta[0]).tolist())
-    return competitor(name, backbone, settings=settings, **given), {}
+    world: World
+    scores: dict[str, Float64]
+    facts: dict[str, Any]
 
 
-def weak(site: Site, representation: Float32) -> Float32:
-    """A poorer representation, as that of words or of a small network was before a language model (Table 3).
+def draw(folder: Path, size: Size, *, seed: int, texts: Path | None, say: Say) -> Draw:
+    """Simulate a world, and run the product and all competitors on its raw log."""
+    start = time.perf_counter()
 
-    Every other feature; of texts, what words say.
-    """
-    features = site.judged.lists.features
-    return representation[:, ::2] if representation.shape[1] == features.shape[1] else features
+    def note(text: str) -> None:
+        say(f"draw {seed}, {time.perf_counter() - start:.0f} s: {text}")
+
+    world = make_world(folder / "raw", size, seed=seed, texts=texts)
+    note(f"{world.raw.searches:,} searches simulated")
+    with connect("duckdb", threads=1) as engine:
+        run = Pipeline.run(world.raw.folder / "events", folder, engine, world.pairs, truth=world.raw.folder / "truth")
+        note("raw log ingested, sessions built, examination model trained")
+        before, after = (
+            {kind: run.counts(*span, randomised=kind == "rand") for kind in ("log", "rand")}
+            for span in ((run.start, run.middle), (run.middle, run.end))
+        )
+        lower = lower_layers(world, tokens=size.tokens)
+        encoded: dict[str, Encoded] = {}
+        for method in METHODS:
+            data = training_data(method, before["log"], before["rand"], theta(run))
+            encoded[method] = fit_encoder(lower, *data, epochs=size.epochs, seed=seed)
+            note(f"cross encoder {method} fine-tuned")
+        scores: dict[str, Float64] = {name: each.relevance for name, each in encoded.items()}
+        vectors = run.vectors(run.middle), run.vectors(run.end)
+        x = [each.of(*world.pairs) for each in vectors]
+        scale = VectorScale.fit_raw(x[0], vectors[0].fields, vectors[0].empty)
+        clicks = scale(x[0]), scale(x[1])
+        for method in MIXED:
+            data = training_data(method, after["log"], after["rand"], theta(run))
+            mixed = _mixture(world, encoded[method].representation, clicks, data, seed=seed)
+            scores[f"vanilla_mix + {method}"] = mixed
+        data = training_data("display_filtering", after["log"], after["rand"], theta(run))
+        words = torch.stack([lower.words, lower.cosine], dim=1).numpy()
+        scores["bag of words mix + display_filtering"] = _mixture(world, words, clicks, data, seed=seed)
+        note("mixtures trained")
+        imputation = run.write_imputation(encoded["rand"].relevance, "imputation")
+        for preset in ("published", "default"):
+            fitted, scores[f"approximated doubly robust, {preset}"] = run.approximate(
+                imputation, "published" if preset == "published" else "default", seed=seed
+            )
+            scores[f"approximated affine, {preset}"] = fitted.affine(x[1])
+        note("approximations fitted and applied")
+        mean = Sums("mean")
+        scores["ipw of counts"] = run.estimates(InversePropensity(mean), imputation)
+        scores["affine"] = run.estimates(Affine(mean), imputation)
+        scores["doubly robust, Eq. 4"] = run.estimates(DoublyRobust(mean, beta_1=run.level), imputation)
+        scores["log_model"] = run.log_model(imputation)
+        oracle = world.truth.parameters
+        scores[ORACLES[1]] = run.estimates(Affine(mean), imputation, parameters=oracle)
+        scores[ORACLES[0]] = world.truth.judged.grades.astype(np.float64)
+        scores["clicks of counts"] = _click_rate(after["log"])
+        scores["engine"] = _mean_rank(after["log"])
+        note("estimates computed")
+        facts = _facts(world, run, before, after)
+    return Draw(world, {name: np.nan_to_num(each, nan=-9.0) for name, each in scores.items()}, facts)
+
+
+def theta(run: Pipeline) -> Float64:
+    """Return the propensities by randomised first results, [positions]."""
+    found = run.parameters.theta
+    return run.parameters.alpha if found is None else found
+
+
+def _mixture(
+    world: World,
+    representation: Float32,
+    clicks: tuple[Float32, Float32],
+    data: tuple[Float64, Float64, Loss],
+    *,
+    seed: int,
+) -> Float64:
+    """Return the scores of Vanilla-Mix: an MLP on h and x, as of before the clicks to learn and as of the end."""
+    clicked, shown, loss = data
+    settings = ApproximateSettings(preset="published", seed=seed).resolved()
+    deviation = np.maximum(representation.std(axis=0), 1e-6)
+    h = (representation - representation.mean(axis=0)) / deviation
+    inputs = [torch.from_numpy(np.concatenate([h, x], axis=1)).float() for x in clicks]
+    rows = np.flatnonzero(shown.sum(axis=1) > 0)
+    given = [torch.from_numpy(each[rows]).float() for each in (clicked, shown)]
+    known = inputs[0][torch.from_numpy(rows)]
+    parts = split(world.pairs[0][rows], settings.fit.held_out, seed=seed)
+    with torch_for(settings.fit, seed=seed):
+        network = settings.network(known.shape[1])
+
+        def entropy(chosen: torch.Tensor) -> torch.Tensor:
+            return loss(network(known[chosen]), given[0][chosen], given[1][chosen], torch.zeros(0))
+
+        descend(network, entropy, weights=given[1].sum(1), parts=parts, settings=settings.fit, seed=seed)
+        with torch.inference_mode():
+            return np.asarray(network(inputs[1]).double().numpy())
+
+
+def _click_rate(counts: Counts) -> Float64:
+    return np.asarray((counts.clicked.sum(axis=1) + 0.01) / (counts.impressions.sum(axis=1) + 1.0))
+
+
+def _mean_rank(counts: Counts) -> Float64:
+    """Return minus the mean position; a candidate that was not shown comes last."""
+    shown = counts.impressions.sum(axis=1)
+    total = counts.impressions @ np.arange(1, counts.impressions.shape[1] + 1)
+    return -np.where(shown > 0, total / np.maximum(shown, 1), 99.0)
+
+
+def _facts(world: World, run: Pipeline, before: dict[str, Counts], after: dict[str, Counts]) -> dict[str, Any]:
+    """Return the numbers of Table 1, the click parameters beside the true ones, and the examination model."""
+    true, found, judged = world.truth.parameters, run.parameters, world.truth.judged
+    both = {name: before[name].impressions.sum(axis=1) + after[name].impressions.sum(axis=1) for name in before}
+    list_of = judged.lists.list_of
+    table = {
+        name: {
+            "queries": len(np.unique(list_of[shown > 0])),
+            "pairs": int((shown > 0).sum()),
+            "impressions": int(shown.sum()),
+        }
+        for name, shown in both.items()
+    }
+    rand = before["rand"].clicked.sum() + after["rand"].clicked.sum()
+    table["manual"] = {"queries": len(judged.lists.query_ids), "pairs": judged.lists.documents, "impressions": 0}
+    first = true.theta[0] if true.theta is not None else 1.0
+    return {
+        "table 1": table,
+        "searches": world.raw.searches,
+        "first-slot click rate": float(rand / both["rand"].sum()),
+        "alpha": found.alpha.tolist(),
+        "true alpha": true.alpha.tolist(),
+        "beta": found.beta.tolist(),
+        "true beta": true.beta.tolist(),
+        "theta": theta(run).tolist(),
+        "true theta": [] if true.theta is None else (true.theta / first).tolist(),
+        "beta_1": run.level,
+        "examination auc": run.quality.quality.auc,
+        "examination auc against truth": None if run.quality.truth is None else run.quality.truth.quality.auc,
+        "losses": {name: dict(each.losses.values) for name, each in run.approximations.items()},
+    }

@@ -115,8 +115,11 @@ def test_few_users_and_days(three: Path, cli: Run) -> None:
 
 
 def test_a_number_of_the_estimator_is_read(three: Path, cli: Run) -> None:
-    words = ["--estimator.name", "ipw", "--estimator.least", "0.7"]
-    assert estimated(cli, three, *words).json["learned"]["least"] == 0.7
+    ids = {"query_id": ["q"], "document_id": ["always"], "imputation": [0.5]}
+    pq.write_table(pa.table(ids), three / "imputed.parquet")
+    words = ["--estimator.name", "doubly_robust", "--estimator.beta-1", "1.5"]
+    refused = estimated(cli, three, *words, "--imputation", three / "imputed.parquet", code=2).stderr
+    assert "beta_1 must be 0 or more and below 1, got 1.5" in refused
 
 
 def test_parameters_are_for_other_estimators(three: Path, cli: Run) -> None:
@@ -142,6 +145,16 @@ def test_documents_that_never_moved_are_warned_about(three: Path, cli: Run) -> N
         (["estimate", "LOG", "--out", "e.parquet", "--estimator.name", "log_modle"], 2, "did you mean 'log_model'"),
         (["estimate", "LOG", "--out", "e.parquet", "--estimator.name", "doubly_robust"], 2, "--imputation must be"),
         (["estimate", "LOG", "--out", "e.parquet", "--estimator.kk", "3"], 2, "estimator.kk must be a known setting"),
+        (
+            ["estimate", "LOG", "--out", "e.parquet", "--click-parameters", "first_slot"],
+            2,
+            "--click-parameters must be used with the estimators affine, ipw and doubly_robust",
+        ),
+        (
+            ["estimate", "LOG", "--out", "e.parquet", "--estimator", "affine", "--click-parameters", "first_slot"],
+            3,
+            "has no randomised first result",
+        ),
         (["estimate", "LOG", "--out", "e.parquet", "--days", "March"], 2, "--days must be two days such as"),
         (["estimate", "LOG", "--out", "e.parquet", "--depth", "-1"], 2, "--depth must be at least 1"),
         (["judgments", "nothing.parquet", "--out", "j.csv"], 1, "clickprism relevance estimate"),
@@ -237,9 +250,17 @@ def test_exploration_measures_cost_and_gain(folder: Path, cli: Run) -> None:
     assert "lost per 1,000 searches" in cli("relevance", "exploration", folder / "mylog").stdout
 
 
-def test_approximate_fits_and_applies_a_network(folder: Path, tmp_path: Path, cli: Run) -> None:
+def test_click_parameters_by_first_slots(folder: Path, tmp_path: Path, cli: Run) -> None:
+    words = ["--estimator", "ipw", "--click-parameters", "first_slot", "--depth", 3, "--out", tmp_path / "e.parquet"]
+    found = cli("relevance", "estimate", folder / "mylog", *words, "--json").json
+    assert found["parameters"]["source"] == "randomised first results"
+    assert (found["parameters"]["theta"][0], len(found["parameters"]["theta"]), found["model"]) == (1.0, 3, None)
+
+
+@pytest.mark.parametrize("preset", ["default", "published"])
+def test_approximate_fits_and_applies_a_network(preset: str, folder: Path, tmp_path: Path, cli: Run) -> None:
     words = ["--imputation", folder / "imputed.parquet"]
-    small = ["--members", 1, "--fit.epochs", 1, "--out", tmp_path / "network", "--json"]
+    small = ["--preset", preset, "--members", 1, "--fit.epochs", 1, "--out", tmp_path / "network", "--json"]
     fitted = cli("relevance", "approximate", "fit", folder / "mylog", *words, *small)
     assert fitted.json["impressions"] > 100
     assert list(fitted.json["losses"]["values"]) == ["click rate", "imputation", "affine", "approximation"]

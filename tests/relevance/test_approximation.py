@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -13,15 +15,26 @@ import torch
 
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import evaluate
-from clickprism.relevance.approximation import Approximation, blend, blend_loss, cross_entropy, fit_approximation, split
-from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings, Form
-from clickprism.relevance.click_vectors import ClickVectors, never_shown
+from clickprism.relevance.approximation import (
+    Approximation,
+    Certainty,
+    blend,
+    blend_loss,
+    cross_entropy,
+    fit_approximation,
+    published_blend,
+    published_loss,
+    split,
+)
+from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings, Preset
+from clickprism.relevance.click_vectors import ClickVectors, VectorScale, never_shown
 from clickprism.relevance.estimates import PairCounts
 from clickprism.relevance.pairs import FirstSlot, find_pairs
 from clickprism.types import Float64
 from tests.relevance.search_world import SearchWorld, WorldSettings, search_world
 
-FORMS = get_args(Form)
+PRESETS = get_args(Preset)
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {"default": partial(blend_loss, mean=0.3), "published": published_loss}
 BRIEF = ApproximateSettings(members=1, fit=DescentSettings(epochs=3))
 
 
@@ -37,15 +50,15 @@ def world() -> SearchWorld:
     return search_world(WorldSettings(queries=300, top=3000.0, randomised=0.5))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_gradients_are_those_of_finite_differences(form: Form) -> None:
+@pytest.mark.parametrize("preset", PRESETS)
+def test_gradients_are_those_of_finite_differences(preset: Preset) -> None:
     generator = torch.Generator().manual_seed(1)
     zeta, imputed, affine = (torch.rand(7, generator=generator, dtype=torch.float64) * 0.6 + 0.2 for _ in range(3))
     zeta = (zeta - 0.5).requires_grad_()
     counts = torch.arange(7.0, dtype=torch.float64), torch.arange(7.0, dtype=torch.float64).flip(0)
 
     def loss(zeta: torch.Tensor) -> torch.Tensor:
-        return blend_loss(zeta, imputed, affine, counts, form=form, mean=0.3)
+        return LOSSES[preset](zeta, imputed, affine, *counts)
 
     assert torch.autograd.gradcheck(loss, (zeta,))
 
@@ -58,35 +71,70 @@ def test_the_gradient_of_cross_entropy_is_that_of_finite_differences() -> None:
 
 def test_blends_agree_with_a_calculation_by_hand() -> None:
     zeta, imputed, affine = (torch.tensor([value], dtype=torch.float64) for value in (-0.5, 0.2, 0.4))
-    each = {form: blend(zeta, imputed, affine, form=form, mean=0.1).item() for form in FORMS}
-    assert each["reward"] == pytest.approx(0.4 - 0.5 * 0.2)
     odds = np.log(0.4 / 0.6) - 0.5 * (np.log(0.2 / 0.8) - 0.1)
-    assert each["logit"] == pytest.approx(1 / (1 + np.exp(-odds)))
-    counts = torch.tensor([1.0]), torch.tensor([2.0])
-    assert blend_loss(zeta, imputed, affine, counts, form="reward", mean=0.1).item() == pytest.approx(np.log(0.3))
+    assert blend(zeta, imputed, affine, mean=0.1).item() == pytest.approx(1 / (1 + np.exp(-odds)))
+    assert published_blend(zeta, imputed, affine).item() == pytest.approx(0.4 - 0.5 * 0.2)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_losses_are_finite_where_the_sum_leaves_the_unit_interval(form: Form) -> None:
+def test_equation_5_by_hand() -> None:
+    """- (2c - 1) log(zeta i + a): of one click and two skips, log .3 remains once."""
+    zeta, imputed, affine = (torch.tensor([value], dtype=torch.float64) for value in (-0.5, 0.2, 0.4))
+    one, two = torch.tensor([1.0]), torch.tensor([2.0])
+    assert published_loss(zeta, imputed, affine, one, two).item() == pytest.approx(np.log(0.3))
+    assert published_loss(zeta, imputed, affine, one, 0 * one).item() == pytest.approx(-np.log(0.3))
+
+
+def test_the_published_networks_by_hand() -> None:
+    """Section 6.2 with one hidden unit: a = sigmoid(relu(x) - 1), zeta = tanh(.5 relu(x)), a + zeta i, for any x."""
+    settings = ApproximateSettings(preset="published", hidden=(1,), members=1).resolved()
+    fields = ("month.impressions", "month.clicked")
+    x = np.array([[0, 0], [8, 4]], np.float32)
+    scale = VectorScale.fit_raw(x, fields, np.zeros(2, np.float32))
+    assert scale(x).tolist() == [[-1, -1], [1, 1]]
+    member = torch.nn.ModuleDict({name: settings.network(scale.width) for name in ("affine", "trade_off")})
+    for name, slope, start in (("affine", 1.0, -1.0), ("trade_off", 0.5, 0.0)):
+        first, last = (module for module in member[name].modules() if isinstance(module, torch.nn.Linear))
+        with torch.no_grad():
+            for parameter, value in ((first.weight, 0.5), (first.bias, 0.0), (last.weight, slope), (last.bias, start)):
+                parameter.fill_(value)
+    rest = {"means": (0.3, -1.0), "prior": 0.2, "k": 0.0, "certainty": Certainty(1.0, 1.0, 0.1)}
+    made = Approximation(settings, scale, [member], **rest)  # type: ignore[arg-type]
+    imputed = np.array([0.3, 0.9])
+    affine = 1 / (1 + np.exp([1.0, 0.0]))
+    assert made.affine(x) == pytest.approx(affine)
+    assert made.trade_off(x) == pytest.approx([0.0, np.tanh(0.5)])
+    assert made.estimate(x, imputed) == pytest.approx(affine + np.array([0.0, np.tanh(0.5)]) * imputed)
+
+
+def test_the_published_preset_has_the_settings_of_the_paper() -> None:
+    settings = ApproximateSettings(preset="published").resolved()
+    assert (settings.hidden, settings.members) == ((64, 32, 16), 1)
+    assert (settings.fit.batch_size, settings.fit.weight_decay, settings.fit.most) == (128, 0.0, 0)
+    own = ApproximateSettings(preset="published", members=3, fit=DescentSettings(batch_size=7)).resolved()
+    assert (own.members, own.fit.batch_size) == (3, 7)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_losses_are_finite_where_the_sum_leaves_the_unit_interval(preset: Preset) -> None:
     zeta = torch.tensor([-1.0, 1.0, -1.0, 1.0], requires_grad=True)
     ends = torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([0.0, 1.0, 0.0, 1.0])
     counts = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0.0, 1.0, 0.0, 1.0])
-    loss = blend_loss(zeta, *ends, counts, form=form, mean=0.5)
+    loss = LOSSES[preset](zeta, *ends, *counts)
     assert torch.isfinite(loss).all()
     torch.autograd.backward(loss.sum())
     assert zeta.grad is not None
     assert torch.isfinite(zeta.grad).all()
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("rate", [0.1, 0.33, 0.5])
-def test_never_nan_at_low_click_rates(rate: float, form: Form) -> None:
+def test_never_nan_at_low_click_rates(rate: float, preset: Preset) -> None:
     drawn = search_world(WorldSettings(queries=120, top=500.0, randomised=1.0, level=rate / 0.74))
     assert drawn.slot.rate == pytest.approx(rate, abs=0.05)
-    fitted = fit_approximation(drawn.slot, drawn.vectors, imputed_of(drawn), settings=replace(BRIEF, form=form))
+    fitted = fit_approximation(drawn.slot, drawn.vectors, imputed_of(drawn), settings=replace(BRIEF, preset=preset))
     values = fitted.estimate(drawn.vectors.x, drawn.imputed)
     assert np.isfinite(values).all()
-    assert form == "reward" or ((values > 0) & (values < 1)).all()
+    assert preset == "published" or ((values > 0) & (values < 1)).all()
 
 
 def test_pairs_that_were_never_shown_rank_as_imputed(world: SearchWorld) -> None:
@@ -131,7 +179,7 @@ def test_it_goes_to_disk_and_back(world: SearchWorld, tmp_path: Path) -> None:
     fitted = fit_approximation(world.slot, world.vectors, imputed_of(world), settings=settings)
     fitted.save(tmp_path / "a")
     back = Approximation.load(tmp_path / "a")
-    assert back.settings == settings
+    assert back.settings == settings.resolved()
     x, imputed = world.vectors.x[:200], world.imputed[:200]
     assert (back.estimate(x, imputed) == fitted.estimate(x, imputed)).all()
     assert (back.spread(x, imputed) == fitted.spread(x, imputed)).all()
@@ -155,8 +203,8 @@ def test_the_same_seed_gives_the_same_networks(world: SearchWorld) -> None:
 
 
 def test_mistakes_are_named(world: SearchWorld) -> None:
-    with pytest.raises(SettingError, match="form"):
-        ApproximateSettings(form="additive")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="preset"):
+        ApproximateSettings(preset="additive")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="between 0 and 1"):
         fit_approximation(world.slot, world.vectors, np.full(len(world.slot), 1.5))
     with pytest.raises(DataError, match="as many imputed values"):

@@ -56,8 +56,8 @@ def test_the_click_rates_of_the_log_are_learned() -> None:
 def test_inverse_propensity_by_hand() -> None:
     mean = InversePropensity(Sums("mean")).estimate(COUNTS, PARAMETERS)
     assert mean.values[0] == pytest.approx((4 + 5 / 0.75) / 30)
-    ratio = InversePropensity(Sums("ratio"), least=0.9).estimate(COUNTS, PARAMETERS)
-    assert ratio.values[0] == pytest.approx(9 / (10 + 0.9 * 20))
+    ratio = InversePropensity(Sums("ratio")).estimate(COUNTS, PARAMETERS)
+    assert ratio.values[0] == pytest.approx(9 / (10 + 0.75 * 20))
     without = ClickParameters(PARAMETERS.alpha, PARAMETERS.beta)
     assert InversePropensity(Sums("ratio")).estimate(COUNTS, without).values[0] == pytest.approx(9 / 20)
 
@@ -144,10 +144,9 @@ def test_an_impression_in_the_first_slot_is_worth_one() -> None:
     assert 90 < weight[1] < 100  # y = .1: .25 * .09 / (.05 * .95) = .474 for each
 
 
-def test_clipped_values_stay_within_probabilities() -> None:
+def test_values_are_not_limited_to_probabilities() -> None:
     counts = PairCounts(np.array([[0, 10]]), np.array([[0, 0]]))
     assert Affine().estimate(counts, PARAMETERS).values[0] == pytest.approx(-0.2)
-    assert Affine(Sums(clip=True)).estimate(counts, PARAMETERS).values[0] == 0
 
 
 def test_errors_say_what_is_missing() -> None:
@@ -271,3 +270,27 @@ def test_no_weighting_has_less_spread_than_precision() -> None:
         for weighting in ("precision", "ratio", "mean")
     ]
     assert spread[0] < 0.97 * min(spread[1:])
+
+
+def test_equations_1_to_4_of_the_paper_by_hand() -> None:
+    """Zou et al. 2022 on gamma, term by term: three impressions (k, c, e) of one pair, two positions."""
+    theta, plus, minus = np.array([0.8, 0.5]), np.array([0.9, 0.8]), np.array([0.3, 0.1])
+    parameters = ClickParameters.of_trust(theta, plus, minus)
+    alpha, beta = parameters.at_level((0.48, 0.24))  # alpha_1 = .8 (.9 - .3), beta_1 = .8 x .3
+    assert alpha == pytest.approx([0.48, 0.35])
+    assert beta == pytest.approx([0.24, 0.05])
+    gamma, imputed = 0.4, 0.6
+    clicks = parameters.click_rates(np.array([0.48 * gamma + 0.24]))  # Eq. 1: .8 (.9 x .4 + .3 x .6), .5 (.32 + .06)
+    assert clicks[0] == pytest.approx([0.432, 0.19])
+    counts = PairCounts(np.array([[2, 1]]), np.array([[1, 0]]), np.array([[0.9 + 0.6, 0.3]]))
+    affine = ((1 - 0.24) / 0.48 + (0 - 0.24) / 0.48 + (0 - 0.05) / 0.35) / 3
+    found = Affine(Sums("mean")).estimate(counts, parameters).at_level((0.48, 0.24))
+    assert found.values == pytest.approx([affine])
+    taken = 0.9 * 0.6 * imputed / 0.48 + 0.6 * 0.6 * imputed / 0.48 + 0.3 * 0.7 * imputed / 0.35
+    estimator = DoublyRobust(beta_1=0.24, theta=(0.8, 0.5))
+    robust = estimator.estimate(counts, parameters, np.array([0.48 * imputed + 0.24])).at_level((0.48, 0.24))
+    assert robust.values == pytest.approx([imputed + affine - taken / 3])  # Eq. 4
+    zeta = ((0.48 - 0.9 * 0.6) / 0.48 + (0.48 - 0.6 * 0.6) / 0.48 + (0.35 - 0.3 * 0.7) / 0.35) / 3
+    assert robust.values == pytest.approx([zeta * imputed + affine])  # section 6.2
+    ipw = InversePropensity(Sums("mean")).estimate(counts, parameters)
+    assert ipw.values == pytest.approx([0.8 * (1 / 0.8) / 3])  # section 3, in units of c_1 = theta_1 gamma

@@ -14,7 +14,7 @@ from clickprism.types import Float32, Lists
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
     from clickprism.relevance.approximation import Approximation
-    from clickprism.relevance.approximation_settings import Form
+    from clickprism.relevance.approximation_settings import Preset
 
 FEATURES = 7
 
@@ -80,7 +80,7 @@ CLICK_FIELDS = (
 )
 
 
-def approximation(form: Form = "logit", *, seed: int = 0) -> Approximation:
+def approximation(preset: Preset = "default", *, seed: int = 0) -> Approximation:
     """An approximation of two members whose weights are drawn, and a scale fitted to `click_vectors`."""
     import torch
 
@@ -88,9 +88,10 @@ def approximation(form: Form = "logit", *, seed: int = 0) -> Approximation:
     from clickprism.relevance.approximation_settings import ApproximateSettings
     from clickprism.relevance.click_vectors import VectorScale
 
-    certainty = Certainty(10.0, 0.1, 0.01)
-    settings = ApproximateSettings(form=form, hidden=(6, 4), members=2)
-    scale = VectorScale.fit(np.nan_to_num(click_vectors()), CLICK_FIELDS, np.zeros(6, np.float32))
+    certainty, k = Certainty(10.0, 0.1, 0.01), 0.0 if preset == "published" else 5.0
+    settings = ApproximateSettings(preset=preset, hidden=(6, 4), members=2)
+    fit = VectorScale.fit_raw if settings.published else VectorScale.fit
+    scale = fit(np.nan_to_num(click_vectors()), CLICK_FIELDS, np.zeros(6, np.float32))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         members = [
@@ -100,7 +101,7 @@ def approximation(form: Form = "logit", *, seed: int = 0) -> Approximation:
         for member in members:
             for parameter in member.parameters():
                 parameter.data.add_(torch.randn_like(parameter) * 0.3)
-    return Approximation(settings, scale, members, means=(0.3, -0.9), prior=0.2, k=5.0, certainty=certainty)
+    return Approximation(settings, scale, members, means=(0.3, -0.9), prior=0.2, k=k, certainty=certainty)
 
 
 def cross_encoder(folder: Path) -> CrossEncoderNetwork:

@@ -1,4 +1,4 @@
-"""The loop for texts: the loss and its gradient, merged counts, freezing, balance, calibration, early stopping."""
+"""The loop for texts: the loss and its gradient, merged counts, freezing, calibration, early stopping."""
 
 from __future__ import annotations
 
@@ -131,11 +131,10 @@ def test_counts_weigh_as_repeated_pairs_do(folder: Path) -> None:
     assert whole.best_step == whole.history[-1].step
 
 
-@pytest.mark.parametrize("balance", [0.0, 1.0])
-def test_balance_leaves_probabilities_calibrated(folder: Path, balance: float) -> None:
+def test_probabilities_are_calibrated(folder: Path) -> None:
     network = built(folder)
     pairs, clicks, impressions = world(network)
-    settings = replace(FAST, balance=balance, calibrate=False, most_impressions=0)
+    settings = replace(FAST, calibrate=False, most_impressions=0)
     fit_text(network, pairs, clicks, impressions, settings=settings)
     chance = 1 / (1 + np.exp(-network.odds(pairs)))
     assert np.average(chance, weights=impressions) == pytest.approx(clicks.sum() / impressions.sum(), abs=0.04)
@@ -180,7 +179,6 @@ def test_the_learning_rate_warms_up_and_decays_as_the_schedule_says() -> None:
     ours = TextFitSettings(warm_up=0.1)
     assert ours.rate(5, 100) == 0.5
     assert ours.rate(100, 100) == pytest.approx(1 / 91)
-    assert TextFitSettings(schedule="constant", warm_up=0).rate(50, 100) == 1
 
 
 def test_parts_are_of_whole_queries_and_leave_some_to_learn_from() -> None:
@@ -210,7 +208,6 @@ def test_nothing_to_learn_from_is_said(folder: Path) -> None:
     [
         ("epochs", -1),
         ("frozen", 2.0),
-        ("balance", 1.5),
         ("held_out", 0.95),
         ("schedule", "cosine"),
         ("learning_rate", 0.0),

@@ -45,7 +45,7 @@ def main() -> None:
             "lambdamart": (tree_model(trees=2), {"naive": network_model(Linear())}, Candidates(features=features)),
             "approximation": (approximation(), {"imputation": "stored"}, Candidates(features=stored, clicks=clicks)),
             "approximation-features": (
-                approximation("reward"),
+                approximation("published"),
                 {"imputation": tree_model("standard", trees=1), "calibration": Calibration(0.7, -1.5)},
                 Candidates(features=features, clicks=clicks),
             ),

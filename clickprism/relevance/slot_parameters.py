@@ -1,0 +1,133 @@
+"""Click parameters by randomised first results: they measure c_1, and other positions are compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from clickprism.errors import UnsupportedError
+from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
+from clickprism.relevance.estimates import PairCounts
+from clickprism.relevance.pairs import PAIR, distinct_pairs
+from clickprism.types import Float64, Int64, check
+
+if TYPE_CHECKING:
+    from clickprism.log.engine import Engine
+    from clickprism.log.store import LogStore
+
+FEWEST: Final = 3  # pairs that a line through the clicks at a position needs
+LEAST: Final = 0.01  # least slope and propensity
+
+
+def slot_parameters(counts: PairCounts, clicks: Int64, impressions: Int64) -> ClickParameters:
+    """Estimate alpha_k, beta_k and the propensities by randomised first results (Zou et al. 2022, §3 and §7.3).
+
+        P(click at k) = alpha_k c_1 + beta_k,    theta_k / theta_1 = [sum of clicks at k] / [sum of n_k c_1]
+
+    c_1 of a pair is known from few impressions, and a line through a variable with errors is too flat. So c_1 is
+    replaced by its posterior mean m given the first-slot clicks, with a Beta prior of the pairs shown at k: the mean of
+    clicks at k given m is the same line. It is consistent if the engine has not chosen positions by those clicks.
+
+    Args:
+        counts: Impressions and clicks of each pair as the engine ranked it, [pairs, positions].
+        clicks: Clicks on the pair as a randomised first result, [pairs].
+        impressions: Impressions of the pair as a randomised first result, [pairs].
+
+    >>> slot, shown = np.array([200, 500, 800]), np.full(3, 10**6)
+    >>> counts = PairCounts(np.stack([shown, shown], 1), np.stack([slot * 1000, slot * 500 + 100_000], 1))
+    >>> found = slot_parameters(counts, slot * 1000, shown)
+    >>> found.alpha.round(3).tolist(), found.beta.round(3).tolist()
+    ([1.0, 0.5], [0.0, 0.1])
+    """
+    check(clicks.shape == impressions.shape == (len(counts),), "each pair must have its first-slot clicks")
+    alpha, beta, theta = np.ones(counts.positions), np.zeros(counts.positions), np.ones(counts.positions)
+    errors = np.zeros((counts.positions, 2))
+    for k in range(1, counts.positions):
+        rows = np.flatnonzero((counts.impressions[:, k] > 0) & (impressions > 0))
+        if len(rows) < FEWEST:
+            raise UnsupportedError(
+                f"only {len(rows)} pairs were shown both at position {k + 1} and as a randomised first result",
+                remedy="Randomise the first result of more searches, or lower --depth",
+            )
+        shown = counts.impressions[rows, k].astype(np.float64)
+        first = _posterior_means(clicks[rows], impressions[rows], shown)
+        rate = counts.clicked[rows, k] / shown
+        theta[k] = np.clip(counts.clicked[rows, k].sum() / (shown @ first), LEAST, 1.0)
+        alpha[k], beta[k], errors[k] = _line(first, rate, shown)
+    half = 1.959964 * errors.T
+    return ClickParameters(
+        np.maximum(alpha, LEAST),
+        beta,
+        theta,
+        alpha_lower=np.maximum(alpha, LEAST) - half[0],
+        alpha_upper=np.maximum(alpha, LEAST) + half[0],
+        beta_lower=beta - half[1],
+        beta_upper=beta + half[1],
+        source="randomised first results",
+        notes=(NOT_LEVEL,),
+    )
+
+
+def log_slot_parameters(
+    store: LogStore, engine: Engine, *, days: Sequence[date] | None = None, depth: int | None = None
+) -> ClickParameters:
+    """Estimate the click parameters of a log, whose sessions must be up to date, by its randomised first results.
+
+    Args:
+        store: The log.
+        engine: Engine that adds up the clicks.
+        days: Use only these days; by default all.
+        depth: Last position; by default the last one to which every position shares enough pairs with first slots.
+    """
+    from clickprism.log.partials import counting
+    from clickprism.log.schema import SESSIONS
+
+    rows = counting(engine.read(store.table("sessions").files(days), SESSIONS))
+    sums = rows.group_by([*PAIR, "position", "randomised"]).aggregate(
+        shown=rows.count(), clicked=rows.clicked.cast("int64").sum()
+    )
+    table = engine.collect(sums)
+    ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in PAIR]
+    position, shown, clicked = (table[name].to_numpy().astype(np.int64) for name in ("position", "shown", "clicked"))
+    slot = table["randomised"].to_numpy(zero_copy_only=False).astype(bool) & (position == 1)
+    if not slot.any():
+        raise UnsupportedError(
+            "has no randomised first result",
+            file=store.folder,
+            remedy="Randomise the first result of a share of the searches, and mark those rows as randomised",
+        )
+    first, pair = distinct_pairs(ids[0], ids[1])
+    counts = np.zeros((2, len(first), int(position.max())), np.int64)
+    first_slots = np.zeros((2, len(first)), np.int64)
+    for number, values in enumerate((shown, clicked)):
+        np.add.at(counts[number], (pair[~slot], position[~slot] - 1), values[~slot])
+        np.add.at(first_slots[number], pair[slot], values[slot])
+    linked = ((counts[0] > 0) & (first_slots[0] > 0)[:, None]).sum(axis=0) >= FEWEST
+    linked[0] = True
+    last = len(linked) if linked.all() else int(np.argmin(linked))
+    last = last if depth is None else depth
+    return slot_parameters(PairCounts(counts[0][:, :last], counts[1][:, :last]), first_slots[1], first_slots[0])
+
+
+def _posterior_means(clicks: Int64, impressions: Int64, weights: Float64) -> Float64:
+    """Return E[c_1 | first-slot clicks] of each pair, with a Beta prior fitted by weighted moments, [pairs]."""
+    rate, share = clicks / impressions, weights / weights.sum()
+    mean = float(np.clip(share @ rate, 1e-6, 1 - 1e-6))
+    noise = float(share @ (mean * (1 - mean) / impressions))
+    total = float(share @ (rate - mean) ** 2)
+    spread = max(total - noise, 1e-3 * mean * (1 - mean))
+    size = max(mean * (1 - mean) / spread - 1, 0.0)
+    return np.asarray((clicks + size * mean) / (impressions + size), dtype=np.float64)
+
+
+def _line(x: Float64, y: Float64, weights: Float64) -> tuple[float, float, Float64]:
+    """Return slope, intercept and their robust standard errors by weighted least squares."""
+    design = np.stack([x, np.ones_like(x)], axis=1)
+    inverse = np.linalg.pinv(design.T @ (design * weights[:, None]))
+    slope, start = inverse @ (design.T @ (weights * y))
+    scores = design * (weights * (y - slope * x - start))[:, None]
+    errors = np.sqrt(np.diag(inverse @ (scores.T @ scores) @ inverse))
+    return float(slope), float(start), np.asarray(errors, dtype=np.float64)
