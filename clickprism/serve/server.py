@@ -1,4 +1,4 @@
-"""Processes that listen: a supervisor that replaces workers that died, and a protocol with limits on headers."""
+"""Processes that listen: a supervisor that replaces workers that died, and what it serves."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import gc
 import multiprocessing
 import multiprocessing.connection
 import os
-import resource
 import signal
 import socket
 import tempfile
 import threading
-from asyncio import Transport
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +18,6 @@ from typing import Any, Final, final
 
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import Server
 
 from clickprism._util.tables import Table
@@ -30,21 +27,13 @@ from clickprism.serve.bundle import Bundle
 from clickprism.serve.lines import Lines
 from clickprism.serve.live import enforced_depth, go_live
 from clickprism.serve.metrics import FOLDER
-from clickprism.serve.problems import CONTENT_TYPE, Problem
+from clickprism.serve.protocol import Protocol
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
 from clickprism.serve.store import open_store
 from clickprism.serve.supervisor import Supervisor
 
-MAX_HEAD: Final = 32 << 10
-"""Bytes of a request's line and headers."""
-FILES: Final = 128
-"""Files that a worker has to be able to open whatever happens: models, the store, the log."""
-MOST_CONNECTIONS: Final = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES)
-"""Of a worker; connections that ask nothing cannot take its files away."""
 WAITING: Final = 1024
 """Connections that may wait to be taken."""
-HEAD_SECONDS: Final = 10.0
-"""Within which they must arrive, from the first byte, or from the connection."""
 LOGGING: Final = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -53,69 +42,6 @@ LOGGING: Final = {
     "loggers": {"uvicorn": {"handlers": ["lines"], "level": "ERROR", "propagate": False}},
     "root": {"handlers": ["lines"], "level": "WARNING"},
 }
-
-
-@final
-class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 as uvicorn reads it, with a limit on the size of the head and on the time that it takes."""
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head."""
-        super().connection_made(transport)
-        self._head = 0
-        self._in_head = True
-        self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
-        if len(self.connections) > MOST_CONNECTIONS:
-            self._refuse(503, "too many connections are open")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._late.cancel()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes; too many, or too slow, before the head is complete, end the connection."""
-        if self._in_head:
-            self._head += len(data)
-        super().data_received(data)
-        if not self._in_head or self.transport.is_closing():
-            self._late.cancel()
-        elif self._head > MAX_HEAD:
-            self._refuse(431, f"the head of the request is longer than {MAX_HEAD:,} bytes")
-        elif self._late.cancelled():
-            self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
-
-    def on_message_begin(self) -> None:
-        """Begin a head."""
-        super().on_message_begin()
-        self._in_head = True
-        self._head = 1
-
-    def on_headers_complete(self) -> None:
-        """End a head."""
-        self._in_head = False
-        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MAX_HEAD:
-            self._refuse(431, f"the head of the request is longer than {MAX_HEAD:,} bytes")
-            return
-        super().on_headers_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Say that the bytes are no HTTP."""
-        self._refuse(400, "the request is not HTTP/1.1")
-
-    def _too_late(self) -> None:
-        if self._head:
-            self._refuse(408, f"the head of the request did not arrive within {HEAD_SECONDS:g} s")
-        elif not self.transport.is_closing():
-            self.transport.close()
-
-    def _refuse(self, status: int, detail: str) -> None:
-        if self.transport.is_closing():
-            return
-        body = Problem(status, detail, kind="malformed").body("-")
-        headers = b"content-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (CONTENT_TYPE, len(body))
-        self.transport.write(STATUS_LINE[status] + headers + body)
-        self.transport.close()
 
 
 @final
