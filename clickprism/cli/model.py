@@ -64,6 +64,7 @@ def score(
     *,
     out: Path,
     threads: int = 1,
+    spreadsheet_safe: bool = False,
     output: Annotated[Output, FLAT],
 ) -> None:
     """Score documents with a bundle.
@@ -81,6 +82,8 @@ def score(
         file: File with the documents.
         out: File for query_id, document_id and score, in the order of the documents (.csv, .tsv, .jsonl or .parquet).
         threads: Number of threads.
+        spreadsheet_safe: In CSV and TSV files, write an apostrophe before ids that begin with = + - or @, which a
+            spreadsheet would run as formulas. The ids are then no longer those of the documents.
     """
     from clickprism.errors import SettingError
     from clickprism.serve.batch import score_file
@@ -88,7 +91,7 @@ def score(
 
     if threads < 1:
         raise SettingError("threads", threads, "be at least 1")
-    output.result(score_file(Bundle.load(bundle), file, out, threads=threads))
+    output.result(score_file(Bundle.load(bundle), file, out, threads=threads, spreadsheet_safe=spreadsheet_safe))
 
 
 def export(

@@ -134,7 +134,9 @@ class Service:
     async def _answer(self, call: Call, route: Route | None) -> Answer:
         if self._waiting > self.settings.max_waiting:
             raise Problem(503, "too many requests are under way", kind="busy", headers=BUSY)
-        self._authority.check_host(call.headers.get(b"host"))
+        if call.hosts != 1:
+            raise Problem(400, f"the request has {call.hosts} Host headers, not one", kind="malformed")
+        self._authority.check_host(call.headers[b"host"])
         if route is None or not route.open:
             self._authority.check(call.headers.get(b"authorization"))
         if route is None:

@@ -34,12 +34,12 @@ class Authority:
     def __init__(self, token: str | None) -> None:
         self._token = None if token is None else token.encode()
 
-    def check_host(self, header: bytes | None) -> None:
+    def check_host(self, header: bytes) -> None:
         """Without a token, raise a problem of status 421 unless the `Host` is this machine.
 
         A page of another host can have its name point to this machine, and so make a browser here ask for it.
         """
-        if self._token is None and header is not None and not _is_here(header):
+        if self._token is None and not _is_here(header):
             detail = "without a token the service answers to names of this machine only, such as localhost"
             raise Problem(421, detail, kind="host")
 

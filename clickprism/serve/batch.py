@@ -55,7 +55,9 @@ class ScoredFile:
         return [Table("", ["scores", str(self.out)], [*rows, ["seconds", f"{self.seconds:.1f}"]])]
 
 
-def score_file(bundle: Bundle, file: Path, out: Path, *, threads: int = 1) -> ScoredFile:
+def score_file(
+    bundle: Bundle, file: Path, out: Path, *, threads: int = 1, spreadsheet_safe: bool = False
+) -> ScoredFile:
     """Score every document of a file and write query_id, document_id and score, in the order of the file.
 
     LETOR text has the features in the order of the bundle. Tables have columns with the names of the features and of
@@ -79,7 +81,7 @@ def score_file(bundle: Bundle, file: Path, out: Path, *, threads: int = 1) -> Sc
         raise DataError("has no row to score", file=file)
     columns: dict[str, Any] = {name: np.concatenate(parts) for name, parts in ids.items()}
     columns["score"] = np.concatenate(scores)
-    write_rows(out, columns)
+    write_rows(out, columns, spreadsheet_safe=spreadsheet_safe)
     seconds = round(time.perf_counter() - start, 3)
     return ScoredFile(bundle.manifest.name, bundle.version, len(columns["score"]), seconds, out)
 

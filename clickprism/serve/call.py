@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from itertools import count
@@ -50,17 +51,19 @@ class Call:
         request_id: that of its `X-Request-Id` where it can stand in a log, else a new one.
         method: of HTTP.
         headers: those that the service reads, by name.
+        hosts: number of `Host` headers; HTTP/1.1 has exactly one.
         query_string: what stands behind the question mark.
         unread: whether a part of its body may not have been read.
         notes: for its line in the log.
         after: what to do once the answer is sent.
     """
 
-    __slots__ = ("_receive", "after", "headers", "method", "notes", "query_string", "request_id", "started", "unread")
+    __slots__ = ("_receive", "after", "headers", "hosts", "method", "notes", "query_string", "request_id", "started", "unread")
 
     def __init__(self, scope: Message, receive: Receive) -> None:
         self.started = time.perf_counter()
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.hosts = sum(name == b"host" for name, _ in scope["headers"])
         self.method: str = scope["method"]
         self.query_string: bytes = scope.get("query_string", b"")
         given = self.headers.get(b"x-request-id")
@@ -84,8 +87,19 @@ class Call:
             words = " or ".join(each.decode() for each in allowed)
             raise Problem(415, f"send the body as Content-Type: {words}", kind="content-type")
 
-    async def body(self, *, limit: int, timeout: float) -> bytes:
-        """The whole body; a problem of status 413 as soon as it is too long, 408 if it does not come in time."""
+    async def body(self, *, limit: int, timeout: float, gzip: bool = False) -> bytes:
+        """Return the whole body; raise a problem of status 413 as soon as it is too long, 408 if it does not come in time.
+
+        Args:
+            limit: maximum number of bytes, as sent and, with `gzip`, after decompression.
+            timeout: seconds within which the body must arrive.
+            gzip: whether the body may be compressed; others get a problem of status 415.
+        """
+        encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding != b"identity" and not (gzip and encoding == b"gzip"):
+            taken = b"gzip" if gzip else b"identity"
+            detail = f"send the body with Content-Encoding {taken.decode()}, or without this header"
+            raise Problem(415, detail, kind="content-encoding", headers=((b"accept-encoding", taken),))
         length = self.headers.get(b"content-length")
         if length is not None and not length.isdigit():
             raise Problem(400, "Content-Length is not a number", kind="malformed", headers=_CLOSE)
@@ -93,10 +107,11 @@ class Call:
             raise _too_large(limit)
         try:
             async with asyncio.timeout(timeout):
-                return await self._read(limit)
+                body = await self._read(limit)
         except TimeoutError:
             detail = f"the body did not arrive within {timeout:g} s"
             raise Problem(408, detail, kind="slow", headers=_CLOSE) from None
+        return body if encoding == b"identity" else _decompressed(body, limit)
 
     async def _read(self, limit: int) -> bytes:
         message = await self._receive()
@@ -139,3 +154,25 @@ class Call:
 
 def _too_large(limit: int) -> Problem:
     return Problem(413, f"the body is longer than the {limit:,} bytes that are taken", kind="too-large", headers=_CLOSE)
+
+
+def _decompressed(body: bytes, limit: int) -> bytes:
+    """Return the content of one gzip member, never more than the limit in memory.
+
+    >>> import gzip
+    >>> _decompressed(gzip.compress(b"x" * 9), 9)
+    b'xxxxxxxxx'
+    >>> _decompressed(gzip.compress(b"x" * 1_000_000), 9)
+    Traceback (most recent call last):
+    clickprism.serve.problems.Problem: the body is longer than the 9 bytes that are taken
+    """
+    reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        content = reader.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise Problem(400, f"the body is not gzip: {error}", kind="malformed") from None
+    if len(content) > limit:
+        raise _too_large(limit)
+    if not reader.eof or reader.unused_data:
+        raise Problem(400, "the body is not exactly one gzip file", kind="malformed")
+    return content

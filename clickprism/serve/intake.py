@@ -83,7 +83,7 @@ class Intake:
         if given is not None and not _KEY.match(given):
             detail = "Idempotency-Key must be 1 to 128 letters, digits, and the signs . _ : -"
             raise Problem(422, detail, kind="idempotency-key")
-        body = await call.body(limit=self._settings.max_body, timeout=self._settings.timeout)
+        body = await call.body(limit=self._settings.max_body, timeout=self._settings.timeout, gzip=True)
         if call.content_type == JSON or body.lstrip()[:1] == b"[":
             _check_array(body)
         key = f"sha256-{hashlib.sha256(body).hexdigest()}" if given is None else given.decode()

@@ -119,10 +119,11 @@ class LmdbBuilder:
             if self._env is None:
                 raise DataError("there is nothing to publish", file=self.folder)
             self._env.sync(True)
+            queries = self._env.stat()["entries"]
             self._env.close()
             self._env = None
             size = (self._draft / DATA).stat().st_size
-            write_file(self._draft / INFO, json.dumps(info.plain() | {"bytes": size}))
+            write_file(self._draft / INFO, json.dumps(info.plain() | {"bytes": size, "queries": queries}))
             crash_point("store-filled")
             self._sealed = self.folder / SNAPSHOTS / f"{info.version}-{uuid4().hex[:8]}"
             sync(self._draft)

@@ -46,6 +46,9 @@ class LmdbSnapshot:
                 raise DataError(f"has {size:,} bytes, not {values['bytes']:,}", file=data, remedy=AGAIN)
             self.info = StoreInfo.from_plain(values, what=str(file))
             self.env = lmdb.open(str(folder), readonly=True, lock=False, readahead=False, max_spare_txns=16)
+            queries = self.env.stat()["entries"]
+            if queries != values.get("queries", queries):
+                raise DataError(f"has {queries:,} queries, not {values['queries']:,}", file=data, remedy=AGAIN)
         except (ValueError, KeyError, TypeError, lmdb.Error) as error:
             raise DataError(f"is damaged ({error})", file=folder, remedy=AGAIN) from None
         self.folder = folder
@@ -69,11 +72,17 @@ class LmdbSnapshot:
         return block.answer(document_ids, self.info, held=self)
 
     def _value(self, key: bytes) -> memoryview | None:
+        """Return the value of a key; a damaged page ends the transaction of this thread, so the next lookup has a new one."""
         try:
-            found: memoryview | None = self._local.transaction.get(key)
+            transaction = self._local.transaction
         except AttributeError:
-            self._local.transaction = self.env.begin(buffers=True)
-            found = self._local.transaction.get(key)
+            transaction = self._local.transaction = self.env.begin(buffers=True)
+        try:
+            found: memoryview | None = transaction.get(key)
+        except lmdb.Error as error:
+            del self._local.transaction
+            transaction.abort()
+            raise DataError(f"has a damaged page ({error})", file=self.folder / DATA, remedy=AGAIN) from None
         return found
 
     def _remember(self, query_id: str, block: Block) -> None:

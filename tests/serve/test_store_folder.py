@@ -163,6 +163,43 @@ def test_damage_is_told_and_the_old_one_stays_in_use(tmp_path: Path) -> None:
         LmdbStore(copied)
 
 
+def data_file(place: Path) -> Path:
+    return place / "snapshots" / (place / "current").read_text() / "data.mdb"
+
+
+def test_a_damaged_page_is_told_at_every_lookup_and_spoils_no_other(tmp_path: Path) -> None:
+    """LMDB refuses a whole transaction after it met a page of no known kind."""
+    place, page = tmp_path / "store", 4096
+    build(str(place), 1)
+    data = data_file(place)
+    content = bytearray(data.read_bytes())
+    leaves = [at for at in range(0, len(content), page) if content[at + 10 : at + 12] == b"\x02\x00"]
+    assert len(leaves) > 2
+    content[leaves[0] + 10 : leaves[0] + 12] = b"\x00\x00"
+    data.write_bytes(content)
+    store = LmdbStore(place)
+    outcomes: dict[str, set[bool]] = {}
+    for query in [f"q{number}" for number in range(QUERIES)] * 3:
+        try:
+            right = store.get(query, ["d1"]).x.tolist() == [[1, 1]]
+        except DataError as error:
+            assert "data.mdb: has a damaged page" in str(error)
+            assert "clickprism store publish" in str(error)
+            right = False
+        outcomes.setdefault(query, set()).add(right)
+    assert all(len(each) == 1 for each in outcomes.values()), "the same answer each time"
+    assert {next(iter(each)) for each in outcomes.values()} == {True, False}
+
+
+def test_queries_that_are_lost_are_counted(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    build(str(place), 1)
+    info = data_file(place).with_name("store.json")
+    info.write_text(info.read_text().replace(f'"queries": {QUERIES}', f'"queries": {QUERIES + 1}'))
+    with pytest.raises(DataError, match=rf"has {QUERIES} queries, not {QUERIES + 1}.*Publish it again"):
+        LmdbStore(place)
+
+
 def test_the_map_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmdb_build, "_MAP_BYTES", 32 << 10)
     monkeypatch.setattr(lmdb_build, "_COMMIT_BYTES", 16 << 10)
