@@ -42,7 +42,8 @@ def bundle(
 def verify(bundle: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     """Verify the files and scores of a bundle.
 
-    The hash of every file is checked, and the rankers must give the scores that are recorded in the bundle.
+    The hash of every file is checked, and the rankers must give the scores that are recorded in the bundle. They run in
+    a process of their own, with limits on memory and time, so that even a hostile bundle can be verified.
 
     ```bash
     clickprism model verify bundle
@@ -51,9 +52,12 @@ def verify(bundle: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         bundle: Folder of the bundle.
     """
-    from clickprism.serve.scorer import verify
+    from clickprism.serve.bundle import Bundle
+    from clickprism.serve.untrusted import verify_apart
 
-    output.result(verify(bundle).facts())
+    facts = Bundle.load(bundle).facts()
+    verify_apart(bundle)
+    output.result(facts)
     output.note("The bundle is intact.")
 
 

@@ -300,7 +300,7 @@ def write_rows(out: Path, columns: Mapping[str, Any], *, spreadsheet_safe: bool 
     Args:
         out: The file.
         columns: Arrays of equal length by name, of numpy or of Arrow.
-        spreadsheet_safe: In CSV and TSV files, write an apostrophe before texts that a spreadsheet would run as a formula.
+        spreadsheet_safe: In CSV and TSV files, write an apostrophe before texts that a spreadsheet would run.
     """
     with write_errors(out, remedy="Choose another --out"), atomic_file(out, parents=True) as draft:
         if out.suffix == ".parquet":

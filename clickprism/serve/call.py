@@ -58,8 +58,6 @@ class Call:
         after: what to do once the answer is sent.
     """
 
-    __slots__ = ("_receive", "after", "headers", "hosts", "method", "notes", "query_string", "request_id", "started", "unread")
-
     def __init__(self, scope: Message, receive: Receive) -> None:
         self.started = time.perf_counter()
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -88,7 +86,7 @@ class Call:
             raise Problem(415, f"send the body as Content-Type: {words}", kind="content-type")
 
     async def body(self, *, limit: int, timeout: float, gzip: bool = False) -> bytes:
-        """Return the whole body; raise a problem of status 413 as soon as it is too long, 408 if it does not come in time.
+        """Return the whole body; too long a one is a problem of status 413 at once, one that does not come in time 408.
 
         Args:
             limit: maximum number of bytes, as sent and, with `gzip`, after decompression.

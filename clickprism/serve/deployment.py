@@ -24,6 +24,7 @@ from clickprism._util.tables import Table
 from clickprism.errors import DataError, UnsupportedError
 from clickprism.serve.bundle import Bundle, BundleFacts
 from clickprism.serve.scorer import Scorer, open_scorer
+from clickprism.serve.untrusted import verify_apart
 
 POINTER: Final = "current.json"
 KEPT: Final = 10
@@ -162,7 +163,7 @@ class Deployment:
         with lock(self.folder):
             before = self.pointer() if self.exists() else None
             self._copy(source)
-            warmed(self.bundle(source.version))
+            verify_apart(self.bundle(source.version).folder)
             if before is None or before.version != source.version:
                 self.point(source.version)
         old = before.version if before else None
@@ -176,7 +177,7 @@ class Deployment:
             if not now.previous:
                 remedy = f"Promote another one: clickprism model promote BUNDLE --to {self.folder}"
                 raise UnsupportedError("has no previous bundle to roll back to", file=self.folder, remedy=remedy)
-            warmed(self.bundle(now.previous[0]))
+            verify_apart(self.bundle(now.previous[0]).folder)
             self._write(Pointer(now.previous[0], _now(), now.previous[1:]))
         return Promotion(self.folder, now.previous[0], now.version, True)
 
@@ -210,6 +211,12 @@ class Deployment:
             ours = _VERSION.fullmatch(each.name) or each.name.endswith(DRAFT)
             if ours and each.name not in kept:
                 shutil.rmtree(each, ignore_errors=True)
+
+
+def current_bundle(source: Path) -> Bundle:
+    """Return the bundle in a folder, or the current bundle of a deployment, after a check of its files."""
+    deployment = Deployment(source)
+    return deployment.current() if deployment.exists() else Bundle.load(source)
 
 
 def warmed(bundle: Bundle) -> Scorer:

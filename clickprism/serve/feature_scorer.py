@@ -15,6 +15,7 @@ from clickprism.serve.folded import can_fold, fill, folded_network
 from clickprism.serve.scorer import Candidates, Need, Scored
 from clickprism.serve.small import small
 from clickprism.serve.tensors import read_arrays
+from clickprism.serve.untrusted import checked_trees
 from clickprism.types import Float32, Float64, Int64
 
 Forward: TypeAlias = Callable[[Float32], Float64]
@@ -141,7 +142,7 @@ def _trees(bundle: Bundle, role: Role, threads: int) -> Forward:
 
     name = file_name(role, "trees.txt")
     try:
-        trees = Trees.from_text(bundle.read(name).decode())
+        trees = Trees.from_text(checked_trees(bundle.read(name).decode(), features=len(bundle.manifest.feature_names)))
     except (DataError, UnicodeDecodeError) as error:
         raise DataError(str(error), file=bundle.path(name), remedy="Create the bundle again") from None
     if trees.features != len(bundle.manifest.feature_names):

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final, final
 
 from clickprism.errors import ClickprismError
-from clickprism.serve.deployment import Deployment
+from clickprism.serve.deployment import Deployment, current_bundle
 from clickprism.serve.live import Live, go_live
 from clickprism.serve.store import FeatureStore
+from clickprism.serve.untrusted import verify_apart
 
 RETRY: Final = 30.0
 """Seconds until a model that is broken is tried again, if the pointer does not change before."""
@@ -42,6 +43,7 @@ class Follower:
         self._rerank_depth = rerank_depth
         self._changed = changed or (lambda _: None)
         self._seen: object = None
+        self._verified: set[str] = set()
         self._again = 0.0
 
     def look(self) -> None:
@@ -51,7 +53,11 @@ class Follower:
             return
         self._seen = stamp
         try:
+            bundle = current_bundle(self._source)
+            if self._verified and bundle.version not in self._verified:  # the command has verified the first
+                verify_apart(bundle.folder)
             live = go_live(self._source, self._store(), rerank_depth=self._rerank_depth)
+            self._verified.add(live.version)
             self.live, self.problem = live, None
         except (ClickprismError, OSError) as error:
             self.problem = str(error)

@@ -72,7 +72,7 @@ class LmdbSnapshot:
         return block.answer(document_ids, self.info, held=self)
 
     def _value(self, key: bytes) -> memoryview | None:
-        """Return the value of a key; a damaged page ends the transaction of this thread, so the next lookup has a new one."""
+        """Return the value of a key; after a damaged page the next lookup of this thread has a new transaction."""
         try:
             transaction = self._local.transaction
         except AttributeError:

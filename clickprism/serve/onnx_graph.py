@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
@@ -17,8 +18,21 @@ SLIGHT: Final = 2e-7  # of a standard deviation, or of the range
 EPSILON: Final = 1e-5  # that of torch's LayerNorm
 ACTIVATIONS: Final = {"elu": "Elu", "relu": "Relu", "gelu": "Gelu", "tanh": "Tanh"}
 IN_GRAPH: Final = frozenset({"none", "minmax", "standard", "log1p"})
-DOMAINS: Final = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 FUSED: Final = "com.microsoft"
+# fmt: off
+STANDARD_OPERATORS: Final = frozenset((
+    "Abs", "Add", "And", "Cast", "Clip", "Concat", "Div", "DynamicQuantizeLinear", "Elu", "Equal", "Floor", "Gather",
+    "Gelu", "Gemm", "GreaterOrEqual", "Identity", "IsNaN", "LayerNormalization", "Less", "LessOrEqual", "Log",
+    "LpNormalization", "MatMul", "Max", "Mul", "Pad", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Sigmoid", "Sign",
+    "Softmax", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Transpose", "Unsqueeze", "Where",
+))
+FUSED_OPERATORS: Final = frozenset((
+    "Attention", "BiasGelu", "DynamicQuantizeMatMul", "QAttention", "SkipLayerNormalization",
+))
+# fmt: on
+"""What graphs of bundles consist of; nothing that makes shapes from numbers, loops, or draws."""
+MAX_VALUES: Final = 1 << 24
+"""Maximum number of values that any step of a graph may have for one document."""
 FLOAT, DOUBLE, BOOL, INT32, INT64 = 1, 11, 9, 6, 7  # ONNX's own numbers of its types
 
 Tensors = Mapping[str, Float32]
@@ -145,7 +159,7 @@ def in_graph(normaliser: Normaliser | None) -> bool:
 
 
 def check_graph(content: bytes, *, file: object) -> None:
-    """Refuse a graph that reaches outside of its file, loops, or has operators of strangers."""
+    """Refuse a graph that reaches outside of its file, has operators that we do not write, or steps without bounds."""
     onnx = _onnx()
     try:
         model = onnx.load_model_from_string(content)
@@ -157,17 +171,38 @@ def check_graph(content: bytes, *, file: object) -> None:
         raise DataError("has functions of its own or parts for training", file=file)
     for node in model.graph.node:
         _check_node(node, file)
+    if not any(node.domain == FUSED for node in model.graph.node):
+        _check_shapes(model, file)
 
 
 def _check_node(node: Any, file: object) -> None:
     tensor, graphs = 4, (5, 10)  # AttributeProto.TENSOR, GRAPH, GRAPHS
-    if node.domain not in DOMAINS:
-        raise DataError(f"has an operator of {node.domain!r}", file=file)
+    known = {"": STANDARD_OPERATORS, FUSED: FUSED_OPERATORS}.get(node.domain, frozenset())
+    if node.op_type not in known:
+        raise DataError(f"has the operator {node.op_type!r} of {node.domain!r}, which no bundle has", file=file)
     for attribute in node.attribute:
-        if attribute.type in graphs:
-            raise DataError(f"has a graph within its node {node.op_type}, such as a loop", file=file)
-        if attribute.type == tensor and attribute.t.data_location == 1:
-            raise DataError("keeps weights in another file, which a bundle has none of", file=file)
+        if attribute.type in graphs or attribute.type == tensor:
+            raise DataError(f"has a graph or weights within its node {node.op_type}", file=file)
+
+
+def _check_shapes(model: Any, file: object) -> None:
+    """Refuse a graph in which a step is too large for one document; operators of ONNX Runtime have no known shapes."""
+    import onnx.shape_inference
+
+    for value in (*model.graph.input, *model.graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param:
+                size.ClearField("dim_param")
+                size.dim_value = 1
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except Exception as error:
+        first = str(error).partition("\n")[0]
+        raise DataError(f"has steps that do not fit together ({first})", file=file) from None
+    for value in inferred.graph.value_info:
+        sizes = [size.dim_value for size in value.type.tensor_type.shape.dim]
+        if math.prod(size or 1 for size in sizes) > MAX_VALUES:
+            raise DataError(f"has a step of shape {sizes}, more than {MAX_VALUES:,} values", file=file)
 
 
 def columns(places: Sequence[int]) -> Any:

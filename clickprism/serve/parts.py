@@ -14,6 +14,7 @@ from clickprism.serve.bundle import Bundle, Missing, Part, Role, file_name
 from clickprism.serve.networks_onnx import approximation_onnx, network_onnx
 from clickprism.serve.onnx_graph import in_graph
 from clickprism.serve.tensors import pack, read_arrays
+from clickprism.serve.untrusted import checked_trees
 from clickprism.settings import choose, plain
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def read_model(bundle: Bundle, role: Role = "main") -> Model:
         raise DataError(f"is a bundle of kind {part.kind}, not of a ranker on features", file=bundle.folder)
     ranker = choose(RANKERS, {"name": part.kind, **part.settings}, path="settings")
     if part.kind == "lambdamart":
-        parts: Any = Trees.from_text(bundle.read(file_name(role, "trees.txt")).decode())
+        text = bundle.read(file_name(role, "trees.txt")).decode()
+        parts: Any = Trees.from_text(checked_trees(text, features=features))
     else:
         name = file_name(role, "network.safetensors")
         parts = network_of(ranker, features, bundle.path(name), bundle.read(name))

@@ -24,6 +24,7 @@ from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.serve.app import Service, create_app
 from clickprism.serve.bundle import Bundle
+from clickprism.serve.deployment import current_bundle
 from clickprism.serve.lines import Lines
 from clickprism.serve.live import enforced_depth, go_live
 from clickprism.serve.metrics import FOLDER
@@ -31,6 +32,7 @@ from clickprism.serve.protocol import Protocol
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
 from clickprism.serve.store import open_store
 from clickprism.serve.supervisor import Supervisor
+from clickprism.serve.untrusted import verify_apart
 
 WAITING: Final = 1024
 """Connections that may wait to be taken."""
@@ -82,9 +84,12 @@ class Listening:
 def check(source: Path, settings: ServeSettings, *, token: str | None) -> Bundle:
     """Return the bundle to serve, after a check of all bundles, the store and the token."""
     check_token(token, host=settings.host)
+    sources = [each for each in (source, settings.shadow, settings.interleave) if each]
+    for each in sources:
+        verify_apart(current_bundle(each).folder)
     store = None if settings.store is None else open_store(settings.store)
     try:
-        models = [go_live(each, store) for each in (source, settings.shadow, settings.interleave) if each]
+        models = [go_live(each, store) for each in sources]
     finally:
         if store is not None:
             store.close()

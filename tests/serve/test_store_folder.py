@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -178,17 +179,18 @@ def test_a_damaged_page_is_told_at_every_lookup_and_spoils_no_other(tmp_path: Pa
     content[leaves[0] + 10 : leaves[0] + 12] = b"\x00\x00"
     data.write_bytes(content)
     store = LmdbStore(place)
-    outcomes: dict[str, set[bool]] = {}
+    outcomes: dict[str, set[str]] = {}
     for query in [f"q{number}" for number in range(QUERIES)] * 3:
         try:
-            right = store.get(query, ["d1"]).x.tolist() == [[1, 1]]
+            told = str(store.get(query, ["d1"]).x.tolist())
         except DataError as error:
-            assert "data.mdb: has a damaged page" in str(error)
-            assert "clickprism store publish" in str(error)
-            right = False
-        outcomes.setdefault(query, set()).add(right)
+            told = str(error)
+        outcomes.setdefault(query, set()).add(told)
+    right, damaged = "[[1.0, 1.0]]", r".*data\.mdb: has a damaged page .*clickprism store publish"
     assert all(len(each) == 1 for each in outcomes.values()), "the same answer each time"
-    assert {next(iter(each)) for each in outcomes.values()} == {True, False}
+    answers = [each.pop() for each in outcomes.values()]
+    assert all(each == right or re.fullmatch(damaged, each) for each in answers)
+    assert 0 < answers.count(right) < QUERIES
 
 
 def test_queries_that_are_lost_are_counted(tmp_path: Path) -> None:
