@@ -52,8 +52,8 @@ def verify(bundle: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         bundle: Folder of the bundle.
     """
-    from clickprism.serve.bundle import Bundle
-    from clickprism.serve.untrusted import verify_apart
+    from clickprism.serve.bundle.bundle import Bundle
+    from clickprism.serve.bundle.untrusted import verify_apart
 
     facts = Bundle.load(bundle).facts()
     verify_apart(bundle)
@@ -90,8 +90,8 @@ def score(
             spreadsheet would run as formulas. The ids are then no longer those of the documents.
     """
     from clickprism.errors import SettingError
-    from clickprism.serve.batch import score_file
-    from clickprism.serve.bundle import Bundle
+    from clickprism.serve.bundle.bundle import Bundle
+    from clickprism.serve.scoring.batch import score_file
 
     if threads < 1:
         raise SettingError("threads", threads, "be at least 1")
@@ -109,7 +109,7 @@ def export(
 ) -> None:
     """Export a bundle to another system's format.
 
-    The formats are: onnx (every ranker on features); lightgbm, lightgbm-json and ranklib (trees); xgboost-json (trees,
+    The formats are: onnx (every ranker on features); lightgbm and ranklib (trees); xgboost-json (trees,
     for Elasticsearch and OpenSearch); linear-json (linear rankers, for Elasticsearch and OpenSearch); solr (trees,
     linear rankers and small networks); vespa. The export is written only if a reader of the format gives the same
     scores as the ranker.
@@ -125,8 +125,7 @@ def export(
         format_name: Format to write.
         out: File to write; a new folder for solr and vespa.
     """
-    from clickprism.serve.export.read import read_source
-    from clickprism.serve.export.write import check_format, export
+    from clickprism.serve.export.export import check_format, export, read_source
 
     check_format(format_name)
     source = read_source(model, settings)
@@ -147,7 +146,7 @@ def promote(bundle: Path, /, *, to: Path, output: Annotated[Output, FLAT]) -> No
         bundle: Folder of the bundle.
         to: Folder of the deployment; it is created if it does not exist.
     """
-    from clickprism.serve.deployment import Deployment
+    from clickprism.serve.bundle.deployment import Deployment
 
     done = Deployment(to).promote(bundle)
     output.result(done)
@@ -169,7 +168,7 @@ def rollback(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         deployment: Folder of the deployment.
     """
-    from clickprism.serve.deployment import Deployment
+    from clickprism.serve.bundle.deployment import Deployment
 
     output.result(Deployment(deployment).rollback())
 
@@ -184,7 +183,7 @@ def status(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         deployment: Folder of the deployment.
     """
-    from clickprism.serve.deployment import Deployment
+    from clickprism.serve.bundle.deployment import Deployment
 
     output.result(Deployment(deployment).status())
 
@@ -220,10 +219,10 @@ def serve(
     """
     import os
 
-    from clickprism.serve.auth import new_token
-    from clickprism.serve.server import run
+    from clickprism.serve.http.call import new_token
+    from clickprism.serve.http.server import run
     from clickprism.serve.settings import TOKEN_VARIABLE
-    from clickprism.serve.store import typed_address
+    from clickprism.serve.store.base import typed_address
 
     if settings.store is not None:
         typed_address(settings.store)
@@ -266,8 +265,8 @@ def publish(
     """
     from clickprism.errors import SettingError
     from clickprism.log.store import LogStore
-    from clickprism.serve import publish
-    from clickprism.serve.store import typed_address
+    from clickprism.serve.store import publish
+    from clickprism.serve.store.base import typed_address
 
     typed_address(to)
     store = None if log is None else LogStore.open(log, note=output.note)
@@ -299,6 +298,6 @@ def store_info(store: str, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         store: Folder, or redis://host:port/0?prefix=name.
     """
-    from clickprism.serve.store import describe_store, typed_address
+    from clickprism.serve.store.base import describe_store, typed_address
 
     output.result(describe_store(typed_address(store)))

@@ -24,8 +24,9 @@ from clickprism.experiments.train import RUN, RunRecord, train_ranker
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.serve.bundle import Bundle, write_bundle
-from clickprism.serve.export import onnx_file
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.export import onnx as onnx_file
 from clickprism.training.settings import FitSettings
 from clickprism.types import JudgedLists, Lists
 from tests.serve.export_models import NAMES, features, model_of

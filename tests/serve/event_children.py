@@ -8,7 +8,7 @@ from typing import Any
 import clickprism.log.firsts
 import clickprism.log.murmur  # noqa: F401 - so that compiled code is loaded once, before the forks
 from clickprism._util.crash_points import VARIABLE
-from clickprism.serve.events import EventSettings, EventSink
+from clickprism.serve.http.events import EventSettings, EventSink
 
 QUICK = EventSettings(group_seconds=0)
 

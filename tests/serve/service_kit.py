@@ -20,11 +20,12 @@ import numpy as np
 
 from clickprism.model import Model
 from clickprism.rankers.linear import Linear, LinearNetwork
-from clickprism.serve.app import Service, create_app
-from clickprism.serve.bundle import Scope, write_bundle
-from clickprism.serve.publish import builder
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.bundle.bundle import Scope
+from clickprism.serve.http.app import Service, create_app
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings
-from clickprism.serve.store import StoreInfo
+from clickprism.serve.store.base import StoreInfo
+from clickprism.serve.store.publish import builder
 from tests.waiting import LIMIT, until
 
 TOKEN = "a-token"  # noqa: S105 - of the tests

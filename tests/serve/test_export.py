@@ -16,17 +16,14 @@ from clickprism.rankers.attention import Attention
 from clickprism.rankers.lambdamart import LambdaMART, Trees
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.serve.export import FORMATS
-from clickprism.serve.export.check import at_splits, check, sample
+from clickprism.serve.export.export import FORMATS, Package, Source, at_splits, check, export, sample
 from clickprism.serve.export.forest import forest_of
-from clickprism.serve.export.source import Package, Source
-from clickprism.serve.export.write import export
 from clickprism.settings import resolve
 from tests.serve.export_models import FEATURES, NAMES, features, lists, model_of, source_of
 
 TREES = LambdaMART(trees=12, leaves=7, min_data_in_leaf=5)
 PLAIN_NET = MLP(hidden=(6, 5), activation="tanh", layer_norm="none")
-OF_TREES = ("onnx", "lightgbm", "lightgbm-json", "xgboost-json", "ranklib", "solr", "vespa")
+OF_TREES = ("onnx", "lightgbm", "xgboost-json", "ranklib", "solr", "vespa")
 ALONE: tuple[Kind | None, ...] = (None, "minmax", "standard", "log1p", "quantile")
 BY_LIST: tuple[Kind, ...] = ("query-minmax", "query-standard")
 
@@ -119,7 +116,7 @@ def _down(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("fault", ["threshold", "missing", "leaf"])
-@pytest.mark.parametrize("format_name", ["xgboost-json", "solr", "vespa", "lightgbm-json"])
+@pytest.mark.parametrize("format_name", ["xgboost-json", "solr", "vespa"])
 def test_the_check_finds_a_threshold_one_step_off_a_missing_value_on_the_wrong_side_and_a_wrong_leaf(
     format_name: str, fault: str
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from clickprism.serve.protocol import HEAD_SECONDS, MAX_HEAD, MAX_PIPELINED, WRITE_SECONDS, Protocol
+from clickprism.serve.http.protocol import HEAD_SECONDS, MAX_HEAD, MAX_PIPELINED, WRITE_SECONDS, Protocol
 
 KEEP_ALIVE = 30
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.serve.app import Service
-from clickprism.serve.server import check
+from clickprism.serve.http.app import Service
+from clickprism.serve.http.server import check
 from clickprism.serve.settings import ServeSettings
-from tests.log.raw_logs import impression
+from tests.log.raw_logs import impression, stored
 from tests.serve.service_kit import NAMES, TOKEN, Reply, Upload, ask, linear_bundle, publish, started
 from tests.waiting import LIMIT, until_async
 
@@ -292,8 +292,8 @@ def test_events_go_into_the_log_once(bundle: Path, tmp_path: Path) -> None:
     async def work(service: Service) -> None:
         header = {"idempotency-key": "batch-1"}
         first = await ask(service, "POST", "/v1/events", rows, headers=header)
-        assert first.status == 200, first.body
-        assert [(each["row"], each["status"]) for each in first.json["rows"]] == [(1, "accepted"), (2, "quarantined")]
+        assert first.status == 202, first.body
+        assert (first.json["key"], first.json["rows"]) == ("batch-1", 2)
         again = await ask(service, "POST", "/v1/events", rows, headers=header)
         assert again.json["rows"] == first.json["rows"]
         assert "idempotency key" in problem(await ask(service, "POST", "/v1/events", rows[:1], headers=header), 409)
@@ -303,3 +303,4 @@ def test_events_go_into_the_log_once(bundle: Path, tmp_path: Path) -> None:
         problem(await ask(service, "POST", "/v1/events", b"[{]"), 400)
 
     run(bundle, ServeSettings(log=tmp_path / "log"), work)
+    assert len(stored(tmp_path / "log")) == 1

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from clickprism.errors import SettingError
-from clickprism.serve.app import Service
-from clickprism.serve.page.show import MOST_ENTERING
-from clickprism.serve.redis_store import RedisAddress
-from clickprism.serve.server import LOGGING, check
+from clickprism.serve.http.app import Service
+from clickprism.serve.http.server import LOGGING, check
+from clickprism.serve.page.page import MOST_ENTERING
 from clickprism.serve.settings import ServeSettings
-from clickprism.serve.store import FeatureStore, Found, StoreInfo, StoreUnavailableError
+from clickprism.serve.store.base import FeatureStore, Found, StoreInfo, StoreUnavailableError
+from clickprism.serve.store.redis import RedisAddress
 from tests.log.raw_logs import impression
 from tests.serve.service_kit import TOKEN, Upload, ask, linear_bundle, publish
 from tests.serve.test_service import problem, run, shadow_counts
@@ -106,7 +106,7 @@ class Away:
         pass
 
 
-@pytest.mark.parametrize("path", ["/openapi.json", "/v1/models", "/metrics"])
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics"])
 def test_a_store_that_is_away_holds_up_no_one_else(bundle: Path, store: str, path: str) -> None:
     async def work(service: Service) -> None:
         away = Away()
@@ -216,7 +216,7 @@ def test_compressed_bodies_are_decompressed_within_the_limit_or_refused(bundle: 
         problem(await ask(service, "POST", "/v1/events", bomb, headers=packed), 413)
         for broken in (rows[:-4], rows + rows, b"no gzip", b""):
             assert "gzip" in problem(await ask(service, "POST", "/v1/events", broken, headers=packed), 400)
-        assert (await ask(service, "POST", "/v1/events", rows, headers=packed)).status == 200
-        assert (await ask(service, "POST", "/v1/events", rows, headers=packed | NDJSON)).status == 200
+        assert (await ask(service, "POST", "/v1/events", rows, headers=packed)).status == 202
+        assert (await ask(service, "POST", "/v1/events", rows, headers=packed | NDJSON)).status == 202
 
     run(bundle, ServeSettings(log=tmp_path / "log", max_body=20_000), work)

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.serve import lmdb_build
-from clickprism.serve.lmdb_build import POINTS, LmdbBuilder
-from clickprism.serve.lmdb_store import LmdbStore, open_snapshot
-from clickprism.serve.store import open_store
+from clickprism.serve.store import lmdb as lmdb_build
+from clickprism.serve.store.base import open_store
+from clickprism.serve.store.lmdb import POINTS, LmdbBuilder, LmdbStore, open_snapshot
 from tests.serve.store_children import DOCUMENTS, QUERIES, build, read
 from tests.waiting import LIMIT
 

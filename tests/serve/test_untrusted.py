@@ -15,10 +15,11 @@ import pytest
 from clickprism.errors import DataError
 from clickprism.rankers.lambdamart import Trees
 from clickprism.rankers.mlp import MLP
-from clickprism.serve.bundle import Bundle, write_bundle
-from clickprism.serve.deployment import Deployment
-from clickprism.serve.scorer import open_scorer
-from clickprism.serve.untrusted import checked_trees, verify_apart
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.bundle.deployment import Deployment
+from clickprism.serve.bundle.untrusted import checked_trees, verify_apart
+from clickprism.serve.scoring.scorer import open_scorer
 from tests.serve.rankers import FEATURES, network_model, raw_lists, tree_model
 
 TALL = np.zeros((9000, 1), np.float32)
