@@ -102,28 +102,29 @@ def export(
     model: Path,
     /,
     *,
-    format_name: Annotated[str, Parameter(name="--format")],
+    format_name: Annotated[str, Parameter(name=("--for", "--format"))],
     out: Path,
     settings: Annotated[ExportSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Export a bundle to another system's format.
 
-    The formats are: onnx (every ranker on features); lightgbm and ranklib (trees); xgboost-json (trees,
-    for Elasticsearch and OpenSearch); linear-json (linear rankers, for Elasticsearch and OpenSearch); solr (trees,
-    linear rankers and small networks); vespa. The export is written only if a reader of the format gives the same
-    scores as the ranker.
+    The systems are: elasticsearch and opensearch (the learning to rank plugin: trees as xgboost-json, linear rankers as
+    linear-json, or trees as ranklib); solr (trees, linear rankers and small networks); vespa and onnx (every ranker on
+    features); lightgbm (trees). The export is written only if a reader of the format gives the same scores as the
+    ranker. Features keep the names of the bundle.
 
     ```bash
-    clickprism model export bundle --format onnx --out ranker.onnx
-    clickprism model export bundle --format linear-json --complete --feature-set shop --out ranker.json
-    clickprism model export runs/trees --format solr --name ranker_v2 --out solr
+    clickprism model export bundle --for onnx --out ranker.onnx
+    clickprism model export bundle --for opensearch --complete --feature-set shop --requests --out upload
+    clickprism model export runs/trees --for solr --name ranker_v2 --out solr
     ```
 
     Args:
         model: Folder of a bundle, of a run of train, or of a model.
-        format_name: Format to write.
-        out: File to write; a new folder for solr and vespa.
+        format_name: System or format: elasticsearch, opensearch, xgboost-json, linear-json, ranklib, solr, vespa, onnx
+            or lightgbm.
+        out: File to write; a new folder for solr, for vespa and with --requests.
     """
     from clickprism.serve.export.export import check_format, export, read_source
 

@@ -24,6 +24,15 @@ from clickprism.types import Bool, Float32, Float64, Int64
 FILE = "model.json"
 
 
+def export(source: Source) -> Package:
+    """Return trees as `model/xgboost+json`, or a linear ranker as `model/linear`."""
+    if source.kind == "linear":
+        return export_linear(source)
+    kinds = ("linear", "lambdamart")
+    want_kind(source, "the plugin", kinds, "onnx or vespa, or train with ranker.name=lambdamart or linear")
+    return export_trees(source)
+
+
 def export_trees(source: Source) -> Package:
     """LambdaMART as `model/xgboost+json`."""
     forest = raw_forest(source, "xgboost-json")
@@ -33,7 +42,7 @@ def export_trees(source: Source) -> Package:
     if left:
         notes.append(f"{left} splits send a missing value left; older plugins ignore that and send it right")
     return Package(
-        {FILE: _body(source, "model/xgboost+json", definition)},
+        _files(source, "model/xgboost+json", definition),
         lambda files, rows: read(files, rows, source.feature_names),
         notes=tuple(notes),
         forest=forest,
@@ -65,7 +74,7 @@ def export_linear(source: Source) -> Package:
             if used and place not in source.normaliser.keep
         }
     return Package(
-        {FILE: _body(source, "model/linear", named, normalisers)},
+        _files(source, "model/linear", named, normalisers),
         lambda files, rows: read(files, rows, source.feature_names),
         missing=False,
         offset=bias,
@@ -123,12 +132,46 @@ def _tree(tree: Tree, names: tuple[str, ...]) -> dict[str, Any]:
     return tree.nested(split, lambda leaf, value: {"nodeid": splits + leaf, "leaf": single(value)})
 
 
-def _body(source: Source, kind: str, definition: Any, normalisers: dict[str, Any] | None = None) -> bytes:
+def _files(source: Source, kind: str, definition: Any, normalisers: dict[str, Any] | None = None) -> dict[str, bytes]:
+    """Return the body of `_createmodel`, and with `--requests` all requests that upload the model."""
     model: dict[str, Any] = {"name": source.name}
     if normalisers:
         model["feature_normalizers"] = normalisers
     text = json.dumps(definition, separators=(",", ":"))
-    return json.dumps({"model": {**model, "model": {"type": kind, "definition": text}}}).encode()
+    body = {"model": {**model, "model": {"type": kind, "definition": text}}}
+    files = {FILE: json.dumps(body).encode()}
+    if source.requests:
+        files["requests.json"] = json.dumps(_requests(source, body), indent=1).encode()
+    return files
+
+
+def _requests(source: Source, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what to send in order: the plugin's store, the feature set unless it exists already, the model.
+
+    A feature reads the field of its name; a document without the field does not match, so the feature is missing.
+    """
+    place = f"/_ltr/_featureset/{source.feature_set}"
+    features = [
+        {
+            "name": name,
+            "params": [],
+            "template_language": "mustache",
+            "template": {
+                "function_score": {
+                    "query": {"exists": {"field": name}},
+                    "field_value_factor": {"field": name},
+                    "boost_mode": "replace",
+                }
+            },
+        }
+        for name in source.feature_names
+    ]
+    new: list[dict[str, Any]] = [
+        {"method": "PUT", "path": "/_ltr", "body": None},
+        {"method": "PUT", "path": place, "body": {"featureset": {"name": source.feature_set, "features": features}}},
+    ]
+    model = {"method": "POST", "path": f"{place}/_createmodel", "body": body}
+    return [*(new if source.new_set else []), model]
 
 
 def _post(source: Source) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias, final
 
+import msgspec
 import numpy as np
 
 from clickprism._util.files import atomic_folder, write_errors, write_file
@@ -24,6 +25,8 @@ from clickprism.types import Float32, Float64, Int64, Lists
 FORMATS: Final[dict[str, str]] = {
     "onnx": "clickprism.serve.export.onnx:export",
     "lightgbm": "clickprism.serve.export.lightgbm:export_text",
+    "elasticsearch": "clickprism.serve.export.elastic:export",
+    "opensearch": "clickprism.serve.export.elastic:export",
     "xgboost-json": "clickprism.serve.export.elastic:export_trees",
     "linear-json": "clickprism.serve.export.elastic:export_linear",
     "ranklib": "clickprism.serve.export.elastic:export_ranklib",
@@ -44,6 +47,8 @@ class Source:
         feature_names: in the order of its features.
         name: of the model in the other engine.
         feature_set: name of the feature set or feature store there.
+        requests: whether the requests that upload the model are written too, where the format has them.
+        new_set: whether the feature set does not exist in the engine yet.
         complete: no document ever lacks a feature; a format that cannot say what a missing one means is refused else.
         rows: features as they occur, to check with, [rows, features]; None where none are known.
     """
@@ -54,6 +59,8 @@ class Source:
     feature_set: str = "clickprism"
     complete: bool = False
     rows: Float32 | None = None
+    requests: bool = False
+    new_set: bool = True
 
     def __post_init__(self) -> None:
         ExportSettings(name=self.name, feature_set=self.feature_set)
@@ -161,6 +168,7 @@ def single(values: Any) -> Any:
 
 
 BUNDLE: Final = "manifest.json"
+RECORD: Final = "run.json"  # what clickprism train says of a run
 RUN: Final = "model"  # what a run of clickprism train calls its own
 MOST: Final = 64 << 20
 DEFAULT: Final = ExportSettings()
@@ -175,6 +183,7 @@ def read_source(folder: Path | str, settings: ExportSettings = DEFAULT) -> Sourc
         model, names, rows = _bundle(folder)
     elif (folder / MANIFEST.name).exists() or (folder / RUN / MANIFEST.name).exists():
         model = Model.load(folder if (folder / MANIFEST.name).exists() else folder / RUN)
+        names = _names_of_run(folder)
     else:
         remedy = "Name a folder written by clickprism train or clickprism model bundle"
         raise DataError(
@@ -185,7 +194,63 @@ def read_source(folder: Path | str, settings: ExportSettings = DEFAULT) -> Sourc
     if not names or all(each.isdecimal() for each in names):
         names = tuple(f"feature_{place}" for place in range(1, model.features + 1))
     name = settings.name or re.sub(r"[^A-Za-z0-9_.-]", "_", folder.resolve().name).lstrip(".-") or "clickprism"
-    return Source(model, names, name, settings.feature_set, settings.complete, rows)
+    known = settings.feature_set if not settings.from_file else _known_set(Path(settings.feature_set), names)
+    new = not settings.from_file
+    return Source(model, names, name, known, settings.complete, rows, settings.requests, new)
+
+
+def _names_of_run(folder: Path) -> tuple[str, ...]:
+    """Return the names of features that `clickprism train` recorded; none if there is no record."""
+    file = next((each for each in (folder / RECORD, folder.parent / RECORD) if each.is_file()), None)
+    if file is None:
+        return ()
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Record).feature_names
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataError(f"is not the record of a run ({error})", file=file) from None
+
+
+class _Record(msgspec.Struct):
+    feature_names: tuple[str, ...] = ()
+
+
+class _Feature(msgspec.Struct):
+    name: str
+
+
+class _FeatureSet(msgspec.Struct):
+    name: str
+    features: list[_Feature]
+
+
+class _Stored(msgspec.Struct):
+    featureset: _FeatureSet
+
+
+class _Found(msgspec.Struct):
+    source: _Stored = msgspec.field(name="_source")
+
+
+def _known_set(file: Path, names: tuple[str, ...]) -> str:
+    """Return the name of the feature set in a file, after a check that it has each feature of the ranker."""
+    try:
+        content = file.read_bytes()
+        try:
+            found = msgspec.json.decode(content, type=_Found).source.featureset
+        except msgspec.ValidationError:
+            found = msgspec.json.decode(content, type=_Stored).featureset
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=file) from None
+    except msgspec.DecodeError as error:
+        remedy = "Save the answer to: GET _ltr/_featureset/NAME"
+        raise DataError(f"is not a feature set of the plugin ({error})", file=file, remedy=remedy) from None
+    known = {feature.name for feature in found.features}
+    missing = [name for name in names if name not in known]
+    if missing:
+        problem = f"has no feature {missing[0]!r}" + (f" and lacks {len(missing) - 1} more" if missing[1:] else "")
+        remedy = f"Add it to the feature set {found.name!r}, or name the features with --feature-names"
+        raise DataError(problem, file=file, remedy=remedy)
+    return found.name
 
 
 def names_from(file: Path) -> tuple[str, ...]:
@@ -262,6 +327,8 @@ def export(source: Source, out: Path | str, *, format_name: str, seed: int = 0) 
     if len(package.files) > 1 and out.exists():
         raise DataError("exists already", file=out, remedy=f"{format_name} writes a folder: name a new one with --out")
     rows = check(source, package, format_name, seed=seed)
+    if source.requests and "requests.json" not in package.files:
+        raise SettingError("requests", format_name, "be given with a format of Elasticsearch or OpenSearch")
     files = _written(package, out)
     return Exported(format_name, source.name, files, source.feature_names, rows, package.notes)
 
@@ -269,7 +336,7 @@ def export(source: Source, out: Path | str, *, format_name: str, seed: int = 0) 
 def check_format(name: str) -> None:
     """Refuse a format that there is none of, before anything is read."""
     if name not in FORMATS:
-        raise SettingError("format", name, f"be one of {', '.join(FORMATS)}")
+        raise SettingError("for", name, f"be one of {', '.join(FORMATS)}")
 
 
 def _written(package: Package, out: Path) -> tuple[Path, ...]:

@@ -28,12 +28,13 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         id: as the store and the log have it.
-        features: in the order of `feature_names`, or of the model; null where one is missing.
+        features: by name, or in the order of `feature_names` or of the model; null where one is missing. Of features by
+            name, those that are not given are taken from the store, or filled as in training.
         text: for rankers that read.
     """
 
     id: Id
-    features: list[Value | None] | None = None
+    features: list[Value | None] | dict[str, Value | None] | None = None
     text: Text | None = None
 
 
@@ -46,7 +47,7 @@ class RankRequest(msgspec.Struct, forbid_unknown_fields=True):
             depth reorders only the first of them.
         query_id: as the store and the log have it.
         query: its text, for rankers that read.
-        feature_names: the order of the features in this request; the model's, where it is not said.
+        feature_names: the order of features that are lists; the model's, where it is not said.
         explain: say what each score is made of.
         top: how many items to answer with; all, where it is not said.
     """

@@ -115,10 +115,15 @@ def _for_other(
 
 
 def _asks(request: RankRequest, live: Live, *, bare: bool) -> bool:
-    """Whether a model needs more than a request gives."""
+    """Return whether a model needs, or can use, more than a request gives."""
     if live.needs_clicks or (bare and live.needs_features):
         return True
-    return live.needs_features and any(isinstance(each, str) or each.features is None for each in request.documents)
+    if not live.needs_features:
+        return False
+    if any(isinstance(each, str) or each.features is None for each in request.documents):
+        return True
+    some = any(isinstance(each, Document) and isinstance(each.features, dict) for each in request.documents)
+    return some and request.query_id is not None
 
 
 def candidates(inputs: Inputs, live: Live) -> Candidates:
@@ -189,27 +194,35 @@ def items(inputs: Inputs, ranking: Ranking) -> list[Item]:
 
 
 def _features(request: RankRequest, names: tuple[str, ...], stored: Float32 | None) -> Float32:
-    """Raw features in the order of the model: those of the request, and those of the store for the rest, [n, F]."""
-    wanted = names if request.feature_names is None else tuple(request.feature_names)
-    places = None if wanted == names else _places(wanted, names)
-    given: list[tuple[int, list[float | None]]] = []
+    """Return raw features in the order of the model: those of the request, else of the store, else NaN, [n, F]."""
+    order = None if request.feature_names is None else _places(tuple(request.feature_names), names)
+    whole = np.full((len(request.documents), len(names)), np.nan, np.float32) if stored is None else stored.copy()
+    column: dict[str, int] = {}
+    rows: list[int] = []
+    lists: list[list[float | None]] = []
     for place, each in enumerate(request.documents):
         values = each.features if isinstance(each, Document) else None
         if values is None and stored is None:
             detail = "the model needs features, and there is no store that has them: give them with each document"
             raise Problem(422, detail, kind="invalid", pointer=f"/documents/{place}")
-        if values is not None:
-            if len(values) != len(wanted):
-                detail = f"expected {len(wanted)} features, got {len(values)}"
+        if isinstance(values, dict):
+            column = column or {name: number for number, name in enumerate(names)}
+            unknown = next((name for name in values if name not in column), None)
+            if unknown is not None:
+                known = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+                step = unknown.replace("~", "~0").replace("/", "~1")
+                detail = f"the model has no feature {unknown!r}; it takes {known}"
+                raise Problem(422, detail, kind="invalid", pointer=f"/documents/{place}/features/{step}")
+            whole[place, [column[name] for name in values]] = list(values.values())
+        elif values is not None:
+            if len(values) != len(names):
+                detail = f"expected {len(names)} features, got {len(values)}"
                 raise Problem(422, detail, kind="invalid", pointer=f"/documents/{place}/features")
-            given.append((place, values))
-    rows = np.array([values for _, values in given], np.float32).reshape(len(given), len(names))
-    if places is not None:
-        rows = rows[:, places]
-    if stored is None:
-        return rows
-    whole = np.array(stored, np.float32)
-    whole[[place for place, _ in given]] = rows
+            rows.append(place)
+            lists.append(values)
+    if lists:
+        given = np.array(lists, np.float32)
+        whole[rows] = given if order is None else given[:, order]
     return whole
 
 
