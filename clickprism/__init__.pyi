@@ -30,6 +30,7 @@ from .model import Model as Model
 from .rankers.lambdamart import LambdaMART as LambdaMART
 from .rankers.linear import Linear as Linear
 from .rankers.mlp import MLP as MLP
+from .serve.client import Client as Client
 from .simulation.clicks import SimulationSettings as SimulationSettings
 from .simulation.clicks import ideal_clicks as ideal_clicks
 from .simulation.clicks import simulate as simulate

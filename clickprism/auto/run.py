@@ -314,8 +314,9 @@ def write_auto_bundle(
         source: Folder with the saved rankers.
         made: Time that the bundle records.
     """
-    from clickprism.serve.bundle import Scope, write_bundle
-    from clickprism.serve.examples import examples_of
+    from clickprism.serve.bundle.build import write_bundle
+    from clickprism.serve.bundle.bundle import Scope
+    from clickprism.serve.bundle.examples import examples_of
 
     lists = logged.clicks.lists
     model = Model.load(source / RANKER)

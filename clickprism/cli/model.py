@@ -42,7 +42,8 @@ def bundle(
 def verify(bundle: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     """Verify the files and scores of a bundle.
 
-    The hash of every file is checked, and the rankers must give the scores that are recorded in the bundle.
+    The hash of every file is checked, and the rankers must give the scores that are recorded in the bundle. They run in
+    a process of their own, with limits on memory and time, so that even a hostile bundle can be verified.
 
     ```bash
     clickprism model verify bundle
@@ -51,9 +52,12 @@ def verify(bundle: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         bundle: Folder of the bundle.
     """
-    from clickprism.serve.scorer import verify
+    from clickprism.serve.bundle.bundle import Bundle
+    from clickprism.serve.bundle.untrusted import verify_apart
 
-    output.result(verify(bundle).facts())
+    facts = Bundle.load(bundle).facts()
+    verify_apart(bundle)
+    output.result(facts)
     output.note("The bundle is intact.")
 
 
@@ -64,6 +68,7 @@ def score(
     *,
     out: Path,
     threads: int = 1,
+    spreadsheet_safe: bool = False,
     output: Annotated[Output, FLAT],
 ) -> None:
     """Score documents with a bundle.
@@ -81,45 +86,47 @@ def score(
         file: File with the documents.
         out: File for query_id, document_id and score, in the order of the documents (.csv, .tsv, .jsonl or .parquet).
         threads: Number of threads.
+        spreadsheet_safe: In CSV and TSV files, write an apostrophe before ids that begin with = + - or @, which a
+            spreadsheet would run as formulas. The ids are then no longer those of the documents.
     """
     from clickprism.errors import SettingError
-    from clickprism.serve.batch import score_file
-    from clickprism.serve.bundle import Bundle
+    from clickprism.serve.bundle.bundle import Bundle
+    from clickprism.serve.scoring.batch import score_file
 
     if threads < 1:
         raise SettingError("threads", threads, "be at least 1")
-    output.result(score_file(Bundle.load(bundle), file, out, threads=threads))
+    output.result(score_file(Bundle.load(bundle), file, out, threads=threads, spreadsheet_safe=spreadsheet_safe))
 
 
 def export(
     model: Path,
     /,
     *,
-    format_name: Annotated[str, Parameter(name="--format")],
+    format_name: Annotated[str, Parameter(name=("--for", "--format"))],
     out: Path,
     settings: Annotated[ExportSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Export a bundle to another system's format.
 
-    The formats are: onnx (every ranker on features); lightgbm, lightgbm-json and ranklib (trees); xgboost-json (trees,
-    for Elasticsearch and OpenSearch); linear-json (linear rankers, for Elasticsearch and OpenSearch); solr (trees,
-    linear rankers and small networks); vespa. The export is written only if a reader of the format gives the same
-    scores as the ranker.
+    The systems are: elasticsearch and opensearch (the learning to rank plugin: trees as xgboost-json, linear rankers as
+    linear-json, or trees as ranklib); solr (trees, linear rankers and small networks); vespa and onnx (every ranker on
+    features); lightgbm (trees). The export is written only if a reader of the format gives the same scores as the
+    ranker. Features keep the names of the bundle.
 
     ```bash
-    clickprism model export bundle --format onnx --out ranker.onnx
-    clickprism model export bundle --format linear-json --complete --feature-set shop --out ranker.json
-    clickprism model export runs/trees --format solr --name ranker_v2 --out solr
+    clickprism model export bundle --for onnx --out ranker.onnx
+    clickprism model export bundle --for opensearch --complete --feature-set shop --requests --out upload
+    clickprism model export runs/trees --for solr --name ranker_v2 --out solr
     ```
 
     Args:
         model: Folder of a bundle, of a run of train, or of a model.
-        format_name: Format to write.
-        out: File to write; a new folder for solr and vespa.
+        format_name: System or format: elasticsearch, opensearch, xgboost-json, linear-json, ranklib, solr, vespa, onnx
+            or lightgbm.
+        out: File to write; a new folder for solr, for vespa and with --requests.
     """
-    from clickprism.serve.export.read import read_source
-    from clickprism.serve.export.write import check_format, export
+    from clickprism.serve.export.export import check_format, export, read_source
 
     check_format(format_name)
     source = read_source(model, settings)
@@ -140,7 +147,7 @@ def promote(bundle: Path, /, *, to: Path, output: Annotated[Output, FLAT]) -> No
         bundle: Folder of the bundle.
         to: Folder of the deployment; it is created if it does not exist.
     """
-    from clickprism.serve.deployment import Deployment
+    from clickprism.serve.bundle.deployment import Deployment
 
     done = Deployment(to).promote(bundle)
     output.result(done)
@@ -162,7 +169,7 @@ def rollback(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         deployment: Folder of the deployment.
     """
-    from clickprism.serve.deployment import Deployment
+    from clickprism.serve.bundle.deployment import Deployment
 
     output.result(Deployment(deployment).rollback())
 
@@ -177,7 +184,7 @@ def status(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         deployment: Folder of the deployment.
     """
-    from clickprism.serve.deployment import Deployment
+    from clickprism.serve.bundle.deployment import Deployment
 
     output.result(Deployment(deployment).status())
 
@@ -213,10 +220,10 @@ def serve(
     """
     import os
 
-    from clickprism.serve.auth import new_token
-    from clickprism.serve.server import run
+    from clickprism.serve.http.call import new_token
+    from clickprism.serve.http.server import run
     from clickprism.serve.settings import TOKEN_VARIABLE
-    from clickprism.serve.store import typed_address
+    from clickprism.serve.store.base import typed_address
 
     if settings.store is not None:
         typed_address(settings.store)
@@ -259,8 +266,8 @@ def publish(
     """
     from clickprism.errors import SettingError
     from clickprism.log.store import LogStore
-    from clickprism.serve import publish
-    from clickprism.serve.store import typed_address
+    from clickprism.serve.store import publish
+    from clickprism.serve.store.base import typed_address
 
     typed_address(to)
     store = None if log is None else LogStore.open(log, note=output.note)
@@ -292,6 +299,6 @@ def store_info(store: str, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         store: Folder, or redis://host:port/0?prefix=name.
     """
-    from clickprism.serve.store import describe_store, typed_address
+    from clickprism.serve.store.base import describe_store, typed_address
 
     output.result(describe_store(typed_address(store)))

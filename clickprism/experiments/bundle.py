@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +16,9 @@ from clickprism.serve.settings import BundleSettings
 from clickprism.types import Float64, Lists
 
 if TYPE_CHECKING:
-    from clickprism.serve.bundle import Bundle
-    from clickprism.serve.examples import Examples
-    from clickprism.serve.language_bundle import JudgedTexts
+    from clickprism.serve.bundle.bundle import Bundle
+    from clickprism.serve.bundle.examples import Examples
+    from clickprism.serve.onnx.language import JudgedTexts
     from clickprism.training.calibration import Calibration
 
 MODEL_FILE, APPROXIMATION, IMPUTATION = "model.json", "approximation.json", "imputation.json"
@@ -49,8 +48,8 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT, *, e
         settings: What the bundle contains besides the ranker.
         examples: Example queries for the page; by default `settings.examples` queries of the run.
     """
-    from clickprism.serve.bundle import write_bundle
-    from clickprism.serve.export.read import names_from
+    from clickprism.serve.bundle.build import write_bundle
+    from clickprism.serve.export.export import names_from
 
     model: Any = _read(source)
     run = source if (source / RUN).is_file() or not isinstance(model, Model) else model_folder(source).parent
@@ -64,7 +63,6 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT, *, e
         kept = {"data": known.data, "observation": np.array(known.observation) if known.observation else None}
         kept["feature_names"] = known.feature_names
         kept["metrics"] = known.metrics
-        kept["figures"] = _figures(run, known)
     kept["metrics"] = {**kept.get("metrics", {}), **settings.metrics}
     if settings.feature_names is not None:
         kept["feature_names"] = names_from(settings.feature_names)
@@ -90,7 +88,7 @@ def _judged(settings: BundleSettings) -> JudgedTexts | None:
     """Return the judged texts by which a language model in int8 is compared with its full precision."""
     if settings.judged is None or settings.queries is None or settings.documents is None:
         return None
-    from clickprism.serve.language_bundle import read_judged
+    from clickprism.serve.onnx.language import read_judged
 
     return read_judged(settings.judged, queries=settings.queries, documents=settings.documents)
 
@@ -119,31 +117,6 @@ def _imputation(folder: Path) -> tuple[Any, Calibration | None]:
     return _read(folder), None
 
 
-def _figures(run: Path, known: RunRecord) -> dict[str, tuple[str, str]]:
-    """Return the figures of the model card: observation and training."""
-    from clickprism.evaluation import plots
-
-    drawn = {}
-    if known.observation:
-        truth = np.array(known.truth) if known.truth else None
-        caption = f"Observation by position, relative to the first{', with the truth' if known.truth else ''}"
-        drawn["observation"] = caption, plots.observation_curve(truth, {known.label: np.array(known.observation)})
-    steps, values = _validated(run)
-    settings = saved_settings(run)
-    measure = None if settings is None else settings.evaluation.validation
-    if values and measure not in (None, "none", "clicks"):
-        figure = plots.training_curve({known.label: (steps, values)}, measure=str(measure), xlabel="epoch")
-        drawn["training"] = f"{measure} on the validation part during training", figure
-    return {name: (caption, plots.svg(figure, title=caption)) for name, (caption, figure) in drawn.items()}
-
-
-def _validated(run: Path) -> tuple[list[float], list[float]]:
-    file = run / "metrics.jsonl"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    rows = [row for row in map(json.loads, lines) if row.get("validation") is not None]
-    return [row["epoch"] for row in rows], [row["validation"] for row in rows]
-
-
 def saved_settings(run: Path) -> ExperimentSettings | None:
     """Return the settings in the folder of a run, or else in its parent, where a comparison saves them."""
     file = next((file for file in (run / SETTINGS, run.parent / SETTINGS) if file.is_file()), None)
@@ -160,7 +133,7 @@ def run_examples(
     most: int | None = None,
 ) -> Examples:
     """Return at most `most` example queries from the training part of a run, ranked by one or two of its models."""
-    from clickprism.serve.examples import MOST, examples_of
+    from clickprism.serve.bundle.examples import MOST, examples_of
 
     data = load_data(settings.data)
     log = data.log.clicks["train"] if data.log is not None else None
@@ -180,7 +153,7 @@ def examples_of_run(run: Path, *, naive: Path | None = None, most: int | None = 
     known, settings = RunRecord.read(run), saved_settings(run)
     if known is None or settings is None or str(known.data.get("clicks", "")).startswith("of the file"):
         problem = "does not say where its clicks came from, so there are no examples of them"
-        remedy = "Create them with clickprism.serve.examples.examples_of, or omit them"
+        remedy = "Create them with clickprism.serve.bundle.examples.examples_of, or omit them"
         raise DataError(problem, file=run, remedy=remedy)
     return run_examples(
         settings,

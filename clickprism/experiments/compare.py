@@ -49,7 +49,7 @@ from clickprism.experiments.train import (
 from clickprism.log.logged import READ, ReadSettings, read_logged
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
-from clickprism.serve.bundle_files import MANIFEST
+from clickprism.serve.bundle.bundle import MANIFEST
 from clickprism.settings import build, choose, suggest
 from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
@@ -296,8 +296,8 @@ class ValuedLog:
         return model.score(self.lists)
 
     def _by_bundle(self, path: Path) -> Float64:
-        from clickprism.serve.bundle import Bundle
-        from clickprism.serve.scorer import Candidates, open_scorer
+        from clickprism.serve.bundle.bundle import Bundle
+        from clickprism.serve.scoring.scorer import Candidates, open_scorer
 
         scorer = open_scorer(Bundle.load(path))
         if scorer.needs != {"features"}:

@@ -27,7 +27,7 @@ from clickprism.serve.settings import BundleSettings, PublishSettings
 from clickprism.types import Lists
 
 if TYPE_CHECKING:
-    from clickprism.serve.bundle import Bundle
+    from clickprism.serve.bundle.bundle import Bundle
 
 DEBIASED = "dla"
 NAIVE = "click"
@@ -87,7 +87,7 @@ def write_served(settings: ExperimentSettings, out: Path, run: Run) -> Bundle:
 
     The store has the queries on the page of the bundle, and some test queries.
     """
-    from clickprism.serve.publish import publish
+    from clickprism.serve.store.publish import publish
 
     debiased, naive = out / f"{DEBIASED}-{run.seed}", out / f"{NAIVE}-{run.seed}"
     models = Model.load(debiased / MODEL), Model.load(naive / MODEL)

@@ -165,11 +165,6 @@ class Trees:
         """The ensemble in LightGBM's model format."""
         return placeless(self._booster.model_to_string(num_iteration=-1))
 
-    def dump(self) -> dict[str, Any]:
-        """The ensemble as LightGBM dumps it for other tools, which it does not read itself."""
-        dumped: dict[str, Any] = self._booster.dump_model(num_iteration=-1)
-        return dumped
-
     @classmethod
     def from_text(cls, text: str) -> Trees:
         """Read an ensemble from LightGBM's model format."""

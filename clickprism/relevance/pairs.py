@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PAIR: Final = ("query_id", "document_id")
 COUNTS: Final = ("clicks", "impressions")
 SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""How a text starts that a spreadsheet runs as a formula."""
 COMPRESSED: Final = (".gz", ".zst")
 
 
@@ -292,12 +294,13 @@ def check_suffix(out: Path) -> None:
         raise SettingError("out", str(out), f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
 
 
-def write_rows(out: Path, columns: Mapping[str, Any]) -> None:
+def write_rows(out: Path, columns: Mapping[str, Any], *, spreadsheet_safe: bool = False) -> None:
     """Write columns to a CSV, TSV, JSON lines or Parquet file, by its suffix; numbers that are not finite become null.
 
     Args:
         out: The file.
         columns: Arrays of equal length by name, of numpy or of Arrow.
+        spreadsheet_safe: In CSV and TSV files, write an apostrophe before texts that a spreadsheet would run.
     """
     with write_errors(out, remedy="Choose another --out"), atomic_file(out, parents=True) as draft:
         if out.suffix == ".parquet":
@@ -320,7 +323,16 @@ def write_rows(out: Path, columns: Mapping[str, Any]) -> None:
                 return
             writer = csv.writer(file, delimiter="," if out.suffix == ".csv" else "\t", lineterminator="\n")
             writer.writerow(names)
-            writer.writerows(rows)
+            writer.writerows(map(_escaped, rows) if spreadsheet_safe else rows)
+
+
+def _escaped(row: Sequence[Any]) -> list[Any]:
+    """Return a row in which no text is a formula of a spreadsheet.
+
+    >>> _escaped(["=1+1", "-3", "a", -3.0])
+    ["'=1+1", "'-3", 'a', -3.0]
+    """
+    return [f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value for value in row]
 
 
 def _plain(values: Any) -> list[Any]:

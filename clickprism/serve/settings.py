@@ -69,7 +69,9 @@ class ExportSettings:
         feature_names: File with the feature names, one per line or as a JSON list. By default the names of the bundle,
             or feature_1, feature_2, ...
         name: Name of the model in the other system; by default the name of the folder.
-        feature_set: Name of the feature set (Elasticsearch, OpenSearch) or feature store (Solr).
+        feature_set: Name of the feature set (Elasticsearch, OpenSearch) or feature store (Solr). Or a .json file with
+            the answer of the engine to GET _ltr/_featureset/NAME: each feature of the ranker must exist there.
+        requests: Also write requests.json, the requests that upload the model (Elasticsearch, OpenSearch).
         complete: Every document has a value for every feature. Needed by formats that cannot express missing values.
         seed: Random seed of the rows that the export is checked with.
     """
@@ -77,15 +79,21 @@ class ExportSettings:
     feature_names: Path | None = None
     name: str | None = None
     feature_set: str = "clickprism"
+    requests: bool = False
     complete: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         for option, value in (("name", self.name), ("feature_set", self.feature_set)):
-            if value is not None and not NAME.fullmatch(value):
+            if value is not None and not NAME.fullmatch(value) and not (option == "feature_set" and self.from_file):
                 raise SettingError(option, value, "consist of letters, digits, _, - and .")
         if self.seed < 0:
             raise SettingError("seed", self.seed, "be 0 or more")
+
+    @property
+    def from_file(self) -> bool:
+        """Whether the feature set is a file of the engine."""
+        return self.feature_set.endswith(".json")
 
 
 @final

@@ -9,7 +9,7 @@ import clickprism.auto.checks
 import clickprism.diagnosis.diagnose
 import clickprism.evaluation.counterfactual.run
 import clickprism.evaluation.plots
-import clickprism.serve.bundle
+import clickprism.serve.bundle.bundle
 import clickprism.training.fit  # noqa: F401 - imported once, before the forks
 from clickprism._util.crash_points import VARIABLE
 from clickprism._util.stages import EPOCH

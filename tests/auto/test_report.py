@@ -20,7 +20,7 @@ from clickprism.evaluation.counterfactual.result import (
     Estimate,
     Range,
 )
-from clickprism.serve.bundle import Bundle
+from clickprism.serve.bundle.bundle import Bundle
 from clickprism.types import Clicks, Lists
 
 CURVE = {"name": "observation", "values": [1.0, 0.5], "lower": [1.0, 0.4], "upper": [1.0, 0.6]}

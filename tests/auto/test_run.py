@@ -24,8 +24,8 @@ from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
 from clickprism.log_model.model import LogModel
 from clickprism.model import Model
-from clickprism.serve.bundle import Bundle
-from clickprism.serve.scorer import Candidates, open_scorer
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.scoring.scorer import Candidates, open_scorer
 from clickprism.types import Clicks, Float32
 from tests.auto.children import run, small_world
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from clickprism.serve.examples import VERSION, Example, Examples, Shown
+from clickprism.serve.bundle.examples import VERSION, Example, Examples, Shown
 from tests.serve.service_kit import TOKEN, linear_bundle, publish, serving, until_ready
 from tests.waiting import LIMIT
 

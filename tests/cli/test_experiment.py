@@ -15,8 +15,8 @@ import pytest
 from clickprism.cli.app import addressed
 from clickprism.cli.output import command_line
 from clickprism.cli.reference import examples
-from clickprism.serve.examples import read_examples
-from clickprism.serve.store import open_store
+from clickprism.serve.bundle.examples import read_examples
+from clickprism.serve.store.base import open_store
 
 Run = Callable[..., Any]
 SMALL = """\

@@ -24,8 +24,9 @@ from clickprism.experiments.train import RUN, RunRecord, train_ranker
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.serve.bundle import Bundle, write_bundle
-from clickprism.serve.export import onnx_file
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.export import onnx as onnx_file
 from clickprism.training.settings import FitSettings
 from clickprism.types import JudgedLists, Lists
 from tests.serve.export_models import NAMES, features, model_of
@@ -66,7 +67,7 @@ def test_a_bundle_describes_its_run(bundle: Path) -> None:
     assert made.manifest.observation == (1.0, 0.5)
     assert made.manifest.metrics == {"validation nDCG@10": 0.5, "nDCG@5": 0.4}
     assert made.manifest.notes == ("a try", "another")
-    assert "![Observation by position" in made.read("MODEL_CARD.md").decode()
+    assert "| 2 | 0.5000 |" in made.read("MODEL_CARD.md").decode()
 
 
 def test_an_approximation_becomes_a_bundle(tmp_path: Path, cli: Run) -> None:
@@ -187,7 +188,7 @@ def test_files_of_vespa_and_solr(tmp_path: Path, cli: Run) -> None:
     ("words", "code", "said"),
     [
         (["nothing", "--format", "onnx"], 1, "neither a model nor a bundle"),
-        (["nothing", "--format", "pmml"], 2, "--format must be one of onnx, lightgbm"),
+        (["nothing", "--format", "pmml"], 2, "--for must be one of onnx, lightgbm"),
         (["ranker", "--format", "solr", "--feature-set", "a b"], 2, "--feature-set must consist of letters"),
         (["ranker", "--format", "ranklib"], 3, "it has lambdamart models only"),
     ],

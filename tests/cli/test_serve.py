@@ -17,8 +17,8 @@ from clickprism.log.ingest import ingest
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.log.windows import windows
-from clickprism.serve.deployment import Deployment
-from clickprism.serve.store import PASSWORD_VARIABLE
+from clickprism.serve.bundle.deployment import Deployment
+from clickprism.serve.store.base import PASSWORD_VARIABLE
 from tests.log.raw_logs import random_files
 from tests.serve.redis_server import redis_server
 from tests.serve.service_kit import TOKEN, fetch, linear_bundle, service, until_ready
@@ -127,7 +127,7 @@ def test_follow_publishes_again_when_something_changes(cli: Run, monkeypatch: py
             raise KeyboardInterrupt
 
     Path("new.csv").write_text("query_id,document_id,price\nq,a,1\n")
-    monkeypatch.setattr("clickprism.serve.publish._pause", pause)
+    monkeypatch.setattr("clickprism.serve.store.publish._pause", pause)
     done = cli("store", "publish", "mylog", "--features", "new.csv", "--to", "store", "--follow", "--json")
     decoder, text, pairs = json.JSONDecoder(), done.stdout, []
     while text:

@@ -13,7 +13,7 @@ from clickprism.diagnosis.position import position
 from clickprism.diagnosis.report import report_of, summary, write_page
 from clickprism.diagnosis.saved import diagnosis_of, kept_diagnosis
 from clickprism.errors import SettingError
-from clickprism.serve.page.diagnosis import read_diagnosis
+from clickprism.serve.page.view import read_diagnosis
 from tests.diagnosis.hand_made import CURVE, hand_made
 from tests.diagnosis.tiny_logs import log_of
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from clickprism._util.crash_points import VARIABLE
-from clickprism.serve.events import EventSettings, EventSink
+from clickprism.serve.http.events import EventSettings, EventSink
 
 QUICK = EventSettings(group_seconds=0)
 

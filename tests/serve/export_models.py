@@ -12,7 +12,7 @@ from clickprism.data.normalise import Kind, fit
 from clickprism.model import Model
 from clickprism.rankers.boosting import Boosting
 from clickprism.rankers.lambdamart import LambdaMART, Trees
-from clickprism.serve.export.source import Source
+from clickprism.serve.export.export import Source
 from clickprism.types import Float32, Lists
 
 FEATURES = 7

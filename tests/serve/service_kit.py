@@ -20,11 +20,12 @@ import numpy as np
 
 from clickprism.model import Model
 from clickprism.rankers.linear import Linear, LinearNetwork
-from clickprism.serve.app import Service, create_app
-from clickprism.serve.bundle import Scope, write_bundle
-from clickprism.serve.publish import builder
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.bundle.bundle import Scope
+from clickprism.serve.http.app import Service, create_app
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings
-from clickprism.serve.store import StoreInfo
+from clickprism.serve.store.base import StoreInfo
+from clickprism.serve.store.publish import builder
 from tests.waiting import LIMIT, until
 
 TOKEN = "a-token"  # noqa: S105 - of the tests
@@ -125,9 +126,10 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     upload: Upload | None = None,
 ) -> Reply:
-    """Send one request over ASGI, with a whole body or with one that arrives in parts."""
+    """Send one request over ASGI, with a whole body or with one that arrives in parts; a header of two lines twice."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-    given = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"} | dict(headers or {})
+    usual = {"host": "localhost", "authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
+    given = usual | dict(headers or {})
     if upload is not None:
         given.setdefault("transfer-encoding", "chunked")
     elif body is not None:
@@ -142,7 +144,7 @@ async def ask(
     async def send(message: Any) -> None:
         got.append(message)
 
-    raw = [(name.encode(), value.encode()) for name, value in given.items() if value]
+    raw = [(name.encode(), each.encode()) for name, value in given.items() for each in value.split("\n") if each]
     await service({"type": "http", "method": method, "path": path, "headers": raw}, receive, send)
     names = {name.decode(): value.decode() for name, value in got[0]["headers"]}
     return Reply(got[0]["status"], names, b"".join(each.get("body", b"") for each in got[1:]))

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-import clickprism.serve.lmdb_build
-import clickprism.serve.redis_build  # noqa: F401 - so that both are imported once, before the forks
+import clickprism.serve.store.lmdb
+import clickprism.serve.store.redis  # noqa: F401 - so that both are imported once, before the forks
 from clickprism._util.crash_points import VARIABLE
-from clickprism.serve.publish import builder
-from clickprism.serve.store import StoreInfo, open_store
+from clickprism.serve.store.base import StoreInfo, open_store
+from clickprism.serve.store.publish import builder
 
 QUERIES, DOCUMENTS = 20, 30
 

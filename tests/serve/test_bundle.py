@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from clickprism.errors import ClickprismError, DataError
 from clickprism.rankers.mlp import MLP
-from clickprism.serve import bundle_files
-from clickprism.serve.bundle import Bundle, write_bundle
-from clickprism.serve.scorer import open_scorer
+from clickprism.serve.bundle import bundle as bundle_files
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.scoring.scorer import open_scorer
 from tests.serve.rankers import network_model, tree_model
 
 SMALL = MLP(hidden=(4,))
@@ -30,10 +31,9 @@ SMALL = MLP(hidden=(4,))
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of a network with a normaliser outside of the graph, trees beside it, and a picture."""
+    """A bundle of a network with a normaliser outside of the graph, and trees beside it."""
     folder = tmp_path_factory.mktemp("made") / "bundle"
-    picture = {"observation": ("Observation by position", '<svg xmlns="http://www.w3.org/2000/svg"></svg>')}
-    write_bundle(folder, network_model(SMALL, "quantile"), naive=tree_model(trees=2), figures=picture)
+    write_bundle(folder, network_model(SMALL, "quantile"), naive=tree_model(trees=2))
     return folder
 
 
@@ -238,12 +238,12 @@ def test_writing_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monk
         write_bundle(place, model)
 
     def other(*_: object, **__: object) -> bytes:
-        from clickprism.serve.networks_onnx import network_onnx
+        from clickprism.serve.onnx.networks import network_onnx
 
         wrong = network_model(SMALL, seed=1)
         return network_onnx(wrong.ranker, wrong.network, features=7, normaliser=wrong.normaliser)
 
-    monkeypatch.setattr("clickprism.serve.parts.network_onnx", other)
+    monkeypatch.setattr("clickprism.serve.bundle.build.network_onnx", other)
     with pytest.raises(DataError, match="otherwise than the ranker that it was made from"):
         write_bundle(place, model, replace=True)
     assert Bundle.load(place).version == first.version

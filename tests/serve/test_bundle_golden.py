@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clickprism.serve.bundle import Bundle
-from clickprism.serve.bundle_manifest import SCHEMA
-from clickprism.serve.scorer import Candidates, open_scorer
+from clickprism.serve.bundle.bundle import SCHEMA, Bundle
+from clickprism.serve.scoring.scorer import Candidates, open_scorer
 from clickprism.types import Float32
 
 GOLDEN = Path(__file__).parent / "golden"

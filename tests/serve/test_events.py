@@ -1,4 +1,4 @@
-"""Events over the network: what every row is told, each batch once, and sinks that are killed."""
+"""Events over the network: on disk before the answer, in the log once, whatever is killed or sent again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from clickprism._util.crash_points import POINTS as INGEST_POINTS
 from clickprism.errors import SettingError
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
-from clickprism.serve.events import (
+from clickprism.serve.http import events
+from clickprism.serve.http.events import (
     POINTS,
     EventsBusyError,
     EventsConflictError,
@@ -24,69 +25,105 @@ from clickprism.serve.events import (
     EventSink,
     EventsRefusedError,
     EventsTooLargeError,
-    RowAnswer,
+    Inbox,
 )
-from clickprism.serve.inbox import Inbox
 from tests.log.raw_logs import BROKEN, broken, impression, stored
 from tests.serve.event_children import QUICK, post
 from tests.waiting import LIMIT, until
-
-BROKEN_REASON = "time-unreadable: the time cannot be read"
 
 
 def lines(*rows: dict[str, Any] | str) -> bytes:
     return "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows).encode()
 
 
-def told(answers: list[RowAnswer]) -> list[tuple[int, str]]:
-    return [(each.row, each.status) for each in answers]
+def batches(log: Path) -> list[Path]:
+    """What is still in the inbox."""
+    return list((log / ".inbox").glob("*.gz"))
 
 
 FIRST = lines(impression(1), "", BROKEN, impression(1), impression(2), impression(2, user_id="another"))
-SAID = [(1, "accepted"), (3, "quarantined"), (4, "duplicate"), (5, "accepted"), (6, "duplicate")]
 
 
-def test_every_row_is_answered_and_every_batch_counts_once(tmp_path: Path) -> None:
+def test_every_batch_counts_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     sink = EventSink(log, QUICK)
-    answers = sink.accept(FIRST, key="first")
-    assert told(answers) == SAID
-    assert answers[1].reason == BROKEN_REASON
+    assert sink.accept(FIRST, key="first") == 5
+    assert sink.flush(LIMIT)
     assert (len(stored(log)), len(broken(log))) == (2, 1), "of rows with one id the first is stored"
+    assert batches(log) == [], "nothing of the events stays beside the log"
     versions = [LogStore.open(log).table(name).version for name in ("events", "files", "quarantine")]
-    assert sink.accept(FIRST, key="first") == answers
+    assert sink.accept(FIRST, key="first") == 5
     with pytest.raises(EventsConflictError, match="used before, with another batch"):
         sink.accept(lines(impression(3)), key="first")
-    assert sink.accept(b" \n\n", key="nothing") == []
+    assert sink.accept(b" \n\n", key="nothing") == 0
+    assert sink.flush(LIMIT)
     assert [LogStore.open(log).table(name).version for name in ("events", "files", "quarantine")] == versions
-    again = sink.accept(b"[" + b",\n".join(FIRST.replace(b"\n\n", b"\n").split(b"\n")) + b"]", key="as an array")
-    assert told(again) == [(1, "duplicate"), (2, "quarantined"), (3, "duplicate"), (4, "duplicate"), (5, "duplicate")]
-    assert told(sink.accept(FIRST, key="under another key")) == [
-        (row, "quarantined" if status == "quarantined" else "duplicate") for row, status in SAID
-    ]
-    assert len(stored(log)) == 2
+    array = b"[" + b",\n".join(FIRST.replace(b"\n\n", b"\n").split(b"\n")) + b"]"
+    assert sink.accept(array, key="as an array") == 5
+    assert sink.accept(FIRST, key="under another key") == 5
     sink.close()
-    assert not list((log / ".inbox").glob("*.gz")), "nothing of the events stays beside the log"
+    assert len(stored(log)) == 2
     for path in (log / ".inbox").glob("*.json"):
         path.unlink()
     reopened = EventSink(log, QUICK)
-    assert reopened.accept(FIRST, key="first") == answers, "an answer that is gone is worked out from the log"
-    assert len(stored(log)) == 2
+    assert reopened.accept(FIRST, key="first") == 5
     reopened.close()
-    with pytest.raises(EventsBusyError, match="closed"):
+    assert len(stored(log)) == 2, "the log knows a file that it has read, even when the key is forgotten"
+    with pytest.raises(EventsBusyError, match="stops"):
         reopened.accept(lines(impression(9)), key="late")
+
+
+def test_a_batch_goes_only_after_the_commit_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that is not on disk would be lost in a power cut: until `ingest` returns, which syncs, both are kept."""
+    log, seen = tmp_path / "log", []
+    real_keep = Inbox.keep
+
+    def watched(paths: Any, *arguments: Any, **options: Any) -> Any:
+        seen.append(("before", [path.exists() for path in paths]))
+        account = ingest(paths, *arguments, **options)
+        seen.append(("committed", [path.exists() for path in paths]))
+        return account
+
+    def kept(inbox: Inbox, path: Path) -> None:
+        seen.append(("removed", [path.exists()]))
+        real_keep(inbox, path)
+        seen.append(("gone", [path.exists()]))
+
+    monkeypatch.setattr(events, "ingest", watched)
+    monkeypatch.setattr(Inbox, "keep", kept)
+    sink = EventSink(log, QUICK)
+    sink.accept(FIRST, key="first")
+    sink.close()
+    assert seen == [("before", [True]), ("committed", [True]), ("removed", [True]), ("gone", [False])]
+
+
+def test_a_batch_stays_on_disk_while_the_log_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(events, "ingest", full)
+        sink = EventSink(log, QUICK)
+        assert sink.accept(FIRST, key="first") == 5
+        sink.close()
+    assert len(batches(log)) == 1
+    EventSink(log, QUICK).close()
+    assert (len(stored(log)), batches(log)) == (3, [])
 
 
 def test_a_conflict_that_is_seen_late_leaves_nothing_to_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     sink = EventSink(log, QUICK)
     sink.accept(lines(impression(1)), key="k")
-    real, asked = Inbox.answer, iter([True])
+    assert sink.flush(LIMIT)
+    real, asked = Inbox._known, iter([True])
 
-    def late(inbox: Inbox, name: str, digest: str) -> list[RowAnswer] | None:
-        return None if next(asked, False) else real(inbox, name, digest)
+    def late(inbox: Inbox, path: Path, packed: bytes) -> bool:
+        return False if next(asked, False) else real(inbox, path, packed)
 
-    monkeypatch.setattr(Inbox, "answer", late)
+    monkeypatch.setattr(Inbox, "_known", late)
     with pytest.raises(EventsConflictError):
         sink.accept(lines(impression(2)), key="k")
     sink.close()
@@ -108,76 +145,64 @@ def test_what_cannot_be_taken(tmp_path: Path) -> None:
     with pytest.raises(EventsRefusedError, match="key is empty"):
         sink.accept(b"{}", key="")
     sink.close()
-    assert [path.suffix for path in (tmp_path / "log" / ".inbox").iterdir()] == []
+    assert list((tmp_path / "log" / ".inbox").iterdir()) == []
     with pytest.raises(SettingError, match="max_rows must be above 0, got 0"):
         EventSettings(max_rows=0)
 
 
-def test_rows_that_are_no_click_events(tmp_path: Path) -> None:
-    sink = EventSink(tmp_path / "log", QUICK)
-    ranking = {"event": "ranking", "id": "r", "timestamp": 1772359200000, "user": "u", "items": [{"id": "a"}]}
-    item = {"event": "item", "id": "i", "timestamp": 1772359200000, "item": "a", "fields": []}
-    assert told(sink.accept(lines(item, ranking, item), key="k")) == [(1, "ignored"), (2, "accepted"), (3, "ignored")]
-    sink.close()
-
-
 def test_small_batches_go_in_together_and_too_many_are_sent_away(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    sink = EventSink(log, EventSettings(group_seconds=0, max_waiting=30, timeout=LIMIT))
+    sink = EventSink(log, EventSettings(group_seconds=0, max_waiting=30))
     sink.accept(lines(impression(0)), key="0")
-    with ThreadPoolExecutor(30) as pool:
-        with LogStore.open(log).lock():
-            posted = [pool.submit(sink.accept, lines(impression(i)), key=str(i)) for i in range(1, 31)]
-            until(lambda: sink.waiting == 30)
-            with pytest.raises(EventsBusyError, match="30 batches wait already") as caught:
-                sink.accept(lines(impression(99)), key="99")
-            assert caught.value.retry_after > 0
-            with pytest.raises(EventsConflictError, match="in use"):
-                sink.accept(lines(impression(99)), key="7")
-            twice = threading.Thread(target=sink.accept, args=(lines(impression(7)),), kwargs={"key": "7"})
-            twice.start()
-        assert [told(each.result()) for each in posted] == [[(1, "accepted")]] * 30
-        twice.join()
+    assert sink.flush(LIMIT)
+    with LogStore.open(log).lock(), ThreadPoolExecutor(30) as pool:
+        posted = [pool.submit(sink.accept, lines(impression(i)), key=str(i)) for i in range(1, 31)]
+        assert [each.result(LIMIT) for each in posted] == [1] * 30
+        assert sink.waiting == 30
+        with pytest.raises(EventsBusyError, match="30 batches wait already"):
+            sink.accept(lines(impression(99)), key="99")
+    sink.close()
     assert len(stored(log)) == 31
     assert (LogStore.open(log).table("events").version or 0) <= 4, "31 batches in a few commits"
-    sink.close()
 
 
-def test_a_batch_that_took_too_long_is_answered_later(tmp_path: Path) -> None:
+def test_the_same_batch_at_the_same_time_counts_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    sink = EventSink(log, EventSettings(group_seconds=0, timeout=0.2))
-    with LogStore.open(log, create=True).lock(), pytest.raises(EventsBusyError, match="the batch is safe"):
-        sink.accept(FIRST, key="first")
+    sink, start = EventSink(log, QUICK), threading.Barrier(8)
+
+    def send() -> int:
+        start.wait(LIMIT)
+        return sink.accept(FIRST, key="first")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [each.result(LIMIT) for each in [pool.submit(send) for _ in range(8)]] == [5] * 8
     sink.close()
-    sink = EventSink(log, QUICK)
-    assert told(sink.accept(FIRST, key="first")) == SAID
-    sink.close()
-    assert len(stored(log)) == 2
+    assert (len(stored(log)), LogStore.open(log).table("files").rows()) == (3, 1)
 
 
 @pytest.mark.parametrize("point", [*POINTS, "events-committed"])
 def test_a_killed_sink_loses_nothing_and_counts_nothing_twice(
     point: str, killed: Callable[..., None], tmp_path: Path
 ) -> None:
-    """Whoever opens the log next ingests what was left; the batch that comes again is answered as if undisturbed."""
+    """Whoever opens the log next ingests what was left; the batch that comes again counts once."""
     assert point in (*POINTS, *INGEST_POINTS)
     log = tmp_path / "log"
     killed(post, str(log), [("first", FIRST)], fault=point)
     sink = EventSink(log, QUICK)
-    assert told(sink.accept(FIRST, key="first")) == SAID
-    assert told(sink.accept(lines(impression(1), impression(5)), key="second")) == [(1, "duplicate"), (2, "accepted")]
+    assert sink.accept(FIRST, key="first") == 5
+    assert sink.accept(lines(impression(1), impression(5)), key="second") == 2
     sink.close()
-    assert (len(stored(log)), len(broken(log))) == (3, 1)
+    assert (len(stored(log)), len(broken(log))) == (4, 1)
     assert LogStore.open(log).table("files").rows() == 2
-    assert not list((log / ".inbox").glob("*.gz"))
+    assert batches(log) == []
 
 
 def test_two_processes_at_a_time_count_each_batch_once(forks: ForkServerContext, tmp_path: Path) -> None:
     """Some batches go to both: in the end all is as if they had come one after another."""
     log = tmp_path / "log"
-    batches = [(f"key {i}", lines(*(impression(10 * i + j) for j in range(10)))) for i in range(4)]
+    sent = [(f"key {i}", lines(*(impression(10 * i + j) for j in range(10)))) for i in range(4)]
     pipes = [forks.Pipe() for _ in range(2)]
-    shares = [batches[:3], batches[1:]]
+    shares = [sent[:3], sent[1:]]
     processes = [
         forks.Process(target=post, args=(str(log), share), kwargs={"connection": theirs})
         for share, (_, theirs) in zip(shares, pipes, strict=True)
@@ -187,9 +212,10 @@ def test_two_processes_at_a_time_count_each_batch_once(forks: ForkServerContext,
     answers = [ours.recv() for ours, _ in pipes]
     for process in processes:
         process.join(LIMIT)
-    assert [told(each) for each in answers[0] + answers[1]] == [[(i, "accepted") for i in range(1, 11)]] * 6
+    assert answers == [[10] * 3] * 2
+    until(lambda: not batches(log))
     assert len(stored(log)) == 40
-    account = ingest([_write(tmp_path / "all.jsonl", b"\n".join(body for _, body in batches))], log)
+    account = ingest([_write(tmp_path / "all.jsonl", b"\n".join(body for _, body in sent))], log)
     assert (account.duplicate, account.accepted) == (40, 0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.serve.examples import VERSION, Example, Examples, Shown, examples_of, read_examples
+from clickprism.serve.bundle.examples import VERSION, Example, Examples, Shown, examples_of, read_examples
 from clickprism.serve.page.view import find, suggestions, view_of
 from clickprism.types import Clicks, Lists
 

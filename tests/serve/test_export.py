@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,17 @@ from clickprism.rankers.attention import Attention
 from clickprism.rankers.lambdamart import LambdaMART, Trees
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.serve.export import FORMATS
-from clickprism.serve.export.check import at_splits, check, sample
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.export.export import FORMATS, Package, Source, at_splits, check, export, read_source, sample
 from clickprism.serve.export.forest import forest_of
-from clickprism.serve.export.source import Package, Source
-from clickprism.serve.export.write import export
+from clickprism.serve.settings import ExportSettings
 from clickprism.settings import resolve
 from tests.serve.export_models import FEATURES, NAMES, features, lists, model_of, source_of
+from tests.serve.rankers import network_model
 
 TREES = LambdaMART(trees=12, leaves=7, min_data_in_leaf=5)
 PLAIN_NET = MLP(hidden=(6, 5), activation="tanh", layer_norm="none")
-OF_TREES = ("onnx", "lightgbm", "lightgbm-json", "xgboost-json", "ranklib", "solr", "vespa")
+OF_TREES = ("onnx", "lightgbm", "xgboost-json", "ranklib", "solr", "vespa")
 ALONE: tuple[Kind | None, ...] = (None, "minmax", "standard", "log1p", "quantile")
 BY_LIST: tuple[Kind, ...] = ("query-minmax", "query-standard")
 
@@ -119,7 +120,7 @@ def _down(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("fault", ["threshold", "missing", "leaf"])
-@pytest.mark.parametrize("format_name", ["xgboost-json", "solr", "vespa", "lightgbm-json"])
+@pytest.mark.parametrize("format_name", ["xgboost-json", "solr", "vespa"])
 def test_the_check_finds_a_threshold_one_step_off_a_missing_value_on_the_wrong_side_and_a_wrong_leaf(
     format_name: str, fault: str
 ) -> None:
@@ -248,3 +249,76 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_names_that_cannot_be(names: tuple[str, ...], more: dict[str, str], words: str) -> None:
     with pytest.raises(ClickprismError, match=words):
         Source(model_of(Linear()), names, **more)  # type: ignore[arg-type]
+
+
+class Plugin:
+    """A server that answers by the documented API of the learning to rank plugin."""
+
+    def __init__(self) -> None:
+        self.stores, self.sets, self.models = set[str](), dict[str, set[str]](), dict[str, dict[str, Any]]()
+
+    def send(self, method: str, path: str, body: Any) -> int:
+        if (method, path) == ("PUT", "/_ltr"):
+            self.stores.add("_default_")
+            return 200
+        found = re.fullmatch(r"/_ltr/_featureset/([\w.-]+)(/_createmodel)?", path)
+        if found is None or not self.stores:
+            return 404
+        if found[2] is None and method == "PUT":
+            features = body["featureset"]["features"]
+            assert all(set(each) == {"name", "params", "template_language", "template"} for each in features)
+            self.sets[found[1]] = {each["name"] for each in features}
+            return 201
+        if method != "POST" or found[1] not in self.sets:
+            return 404
+        model = body["model"]
+        used = re.findall(r'"split":"([^"]+)"', model["model"]["definition"])
+        if model["model"]["type"] == "model/linear":
+            used = list(json.loads(model["model"]["definition"]))
+        if not set(used) <= self.sets[found[1]]:
+            return 400
+        self.models[model["name"]] = model
+        return 201
+
+
+@pytest.mark.parametrize("ranker", [TREES, Linear()], ids=["trees", "linear"])
+def test_the_requests_upload_a_model_to_the_plugin(ranker: Any, tmp_path: Path) -> None:
+    source = replace(source_of(model_of(ranker, kind="standard"), complete=True), requests=True, feature_set="shop")
+    done = export(source, tmp_path / "upload", format_name="opensearch")
+    assert [file.name for file in done.files] == ["model.json", "requests.json"]
+    requests = json.loads((tmp_path / "upload" / "requests.json").read_text())
+    plugin = Plugin()
+    assert [plugin.send(each["method"], each["path"], each["body"]) for each in requests] == [200, 201, 201]
+    assert plugin.sets == {"shop": set(source.feature_names)}
+    assert {"model": plugin.models[source.name]} == json.loads((tmp_path / "upload" / "model.json").read_text())
+    again = export(replace(source, new_set=False), tmp_path / "again", format_name="elasticsearch")
+    assert [each["method"] for each in json.loads(again.files[1].read_text())] == ["POST"]
+    with pytest.raises(SettingError, match="requests must be given with a format of Elasticsearch or OpenSearch"):
+        export(source, tmp_path / "onnx", format_name="onnx")
+
+
+def test_a_feature_set_of_the_engine_must_have_every_feature(tmp_path: Path) -> None:
+    names = tuple(f"feature_{place + 1}" for place in range(7))
+    write_bundle(tmp_path / "bundle", network_model(Linear()))
+    held = {"featureset": {"name": "shop", "features": [{"name": name, "params": []} for name in names]}}
+    file = tmp_path / "set.json"
+    for content in (held, {"_index": ".ltrstore", "_source": held}):
+        file.write_text(json.dumps(content))
+        source = read_source(tmp_path / "bundle", ExportSettings(feature_set=str(file)))
+        assert (source.feature_set, source.new_set) == ("shop", False)
+    held["featureset"]["features"] = held["featureset"]["features"][1:]
+    file.write_text(json.dumps(held))
+    with pytest.raises(DataError, match=r"set\.json: has no feature 'feature_1'\. Add it to the feature set 'shop'"):
+        read_source(tmp_path / "bundle", ExportSettings(feature_set=str(file)))
+    file.write_text("[]")
+    with pytest.raises(DataError, match=r"is not a feature set .* GET _ltr/_featureset/NAME"):
+        read_source(tmp_path / "bundle", ExportSettings(feature_set=str(file)))
+
+
+def test_the_names_of_a_run_are_kept(tmp_path: Path) -> None:
+    model = network_model(Linear())
+    names = ["price", "age", "stock", "brand", "views", "colour", "length"]
+    model.save(tmp_path / "run" / "model")
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"label": "dla", "feature_names": names}))
+    for folder in (tmp_path / "run", tmp_path / "run" / "model"):
+        assert read_source(folder).feature_names == tuple(names)

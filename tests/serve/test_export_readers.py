@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clickprism.errors import DataError
-from clickprism.serve.export import lightgbm_files, plugin, ranklib, solr, vespa
+from clickprism.serve.export import elastic, solr, vespa
 from clickprism.serve.export.forest import LARGEST, Forest, Tree, above, pruned
-from clickprism.serve.export.solr_thresholds import SLACK, cuts_of
+from clickprism.serve.export.solr import SLACK, cuts_of
 from clickprism.types import Float32
 
 NAN = float("nan")
@@ -26,7 +26,7 @@ def matrix(*rows: tuple[float, ...]) -> Float32:
 
 def scores_by_plugin(kind: str, definition: Any, rows: Float32, **more: Any) -> list[float]:
     body = {"model": {"name": "m", **more, "model": {"type": kind, "definition": json.dumps(definition)}}}
-    found: list[float] = plugin.read({"model.json": json.dumps(body).encode()}, rows, ("multi", "title")).tolist()
+    found: list[float] = elastic.read({"model.json": json.dumps(body).encode()}, rows, ("multi", "title")).tolist()
     return found
 
 
@@ -126,10 +126,6 @@ def test_vespa_goes_left_strictly_below_and_by_default_left() -> None:
         model = {"tree_info": [{"tree_structure": {**split, "default_left": default_left}}]}
         found = vespa.read(json.dumps(model).encode(), matrix((0.4,), (0.5,), (0.6,), (NAN,)))
         assert found.tolist() == [1.0, 2.0, 2.0, missing]
-        as_dumped = lightgbm_files.read_json({"model.json": json.dumps(model).encode()}, matrix((0.5,), (NAN,)))
-        assert as_dumped.tolist() == [1.0, missing]
-    model = {"tree_info": [{"tree_structure": {**split, "default_left": False, "missing_type": "None"}}]}
-    assert lightgbm_files.read_json({"model.json": json.dumps(model).encode()}, matrix((NAN,))).tolist() == [1.0]
 
 
 def test_ranklib_numbers_features_from_1_and_takes_what_is_missing_for_0() -> None:
@@ -157,7 +153,7 @@ def test_ranklib_numbers_features_from_1_and_takes_what_is_missing_for_0() -> No
             </split>
         </tree>
     </ensemble>"""
-    found = ranklib.read({"model.txt": text.encode()}, matrix((0, 1.5), (-1, 2), (NAN, 2), (0, NAN)))
+    found = elastic.read_ranklib({"model.txt": text.encode()}, matrix((0, 1.5), (-1, 2), (NAN, 2), (0, NAN)))
     assert found.tolist() == pytest.approx([-0.2, 0.1, 0.4, -0.2])
 
 

@@ -18,22 +18,21 @@ from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.cross_encoder_settings import CrossEncoder
-from clickprism.serve import language_bundle
-from clickprism.serve.bundle import write_bundle
-from clickprism.serve.language import LanguageScorer
-from clickprism.serve.language_bundle import (
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.onnx import language as language_bundle
+from clickprism.serve.onnx.language import (
     JudgedTexts,
     ServedLanguage,
+    fits,
     language_files,
     made_up,
     odds_of,
+    quantised,
     read_judged,
     serve_language,
 )
-from clickprism.serve.language_onnx import fits, quantised
-from clickprism.serve.language_reader import PAIRS, LanguageReader
-from clickprism.serve.scorer import Candidates
-from clickprism.serve.text_cache import ENTRY, TextCache
+from clickprism.serve.scoring.language import ENTRY, PAIRS, LanguageReader, LanguageScorer, TextCache
+from clickprism.serve.scoring.scorer import Candidates
 from tests.rankers.tiny_language_model import write_tiny_model
 
 QUERY = "red apple"
@@ -88,7 +87,8 @@ def test_a_bundle_reads_without_pytorch(folder: Path, tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path / "bundle", network)
     assert any("int8" in note for note in bundle.manifest.notes)
     code = (
-        "import sys; from clickprism.serve.bundle import Bundle; from clickprism.serve.scorer import *\n"
+        "import sys; from clickprism.serve.bundle.bundle import Bundle\n"
+        "from clickprism.serve.scoring.scorer import *\n"
         f"scorer = open_scorer(Bundle.load({str(bundle.folder)!r})); scorer.warm()\n"
         f"print(scorer.score(Candidates({QUERY!r}, {TEXTS!r})).scores.tolist()); assert 'torch' not in sys.modules"
     )
@@ -112,7 +112,7 @@ def test_int8_that_loses_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPat
         whole, scales = quantised(weight)
         return -whole, scales
 
-    monkeypatch.setattr("clickprism.serve.language_onnx.quantised", wrong)
+    monkeypatch.setattr("clickprism.serve.onnx.language.quantised", wrong)
     network = network_of(folder, prior=False)
     for parameter in network.encoder.parameters():
         parameter.data.mul_(8 if parameter.ndim == 2 else 1)

@@ -11,15 +11,15 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from clickprism.data.normalise import Kind
+from clickprism.data.normalise import Kind, fit
 from clickprism.errors import DataError
 from clickprism.model import Model
 from clickprism.rankers.attention import Attention
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.serve.bundle import Bundle, write_bundle
-from clickprism.serve.parts import read_model
-from clickprism.serve.scorer import Candidates, Scorer, open_scorer
+from clickprism.serve.bundle.build import read_model, write_bundle
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.scoring.scorer import Candidates, Scorer, open_scorer
 from clickprism.types import Float64, Lists
 from tests.serve.rankers import network_model, raw_lists, tree_model
 
@@ -140,7 +140,8 @@ def test_what_cannot_be_scored_is_named(tmp_path: Path) -> None:
 def test_scoring_needs_no_torch(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path / "bundle", network_model(SMALL))
     code = (
-        "import sys; from clickprism.serve.bundle import Bundle; from clickprism.serve.scorer import open_scorer;"
+        "import sys; from clickprism.serve.bundle.bundle import Bundle;"
+        "from clickprism.serve.scoring.scorer import open_scorer;"
         "open_scorer(Bundle.load(sys.argv[1])).warm(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(bundle.folder)], check=True)
@@ -154,3 +155,16 @@ def test_a_bundle_loads_again_with_the_same_version(tmp_path: Path) -> None:
     card = again.read("MODEL_CARD.md").decode()
     assert "| nDCG@10 | 0.5000 |" in card
     assert "gradient boosted trees" in card.lower()
+
+
+@pytest.mark.parametrize("kind", ["none", "standard", "log1p", "query-standard"])
+def test_a_missing_value_without_a_rule_is_no_score(kind: Kind, tmp_path: Path) -> None:
+    lists = raw_lists(6, missing=False)
+    model = network_model(MLP(hidden=(5,), activation="relu", layer_norm="none")).with_normaliser(fit(kind, lists))
+    scorer = open_scorer(write_bundle(tmp_path / "bundle", model))
+    lists.features[4, 1] = np.nan
+    if kind == "none":
+        with pytest.raises(DataError, match="document 5 of the list has no score: it has no finite value of"):
+            scorer.score(Candidates(features=lists.features))
+    else:
+        same(scorer.score(Candidates(features=lists.features, offsets=lists.offsets)).scores, model.score(lists))

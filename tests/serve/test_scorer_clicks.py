@@ -12,8 +12,8 @@ from scipy.special import expit
 from clickprism.errors import DataError
 from clickprism.rankers.linear import Linear
 from clickprism.relevance.approximation_settings import Preset
-from clickprism.serve.bundle import write_bundle
-from clickprism.serve.scorer import Candidates, open_scorer
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.scoring.scorer import Candidates, open_scorer
 from clickprism.training.calibration import Calibration
 from tests.serve.rankers import (
     CLICK_FIELDS,

@@ -9,13 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.serve.app import Service
-from clickprism.serve.server import check
+from clickprism.rankers.mlp import MLP
+from clickprism.serve.bundle.build import write_bundle
+from clickprism.serve.http.app import Service
+from clickprism.serve.http.server import check
 from clickprism.serve.settings import ServeSettings
-from tests.log.raw_logs import impression
+from clickprism.types import Lists
+from tests.log.raw_logs import impression, stored
+from tests.serve.rankers import network_model
 from tests.serve.service_kit import NAMES, TOKEN, Reply, Upload, ask, linear_bundle, publish, started
 from tests.waiting import LIMIT, until_async
 
@@ -292,8 +297,8 @@ def test_events_go_into_the_log_once(bundle: Path, tmp_path: Path) -> None:
     async def work(service: Service) -> None:
         header = {"idempotency-key": "batch-1"}
         first = await ask(service, "POST", "/v1/events", rows, headers=header)
-        assert first.status == 200, first.body
-        assert [(each["row"], each["status"]) for each in first.json["rows"]] == [(1, "accepted"), (2, "quarantined")]
+        assert first.status == 202, first.body
+        assert (first.json["key"], first.json["rows"]) == ("batch-1", 2)
         again = await ask(service, "POST", "/v1/events", rows, headers=header)
         assert again.json["rows"] == first.json["rows"]
         assert "idempotency key" in problem(await ask(service, "POST", "/v1/events", rows[:1], headers=header), 409)
@@ -303,3 +308,36 @@ def test_events_go_into_the_log_once(bundle: Path, tmp_path: Path) -> None:
         problem(await ask(service, "POST", "/v1/events", b"[{]"), 400)
 
     run(bundle, ServeSettings(log=tmp_path / "log"), work)
+    assert len(stored(tmp_path / "log")) == 1
+
+
+def test_features_may_come_by_name(bundle: Path, store: str) -> None:
+    async def work(service: Service) -> None:
+        body: dict[str, Any] = {"documents": [{"id": "x", "features": {"clicks": 1, "price": 2, "age": 3}}]}
+        assert (await ask(service, "POST", "/v1/rank", body)).json["items"][0]["score"] == 132.0
+        body = {"query_id": "q", "documents": [{"id": "a", "features": {"age": 1}}, "b", {"id": "c", "features": {}}]}
+        told = (await ask(service, "POST", "/v1/rank", body)).json
+        assert [(each["id"], each["score"]) for each in told["items"]] == [("a", 11.0), ("b", 3.0), ("c", 2.0)]
+        for name, pointer in (("colour", "colour"), ("a/b~", "a~1b~0")):
+            body = {"documents": [{"id": "x", "features": {"price": 1, name: 2}}]}
+            detail = problem(
+                await ask(service, "POST", "/v1/rank", body), 422, pointer=f"/documents/0/features/{pointer}"
+            )
+            assert detail == f"the model has no feature {name!r}; it takes price, age, clicks"
+        body = {"documents": [{"id": "x", "features": {"price": 1}}]}
+        detail = problem(await ask(service, "POST", "/v1/rank", body), 422, pointer="/documents")
+        assert "it has no finite value of 'age', 'clicks'" in detail
+
+    run(bundle, ServeSettings(store=store), work)
+
+
+def test_features_that_are_not_given_are_filled_as_in_training(tmp_path: Path) -> None:
+    model = network_model(MLP(hidden=(4,)))
+    source = write_bundle(tmp_path / "bundle", model).folder
+    given = {"feature_1": 3.0, "feature_6": 2.0}
+    row = np.full((1, model.features), np.nan, np.float32)
+    row[0, [0, 5]] = 3.0, 2.0
+    body = {"documents": [{"id": "a", "features": given}, {"id": "b", "features": {**given, "feature_2": None}}]}
+    items = one(source, ServeSettings(), "POST", "/v1/rank", body).json["items"]
+    wanted = model.score(Lists(row, np.array([0, 1]), np.array(["q"])))[0]
+    assert [each["score"] for each in items] == pytest.approx([wanted, wanted], abs=1e-5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,13 @@ from typing import Any
 import pytest
 
 from clickprism.errors import SettingError
-from clickprism.serve.app import Service
-from clickprism.serve.page.show import MOST_ENTERING
-from clickprism.serve.redis_store import RedisAddress
-from clickprism.serve.server import LOGGING, check
+from clickprism.serve.http.app import Service
+from clickprism.serve.http.server import LOGGING, check
+from clickprism.serve.page.page import MOST_ENTERING
 from clickprism.serve.settings import ServeSettings
-from clickprism.serve.store import FeatureStore, Found, StoreInfo, StoreUnavailableError
+from clickprism.serve.store.base import FeatureStore, Found, StoreInfo, StoreUnavailableError
+from clickprism.serve.store.redis import RedisAddress
+from tests.log.raw_logs import impression
 from tests.serve.service_kit import TOKEN, Upload, ask, linear_bundle, publish
 from tests.serve.test_service import problem, run, shadow_counts
 from tests.waiting import LIMIT
@@ -103,7 +106,7 @@ class Away:
         pass
 
 
-@pytest.mark.parametrize("path", ["/openapi.json", "/v1/models", "/metrics"])
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics"])
 def test_a_store_that_is_away_holds_up_no_one_else(bundle: Path, store: str, path: str) -> None:
     async def work(service: Service) -> None:
         away = Away()
@@ -181,7 +184,39 @@ def test_without_a_token_no_page_of_another_host_can_ask(bundle: Path) -> None:
         for path in ("/", "/v1/models", "/openapi.json"):
             for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "[::1].evil.example"):
                 problem(await ask(service, "GET", path, headers={"host": host}), 421)
-            for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000", ""):
+            for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
                 assert (await ask(service, "GET", path, headers={"host": host})).status == 200
 
     run(bundle, ServeSettings(), work, token=None)
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+@pytest.mark.parametrize("host", ["", "localhost\nlocalhost", "localhost\nevil.example"])
+def test_a_request_has_one_host(bundle: Path, host: str, token: str | None) -> None:
+    async def work(service: Service) -> None:
+        for path in ("/", "/v1/models", "/healthz", "/nothing"):
+            detail = problem(await ask(service, "GET", path, headers={"host": host}), 400)
+            assert "Host headers, not one" in detail
+
+    run(bundle, ServeSettings(), work, token=token)
+
+
+def test_compressed_bodies_are_decompressed_within_the_limit_or_refused(bundle: Path, tmp_path: Path) -> None:
+    packed = {"content-encoding": "gzip"}
+    rows = gzip.compress(json.dumps([impression(1)]).encode())
+
+    async def work(service: Service) -> None:
+        for encoding in ("br", "gzip, gzip", "deflate"):
+            reply = await ask(service, "POST", "/v1/events", rows, headers={"content-encoding": encoding})
+            problem(reply, 415)
+            assert reply.headers["accept-encoding"] == "gzip"
+        problem(await ask(service, "POST", "/v1/rank", rows, headers=packed), 415)
+        bomb = gzip.compress(b"[" + b" " * 10_000_000 + b"]")
+        assert len(bomb) < 20_000
+        problem(await ask(service, "POST", "/v1/events", bomb, headers=packed), 413)
+        for broken in (rows[:-4], rows + rows, b"no gzip", b""):
+            assert "gzip" in problem(await ask(service, "POST", "/v1/events", broken, headers=packed), 400)
+        assert (await ask(service, "POST", "/v1/events", rows, headers=packed)).status == 202
+        assert (await ask(service, "POST", "/v1/events", rows, headers=packed | NDJSON)).status == 202
+
+    run(bundle, ServeSettings(log=tmp_path / "log", max_body=20_000), work)

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from clickprism.serve.deployment import Deployment
-from clickprism.serve.server import FILES
+from clickprism.serve.bundle.deployment import Deployment
+from clickprism.serve.http.protocol import FILES
 from tests.serve.service_kit import TOKEN, fetch, linear_bundle, serving, until_ready
 from tests.waiting import LIMIT, until
 

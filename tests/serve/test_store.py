@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from datetime import datetime
 from pathlib import Path
@@ -10,9 +11,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.serve.block import LARGE
-from clickprism.serve.publish import builder
-from clickprism.serve.store import (
+from clickprism.serve.store.base import (
     PASSWORD_VARIABLE,
     AgePolicy,
     FeatureStore,
@@ -20,7 +19,9 @@ from clickprism.serve.store import (
     StoreInfo,
     StoreUnavailableError,
 )
-from clickprism.serve.store import open_store as opened
+from clickprism.serve.store.base import open_store as opened
+from clickprism.serve.store.block import LARGE, pack, unpack
+from clickprism.serve.store.publish import builder
 from clickprism.types import Float32
 from tests.serve.redis_server import redis_server
 from tests.waiting import until
@@ -203,8 +204,8 @@ def test_old_snapshots_expire_in_redis(server: str) -> None:
 def test_the_lock_in_redis_is_held_however_long_rows_take(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import redis
 
-    monkeypatch.setattr("clickprism.serve.redis_build._LOCK_SECONDS", 9000)
-    monkeypatch.setattr("clickprism.serve.redis_build._RENEW_SECONDS", 0.01)
+    monkeypatch.setattr("clickprism.serve.store.redis._LOCK_SECONDS", 9000)
+    monkeypatch.setattr("clickprism.serve.store.redis._RENEW_SECONDS", 0.01)
     place = f"{server}?prefix=slow"
     with builder(place, grace=60) as target, redis.Redis.from_url(server) as client:
         client.expire("slow:lock", 1000)  # as if rows had taken 8000 seconds to come
@@ -215,3 +216,33 @@ def test_the_lock_in_redis_is_held_however_long_rows_take(server: str, monkeypat
     store = opened(place)
     assert store.get("q1", ["d0"]).found.all()
     store.close()
+
+
+def test_rows_that_are_not_aligned_are_copied() -> None:
+    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+    value = pack(["a", "b"], rows)
+    for shift in range(4):
+        moved = memoryview(bytes(shift) + value)[shift:]
+        block = unpack(moved, fields=3, what="q")
+        assert block.rows.flags.aligned
+        assert not block.rows.flags.writeable
+        np.testing.assert_array_equal(block.rows, rows)
+
+
+def test_rows_outlive_their_snapshot(tmp_path: Path) -> None:
+    def fill(version: int) -> None:
+        with builder(str(tmp_path / "store"), grace=1) as target:
+            target.put("q", ["a", "b"], np.full((2, 700), version, np.float32))
+            fields = tuple(f"f{place}" for place in range(700))
+            target.seal(StoreInfo(str(version), datetime(2026, 3, 1), fields, np.zeros(700, np.float32), 2))
+            target.switch()
+
+    fill(1)
+    store = opened(tmp_path / "store")
+    found = store.get("q", ["b", "a"])
+    for version in (2, 3):
+        fill(version)
+    store.close()
+    del store
+    gc.collect()
+    assert (found.x == 1).all()

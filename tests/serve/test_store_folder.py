@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -14,10 +15,9 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.serve import lmdb_build
-from clickprism.serve.lmdb_build import POINTS, LmdbBuilder
-from clickprism.serve.lmdb_store import LmdbStore, open_snapshot
-from clickprism.serve.store import open_store
+from clickprism.serve.store import lmdb as lmdb_build
+from clickprism.serve.store.base import open_store
+from clickprism.serve.store.lmdb import POINTS, LmdbBuilder, LmdbStore, open_snapshot
 from tests.serve.store_children import DOCUMENTS, QUERIES, build, read
 from tests.waiting import LIMIT
 
@@ -161,6 +161,44 @@ def test_damage_is_told_and_the_old_one_stays_in_use(tmp_path: Path) -> None:
     (copied / "current").write_text("../one")
     with pytest.raises(DataError, match="does not name a snapshot"):
         LmdbStore(copied)
+
+
+def data_file(place: Path) -> Path:
+    return place / "snapshots" / (place / "current").read_text() / "data.mdb"
+
+
+def test_a_damaged_page_is_told_at_every_lookup_and_spoils_no_other(tmp_path: Path) -> None:
+    """LMDB refuses a whole transaction after it met a page of no known kind."""
+    place, page = tmp_path / "store", 4096
+    build(str(place), 1)
+    data = data_file(place)
+    content = bytearray(data.read_bytes())
+    leaves = [at for at in range(0, len(content), page) if content[at + 10 : at + 12] == b"\x02\x00"]
+    assert len(leaves) > 2
+    content[leaves[0] + 10 : leaves[0] + 12] = b"\x00\x00"
+    data.write_bytes(content)
+    store = LmdbStore(place)
+    outcomes: dict[str, set[str]] = {}
+    for query in [f"q{number}" for number in range(QUERIES)] * 3:
+        try:
+            told = str(store.get(query, ["d1"]).x.tolist())
+        except DataError as error:
+            told = str(error)
+        outcomes.setdefault(query, set()).add(told)
+    right, damaged = "[[1.0, 1.0]]", r".*data\.mdb: has a damaged page .*clickprism store publish"
+    assert all(len(each) == 1 for each in outcomes.values()), "the same answer each time"
+    answers = [each.pop() for each in outcomes.values()]
+    assert all(each == right or re.fullmatch(damaged, each) for each in answers)
+    assert 0 < answers.count(right) < QUERIES
+
+
+def test_queries_that_are_lost_are_counted(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    build(str(place), 1)
+    info = data_file(place).with_name("store.json")
+    info.write_text(info.read_text().replace(f'"queries": {QUERIES}', f'"queries": {QUERIES + 1}'))
+    with pytest.raises(DataError, match=rf"has {QUERIES} queries, not {QUERIES + 1}.*Publish it again"):
+        LmdbStore(place)
 
 
 def test_the_map_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,10 @@ from clickprism.log.snapshots import Snapshot, read_snapshot
 from clickprism.log.store import LogStore
 from clickprism.log.windows import windows
 from clickprism.relevance.click_vectors import ClickVectors
-from clickprism.serve import publish as module
-from clickprism.serve.publish import publish
 from clickprism.serve.settings import PublishSettings
-from clickprism.serve.store import open_store
+from clickprism.serve.store import publish as module
+from clickprism.serve.store.base import open_store
+from clickprism.serve.store.publish import publish
 from tests.log.raw_logs import random_files
 
 AS_OF = datetime(2026, 3, 3, 12)
@@ -131,7 +131,7 @@ def test_broken_tables_leave_the_store_as_it_is(rows: list[tuple[object, ...]], 
 def test_what_does_not_come_back_is_not_switched_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = write(tmp_path / "good.parquet", [("q", "d", 1.0)], ["query_id", "document_id", "a"])
     publish(tmp_path / "store", PublishSettings(features=good))
-    monkeypatch.setattr("clickprism.serve.lmdb_build.pack", lambda *_: b"x" * 64)
+    monkeypatch.setattr("clickprism.serve.store.lmdb.pack", lambda *_: b"x" * 64)
     other = write(tmp_path / "other.parquet", [("q", "d", 2.0)], ["query_id", "document_id", "a"])
     with pytest.raises(DataError, match="damaged"):
         publish(tmp_path / "store", PublishSettings(features=other))

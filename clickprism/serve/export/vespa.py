@@ -2,7 +2,7 @@
 
 Vespa reads a LightGBM split as `x < threshold`, though LightGBM means <=, and sends a missing value left or right by
 `default_left` alone. So thresholds are the next float32 above, and every direction is written out: this JSON is for
-Vespa, that of `--format lightgbm-json` is LightGBM's own.
+Vespa.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from clickprism.serve.export import onnx_file
-from clickprism.serve.export.forest import Tree, above
-from clickprism.serve.export.lightgbm_files import raw_forest
-from clickprism.serve.export.nested import descend
-from clickprism.serve.export.source import Package, Source, want_alone
+from clickprism.serve.export import onnx as onnx_file
+from clickprism.serve.export.export import Package, Source, want_alone
+from clickprism.serve.export.forest import Tree, above, descend
+from clickprism.serve.export.lightgbm import raw_forest
 from clickprism.types import Bool, Float32, Float64, Int64
 
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -1,13 +1,112 @@
-"""What the page shows of one query: three rankings, a row a document, and why the ranking changed, in words."""
+"""What the page shows: a chart, the diagnosis of the log, and the three rankings of one query."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final, final
 
-from clickprism.serve.examples import Example, Examples, Shown
+import msgspec
+
+from clickprism.serve.bundle.examples import Example, Examples, Shown
+
+CHART_WIDTH: Final = 320
+CHART_HEIGHT: Final = 150
+LEFT: Final = 34
+RIGHT: Final = 8
+TOP: Final = 8
+BOTTOM: Final = 24
+
+
+def curve(values: Sequence[float], *, label: str) -> str:
+    """Values by position, position 1 first, on an axis from 0; only numbers and `label`, which is ours, go in.
+
+    >>> curve([1.0, 0.5], label="observation").count("<circle")
+    2
+    """
+    top = max(1.0, *values)
+    across, down = CHART_WIDTH - LEFT - RIGHT, CHART_HEIGHT - TOP - BOTTOM
+
+    def x(place: int) -> float:
+        return LEFT + across * (place / max(len(values) - 1, 1))
+
+    def y(value: float) -> float:
+        return TOP + down * (1 - value / top)
+
+    points = [(x(place), y(value)) for place, value in enumerate(values)]
+    lines = "".join(
+        f'<line class="grid" x1="{LEFT}" x2="{CHART_WIDTH - RIGHT}" y1="{y(share):.1f}" y2="{y(share):.1f}"/>'
+        f'<text x="{LEFT - 5}" y="{y(share) + 3.5:.1f}" text-anchor="end">{share:.2g}</text>'
+        for share in (0.0, 0.5 * top, top)
+    )
+    step = max(1, -(-len(values) // 10))
+    ticks = "".join(
+        f'<text x="{x(place):.1f}" y="{CHART_HEIGHT - 8}" text-anchor="middle">{place + 1}</text>'
+        for place in range(0, len(values), step)
+    )
+    path = " ".join(f"{'L' if place else 'M'}{px:.1f} {py:.1f}" for place, (px, py) in enumerate(points))
+    dots = "".join(
+        f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3"><title>position {place}: {value:.3f}</title></circle>'
+        for place, ((px, py), value) in enumerate(zip(points, values, strict=True), start=1)
+    )
+    return (
+        f'<svg class="chart" viewBox="0 0 {CHART_WIDTH} {CHART_HEIGHT}" role="img" aria-label="{label}">'
+        f'{lines}{ticks}<path d="{path}"/>{dots}</svg>'
+    )
+
+
+FILE: Final = "diagnosis.json"
+LARGEST: Final = 1 << 20
+NONE: Final = "No diagnosis. Start the service with --log DIR, a log that `clickprism diagnose` was run on."
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One finding.
+
+    Attributes:
+        name: Name of the finding, such as "position".
+        verdict: "present", "absent" or "inconclusive".
+        advice: What to do.
+        sentence: The finding in words.
+        title: Heading of the finding.
+        word: The verdict as readers see it.
+    """
+
+    name: str
+    verdict: str
+    advice: str = ""
+    sentence: str = ""
+    title: str = ""
+    word: str = ""
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """All findings, and when they were made."""
+
+    as_of: str
+    findings: list[Finding]
+
+
+def read_diagnosis(log: Path | None) -> tuple[Diagnosis | None, str]:
+    """Return the diagnosis of a log, or None and a sentence that says why there is none.
+
+    >>> read_diagnosis(None)[0] is None
+    True
+    """
+    if log is None:
+        return None, NONE
+    file = log / FILE
+    try:
+        if file.stat().st_size > LARGEST:
+            return None, f"{FILE} of the log is too large to be a diagnosis."
+        return msgspec.json.decode(file.read_bytes(), type=Diagnosis), ""
+    except FileNotFoundError:
+        return None, "The log has no diagnosis yet. Run: clickprism diagnose LOG"
+    except (OSError, msgspec.DecodeError) as error:
+        return None, f"{FILE} of the log cannot be read ({error})."
+
 
 SUGGESTED: Final = 6
 WIDTH: Final = 100
@@ -123,7 +222,7 @@ def view_of(
 def find(examples: Examples, wanted: str) -> Example | None:
     """The query of this text or id, whatever its case; else the only one that begins so.
 
-    >>> from clickprism.serve.examples import Example
+    >>> from clickprism.serve.bundle.examples import Example
     >>> known = Examples(1, [Example("1", [], text="Red shoes"), Example("2", [], text="blue shoes")])
     >>> find(known, "red SHOES ").id, find(known, "blu").id, find(known, "green")
     ('1', '2', None)

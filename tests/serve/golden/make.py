@@ -16,10 +16,9 @@ import numpy as np
 from clickprism.rankers.attention import Attention
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.serve.bundle import write_bundle
-from clickprism.serve.bundle_manifest import SCHEMA
-from clickprism.serve.sample import to_json
-from clickprism.serve.scorer import Candidates, open_scorer
+from clickprism.serve.bundle.build import to_json, write_bundle
+from clickprism.serve.bundle.bundle import SCHEMA
+from clickprism.serve.scoring.scorer import Candidates, open_scorer
 from clickprism.training.calibration import Calibration
 from tests.serve.rankers import approximation, click_vectors, cross_encoder, network_model, raw_lists, tree_model
 

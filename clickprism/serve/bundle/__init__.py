@@ -1,0 +1,1 @@
+"""Bundles: rankers as folders that can be copied, checked and served, and deployments of them."""

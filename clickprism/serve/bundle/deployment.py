@@ -1,0 +1,230 @@
+"""A deployment: the folder that `clickprism model promote` fills and `clickprism serve` follows.
+
+    DEPLOYMENT/bundles/<version>/   verified copies, which never change
+    DEPLOYMENT/current.json         which of them answers, and which did before
+
+The pointer is replaced in one step after the new bundle is copied, verified and warm, so that a reader finds the old
+model or the new one. A rollback points to the one before.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, final
+
+import msgspec
+
+from clickprism._util.files import DRAFT, atomic_folder, create_folder, lock, write_file
+from clickprism._util.tables import Table
+from clickprism.errors import DataError, UnsupportedError
+from clickprism.serve.bundle.bundle import Bundle, BundleFacts
+from clickprism.serve.bundle.untrusted import verify_apart
+from clickprism.serve.scoring.scorer import Scorer, open_scorer
+
+POINTER: Final = "current.json"
+KEPT: Final = 10
+"""Bundles that stay for a rollback, beside the current one."""
+_VERSION = re.compile(r"[0-9a-f]{16}")
+
+
+@final
+class Pointer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `current.json` says.
+
+    Attributes:
+        version: of the bundle that answers.
+        since: when it was pointed to, UTC.
+        previous: versions before it, newest first.
+        format: of this file.
+    """
+
+    version: str
+    since: str
+    previous: tuple[str, ...] = ()
+    format: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        for version in (self.version, *self.previous):
+            if not _VERSION.fullmatch(version):
+                raise ValueError(f"{version[:80]!r} is no version of a bundle")
+
+
+@final
+@dataclass(frozen=True)
+class Promotion:
+    """What a promotion or a rollback changed.
+
+    Attributes:
+        deployment: Folder of the deployment.
+        version: Version of the bundle that is current now.
+        before: Version that was current before; None if there was none.
+        changed: Whether the current version changed.
+    """
+
+    deployment: Path
+    version: str
+    before: str | None
+    changed: bool
+
+    def tables(self) -> list[Table]:
+        """Return the current version and the one before."""
+        rows = [["current version", self.version], ["version before", self.before or "none"]]
+        return [Table("" if self.changed else "Nothing changed.", ["deployment", str(self.deployment)], rows)]
+
+
+@final
+@dataclass(frozen=True)
+class DeploymentStatus:
+    """Which bundle of a deployment is current.
+
+    Attributes:
+        deployment: Folder of the deployment.
+        version: Version of the current bundle.
+        since: When it became the current one (UTC).
+        bundle: What the current bundle contains.
+        previous: Versions that a rollback can return to, newest first.
+    """
+
+    deployment: Path
+    version: str
+    since: str
+    bundle: BundleFacts
+    previous: tuple[str, ...]
+
+    def tables(self) -> list[Table]:
+        """Return the current bundle and the previous versions."""
+        rows = [
+            ["current version", self.version],
+            ["since", self.since],
+            ["bundle", f"{self.bundle.name} ({self.bundle.kind}, trained by {self.bundle.method})"],
+            *([] if self.bundle.scope is None else [["scope", self.bundle.scope.sentence()]]),
+            ["previous versions", ", ".join(self.previous) or "none"],
+        ]
+        return [Table("", ["deployment", str(self.deployment)], rows)]
+
+
+@final
+@dataclass(frozen=True)
+class Deployment:
+    """A folder with a pointer to the current bundle."""
+
+    folder: Path
+
+    @property
+    def pointer_file(self) -> Path:
+        """Where the pointer is."""
+        return self.folder / POINTER
+
+    def exists(self) -> bool:
+        """Whether something was promoted into the folder."""
+        return self.pointer_file.exists()
+
+    def pointer(self) -> Pointer:
+        """What answers now; a DataError where nothing was promoted, or the pointer is broken."""
+        try:
+            return msgspec.json.decode(self.pointer_file.read_bytes(), type=Pointer)
+        except FileNotFoundError:
+            remedy = f"Run: clickprism model promote BUNDLE --to {self.folder}"
+            raise DataError(
+                "is not a deployment: no bundle was promoted to it", file=self.folder, remedy=remedy
+            ) from None
+        except msgspec.DecodeError as error:
+            remedy = f"Delete the file, then run: clickprism model promote BUNDLE --to {self.folder}"
+            raise DataError(
+                f"is not the pointer of a deployment ({error})", file=self.pointer_file, remedy=remedy
+            ) from None
+
+    def current(self) -> Bundle:
+        """The bundle that answers now, verified."""
+        return self.bundle(self.pointer().version)
+
+    def status(self) -> DeploymentStatus:
+        """Return which bundle is current, after a check of its files."""
+        now = self.pointer()
+        return DeploymentStatus(self.folder, now.version, now.since, self.bundle(now.version).facts(), now.previous)
+
+    def bundle(self, version: str) -> Bundle:
+        """The bundle of a version, verified."""
+        found = Bundle.load(self._place(version))
+        if found.version != version:
+            problem = f"holds version {found.version}, not that of its name"
+            raise DataError(problem, file=found.folder, remedy="Delete the folder and promote the bundle again")
+        return found
+
+    def promote(self, bundle: Path | str) -> Promotion:
+        """Copy a bundle in, verify and warm the copy, then point to it; the old one answers until then."""
+        source = Bundle.load(bundle)
+        create_folder(self.folder)
+        with lock(self.folder):
+            before = self.pointer() if self.exists() else None
+            self._copy(source)
+            verify_apart(self.bundle(source.version).folder)
+            if before is None or before.version != source.version:
+                self.point(source.version)
+        old = before.version if before else None
+        return Promotion(self.folder, source.version, old, source.version != old)
+
+    def rollback(self) -> Promotion:
+        """Verify and warm the bundle before the current one, then point to it; again goes further back."""
+        self.pointer()  # an error where nothing was promoted
+        with lock(self.folder):
+            now = self.pointer()
+            if not now.previous:
+                remedy = f"Promote another one: clickprism model promote BUNDLE --to {self.folder}"
+                raise UnsupportedError("has no previous bundle to roll back to", file=self.folder, remedy=remedy)
+            verify_apart(self.bundle(now.previous[0]).folder)
+            self._write(Pointer(now.previous[0], _now(), now.previous[1:]))
+        return Promotion(self.folder, now.previous[0], now.version, True)
+
+    def point(self, version: str) -> None:
+        """Point to a bundle that is here, in one step; `promote` is the safe way."""
+        before = self.pointer() if self.exists() else None
+        old = (before.version, *before.previous) if before else ()
+        self._write(Pointer(version, _now(), tuple(each for each in old if each != version)[:KEPT]))
+
+    def _place(self, version: str) -> Path:
+        return self.folder / "bundles" / version
+
+    def _copy(self, source: Bundle) -> None:
+        """Copy the files that the manifest names; the folder appears whole, or not at all."""
+        place = self._place(source.version)
+        if place.exists():
+            with suppress(DataError):
+                self.bundle(source.version)
+                return
+        with atomic_folder(place) as draft:
+            for name in ("manifest.json", *source.manifest.files):
+                shutil.copyfile(source.folder / name, draft / name)
+
+    def _write(self, pointer: Pointer) -> None:
+        write_file(self.pointer_file, msgspec.json.format(msgspec.json.encode(pointer)) + b"\n")
+        self._clean({pointer.version, *pointer.previous})
+
+    def _clean(self, kept: set[str]) -> None:
+        """Remove copies that no pointer names, such as of a killed promotion; what others put there stays."""
+        for each in (self.folder / "bundles").iterdir():
+            ours = _VERSION.fullmatch(each.name) or each.name.endswith(DRAFT)
+            if ours and each.name not in kept:
+                shutil.rmtree(each, ignore_errors=True)
+
+
+def current_bundle(source: Path) -> Bundle:
+    """Return the bundle in a folder, or the current bundle of a deployment, after a check of its files."""
+    deployment = Deployment(source)
+    return deployment.current() if deployment.exists() else Bundle.load(source)
+
+
+def warmed(bundle: Bundle) -> Scorer:
+    """The scorer of a bundle, after it scored the bundle's own sample as it should."""
+    scorer = open_scorer(bundle)
+    scorer.warm()
+    return scorer
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,220 @@
+"""The HTTP service as an ASGI application: routes, guards, lifespan.
+
+Starlette finds the route. Each route is an `Endpoint`, which checks who asks, calls the handler, and writes errors as
+problem+json, the log line and the metrics. A request takes its model once, at its start, so that its scores and its
+version are of one model whatever is promoted meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar, final
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from clickprism.serve.http.call import BUSY, Answer, Authority, Call, Lines
+from clickprism.serve.http.events import Intake
+from clickprism.serve.http.messages import HealthAnswer, document
+from clickprism.serve.http.metrics import CONTENT_TYPE as METRICS
+from clickprism.serve.http.metrics import Metrics
+from clickprism.serve.http.models import Models
+from clickprism.serve.http.problems import CONTENT_TYPE as PROBLEM
+from clickprism.serve.http.problems import Problem
+from clickprism.serve.http.ranking import RankRoute
+from clickprism.serve.page.page import Page, page_files
+from clickprism.serve.settings import ServeSettings
+from clickprism.serve.store.base import SCHEMES
+
+Handler = Callable[[Call], Awaitable[Answer]]
+T = TypeVar("T")
+UNSAID: Final = "a model that should be served is not; GET /v1/models says why"
+"""To clients without a token: the reason may name files and servers."""
+ENCODE: Final = msgspec.json.Encoder().encode
+
+
+@final
+class Service:
+    """The application; `start` and `stop` are its lifespan."""
+
+    def __init__(self, source: Path, settings: ServeSettings, *, token: str | None, request_lines: bool) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.lines = Lines(requests=request_lines)
+        self.models = Models(source, settings, self.metrics, tell=self.lines.line, tell_swaps=request_lines)
+        self.authority = Authority(token)
+        self.waiting = 0
+        self._secured = token is not None
+        self._ranking = RankRoute(settings, self.models, self.metrics)
+        self._intake = None if settings.log is None else Intake(settings.log, settings)
+        self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
+        page = Page(settings, self.models, token=token)
+        self.router = Router(redirect_slashes=False, default=Endpoint(self, "none", {}), lifespan=self._lifespan)
+        self.add("/v1/rank", "rank", POST=self._ranking.take)
+        self.add("/v1/events", "events", POST=self._events)
+        self.add("/v1/models", "models", GET=self._models)
+        self.add("/v1/shadow", "shadow", GET=self._shadow)
+        self.add("/metrics", "metrics", GET=self._metrics)
+        self.add("/healthz", "healthz", open_to_all=True, GET=self._healthy)
+        self.add("/readyz", "readyz", open_to_all=True, GET=self._ready)
+        self.add("/openapi.json", "openapi", open_to_all=True, GET=self._openapi)
+        self.add("/", "page", open_to_all=True, GET=page.show)
+        self.add("/session", "page", open_to_all=True, POST=page.enter)
+        self.add("/session/end", "page", open_to_all=True, POST=page.leave)
+        for path, answer in page_files().items():
+            self.add(path, "page", open_to_all=True, GET=_always(answer))
+
+    def add(self, path: str, label: str, *, open_to_all: bool = False, **handlers: Handler) -> None:
+        """Answer requests to a path by these handlers, by method; `label` is its name in the metrics."""
+        self.router.routes.append(Route(path, Endpoint(self, label, handlers, open_to_all=open_to_all)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or run the lifespan."""
+        await self.router(scope, receive, send)
+
+    async def start(self) -> None:
+        """Load and warm the models in a thread; go on when they are warm, or after `warm_wait` seconds."""
+        if self._intake is not None:
+            self._intake.start()
+        await self.models.start()
+
+    async def stop(self) -> None:
+        """End all threads, after the last request."""
+        await asyncio.to_thread(self._ranking.close)
+        if self._intake is not None:
+            await asyncio.to_thread(self._intake.close)
+        await self.models.stop()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Any) -> AsyncIterator[None]:
+        await self.start()
+        yield
+        await self.stop()
+
+    async def _events(self, call: Call) -> Answer:
+        if self._intake is None:
+            raise Problem(404, "this service takes no events: it was started without --log", kind="no-events")
+        return Answer(ENCODE(await self._intake.take(call)), status=202)
+
+    async def _models(self, _: Call) -> Answer:
+        return Answer(ENCODE(await self._asking(self.models.answer)))
+
+    async def _shadow(self, _: Call) -> Answer:
+        if self.models.shadow is None:
+            raise Problem(404, "this service has no shadow: it was started without --shadow", kind="no-shadow")
+        return Answer(ENCODE(self.models.shadow.answer()))
+
+    async def _metrics(self, _: Call) -> Answer:
+        await self._asking(self.models.stored)
+        return Answer(self.metrics.text(), METRICS)
+
+    async def _healthy(self, _: Call) -> Answer:
+        return Answer(ENCODE(HealthAnswer("ok")))
+
+    async def _ready(self, _: Call) -> Answer:
+        live = self.models.current.live
+        problem = None if self.models.problem() is None else UNSAID
+        if live is None:
+            return Answer(ENCODE(HealthAnswer("starting", problem=problem)), status=503, headers=BUSY)
+        return Answer(ENCODE(HealthAnswer("ready", live.version, problem)))
+
+    async def _openapi(self, _: Call) -> Answer:
+        return Answer(ENCODE(document(self.settings, token=self._secured)))
+
+    async def _asking(self, work: Callable[[], T]) -> T:
+        """Call what asks the store: in a thread if that goes over the network, so that no other request waits."""
+        return await asyncio.to_thread(work) if self._remote else work()
+
+
+@final
+class Endpoint:
+    """What answers at one path, by method: guards, handler, log line, metrics."""
+
+    def __init__(
+        self, service: Service, label: str, handlers: Mapping[str, Handler], *, open_to_all: bool = False
+    ) -> None:
+        self._service = service
+        self._label = label
+        self._handlers = handlers
+        self._open = open_to_all
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        service, call = self._service, Call(scope, receive)
+        service.waiting += 1
+        try:
+            answer = await self._answer(call)
+        except Problem as problem:
+            answer = Answer(problem.body(call.request_id), PROBLEM, problem.status, problem.headers)
+            call.notes["problem"] = problem.kind
+        except ClientDisconnect:
+            call.notes["problem"] = "gone"
+            self._end(call, 499)
+            return
+        except Exception:
+            trace = traceback.format_exc()
+            service.lines.line({"level": "error", "request_id": call.request_id, "error": trace})
+            failure = Problem(500, "an error of the service; its log says more under this request_id", kind="internal")
+            answer = Answer(failure.body(call.request_id), PROBLEM, 500)
+        finally:
+            service.waiting -= 1
+        await call.send(answer, send)
+        self._end(call, answer.status)
+
+    async def _answer(self, call: Call) -> Answer:
+        service = self._service
+        if service.waiting > service.settings.max_waiting:
+            raise Problem(503, "too many requests are under way", kind="busy", headers=BUSY)
+        service.authority.check_host(call)
+        if not self._open:
+            service.authority.check(call.fields.get(b"authorization"))
+        if not self._handlers:
+            raise Problem(404, "there is nothing at this path; /openapi.json lists what there is", kind="no-such-path")
+        handler = self._handlers.get("GET" if call.method == "HEAD" else call.method)
+        if handler is None:
+            allowed = ", ".join(self._handlers)
+            header = ((b"allow", allowed.encode()),)
+            raise Problem(405, f"the path takes {allowed} only", kind="method", headers=header)
+        return await handler(call)
+
+    def _end(self, call: Call, status: int) -> None:
+        if call.after is not None:
+            call.after()
+        seconds = time.perf_counter() - call.started
+        self._service.metrics.request(self._label, status, seconds)
+        lines = self._service.lines
+        if lines.requests or status >= 500:
+            path = call.scope["path"][:200]
+            line = {"request_id": call.request_id, "method": call.method, "path": path, "status": status}
+            lines.line({**line, "ms": round(seconds * 1000, 3), **call.notes})
+
+
+def create_app(
+    source: Path, settings: ServeSettings, *, token: str | None = None, request_lines: bool = True
+) -> Service:
+    """Return the service as an ASGI application.
+
+    Args:
+        source: a bundle, or a deployment whose current bundle is followed.
+        settings: of the service.
+        token: what requests must carry as `Authorization: Bearer ...`; None for no authentication.
+        request_lines: whether to write a line of JSON for every request.
+    """
+    return Service(source, settings, token=token, request_lines=request_lines)
+
+
+def _always(answer: Answer) -> Handler:
+    async def handler(_: Call) -> Answer:
+        return answer
+
+    return handler

@@ -1,0 +1,255 @@
+"""One request: its headers, its body within limits, who may send it, its answer, and its line in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import re
+import secrets
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import count
+from typing import Any, Final, final
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from clickprism.serve.http.problems import Problem
+from clickprism.serve.settings import is_loopback
+
+JSON: Final = b"application/json"
+BUSY: Final = ((b"retry-after", b"1"),)
+_CLOSE: Final = ((b"connection", b"close"),)
+_CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="clickprism"'),)
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?")
+_PREFIX: Final = secrets.token_hex(6)
+_NUMBERS: Final = count(1)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent back: a body of a type, with a status."""
+
+    body: bytes
+    content_type: bytes = JSON
+    status: int = 200
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@final
+class Call(Request):
+    """A request that is being answered.
+
+    Attributes:
+        started: when it came, by `time.perf_counter`.
+        request_id: its `X-Request-Id` if that is safe to log, else a new one.
+        fields: headers by name; the last of several with one name.
+        hosts: number of `Host` headers; HTTP/1.1 has exactly one.
+        unread: whether a part of the body may not have been read.
+        notes: values for its line in the log.
+        after: what to do once the answer is sent.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        super().__init__(scope, receive)
+        self.started = time.perf_counter()
+        raw: list[tuple[bytes, bytes]] = scope["headers"]
+        self.fields = dict(raw)
+        self.hosts = sum(name == b"host" for name, _ in raw)
+        given = self.fields.get(b"x-request-id")
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            self.request_id = given.decode()
+        else:
+            self.request_id = f"{_PREFIX}-{next(_NUMBERS):x}"
+        self.unread = self.fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.fields
+        self.notes: dict[str, Any] = {}
+        self.after: Callable[[], None] | None = None
+
+    @property
+    def content_type(self) -> bytes:
+        """Type of the body, without parameters."""
+        return self.fields.get(b"content-type", b"").partition(b";")[0].strip().lower()
+
+    def check_type(self, *allowed: bytes) -> None:
+        """Raise a problem of status 415 unless the body is of one of these types."""
+        if self.content_type not in allowed:
+            words = " or ".join(each.decode() for each in allowed)
+            raise Problem(415, f"send the body as Content-Type: {words}", kind="content-type")
+
+    async def read(self, *, limit: int, timeout: float, gzip: bool = False) -> bytes:
+        """Return the whole body; too long a one is a problem of status 413 at once, one that does not come in time 408.
+
+        Args:
+            limit: maximum number of bytes, as sent and, with `gzip`, after decompression.
+            timeout: seconds within which the body must arrive.
+            gzip: whether the body may be compressed; other encodings are a problem of status 415.
+        """
+        encoding = self.fields.get(b"content-encoding", b"identity").strip().lower()
+        if encoding != b"identity" and not (gzip and encoding == b"gzip"):
+            taken = b"gzip" if gzip else b"identity"
+            detail = f"send the body with Content-Encoding {taken.decode()}, or without this header"
+            raise Problem(415, detail, kind="content-encoding", headers=((b"accept-encoding", taken),))
+        length = self.fields.get(b"content-length")
+        if length is not None and not length.isdigit():
+            raise Problem(400, "Content-Length is not a number", kind="malformed", headers=_CLOSE)
+        if length is not None and (len(length) > 18 or int(length) > limit):
+            raise _too_large(limit)
+        try:
+            async with asyncio.timeout(timeout):
+                body = await self._read(limit)
+        except TimeoutError:
+            detail = f"the body did not arrive within {timeout:g} s"
+            raise Problem(408, detail, kind="slow", headers=_CLOSE) from None
+        return body if encoding == b"identity" else _decompressed(body, limit)
+
+    async def _read(self, limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            parts.append(message["body"])
+            size += len(message["body"])
+            if size > limit:
+                raise _too_large(limit)
+            if not message["more_body"]:
+                self.unread = False
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def send(self, answer: Answer, send: Send) -> None:
+        """Send the answer; a connection with an unread rest is closed, so that no one need read it."""
+        headers = [
+            (b"content-type", answer.content_type),
+            (b"content-length", str(len(answer.body)).encode()),
+            (b"x-request-id", self.request_id.encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+            *answer.headers,
+        ]
+        if self.unread:
+            headers += [each for each in _CLOSE if each not in answer.headers]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, f"the body is longer than the {limit:,} bytes that are taken", kind="too-large", headers=_CLOSE)
+
+
+def _decompressed(body: bytes, limit: int) -> bytes:
+    """Return the content of one gzip member, never more than the limit in memory.
+
+    >>> import gzip
+    >>> _decompressed(gzip.compress(b"x" * 9), 9)
+    b'xxxxxxxxx'
+    >>> _decompressed(gzip.compress(b"x" * 1_000_000), 9)
+    Traceback (most recent call last):
+    clickprism.serve.http.problems.Problem: the body is longer than the 9 bytes that are taken
+    """
+    reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        content = reader.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise Problem(400, f"the body is not gzip: {error}", kind="malformed") from None
+    if len(content) > limit:
+        raise _too_large(limit)
+    if not reader.eof or reader.unused_data:
+        raise Problem(400, "the body is not exactly one gzip file", kind="malformed")
+    return content
+
+
+def new_token() -> str:
+    """Return a token that no one can guess."""
+    return secrets.token_urlsafe(24)
+
+
+@final
+class Authority:
+    """Decides who may send requests: by the `Authorization` header, or without a token by the `Host`.
+
+    The token is compared in a time that does not depend on where it differs.
+
+    >>> Authority("secret").check(b"Bearer secret")
+    >>> Authority(None).check(None)
+    >>> Authority("secret").check(b"Bearer guess")
+    Traceback (most recent call last):
+    clickprism.serve.http.problems.Problem: the token is not that of this service
+    """
+
+    def __init__(self, token: str | None) -> None:
+        self._token = None if token is None else token.encode()
+
+    def check_host(self, call: Call) -> None:
+        """Raise a problem of status 400 without exactly one `Host`, and without a token 421 if it is another machine.
+
+        A page of another host can have its name point to this machine, and so make a browser here send requests to it.
+        """
+        if call.hosts != 1:
+            raise Problem(400, f"the request has {call.hosts} Host headers, not one", kind="malformed")
+        if self._token is None and not _is_here(call.fields[b"host"]):
+            detail = "without a token the service answers to names of this machine only, such as localhost"
+            raise Problem(421, detail, kind="host")
+
+    def check(self, header: bytes | None) -> None:
+        """Raise a problem of status 401 unless the header carries the token."""
+        if self._token is None:
+            return
+        if header is None:
+            detail = "a token is needed: send it as Authorization: Bearer ..."
+            raise Problem(401, detail, kind="unauthorised", headers=_CHALLENGE)
+        scheme, _, given = header.partition(b" ")
+        if not (scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)):
+            raise Problem(401, "the token is not that of this service", kind="unauthorised", headers=_CHALLENGE)
+
+
+@lru_cache(64)
+def _is_here(header: bytes) -> bool:
+    """Return whether a `Host` header names this machine.
+
+    >>> _is_here(b"localhost:8000"), _is_here(b"[::1]:8000"), _is_here(b"127.0.0.1"), _is_here(b"evil.example:8000")
+    (True, True, True, False)
+    """
+    found = _HOST.fullmatch(header.decode("latin-1").lower())
+    return found is not None and is_loopback(found[1] or found[2])
+
+
+@final
+class Lines:
+    """The log of the service: one line of JSON for each request or event, each written in one piece."""
+
+    def __init__(self, handle: int = 2, *, requests: bool) -> None:
+        self._handle = handle
+        self.requests = requests
+        self._encoder = msgspec.json.Encoder()
+
+    def line(self, values: dict[str, Any]) -> None:
+        """Write one line; a reader that went away is no error."""
+        with suppress(OSError):
+            os.write(self._handle, self._encoder.encode({"time": _time(), **values}) + b"\n")
+
+
+@final
+class JsonFormatter(logging.Formatter):
+    """Formats records of `logging`, which libraries write, as lines of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one record as a line."""
+        values: dict[str, Any] = {"time": _time(), "level": record.levelname.lower(), "message": record.getMessage()}
+        if record.exc_info:
+            values["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(values).decode()
+
+
+def _time() -> str:
+    return f"{datetime.now(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

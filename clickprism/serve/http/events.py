@@ -1,0 +1,389 @@
+"""`POST /v1/events`: batches of events that are on disk before the answer, and in the log soon after, each once.
+
+    batch ─ written and synced to LOG/.inbox ─▶ answer 202 ─ with all others that wait ─▶ ingest ─ synced ─▶ removed
+
+    LOG/.inbox/<name>.jsonl.gz   a batch, until the commit of the log that contains it is on disk
+    LOG/.inbox/<name>.json       its SHA-256, kept for a while, so that the key is not used for another batch
+
+`name` is a hash of the idempotency key. It is also in the compressed file, so batches of other keys are other files,
+and the log reads no file twice: a batch that is sent again, or found again after a crash, counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import io
+import json
+import logging
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import msgspec
+
+from clickprism._util.crash_points import crash_point
+from clickprism._util.files import DRAFT, atomic_file, create_folder, sync, write_file
+from clickprism.errors import ClickprismError, DataError, SettingError
+from clickprism.log.ingest import ingest
+from clickprism.log.read import detect
+from clickprism.log.store import LogStore
+from clickprism.serve.http.call import JSON, Call
+from clickprism.serve.http.messages import EVENT_KEY, NDJSON, EventsAnswer
+from clickprism.serve.http.problems import UNREADABLE, Problem, malformed
+from clickprism.serve.settings import ServeSettings
+
+POINTS: Final = ("batch-written", "batch-ingested", "batch-kept")
+"""Where a test may kill a sink, besides the commit points of the ingest."""
+FOLDER: Final = ".inbox"
+SUFFIX: Final = ".jsonl.gz"
+MAX_GROUP: Final = 200
+"""Maximum number of batches in one commit."""
+RETRY_SECONDS: Final = 5.0
+"""Seconds until a batch that could not be ingested is tried again."""
+CLEAR_SECONDS: Final = 600.0
+THREADS: Final = 32
+_KEY = re.compile(EVENT_KEY.encode())
+_LOG: Final = logging.getLogger(__name__)
+
+
+class EventsRefusedError(ClickprismError):
+    """The batch as a whole cannot be taken, now or ever (409)."""
+
+
+class EventsConflictError(ClickprismError):
+    """The idempotency key was used before with other content (409)."""
+
+
+class EventsTooLargeError(ClickprismError):
+    """The batch has more bytes or rows than are allowed (413)."""
+
+
+class EventsBusyError(ClickprismError):
+    """Too many batches wait, or the disk cannot be written (503): send the same again, with the same key."""
+
+
+@final
+@dataclass(frozen=True)
+class EventSettings:
+    """Limits of a sink.
+
+    Attributes:
+        max_bytes: of a batch.
+        max_rows: of a batch.
+        max_waiting: batches of one process that wait for the log; more are refused for now.
+        group_seconds: minimum time from one commit of the log to the next, so that small batches go in together.
+        keep_hours: how long a key is remembered after its batch is in the log.
+    """
+
+    max_bytes: int = 4 << 20
+    max_rows: int = 20_000
+    max_waiting: int = 256
+    group_seconds: float = 0.5
+    keep_hours: float = 72.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_bytes", "max_rows", "max_waiting", "keep_hours"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise SettingError(name, getattr(self, name), "be above 0")
+        if not 0 <= self.group_seconds < float("inf"):
+            raise SettingError("group_seconds", self.group_seconds, "be 0 or more")
+
+
+def as_lines(body: bytes) -> bytes:
+    r"""Return a batch, which may be an array of objects or lines, as JSON lines.
+
+    >>> as_lines(b'[{"a":\n 1}, {"b": 2}]')
+    b'{"a":  1}\n{"b": 2}'
+    """
+    text = body.removeprefix(b"\xef\xbb\xbf")
+    if not text.lstrip().startswith(b"["):
+        return text
+    flat = text.replace(b"\n", b" ").replace(b"\r", b" ")
+    try:
+        return b"\n".join(map(bytes, msgspec.json.decode(flat, type=list[msgspec.Raw])))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise EventsRefusedError(f"the batch is not a JSON array: {error}") from None
+
+
+@final
+class Inbox:
+    """The folder of batches of a log; any number of processes may share it."""
+
+    def __init__(self, log: Path) -> None:
+        self.folder = log / FOLDER
+        create_folder(self.folder)
+
+    def put(self, key: str, lines: bytes) -> Path | None:
+        """Write a batch and wait until it is on disk; return None if the log has it already.
+
+        Raises:
+            EventsConflictError: Another batch has this key.
+        """
+        name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        packed = _packed(name, lines)
+        path = self.folder / f"{name}{SUFFIX}"
+        if self._known(path, packed):
+            return None
+        try:
+            with atomic_file(path, replace=False) as draft:
+                draft.write_bytes(packed)
+        except FileExistsError:
+            with suppress(FileNotFoundError):  # the log may have it by now
+                if path.read_bytes() != packed:
+                    raise _conflict() from None
+            sync(self.folder)  # the other writer may not have come to this yet
+        try:
+            return None if self._known(path, packed) else path
+        except EventsConflictError:
+            path.unlink(missing_ok=True)
+            raise
+
+    def waiting(self) -> list[Path]:
+        """Return all batches that are here, such as those of a process that died."""
+        return sorted(self.folder.glob(f"*{SUFFIX}"))
+
+    def keep(self, path: Path) -> None:
+        """Remember the key of a batch that the log has on disk, and remove the batch."""
+        with suppress(FileNotFoundError):  # another process was faster
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            write_file(_kept(path), json.dumps({"digest": digest}))
+            crash_point("batch-kept")
+            path.unlink()
+
+    def clear(self, *, hours: float) -> None:
+        """Forget keys, and what was half written, that are older."""
+        oldest = time.time() - 3600 * hours
+        for pattern in ("*.json", f".*{DRAFT}"):
+            for path in self.folder.glob(pattern):
+                with suppress(FileNotFoundError):
+                    if path.stat().st_mtime < oldest:
+                        path.unlink()
+
+    def _known(self, path: Path, packed: bytes) -> bool:
+        """Return whether the log has this batch; raise an error if it has another one of the same key."""
+        try:
+            digest = json.loads(_kept(path).read_bytes())["digest"]
+        except (FileNotFoundError, ValueError):
+            return False
+        if digest != hashlib.sha256(packed).hexdigest():
+            raise _conflict()
+        return True
+
+
+@final
+class EventSink:
+    """Takes batches of events for a log. Threads may share one; processes have one each.
+
+    Args:
+        log: the folder of the log; it is created if it does not exist.
+        settings: limits.
+    """
+
+    def __init__(self, log: Path | str, settings: EventSettings | None = None) -> None:
+        self.settings = settings or EventSettings()
+        self._store = LogStore.open(log, create=True)
+        self._inbox = Inbox(self._store.folder)
+        self._changed = threading.Condition()
+        self._waiting: set[Path] = set()
+        self._closed = False
+        self._writer = threading.Thread(target=self._write, name="clickprism-events-writer", daemon=True)
+        self._writer.start()
+
+    @property
+    def waiting(self) -> int:
+        """Number of batches of this process that are on disk and wait for the log."""
+        with self._changed:
+            return len(self._waiting)
+
+    def accept(self, body: bytes, *, key: str) -> int:
+        """Write a batch to disk and return its number of rows; the log gets it soon.
+
+        Args:
+            body: JSON lines, or a JSON array, of rows as `clickprism log ingest` reads them.
+            key: the same key is the same batch.
+        """
+        if not key:
+            raise EventsRefusedError("the idempotency key is empty")
+        if len(body) > self.settings.max_bytes:
+            raise EventsTooLargeError(f"the batch has {len(body):,} bytes, more than {self.settings.max_bytes:,}")
+        lines = as_lines(body)
+        rows = sum(bool(line.strip()) for line in lines.split(b"\n"))
+        if rows > self.settings.max_rows:
+            raise EventsTooLargeError(f"the batch has {rows:,} rows, more than {self.settings.max_rows:,}")
+        if not rows:
+            return 0
+        with self._changed:
+            if self._closed or len(self._waiting) >= self.settings.max_waiting:
+                words = "the service stops" if self._closed else f"{len(self._waiting):,} batches wait already"
+                raise EventsBusyError(words)
+        try:
+            path = self._inbox.put(key, lines)
+            crash_point("batch-written")
+            if path is not None:
+                self._check(path)
+        except OSError as error:
+            raise EventsBusyError(f"the inbox of the log cannot be written ({error.strerror})") from None
+        if path is not None:
+            with self._changed:
+                self._waiting.add(path)
+                self._changed.notify_all()
+        return rows
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until the log has every batch; return whether it does."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting, seconds)
+
+    def close(self) -> None:
+        """Try to ingest what waits, then take nothing more; what could not be ingested stays in the inbox."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._writer.join()
+
+    def _check(self, path: Path) -> None:
+        """Remove a batch whose rows can never be read into this log, and raise an error."""
+        try:
+            found = detect(path, self._store.settings.source)
+        except FileNotFoundError:  # another process has ingested it
+            return
+        except DataError as error:
+            path.unlink(missing_ok=True)
+            raise EventsRefusedError(str(error).removeprefix(f"{path}: ")) from None
+        if found.format != "json":
+            path.unlink(missing_ok=True)
+            raise EventsRefusedError(f"this log takes {found.format}, not JSON")
+
+    def _write(self) -> None:
+        """Ingest what waits, again and again."""
+        with self._changed:
+            self._waiting |= set(self._inbox.waiting())
+        cleared = 0.0
+        while True:
+            if time.monotonic() > cleared + CLEAR_SECONDS:
+                self._inbox.clear(hours=self.settings.keep_hours)
+                cleared = time.monotonic()
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed, CLEAR_SECONDS)
+                group, last = sorted(self._waiting)[:MAX_GROUP], self._closed
+            started = time.monotonic()
+            done = self._ingest(group)
+            with self._changed:
+                self._waiting -= done
+                self._changed.notify_all()
+                if last and len(done) == len(group) and self._waiting:
+                    continue
+                if last:
+                    return
+                pause = self.settings.group_seconds if len(done) == len(group) else RETRY_SECONDS
+                self._changed.wait_for(lambda: self._closed, max(0.0, started + pause - time.monotonic()))
+
+    def _ingest(self, batches: list[Path]) -> set[Path]:
+        """Ingest batches together, or each alone if that fails; return those that need not wait any more."""
+        there = [path for path in batches if path.exists()]
+        done = set(batches) - set(there)
+        try:
+            if there:
+                ingest(there, self._store.folder, max_bad_ratio=1, threads=1, memory="500MB", robots=False)
+                crash_point("batch-ingested")
+                for path in there:
+                    self._inbox.keep(path)
+        except Exception as error:
+            if len(there) > 1:
+                return done.union(*(self._ingest([path]) for path in there))
+            _LOG.warning("a batch of events could not be ingested and stays in the inbox: %s", error)
+            return done
+        return done | set(there)
+
+
+@final
+class Intake:
+    """The handler of `POST /v1/events`."""
+
+    def __init__(self, log: Path, settings: ServeSettings) -> None:
+        self._log = log
+        self._settings = settings
+        self._sink: EventSink | None = None
+        self._opening = threading.Lock()
+        self._pool = ThreadPoolExecutor(THREADS, "clickprism-events")
+
+    def start(self) -> None:
+        """Open the log in a thread; batches that a worker left when it died are ingested."""
+        self._pool.submit(self.open)
+
+    async def take(self, call: Call) -> EventsAnswer:
+        """Read a batch and write it to disk."""
+        call.check_type(JSON, NDJSON)
+        given = call.fields.get(b"idempotency-key")
+        if given is not None and not _KEY.match(given):
+            detail = "Idempotency-Key must be 1 to 128 letters, digits, and the signs . _ : -"
+            raise Problem(422, detail, kind="idempotency-key")
+        body = await call.read(limit=self._settings.max_body, timeout=self._settings.timeout, gzip=True)
+        if call.content_type == JSON or body.lstrip()[:1] == b"[":
+            _check_array(body)
+        key = f"sha256-{hashlib.sha256(body).hexdigest()}" if given is None else given.decode()
+        rows = await asyncio.get_running_loop().run_in_executor(self._pool, self._accept, body, key)
+        call.notes["rows"] = rows
+        return EventsAnswer(call.request_id, key, rows)
+
+    def close(self) -> None:
+        """Finish what waits."""
+        self._pool.shutdown()
+        if self._sink is not None:
+            self._sink.close()
+
+    def open(self) -> EventSink:
+        """Return the sink, which is opened when it is first needed."""
+        with self._opening:
+            if self._sink is None:
+                self._sink = EventSink(self._log, EventSettings(max_bytes=self._settings.max_body))
+            return self._sink
+
+    def _accept(self, body: bytes, key: str) -> int:
+        try:
+            rows = self.open().accept(body, key=key)
+        except EventsConflictError as error:
+            raise Problem(409, str(error), kind="idempotency-key") from None
+        except EventsTooLargeError as error:
+            raise Problem(413, str(error), kind="too-large") from None
+        except EventsRefusedError as error:
+            raise Problem(409, str(error), kind="other-rows") from None
+        except EventsBusyError as error:
+            raise Problem(503, str(error), kind="busy", headers=((b"retry-after", b"1"),)) from None
+        except DataError as error:
+            raise Problem(503, f"the log cannot be written: {error}", kind="log") from None
+        if not rows:
+            raise Problem(422, "the batch has no rows", kind="invalid", pointer="")
+        return rows
+
+
+def _check_array(body: bytes) -> None:
+    """Raise a problem unless the body is a JSON array that is not empty; the log checks its rows."""
+    try:
+        rows = msgspec.json.decode(body, type=list[msgspec.Raw])
+    except UNREADABLE as error:
+        raise malformed(error) from None
+    if not rows:
+        raise Problem(422, "the batch has no rows", kind="invalid", pointer="")
+
+
+def _kept(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(SUFFIX) + ".json")
+
+
+def _packed(name: str, lines: bytes) -> bytes:
+    packed = io.BytesIO()
+    with gzip.GzipFile(name, "wb", compresslevel=1, fileobj=packed, mtime=0) as file:
+        file.write(lines)
+    return packed.getvalue()
+
+
+def _conflict() -> EventsConflictError:
+    return EventsConflictError("the idempotency key was used before, with another batch")

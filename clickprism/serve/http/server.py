@@ -1,0 +1,279 @@
+"""Processes that listen: a supervisor that replaces workers that died, and workers that share a socket."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, Final, final
+
+from prometheus_client.multiprocess import mark_process_dead
+from uvicorn.config import Config
+from uvicorn.server import Server
+
+from clickprism._util.tables import Table
+from clickprism.errors import SettingError
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.bundle.deployment import current_bundle
+from clickprism.serve.bundle.untrusted import verify_apart
+from clickprism.serve.http.app import Service, create_app
+from clickprism.serve.http.call import Lines
+from clickprism.serve.http.metrics import FOLDER
+from clickprism.serve.http.models import enforced_depth, go_live
+from clickprism.serve.http.protocol import Protocol
+from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
+from clickprism.serve.store.base import open_store
+
+multiprocessing.allow_connection_pickling()
+SPAWN: Final = multiprocessing.get_context("spawn")
+STEADY: Final = 10.0
+"""Seconds after which a worker that dies counts as one that had started well."""
+SLOWEST: Final = 10.0
+"""Seconds between two starts of workers that do not start well, at most."""
+
+
+@final
+class Supervisor:
+    """Keeps as many processes as were asked for, until SIGINT or SIGTERM.
+
+    Args:
+        work: what a process does; it and its arguments go to a fresh interpreter.
+        arguments: of the work.
+        count: of processes.
+        drain: seconds that they have to end once they are asked to.
+        died: is told of a process that ended by itself: its id and its exit code.
+    """
+
+    def __init__(
+        self,
+        work: Callable[..., None],
+        *arguments: Any,
+        count: int,
+        drain: float,
+        died: Callable[[int, int | None], None],
+    ) -> None:
+        self._work = work
+        self._arguments = arguments
+        self._drain = drain
+        self._died = died
+        self._count = count
+        self._processes: dict[SpawnProcess, float] = {}
+        self._failures = 0
+        self._wake_read, self._wake_write = os.pipe()
+        self._asked = False
+
+    def run(self, *, begun: Callable[[], None]) -> None:
+        """Start the processes and wait for SIGINT or SIGTERM; then let the processes finish their requests.
+
+        Args:
+            begun: is called once both signals end the processes in this way.
+        """
+        old = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            begun()
+            while not self._asked:
+                while len(self._processes) < self._count and not self._asked:
+                    self._start()
+                wait([self._wake_read, *(process.sentinel for process in self._processes)])
+                self._bury()
+            self._end()
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+        os.write(self._wake_write, b"x")
+
+    def _start(self) -> None:
+        process = SPAWN.Process(target=self._work, args=self._arguments)
+        process.start()
+        self._processes[process] = time.monotonic()
+
+    def _bury(self) -> None:
+        """Forget processes that ended; wait a while if they do not start well."""
+        for process, since in list(self._processes.items()):
+            if process.is_alive():
+                continue
+            process.join()
+            del self._processes[process]
+            if self._asked:
+                continue
+            self._died(process.pid or 0, process.exitcode)
+            self._failures = 0 if time.monotonic() - since > STEADY else self._failures + 1
+            if self._failures > 2 * self._count:
+                pause = min(SLOWEST, 0.1 * 2 ** min(10, self._failures - 2 * self._count))
+                wait([self._wake_read], pause)
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.terminate()
+        end = time.monotonic() + self._drain
+        for process in self._processes:
+            process.join(max(0.1, end - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+WAITING: Final = 1024
+"""Connections that may wait to be taken."""
+LOGGING: Final = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": "clickprism.serve.http.call.JsonFormatter"}},
+    "handlers": {"lines": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
+    "loggers": {"uvicorn": {"handlers": ["lines"], "level": "ERROR", "propagate": False}},
+    "root": {"handlers": ["lines"], "level": "WARNING"},
+}
+
+
+@final
+@dataclass(frozen=True)
+class Listening:
+    """Where a service listens, and what it serves.
+
+    Attributes:
+        address: Address for clients.
+        host: Host that it listens on.
+        port: Port that it listens on.
+        pid: Process id of the supervisor; stop the service with SIGINT or SIGTERM.
+        version: Version of the bundle.
+        kind: Kind of the ranker.
+        token: Token that was generated for this run; None if there is none, or if it was given.
+        rerank_depth: Number of documents of a request that are re-ranked, from the first; None for all.
+    """
+
+    address: str
+    host: str
+    port: int
+    pid: int
+    version: str
+    kind: str
+    token: str | None
+    rerank_depth: int | None = None
+
+    def tables(self) -> list[Table]:
+        """Return the address and the bundle."""
+        rows = [["bundle", f"version {self.version} ({self.kind})"], ["process", f"{self.pid}; Ctrl-C stops it"]]
+        if self.rerank_depth is not None:
+            rows.append(["re-ranks", f"only the first {self.rerank_depth:,} documents of a request"])
+        if self.token is not None:
+            rows.append(["token of this run", f"{self.token} (set {TOKEN_VARIABLE} to choose it)"])
+        return [Table("", ["serving at", self.address], rows)]
+
+
+def check(source: Path, settings: ServeSettings, *, token: str | None) -> Bundle:
+    """Return the bundle to serve, after a check of all bundles, the store and the token."""
+    check_token(token, host=settings.host)
+    sources = [each for each in (source, settings.shadow, settings.interleave) if each]
+    for each in sources:
+        verify_apart(current_bundle(each).folder)
+    store = None if settings.store is None else open_store(settings.store)
+    try:
+        models = [go_live(each, store) for each in sources]
+    finally:
+        if store is not None:
+            store.close()
+    return models[0].bundle
+
+
+def run(
+    source: Path,
+    settings: ServeSettings,
+    *,
+    token: str | None,
+    listening: Callable[[Listening], None],
+    generated: bool = False,
+    request_lines: bool = True,
+    make: Callable[..., Service] = create_app,
+) -> None:
+    """Serve until the process is asked to stop.
+
+    Workers share the socket. One that dies is replaced; those that are asked to stop finish their requests.
+
+    Args:
+        source: a bundle, or a deployment whose current bundle is followed.
+        settings: of the service.
+        token: what requests must carry; None for no authentication.
+        listening: receives the address once the service listens.
+        generated: whether the token was generated for this run, so that `listening` has to tell it.
+        request_lines: whether to write a line of JSON for every request.
+        make: the application of a worker, in a fresh interpreter; takes the arguments of `create_app`.
+    """
+    bundle = check(source, settings, token=token)
+    lines = Lines(requests=request_lines)
+
+    def died(pid: int, code: int | None) -> None:
+        lines.line({"level": "error", "event": "worker-died", "pid": pid, "exit_code": code})
+        mark_process_dead(pid)  # type: ignore[no-untyped-call]
+
+    with _bound(settings) as sock, tempfile.TemporaryDirectory(prefix="clickprism-metrics-") as folder:
+        os.environ[FOLDER] = folder
+        host, port = sock.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        shown = token if generated else None
+        depth = enforced_depth(bundle, settings.rerank_depth)
+        told = Listening(address, host, port, os.getpid(), bundle.version, bundle.manifest.kind, shown, depth)
+        application = partial(make, source, settings, token=token, request_lines=request_lines)
+        arguments = (application, sock, settings.drain)
+        supervisor = Supervisor(worker, *arguments, count=settings.workers, drain=settings.drain + 2, died=died)
+        supervisor.run(begun=lambda: listening(told))
+
+
+def worker(make: Callable[[], Service], sock: socket.socket, drain: float) -> None:
+    """Listen in this process, until it or its supervisor is asked to end."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    config = Config(
+        make(),
+        loop="uvloop",
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=LOGGING,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=max(1, round(drain)),
+    )
+    gc.collect()
+    gc.freeze()
+    Server(config).run([sock])
+
+
+def _end_with(sentinel: Any) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _bound(settings: ServeSettings) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        sock = socket.socket(family)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((settings.host, settings.port))
+        sock.listen(WAITING)  # from now on who asks waits for the first worker, and is not turned away
+        sock.set_inheritable(True)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        raise SettingError(
+            "port", where, f"be free to listen on ({error.strerror}); --port 0 chooses a free port"
+        ) from None
+    return sock

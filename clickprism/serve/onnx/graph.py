@@ -1,0 +1,221 @@
+"""ONNX graphs, node by node, from arrays: no exporter, no PyTorch, and the same bytes each time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+import numpy as np
+
+from clickprism.data.normalise import LARGEST, Normaliser
+from clickprism.errors import DataError, MissingExtraError
+from clickprism.types import Float32
+
+OPSET: Final = 20
+IR_VERSION: Final = 9
+SLIGHT: Final = 2e-7  # of a standard deviation, or of the range
+EPSILON: Final = 1e-5  # that of torch's LayerNorm
+ACTIVATIONS: Final = {"elu": "Elu", "relu": "Relu", "gelu": "Gelu", "tanh": "Tanh"}
+IN_GRAPH: Final = frozenset({"none", "minmax", "standard", "log1p"})
+FUSED: Final = "com.microsoft"
+# fmt: off
+STANDARD_OPERATORS: Final = frozenset((
+    "Abs", "Add", "And", "Cast", "Clip", "Concat", "Div", "DynamicQuantizeLinear", "Elu", "Equal", "Floor", "Gather",
+    "Gelu", "Gemm", "GreaterOrEqual", "Identity", "IsNaN", "LayerNormalization", "Less", "LessOrEqual", "Log",
+    "LpNormalization", "MatMul", "Max", "Mul", "Pad", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Sigmoid", "Sign",
+    "Softmax", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Transpose", "Unsqueeze", "Where",
+))
+FUSED_OPERATORS: Final = frozenset((
+    "Attention", "BiasGelu", "DynamicQuantizeMatMul", "QAttention", "SkipLayerNormalization",
+))
+# fmt: on
+"""What graphs of bundles consist of; nothing that makes shapes from numbers, loops, or draws."""
+MAX_VALUES: Final = 1 << 24
+"""Maximum number of values that any step of a graph may have for one document."""
+FLOAT, DOUBLE, BOOL, INT32, INT64 = 1, 11, 9, 6, 7  # ONNX's own numbers of its types
+
+Tensors = Mapping[str, Float32]
+
+
+@final
+class Graph:
+    """A graph that grows: `op` adds a node and returns the name of its output, `const` that of a constant."""
+
+    def __init__(self) -> None:
+        self._helper, self._numpy = _onnx().helper, _onnx().numpy_helper
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+
+    def input(self, name: str, kind: int, *shape: int | str) -> str:
+        """An input of the graph."""
+        self._inputs.append(self._helper.make_tensor_value_info(name, kind, list(shape)))
+        return name
+
+    def output(self, value: str, name: str, kind: int, *shape: int | str) -> None:
+        """Let a value be an output of the graph."""
+        self._nodes.append(self._helper.make_node("Identity", [value], [name]))
+        self._outputs.append(self._helper.make_tensor_value_info(name, kind, list(shape)))
+
+    def const(self, values: Any) -> str:
+        """A constant."""
+        array = np.ascontiguousarray(values)
+        name = f"c{len(self._constants)}"
+        self._constants.append(self._numpy.from_array(array.reshape(np.shape(values)), name))
+        return name
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """A node with one output; `domain=FUSED` for an operator of ONNX Runtime's own."""
+        return self.ops(kind, *inputs, outputs=1, **attributes)[0]
+
+    def ops(self, kind: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
+        """A node with several outputs."""
+        name = f"v{len(self._nodes)}"
+        names = [name, *(f"{name}.{place}" for place in range(1, outputs))]
+        self._nodes.append(self._helper.make_node(kind, list(inputs), names, **attributes))
+        return names
+
+    def bytes(self) -> bytes:
+        """The whole as an ONNX file."""
+        graph = self._helper.make_graph(self._nodes, "clickprism", self._inputs, self._outputs, self._constants)
+        opset = [self._helper.make_opsetid("", OPSET)]
+        if any(node.domain == FUSED for node in self._nodes):
+            opset.append(self._helper.make_opsetid(FUSED, 1))
+        model = self._helper.make_model(graph, opset_imports=opset, producer_name="clickprism", ir_version=IR_VERSION)
+        _onnx().checker.check_model(model)
+        found: bytes = model.SerializeToString(deterministic=True)
+        return found
+
+    def cast(self, value: str, kind: int) -> str:
+        """The same numbers as another type."""
+        return self.op("Cast", value, to=kind)
+
+    def shaped(self, value: str, *shape: int) -> str:
+        """The same numbers in another shape; 0 keeps a dimension, -1 is what is left."""
+        return self.op("Reshape", value, self.const(np.array(shape, np.int64)))
+
+    def linear(self, value: str, weight: Float32, bias: Float32 | None = None) -> str:
+        """W x + b over the last dimension; the weight is [outputs, inputs], as torch has it."""
+        product = self.op("MatMul", value, self.const(weight.T))
+        return product if bias is None else self.op("Add", product, self.const(bias))
+
+    def layers(self, value: str, tensors: Tensors, start: str, *, activation: str) -> str:
+        """A chain [n, inputs] to [n, 1]: linear layers and norms in order, the activation after all but the last."""
+        places = sorted({int(name.removeprefix(start).partition(".")[0]) for name in tensors if name.startswith(start)})
+        for place in places:
+            weight, bias = tensors[f"{start}{place}.weight"], tensors[f"{start}{place}.bias"]
+            if weight.ndim == 1:
+                value = self.norm(value, weight, bias)
+                continue
+            value = self.op("Gemm", value, self.const(weight), self.const(bias), transB=1)
+            if place != places[-1]:
+                value = self.op(ACTIVATIONS[activation], value)
+        return value
+
+    def norm(self, value: str, weight: Float32, bias: Float32) -> str:
+        """A LayerNorm over the last dimension."""
+        scale = self.const(weight), self.const(bias)
+        return self.op("LayerNormalization", value, *scale, axis=-1, epsilon=EPSILON)
+
+    def normalised(self, features: str, normaliser: Normaliser | None) -> str:
+        """Raw features as training had them; kinds that need a list, or ranks, are done before the graph.
+
+        In single precision, with the centre as a sum of two numbers where one is not enough: x - high is exact near
+        the centre, so that a feature far from 0, such as a date, loses nothing. Logarithms are taken in double
+        precision, as in training. What overflows becomes infinite here, the largest number there.
+        """
+        if normaliser is None or normaliser.kind == "none":
+            return features
+        if not in_graph(normaliser):
+            raise DataError(f"the normalisation {normaliser.kind} is done before the graph")
+        centre, factor = (np.array(values) for values in (normaliser.centre, normaliser.factor))
+        empty = np.clip((normaliser.mean - centre) * factor, -LARGEST, LARGEST)
+        if normaliser.kind == "log1p":
+            value = self.cast(features, DOUBLE)
+            log = self.op("Log", self.op("Add", self.op("Abs", value), self.const(np.array(1.0))))
+            value = self.op("Sub", self.op("Mul", self.op("Sign", value), log), self.const(centre))
+            value = self.cast(self.op("Mul", value, self.const(factor)), FLOAT)
+        else:
+            high = centre.astype(np.float32)
+            low = (centre - high).astype(np.float32)
+            value = self.op("Sub", features, self.const(high))
+            value = self.op("Sub", value, self.const(low)) if (np.abs(low) * factor).max() > SLIGHT else value
+            value = self.op("Mul", value, self.const(factor.astype(np.float32)))
+        value = self.op("Where", self.op("IsNaN", features), self.const(empty.astype(np.float32)), value)
+        if not normaliser.keep:
+            return value
+        kept = np.isin(np.arange(len(centre)), normaliser.keep)
+        return self.op("Where", self.const(kept), features, value)
+
+
+def in_graph(normaliser: Normaliser | None) -> bool:
+    """Whether a graph can normalise: no ranks, no statistics of a list, and numbers that single precision holds."""
+    if normaliser is None or normaliser.kind == "none":
+        return True
+    numbers = np.abs(np.concatenate([normaliser.centre, normaliser.factor]))
+    return normaliser.kind in IN_GRAPH and bool((numbers < LARGEST).all())
+
+
+def check_graph(content: bytes, *, file: object) -> None:
+    """Refuse a graph that reaches outside of its file, has operators that we do not write, or steps without bounds."""
+    onnx = _onnx()
+    try:
+        model = onnx.load_model_from_string(content)
+    except Exception as error:
+        raise DataError(f"is not an ONNX file ({error})", file=file) from None
+    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
+        raise DataError("keeps weights in another file, which a bundle has none of", file=file)
+    if model.functions or model.training_info or model.graph.sparse_initializer:
+        raise DataError("has functions of its own or parts for training", file=file)
+    for node in model.graph.node:
+        _check_node(node, file)
+    if not any(node.domain == FUSED for node in model.graph.node):
+        _check_shapes(model, file)
+
+
+def _check_node(node: Any, file: object) -> None:
+    tensor, graphs = 4, (5, 10)  # AttributeProto.TENSOR, GRAPH, GRAPHS
+    known = {"": STANDARD_OPERATORS, FUSED: FUSED_OPERATORS}.get(node.domain, frozenset())
+    if node.op_type not in known:
+        raise DataError(f"has the operator {node.op_type!r} of {node.domain!r}, which no bundle has", file=file)
+    for attribute in node.attribute:
+        if attribute.type in graphs or attribute.type == tensor:
+            raise DataError(f"has a graph or weights within its node {node.op_type}", file=file)
+
+
+def _check_shapes(model: Any, file: object) -> None:
+    """Refuse a graph in which a step is too large for one document; operators of ONNX Runtime have no known shapes."""
+    import onnx.shape_inference
+
+    for value in (*model.graph.input, *model.graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param:
+                size.ClearField("dim_param")
+                size.dim_value = 1
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except Exception as error:
+        first = str(error).partition("\n")[0]
+        raise DataError(f"has steps that do not fit together ({first})", file=file) from None
+    for value in inferred.graph.value_info:
+        sizes = [size.dim_value for size in value.type.tensor_type.shape.dim]
+        if math.prod(size or 1 for size in sizes) > MAX_VALUES:
+            raise DataError(f"has a step of shape {sizes}, more than {MAX_VALUES:,} values", file=file)
+
+
+def columns(places: Sequence[int]) -> Any:
+    """Column numbers as ONNX takes them."""
+    return np.array(places, np.int64)
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+        import onnx.checker
+        import onnx.helper
+        import onnx.numpy_helper
+    except ImportError:
+        raise MissingExtraError("serve", "a bundle of a network") from None
+    return onnx

@@ -1,0 +1,205 @@
+"""Networks as ONNX: the linear ranker, the MLP, attention, and the approximated doubly robust estimate."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from clickprism.data.normalise import Normaliser
+from clickprism.errors import DataError
+from clickprism.serve.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Tensors, columns
+from clickprism.types import Float32
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from clickprism.rankers.attention import Attention, AttentionNetwork
+    from clickprism.relevance.approximation import Approximation
+
+
+ROWS: Final = "documents"
+TINY, SEEN = 1e-6, 1e-3  # those of clickprism.relevance.approximation
+
+
+def network_onnx(ranker: Any, network: nn.Module, *, features: int, normaliser: Normaliser | None) -> bytes:
+    """A ranker as ONNX: `features` [documents, features], raw, to `scores` [documents], in float32.
+
+    A normalisation that is not a sum and a factor, or that needs the list, stays outside: then `features` are
+    normalised ones.
+    """
+    graph, tensors = Graph(), _tensors(network)
+    raw = graph.input("features", FLOAT, ROWS, features)
+    value = graph.normalised(raw, normaliser)
+    if ranker.name == "linear":
+        value = graph.op(
+            "Gemm", value, graph.const(tensors["output.weight"]), graph.const(tensors["output.bias"]), transB=1
+        )
+    elif ranker.name == "mlp":
+        value = graph.layers(value, tensors, "layers.", activation=ranker.activation)
+    elif ranker.name == "attention":
+        pooled = _attention(graph, value, network, tensors)  # type: ignore[arg-type]
+        value = graph.layers(pooled, tensors, "layers.", activation="elu")
+    else:
+        raise DataError(f"a ranker of kind {ranker.name} is no network that ONNX is made of here")
+    graph.output(graph.shaped(value, -1), "scores", FLOAT, ROWS)
+    return graph.bytes()
+
+
+def approximation_onnx(fitted: Approximation) -> bytes:
+    """An approximation as ONNX, [pairs] each but for x.
+
+    In: `x` [pairs, inputs], scaled click vectors; `imputed`, in (0, 1); `shown`, how often each pair was. Out:
+    `estimate`, `affine`, `trade_off`, means over the members, and `spread`, their deviation.
+    """
+    graph = Graph()
+    x = graph.input("x", FLOAT, ROWS, fitted.scale.width)
+    imputed, shown = graph.input("imputed", FLOAT, ROWS), graph.input("shown", FLOAT, ROWS)
+    least = -1.0 if fitted.settings.published else 0.0  # the published networks do not distinguish pairs never shown
+    unseen, one = graph.op("LessOrEqual", shown, _number(graph, least)), graph.const(np.array(1.0))
+    begin = _begin(graph, fitted, shown)
+    prior = math.log(fitted.prior / (1 - fitted.prior))
+    shift = graph.const(np.array(prior - fitted.means[1], np.float32))
+    as_imputed = graph.op("Sigmoid", graph.op("Add", _logit(graph, imputed), shift))
+    found: dict[str, list[str]] = {"estimate": [], "affine": [], "trade_off": []}
+    for member in fitted.members:
+        tensors = _tensors(member)
+        odds = [
+            graph.shaped(graph.layers(x, tensors, f"{name}.layers.", activation="relu"), -1)
+            for name in ("affine", "trade_off")
+        ]
+        affine, zeta = graph.op("Sigmoid", odds[0]), graph.op("Tanh", graph.op("Add", begin, odds[1]))
+        blended = _blend(graph, fitted, zeta, imputed, affine)
+        estimate = graph.op("Where", unseen, as_imputed, blended)
+        for name, value in (("estimate", estimate), ("affine", affine), ("trade_off", zeta)):
+            found[name].append(graph.cast(value, DOUBLE))
+    count = graph.const(np.array(float(len(fitted.members))))
+    means = {name: graph.op("Div", graph.op("Sum", *values), count) for name, values in found.items()}
+    squares = [
+        graph.op("Mul", difference, difference)
+        for value in found["estimate"]
+        for difference in [graph.op("Sub", value, means["estimate"])]
+    ]
+    spread = graph.op("Sqrt", graph.op("Div", graph.op("Sum", *squares), count))
+    known = {
+        "estimate": means["estimate"],
+        "affine": graph.op("Where", unseen, graph.const(np.array(fitted.prior)), means["affine"]),
+        "trade_off": graph.op("Where", unseen, one, means["trade_off"]),
+        "spread": spread,
+    }
+    for name, value in known.items():
+        graph.output(value, name, DOUBLE, ROWS)
+    return graph.bytes()
+
+
+def _begin(graph: Graph, fitted: Approximation, shown: str) -> str:
+    """`clickprism.relevance.approximation.begin`."""
+    if fitted.k == 0:
+        return graph.op("Mul", shown, _number(graph, 0.0))
+    ratio = graph.op("Div", _number(graph, fitted.k), graph.op("Max", shown, _number(graph, SEEN)))
+    ratio = graph.op("Add", graph.op("Mul", ratio, _number(graph, 2.0)), _number(graph, 1.0))
+    return graph.op("Mul", graph.op("Log", ratio), _number(graph, 0.5))
+
+
+def _blend(graph: Graph, fitted: Approximation, zeta: str, imputed: str, affine: str) -> str:
+    """`blend` and `published_blend` of `clickprism.relevance.approximation`."""
+    if fitted.settings.published:
+        return graph.op("Add", graph.op("Mul", zeta, imputed), affine)
+    mean = graph.const(np.array(fitted.means[1], np.float32))
+    away = graph.op("Mul", zeta, graph.op("Sub", _logit(graph, imputed), mean))
+    return graph.op("Sigmoid", graph.op("Add", _logit(graph, affine), away))
+
+
+def _logit(graph: Graph, share: str) -> str:
+    held = graph.op("Clip", share, _number(graph, TINY), _number(graph, 1 - TINY))
+    return graph.op("Log", graph.op("Div", held, graph.op("Sub", _number(graph, 1.0), held)))
+
+
+def _number(graph: Graph, value: float) -> str:
+    return graph.const(np.array(value, np.float32))
+
+
+def _attention(graph: Graph, features: str, network: AttentionNetwork, tensors: Tensors) -> str:
+    """`clickprism.rankers.attention.AttentionBody`: [documents, features] to [documents, pooled]."""
+    settings = network.settings
+    body, width, heads = network.body, settings.width, settings.heads
+    codes = list(settings.categorical)
+    numbers = [column for column in range(network.features) if column not in codes]
+    continuous = features if not codes else graph.op("Gather", features, graph.const(columns(numbers)), axis=1)
+    tokens = _tokens(graph, features, continuous, network, tensors)
+    count, wide = len(body.tokens.groups), len(tensors["body.project.weight"]) // (3 * heads)
+    project = tensors["body.project.weight"].reshape(3, heads * wide, width)
+    query, key, value = (
+        graph.op("Transpose", graph.shaped(graph.linear(tokens, weight), 0, count, heads, wide), perm=perm)
+        for weight, perm in zip(project, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
+    )
+    scale = 1 / (settings.temperature or math.sqrt(wide))
+    alpha = graph.op("Softmax", graph.op("Mul", graph.op("MatMul", query, key), _number(graph, scale)), axis=-1)
+    attended = graph.op("MatMul", alpha, value)
+
+    def layer(name: str, given: str) -> str:
+        return graph.linear(given, tensors[f"body.{name}.weight"], tensors.get(f"body.{name}.bias"))
+
+    if settings.form == "paper":
+        mean = graph.op("ReduceMean", attended, graph.const(columns([1])), keepdims=0)
+        said = layer("weigh", graph.op("Tanh", layer("pool", graph.op("Sigmoid", layer("combine", mean)))))
+        return graph.op("ReduceMean", said, graph.const(columns([1])), keepdims=0)
+    joined = graph.shaped(graph.op("Transpose", attended, perm=[0, 2, 1, 3]), 0, count, width)
+    together = graph.op("Add", tokens, layer("combine", joined))
+    omega = graph.norm(together, tensors["body.norm.weight"], tensors["body.norm.bias"])
+    said = graph.shaped(graph.op("Tanh", layer("pool", omega)), 0, count * width)
+    pooled = graph.linear(said, tensors["body.weigh.weight"] / np.float32(count), tensors["body.weigh.bias"])
+    if "body.around.weight" in tensors:
+        pooled = graph.op("Add", pooled, layer("around", continuous))
+    return graph.op("Elu", pooled)
+
+
+def _tokens(graph: Graph, features: str, continuous: str, network: AttentionNetwork, tensors: Tensors) -> str:
+    """`clickprism.rankers.tokens.Tokens`: [documents, features] to [documents, tokens, width]."""
+    settings = network.settings
+    groups, codes = network.body.tokens.groups, list(settings.categorical)
+    slope, own = tensors["body.tokens.slope"], tensors["body.tokens.own"]
+    together, _, size, units = slope.shape
+    found = []
+    if together:
+        missing = together * size - (network.features - len(codes))
+        padded = continuous
+        if missing:
+            ends = graph.const(np.array([0, 0, 0, missing], np.int64))
+            padded = graph.op("Pad", continuous, ends)
+        values = graph.op("Transpose", graph.shaped(padded, 0, together, size, 1), perm=[1, 0, 2, 3])
+        bent = graph.op("Add", graph.op("Mul", values, graph.const(slope)), graph.const(tensors["body.tokens.bias"]))
+        flat = graph.shaped(graph.op("Elu", bent), 0, 0, size * units)
+        mixed = graph.op("MatMul", flat, graph.const(tensors["body.tokens.mix"]))
+        placed = graph.op("Add", mixed, graph.const(own[:together]))
+        found.append(graph.op("Transpose", placed, perm=[1, 0, 2]))
+    if codes:
+        later = len(groups) - together
+        vectors = graph.op("Gather", graph.const(tensors["body.tokens.table"]), _code_rows(graph, features, settings))
+        missing = later * size - len(codes)
+        if missing:
+            vectors = graph.op("Pad", vectors, graph.const(np.array([0, 0, 0, 0, missing, 0], np.int64)))
+        apart = graph.shaped(vectors, 0, later, size, settings.width)
+        sums = graph.op("ReduceSum", apart, graph.const(columns([2])), keepdims=0)
+        found.append(graph.op("Add", sums, graph.const(own[together:, 0])))
+    return found[0] if len(found) == 1 else graph.op("Concat", *found, axis=1)
+
+
+def _code_rows(graph: Graph, features: str, settings: Attention) -> str:
+    """The rows of the table of codes, [documents, columns]; what is no code gets the last row of its column."""
+    sizes = np.array(settings.categories, np.float32)
+    starts = np.cumsum(np.array(settings.categories, np.int64) + 1) - np.array(settings.categories, np.int64) - 1
+    given = graph.op("Gather", features, graph.const(columns(settings.categorical)), axis=1)
+    unknown = graph.const(sizes)
+    known = graph.op(
+        "And",
+        graph.op("And", graph.op("GreaterOrEqual", given, _number(graph, 0.0)), graph.op("Less", given, unknown)),
+        graph.op("Equal", given, graph.op("Floor", given)),
+    )
+    row = graph.cast(graph.op("Where", known, given, unknown), INT64)
+    return graph.op("Add", row, graph.const(starts))
+
+
+def _tensors(network: nn.Module) -> dict[str, Float32]:
+    return {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}

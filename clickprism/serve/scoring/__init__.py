@@ -1,0 +1,1 @@
+"""Scores of candidates by a bundle."""

@@ -1,0 +1,116 @@
+"""Scores by the approximated doubly robust estimate: click vectors and an imputation in, c_1 out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias, final
+
+import numpy as np
+
+from clickprism.errors import DataError
+from clickprism.relevance.click_vectors import VectorScale, most_shown
+from clickprism.serve.bundle.bundle import Bundle, read_arrays
+from clickprism.serve.scoring.features import CHUNK, FeatureScorer
+from clickprism.serve.scoring.scorer import Candidates, Need, Scored, open_session
+from clickprism.types import Float32, Float64
+
+OUTPUTS: Final = ["estimate", "affine", "trade_off", "spread"]
+SMALL: Final = 1e-6
+STORED: Final = "stored"
+Impute: TypeAlias = Callable[[Candidates], Float64]
+
+
+@final
+class ApproximationScorer:
+    """Click vectors and what the imputation needs in, scores out; see `clickprism.serve.scoring.scorer.Scorer`."""
+
+    kind = "approximation"
+
+    def __init__(self, bundle: Bundle, *, threads: int = 1) -> None:
+        manifest = bundle.manifest
+        self.click_fields, self._bundle = manifest.click_fields, bundle
+        arrays = read_arrays(bundle, "network.safetensors")
+        try:
+            scale = {name: arrays[f"scale.{name}"].astype(np.float64) for name in ("empty", "rates", "mean", "factor")}
+            self._scale = VectorScale(fields=self.click_fields, **scale)
+        except (KeyError, DataError) as error:
+            problem = f"does not fit the click fields of the manifest ({error})"
+            raise DataError(problem, file=bundle.path("network.safetensors")) from None
+        self._impute, needs, self.feature_names, self._tolerance = _imputation(bundle, threads)
+        self.needs: frozenset[Need] = needs | {"clicks"}
+        file = bundle.path("network.onnx")
+        self._session = open_session(bundle.read("network.onnx"), threads=threads, file=file)
+
+    def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
+        """Estimates, [n]; with `explain` relevance, click_features, imputation, trade_off and spread."""
+        x = self._checked(candidates)
+        if not len(x):
+            return Scored(np.zeros(0))
+        imputed = self._impute(candidates)
+        shown = most_shown(x, self.click_fields).astype(np.float32)
+        wanted = OUTPUTS if explain else OUTPUTS[:1]
+        found = {name: np.empty(len(x)) for name in wanted}
+        for start in range(0, len(x), CHUNK):
+            rows = slice(start, start + CHUNK)
+            given = {"x": self._scale(x[rows]), "imputed": imputed[rows].astype(np.float32), "shown": shown[rows]}
+            for name, values in zip(wanted, self._session.run(wanted, given), strict=True):
+                found[name][rows] = values
+        scores = found["estimate"]
+        if not explain:
+            return Scored(scores)
+        names = {"click_features": "affine", "trade_off": "trade_off", "spread": "spread"}
+        parts = {"relevance": scores, "imputation": imputed} | {name: found[of] for name, of in names.items()}
+        return Scored(scores, parts)
+
+    def warm(self) -> None:
+        """Score the sample of the bundle; an error where it scores otherwise than when it was made."""
+        from clickprism.serve.scoring.scorer import check_sample
+
+        check_sample(self, self._bundle, "main", tolerance=self._tolerance)
+
+    def _checked(self, candidates: Candidates) -> Float32:
+        width = len(self.click_fields)
+        if candidates.clicks is None:
+            raise DataError(f"the ranker needs the click vector of each document, of {width} fields")
+        x = np.asarray(candidates.clicks, dtype=np.float32)
+        if x.ndim != 2 or x.shape[1] != width:
+            raise DataError(f"the ranker takes click vectors of {width} fields, got an array of shape {list(x.shape)}")
+        return x
+
+
+def _imputation(bundle: Bundle, threads: int) -> tuple[Impute, frozenset[Need], tuple[str, ...], float | None]:
+    """What imputes, what it needs of the candidates, the features that it takes, and how exact it is elsewhere."""
+    part = bundle.manifest.imputation
+    mean = float(bundle.manifest.settings["imputed"])
+    if part is None:
+        return lambda candidates: np.full(len(candidates), mean), frozenset(), (), None
+    if part.kind == STORED:
+        names = bundle.manifest.feature_names
+        return lambda candidates: _stored(candidates, names, mean), frozenset({"features"}), names, None
+    if part.kind == "cross-encoder":
+        from clickprism.serve.scoring.language import LanguageScorer
+
+        reader = LanguageScorer(bundle, threads=threads, role="imputation")
+        return lambda candidates: reader.score(candidates).scores, reader.needs, (), reader.tolerance
+    from scipy.special import expit
+
+    ranker = FeatureScorer(bundle, threads=threads, role="imputation")
+    slope, intercept = part.calibration or (1.0, 0.0)
+
+    def impute(candidates: Candidates) -> Float64:
+        scores = ranker.score(candidates).scores
+        return np.clip(expit(slope * scores + intercept), SMALL, 1 - SMALL)
+
+    return impute, ranker.needs, ranker.feature_names, None
+
+
+def _stored(candidates: Candidates, names: tuple[str, ...], mean: float) -> Float64:
+    """The imputation that comes with the candidates, such as from the store; the mean where it is missing."""
+    given = candidates.features
+    if given is None or given.ndim != 2 or given.shape[1] != len(names):
+        raise DataError(f"the ranker needs one feature of each document, {names[0]!r}: what is imputed")
+    values = given[:, 0].astype(np.float64)
+    wrong = (values < 0) | (values > 1)
+    if wrong.any():
+        raise DataError(f"imputed values are probabilities, got {values[int(np.argmax(wrong))]:g}")
+    return np.clip(np.where(np.isnan(values), mean, values), SMALL, 1 - SMALL)

@@ -1,0 +1,190 @@
+"""Score files with a bundle: LETOR text, Parquet (in parts), CSV, TSV or JSON lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from clickprism._util.tables import Table
+from clickprism.errors import DataError
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.scoring.scorer import Candidates, Scorer, open_scorer
+from clickprism.types import Float32, Int64
+
+IDS: Final = ("query_id", "document_id")
+TABLES: Final = (".csv", ".tsv", ".jsonl")
+ROWS: Final = 65_536
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows of a file: who they are, where it says so, and what is scored."""
+
+    ids: dict[str, Any]
+    candidates: Candidates
+
+
+@final
+@dataclass(frozen=True)
+class ScoredFile:
+    """What `score_file` did.
+
+    Attributes:
+        bundle: Name of the bundle.
+        version: Version of the bundle.
+        documents: Number of documents that were scored.
+        seconds: Time that it took.
+        out: File with the scores.
+    """
+
+    bundle: str
+    version: str
+    documents: int
+    seconds: float
+    out: Path
+
+    def tables(self) -> list[Table]:
+        """Return one row for each fact."""
+        rows = [["bundle", f"{self.bundle}, version {self.version}"], ["documents", f"{self.documents:,}"]]
+        return [Table("", ["scores", str(self.out)], [*rows, ["seconds", f"{self.seconds:.1f}"]])]
+
+
+def score_file(
+    bundle: Bundle, file: Path, out: Path, *, threads: int = 1, spreadsheet_safe: bool = False
+) -> ScoredFile:
+    """Score every document of a file and write query_id, document_id and score, in the order of the file.
+
+    LETOR text has the features in the order of the bundle. Tables have columns with the names of the features and of
+    the values of click vectors; other columns are ignored. If features are normalised within a list, the rows of a
+    query must follow one another.
+    """
+    from clickprism.relevance.pairs import check_suffix, write_rows
+
+    start = time.perf_counter()
+    check_suffix(out)
+    scorer = open_scorer(bundle, threads=threads)
+    if "texts" in scorer.needs:
+        raise DataError("the ranker reads texts, which files of features do not have", file=file)
+    ids: dict[str, list[Any]] = {}
+    scores = []
+    for block in _blocks(file, scorer, whole=by_list(bundle)):
+        scores.append(scorer.score(block.candidates).scores)
+        for name, values in block.ids.items():
+            ids.setdefault(name, []).append(values)
+    if not scores:
+        raise DataError("has no row to score", file=file)
+    columns: dict[str, Any] = {name: np.concatenate(parts) for name, parts in ids.items()}
+    columns["score"] = np.concatenate(scores)
+    write_rows(out, columns, spreadsheet_safe=spreadsheet_safe)
+    seconds = round(time.perf_counter() - start, 3)
+    return ScoredFile(bundle.manifest.name, bundle.version, len(columns["score"]), seconds, out)
+
+
+def by_list(bundle: Bundle) -> bool:
+    """Whether features are normalised within each list."""
+    rankers = (bundle.manifest.main, bundle.manifest.imputation)
+    kinds = [part.normaliser["kind"] for part in rankers if part is not None and part.normaliser is not None]
+    return any(str(kind).startswith("query-") for kind in kinds)
+
+
+def _blocks(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
+    if not file.is_file():
+        raise DataError("does not exist", file=file, remedy="Name a file of LETOR text, Parquet, CSV or JSON lines")
+    if file.suffix == ".parquet":
+        return _parquet(file, scorer, whole=whole)
+    return _table(file, scorer, whole=whole) if file.suffix in TABLES else _letor(file, scorer)
+
+
+def _letor(file: Path, scorer: Scorer) -> Iterator[Block]:
+    from clickprism.data.letor import read_letor
+
+    if scorer.click_fields:
+        remedy = f"Give a table with the columns {', '.join(scorer.click_fields[:3])}, ..."
+        raise DataError("is LETOR text, and the ranker takes click vectors", file=file, remedy=remedy)
+    lists = read_letor(file, features=len(scorer.feature_names), missing="nan", cache=None).lists
+    ids: dict[str, Any] = {"query_id": lists.query_ids[lists.list_of]}
+    if lists.document_ids is not None:
+        ids["document_id"] = lists.document_ids
+    yield Block(ids, Candidates(features=lists.features, offsets=lists.offsets))
+
+
+def _table(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
+    from clickprism.data.tables import read_table
+    from clickprism.data.vocabulary import Names
+
+    wanted = {*scorer.feature_names, *scorer.click_fields}
+    table = read_table(file, lambda name: "names" if name in IDS else "numbers" if name in wanted else "none")
+    if table.broken:
+        raise DataError(table.broken[0].reason, file=file, line=table.broken[0].line, remedy="Correct the row")
+    _check_columns(file, scorer, table.header)
+    rows, none = len(table), np.full(len(table), np.nan)
+    numbers = {name: np.asarray(table.columns.get(name, none), dtype=np.float32) for name in wanted}
+    found = {name: table.columns[name] for name in IDS if name in table.columns}
+    ids: dict[str, Any] = {name: column.texts(name) for name, column in found.items() if isinstance(column, Names)}
+    if rows:
+        yield _block(file, scorer, numbers, ids, whole=whole)
+
+
+def _parquet(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        opened = pq.ParquetFile(file)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"is not a Parquet file ({error})", file=file) from None
+    with opened:
+        names = opened.schema_arrow.names
+        _check_columns(file, scorer, names)
+        chosen = [name for name in names if name in {*IDS, *scorer.feature_names, *scorer.click_fields}]
+        rows = max(opened.metadata.num_rows, 1) if whole else ROWS
+        for batch in opened.iter_batches(batch_size=rows, columns=chosen):
+            values = {name: batch.column(place) for place, name in enumerate(chosen)}
+            ids = {name: np.array(values.pop(name).cast(pa.string()).to_pylist()) for name in IDS if name in values}
+            numbers = {name: _numbers(file, name, column) for name, column in values.items()}
+            yield _block(file, scorer, numbers, ids, whole=whole)
+
+
+def _numbers(file: Path, name: str, column: Any) -> Float32:
+    import pyarrow as pa
+
+    try:
+        found: Float32 = column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"has a column {name!r} that is no number ({error})", file=file) from None
+    return found
+
+
+def _check_columns(file: Path, scorer: Scorer, header: Any) -> None:
+    missing = [name for name in (*scorer.feature_names, *scorer.click_fields) if name not in set(header)]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        remedy = f"Its columns are {', '.join(map(str, list(header)[:8]))}, ...; the bundle names what it takes"
+        raise DataError(f"has no column {missing[0]!r}{more}", file=file, remedy=remedy)
+
+
+def _block(file: Path, scorer: Scorer, numbers: dict[str, Float32], ids: dict[str, Any], *, whole: bool) -> Block:
+    features, clicks = (
+        np.stack([numbers[name] for name in names], axis=1) if names else None
+        for names in (scorer.feature_names, scorer.click_fields)
+    )
+    offsets = _offsets(file, ids) if whole else None
+    return Block(ids, Candidates(features=features, clicks=clicks, offsets=offsets))
+
+
+def _offsets(file: Path, ids: dict[str, Any]) -> Int64:
+    """Where the rows of a query begin and end; each must stand together."""
+    if "query_id" not in ids:
+        remedy = "Give a column query_id: features are normalised within the list of each query"
+        raise DataError("does not say the query of each row", file=file, remedy=remedy)
+    queries = ids["query_id"]
+    starts = np.flatnonzero(np.concatenate([[True], queries[1:] != queries[:-1]]))
+    if len(np.unique(queries[starts])) < len(starts):
+        raise DataError("has rows of a query apart from each other", file=file, remedy="Sort it by query_id")
+    return np.append(starts, len(queries)).astype(np.int64)

@@ -1,0 +1,359 @@
+"""Scores by a cross-encoder that reads query and document, in ONNX Runtime or PyTorch."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+
+import numpy as np
+
+from clickprism.data.bm25 import BM25, BM25Corpus
+from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError
+from clickprism.rankers.text_tokens import (
+    Layout,
+    Pairs,
+    Tokens,
+    assemble,
+    by_length,
+    distinct_texts,
+    pair_up,
+    tokenise,
+)
+from clickprism.serve.bundle.bundle import Bundle, Role
+from clickprism.serve.scoring.scorer import Candidates, Need, Scored, open_session
+from clickprism.settings import build
+from clickprism.types import Float32, Float64
+
+if TYPE_CHECKING:
+    from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+
+
+ENTRY: Final = 200  # bytes that an entry takes beside its value: the key, the places in two tables
+
+
+@final
+class TextCache:
+    """Vectors by texts, at most so many bytes of them; several threads may use it at a time.
+
+    Keys are BLAKE2b hashes of 128 bits of the texts and of the model's version: texts are not kept, and no model is
+    given what another one read.
+
+    >>> import numpy as np
+    >>> cache = TextCache("3f2a", most=10_000)
+    >>> keys = cache.keys("grapes", ["grape juice", "walking"])
+    >>> cache.put(keys[:1], [np.array([0.5], np.float32)])
+    >>> cache.get(keys), cache.hits, cache.misses
+    ([array([0.5], dtype=float32), None], 1, 1)
+    """
+
+    def __init__(self, version: str, *, most: int) -> None:
+        if most < 0:
+            raise SettingError("most", most, "be 0 bytes or more")
+        self._version, self._most, self._held = version.encode(), most, 0
+        self._values: OrderedDict[bytes, Float32] = OrderedDict()
+        self._lock = Lock()
+        self.hits = self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def held(self) -> int:
+        """Bytes that are taken, about."""
+        return self._held
+
+    def keys(self, first: str, others: Iterable[str]) -> list[bytes]:
+        """The key of each pair of texts; the first is hashed once."""
+        text = first.encode("utf-8", "surrogatepass")
+        start = blake2b(self._version + len(text).to_bytes(8, "little") + text, digest_size=16)
+        found = []
+        for other in others:
+            each = start.copy()
+            each.update(other.encode("utf-8", "surrogatepass"))
+            found.append(each.digest())
+        return found
+
+    def get(self, keys: Sequence[bytes]) -> list[Float32 | None]:
+        """The value of each key, None where it is not known; those that are count as used."""
+        with self._lock:
+            found = [self._values.get(key) for key in keys]
+            for key, value in zip(keys, found, strict=True):
+                if value is not None:
+                    self._values.move_to_end(key)
+            known = sum(value is not None for value in found)
+            self.hits += known
+            self.misses += len(keys) - known
+        return found
+
+    def put(self, keys: Sequence[bytes], values: Sequence[Float32]) -> None:
+        """Remember values; forget those used longest ago where they take too much."""
+        with self._lock:
+            for key, value in zip(keys, values, strict=True):
+                old = self._values.pop(key, None)
+                self._held += value.nbytes + ENTRY - (0 if old is None else old.nbytes + ENTRY)
+                self._values[key] = value
+            while self._held > self._most:
+                _, gone = self._values.popitem(last=False)
+                self._held -= gone.nbytes + ENTRY
+
+
+PAIRS, TEXTS, ABOUT, TOKENIZER, CORPUS = "pairs.onnx", "texts.onnx", "about.json", "tokenizer.json", "corpus.json"
+BUDGET: Final = 256  # tokens at a time: their states stay in the nearest cache, and little is padding
+PAIR_BYTES: Final = 64 << 20  # about 300,000 pairs
+TEXT_BYTES: Final = 128 << 20  # about 75,000 texts of a width of 384
+
+
+@final
+@dataclass(frozen=True)
+class Reading:
+    """What about.json of a bundle says of how to read.
+
+    Attributes:
+        padding: the token that fills up a batch.
+        tokens: the most of a pair.
+        query_tokens: the most of a query.
+        bias: b.
+        slopes: u, one for each score of the prior; none without one.
+        text_tokens: the most of a text that is read by itself, for the prior.
+        int8: whether the graphs are quantised.
+    """
+
+    padding: int
+    tokens: int
+    query_tokens: int
+    bias: float
+    slopes: tuple[float, ...] = ()
+    text_tokens: int = 0
+    int8: bool = False
+
+
+@final
+class LanguageReader:
+    """Log odds of a query with each of several texts: w . h + u . s + b, see `CrossEncoderNetwork`.
+
+    Without `pairs.onnx` w is 0, and no pair is read. A pair is scored once while the cache remembers it, and a text is
+    read once for the prior.
+
+    Args:
+        reading: how.
+        files: the graphs, the tokenizer and the statistics of the corpus, by name.
+        version: of the model, for the keys of the cache.
+        threads: that one call may use.
+        file: for errors.
+        cached: whether scores of pairs are remembered.
+    """
+
+    def __init__(
+        self,
+        reading: Reading,
+        files: Mapping[str, bytes],
+        *,
+        version: str = "",
+        threads: int = 1,
+        file: object = "",
+        cached: bool = True,
+    ) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise MissingExtraError("lm", "scoring by a language model") from None
+        self.reading, self._cached = reading, cached
+        self._tokenizer = Tokenizer.from_str(files[TOKENIZER].decode())
+        self._layout = Layout.of(self._tokenizer, reading.padding)
+        self._alone = _alone(self._tokenizer, reading.padding)
+        self._corpus = _corpus(json.loads(files[CORPUS])) if reading.slopes else None
+
+        def opened(name: str) -> Any:
+            return open_session(files[name], threads=threads, file=f"{file}/{name}", varying=True)
+
+        self._pairs = opened(PAIRS) if PAIRS in files else None
+        self._texts = opened(TEXTS) if reading.slopes else None
+        self.known = TextCache(version, most=PAIR_BYTES if cached else 0)
+        self.states = TextCache(version, most=TEXT_BYTES)
+
+    def odds(self, query: str, texts: Sequence[str]) -> Float64:
+        """Log odds of each text, [n]; a text that stands several times is read once."""
+        distinct, rows = distinct_texts(texts)
+        keys = self.known.keys(query, distinct) if self._cached else []
+        found = self.known.get(keys) if self._cached else [None] * len(distinct)
+        new = [place for place, value in enumerate(found) if value is None]
+        odds = np.array([np.nan if value is None else value[0] for value in found], dtype=np.float64)
+        if new:
+            odds[new] = self._read(query, [distinct[place] for place in new])
+            if self._cached:
+                self.known.put([keys[place] for place in new], [np.array([odds[place]], np.float32) for place in new])
+                odds[new] = odds[new].astype(np.float32)
+        return odds[rows]
+
+    def _read(self, query: str, texts: list[str]) -> Float64:
+        reading, zero = self.reading, np.zeros(len(texts), np.int64)
+        odds = np.full(len(texts), reading.bias)
+        most = max(reading.tokens, reading.text_tokens)
+        tokens = tokenise(self._tokenizer, texts, most=most)
+        asked = tokenise(self._tokenizer, [query], most=most)
+        rows = np.arange(len(texts))
+        if self._corpus is not None:
+            words, share = self._corpus.score_texts([query], texts, zero, rows)
+            cosine = self._states(texts, tokens) @ self._states([query], asked)[0]
+            odds = odds + np.stack([words, share, cosine], axis=1) @ np.array(reading.slopes)
+        if self._pairs is not None:
+            few, fewer = reading.tokens, reading.query_tokens
+            pairs = pair_up(asked, tokens, zero, rows, layout=self._layout, most=few, most_query=fewer)
+            odds = odds + _batched(self._pairs, pairs)[:, 0]
+        return odds
+
+    def _states(self, texts: Sequence[str], tokens: Tokens) -> Float32:
+        """The mean state of each text, [texts, width]."""
+        keys = self.states.keys("", texts)
+        found = self.states.get(keys)
+        new = np.array([place for place, value in enumerate(found) if value is None], dtype=np.int64)
+        if len(new):
+            none = Tokens(np.empty(0, np.int32), np.zeros(2, np.int64))
+            zero, most = np.zeros(len(new), np.int64), self.reading.text_tokens
+            read = _batched(self._texts, pair_up(none, tokens, zero, new, layout=self._alone, most=most, most_query=0))
+            values = [row.copy() for row in read]
+            self.states.put([keys[place] for place in new.tolist()], values)
+            for place, value in zip(new.tolist(), values, strict=True):
+                found[place] = value
+        return np.stack([value for value in found if value is not None])
+
+
+def read_reading(content: bytes, *, file: object) -> Reading | None:
+    """What about.json says, None where it is of a bundle for PyTorch."""
+    from clickprism.settings import build
+
+    try:
+        values = json.loads(content)
+        return None if set(values) == {"padding"} else build(Reading, values, path=ABOUT)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"does not say how to read ({error})", file=file, remedy="Create the bundle again") from None
+
+
+def _batched(session: Any, pairs: Pairs) -> Float32:
+    """What a session says of each pair, in batches of like length, [pairs, outputs]."""
+    wanted = {each.name for each in session.get_inputs()}
+    found: Float32 | None = None
+    for rows in by_length(pairs.lengths, budget=BUDGET):
+        tokens, types, kinds = assemble(pairs.take(rows))
+        given = {
+            "tokens": tokens,
+            "types": types,
+            "kinds": kinds.astype(np.int64),
+            "places": np.arange(tokens.shape[1]),
+            "lengths": pairs.lengths[rows].astype(np.int32),
+        }
+        (values,) = session.run(None, {name: each for name, each in given.items() if name in wanted})
+        if found is None:
+            found = np.empty((len(pairs), values[0].size), np.float32)
+        found[rows] = values.reshape(len(rows), -1)
+    return np.empty((0, 1), np.float32) if found is None else found
+
+
+def _alone(tokenizer: Any, padding: int) -> Layout:
+    """The layout of a text by itself: a pair whose query has no tokens and nothing around it."""
+    frame = tokenizer.encode("a")
+    special = frame.special_tokens_mask
+    first, last = special.index(0), len(special) - special[::-1].index(0)
+    around = [(token, 0) for token in frame.ids]
+    return Layout((), tuple(around[:first]), tuple(around[last:]), (0, 0), padding)
+
+
+def _corpus(about: dict[str, Any]) -> BM25Corpus:
+    having = {str(word): int(count) for word, count in about["having"].items()}
+    return BM25Corpus(BM25(**about["bm25"]), int(about["documents"]), float(about["mean_length"]), having)
+
+
+Read: TypeAlias = Callable[[str, list[str]], Float64]
+SMALL: Final = 1e-6
+INT8: Final = 0.02
+"""A warm scorer in int8 may differ by so much: other processors round states to other whole numbers."""
+
+
+@final
+class LanguageScorer:
+    """Texts in, click probabilities in the first slot out; see `clickprism.serve.scoring.scorer.Scorer`.
+
+    Attributes:
+        reader: what reads, by ONNX Runtime; None where PyTorch does, for language models whose graph we do not write.
+        tolerance: by how much scores may differ on another processor; None for the usual.
+    """
+
+    kind = "cross-encoder"
+    needs: frozenset[Need] = frozenset({"texts"})
+    feature_names: tuple[str, ...] = ()
+    click_fields: tuple[str, ...] = ()
+
+    def __init__(self, bundle: Bundle, *, threads: int = 1, role: Role = "main") -> None:
+        self._bundle, self._role = bundle, role
+        self.reader = open_reader(bundle, threads=threads, role=role)
+        self.tolerance = INT8 if self.reader is not None and self.reader.reading.int8 else None
+        self._odds = _by_torch(read_network(bundle, role)) if self.reader is None else self.reader.odds
+
+    def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
+        """Probabilities, [n]; with `explain` the same as relevance."""
+        if candidates.query is None or candidates.texts is None:
+            raise DataError("the ranker reads: it needs the text of the query and of each document")
+        texts = list(candidates.texts)
+        scores = probabilities(self._odds(candidates.query, texts)) if texts else np.zeros(0)
+        return Scored(scores, {"relevance": scores} if explain else {})
+
+    def warm(self) -> None:
+        """Score the sample of the bundle; an error where it scores otherwise than when it was made."""
+        from clickprism.serve.scoring.scorer import check_sample
+
+        check_sample(self, self._bundle, self._role, tolerance=self.tolerance)
+
+
+def open_reader(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> LanguageReader | None:
+    """What reads by ONNX Runtime; None for a bundle of weights for PyTorch."""
+    files = bundle.read_part(role)
+    try:
+        reading = read_reading(files[ABOUT], file=bundle.folder)
+        if reading is None:
+            return None
+        return LanguageReader(reading, files, version=f"{bundle.version} {role}", threads=threads, file=bundle.folder)
+    except ClickprismError:
+        raise
+    except Exception as error:
+        raise _broken(bundle, error) from None
+
+
+def read_network(bundle: Bundle, role: Role = "main") -> CrossEncoderNetwork:
+    """The cross-encoder of a bundle of weights, in PyTorch; nothing in its files is run."""
+    try:
+        from clickprism.rankers.cross_encoder import CrossEncoderNetwork
+        from clickprism.rankers.cross_encoder_settings import CrossEncoder
+    except ImportError:
+        raise MissingExtraError("lm", "scoring by a language model") from None
+    part = bundle.manifest.part(role)
+    settings = build(CrossEncoder, part.settings, path="settings")
+    try:
+        return CrossEncoderNetwork.of_files(settings, bundle.read_part(role))
+    except ClickprismError:
+        raise
+    except Exception as error:
+        raise _broken(bundle, error) from None
+
+
+def probabilities(odds: Float64) -> Float64:
+    """Log odds as probabilities that are never 0 or 1.
+
+    >>> probabilities(np.array([0.0, -50.0])).tolist()
+    [0.5, 1e-06]
+    """
+    from scipy.special import expit
+
+    return np.clip(expit(odds), SMALL, 1 - SMALL)
+
+
+def _by_torch(network: CrossEncoderNetwork) -> Read:
+    return lambda query, texts: network.odds(network.pairs([query] * len(texts), texts))
+
+
+def _broken(bundle: Bundle, error: Exception) -> DataError:
+    return DataError(f"is no cross-encoder ({error})", file=bundle.folder, remedy="Create the bundle again")

@@ -1,0 +1,1 @@
+"""Online stores of features by query and document."""
