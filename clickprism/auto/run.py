@@ -25,6 +25,7 @@ from clickprism.data.logged import Logged, log_fingerprint
 from clickprism.diagnosis.finding import Diagnosis
 from clickprism.diagnosis.saved import diagnosis_of, kept_diagnosis
 from clickprism.errors import DataError, SettingError, TrainingError, UnsupportedError
+from clickprism.log_model.value import click_value
 from clickprism.model import Model
 
 if TYPE_CHECKING:
@@ -54,10 +55,13 @@ class AutoSettings:
         budget: Time for all stages together, such as 90s, 10m or 1.5h. Training does not stop early; if the time is
             used up after it, the estimate of how many clicks the ranker would get is skipped.
         seed: Random seed.
+        outcome: What the ranker is trained for: click, another outcome of the log such as booking, or a weighted sum
+            such as "click + 5*cart + 20*purchase".
     """
 
     budget: timedelta = timedelta(minutes=10)
     seed: int = 0
+    outcome: str = "click"
 
     def __post_init__(self) -> None:
         if self.budget <= timedelta(0):
@@ -172,6 +176,10 @@ def auto(
     spent = time.perf_counter() - begun
     judged = None if grades is None else Path(grades)
     identity = {"log": log_fingerprint(logged), "seed": settings.seed, "grades": _digest(judged)}
+    value = click_value(logged, settings.outcome)
+    if value is not None:
+        identity["outcome"] = settings.outcome
+        logged = replace(value.relative(logged), notes=(*logged.notes, value.sentence))
     with StageFolder.opened(Path(out), command="auto", identity=identity) as folder:
         return _Run(folder, logged, settings, grades=judged, name=name, say=say).all(spent)
 

@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, final
 
 import numpy as np
 
 from clickprism.data.encoding import Encoding, numbers_of, texts_of
-from clickprism.data.logged import Logged
+from clickprism.data.logged import Logged, Outcomes
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Clicks, Float64, Int64, Lists
 
@@ -45,8 +48,11 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 """The names that columns of each role usually have, the most usual first."""
 TRUE: Final = ("1", "true", "t", "yes", "y", "1.0")
 FALSE: Final = ("0", "false", "f", "no", "n", "0.0", "", "null", "nan", "none")
+_TERM: Final = re.compile(r"(?:(\d+\.?\d*|\.\d+)\s*\*\s*)?([A-Za-z_]\w*(?:[- ]\w+)*)")
 LEAK: Final = 0.95  # correlation of a feature with the click from which it is the click
+FOLLOWERS: Final = 10  # rows with a value, all of them clicked, from which the value follows the click
 LIKE_ID: Final = 0.5  # number of values over number of documents
+NO_TIME: Final = "2000-01-02T00:00:00Z"  # of rows without a time
 MOST_POSITION: Final = 10_000
 
 
@@ -66,6 +72,7 @@ class ColumnNames(TypedDict, total=False):
     ranker: str | None
     page: str | None
     outcomes: Sequence[str] | Mapping[str, str]
+    ignore: Sequence[str]
     categorical: Sequence[str]
     sql: str | None
 
@@ -89,6 +96,7 @@ class Columns:
         ranker: Column with the name of the ranker that made the list.
         page: Column with the number of the page, if positions start from 1 on each page.
         outcomes: Columns with what followed a click, such as carts and bookings, by name of the outcome.
+        ignore: Columns that are not features, if these are "all others".
         categorical: Features that are names of categories though they look like numbers, such as brand_id.
     """
 
@@ -105,6 +113,7 @@ class Columns:
     ranker: str | None = None
     page: str | None = None
     outcomes: Mapping[str, str] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
 
     @classmethod
@@ -119,7 +128,7 @@ class Columns:
         outcomes = given.get("outcomes") or {}
         outcomes = [outcomes] if isinstance(outcomes, str) else outcomes
         given["outcomes"] = dict(outcomes) if isinstance(outcomes, Mapping) else {name: name for name in outcomes}
-        given["categorical"] = tuple(given.get("categorical") or ())
+        given |= {name: tuple(given.get(name) or ()) for name in ("ignore", "categorical")}
         features = given.get("features")
         if isinstance(features, str) and features != OTHERS:
             given["features"] = (features,)
@@ -133,7 +142,7 @@ class Columns:
         """Return the columns with roles filled by usual names; a name that is not in the header is an error."""
         named = {**self.roles(), **{f"outcome {name}": column for name, column in self.outcomes.items()}}
         chosen = () if self.features is None or isinstance(self.features, str) else self.features
-        named |= {f"feature {name}": name for name in (*chosen, *self.categorical)}
+        named |= {f"feature {name}": name for name in (*chosen, *self.ignore, *self.categorical)}
         wrong = {role: name for role, name in named.items() if name not in header}
         if wrong:
             role, name = next(iter(wrong.items()))
@@ -162,8 +171,25 @@ class Columns:
             return []
         if self.features != OTHERS:
             return list(self.features)
-        used = {*self.roles().values(), *self.outcomes.values()}
+        used = {*self.roles().values(), *self.outcomes.values(), *self.ignore}
         return [name for name in header if name not in used]
+
+
+def parse_outcome(text: str) -> dict[str, float]:
+    """Return the weight of each outcome in a sum.
+
+    >>> parse_outcome("click + 5*cart + 20 * purchase")
+    {'click': 1.0, 'cart': 5.0, 'purchase': 20.0}
+    """
+    weights: dict[str, float] = {}
+    for part in text.split("+"):
+        found = _TERM.fullmatch(part.strip())
+        if found is None or found[2] in weights:
+            raise SettingError("outcome", text, "be an outcome such as booking, or a sum such as click + 5*cart")
+        weights[found[2]] = float(found[1] or 1)
+    if not any(weights.values()):
+        raise SettingError("outcome", text, "have a weight above 0")
+    return weights
 
 
 def read_click_table(table: pa.Table, columns: Columns, *, source: object = None) -> Logged:
@@ -181,6 +207,11 @@ def read_click_table(table: pa.Table, columns: Columns, *, source: object = None
     (Clicks(2 ranked lists, 2 sessions, 1 clicks), ['a', 'b'])
     """
     columns = columns.found_in(table.column_names, source)
+    _check_needed(table, columns, source)
+    return _Rows(table, columns, source).logged()
+
+
+def _check_needed(table: pa.Table, columns: Columns, source: object) -> None:
     for role in ("document", "click"):
         if getattr(columns, role) is None:
             has = ", ".join(table.column_names[:20])
@@ -191,8 +222,6 @@ def read_click_table(table: pa.Table, columns: Columns, *, source: object = None
             )
     if not len(table):
         raise DataError("has no rows", file=source)
-    rows = _Rows(table, columns, source)
-    return rows.logged()
 
 
 @final
@@ -220,7 +249,7 @@ class _Rows:
         usable = self.reason == 0
         shown = np.flatnonzero(usable & self.shown & (lists_of_rows >= 0))
         if not len(shown):
-            raise DataError("has no usable row", file=self.source, remedy=self._reasons() or "No row was shown")
+            raise DataError("has no usable row", file=self.source, remedy=self.unused() or "No row was shown")
         pairs, lists = self._pairs(usable, shown)
         order = shown[np.lexsort((position[shown], lists_of_rows[shown]))]
         _, sizes = np.unique(lists_of_rows[order], return_counts=True)
@@ -235,7 +264,8 @@ class _Rows:
         )
         first = order[offsets[:-1]]
         ranker = None if self.columns.ranker is None else self._ids("ranker", needed=False)
-        outcomes = {name: self._outcome(name, pairs, order, lists.documents) for name in self.columns.outcomes}
+        hit = self.click[order]
+        followed = {name: self._outcome(name, order)[hit] for name in self.columns.outcomes}
         self._tell(clicks)
         for number, reason in enumerate(self.reasons[1:], start=1):
             if count := int((self.reason == number).sum()):
@@ -250,8 +280,42 @@ class _Rows:
             account=self.account,
             encoding=self.encoding,
             notes=tuple(self.notes),
-            outcomes=outcomes,
+            outcomes=Outcomes(pairs[order][hit], followed) if followed else None,
         )
+
+    def events(self, source_id: str) -> pa.Table:
+        """Return the rows as impressions in the fields of an ingested log (docs/datamodel.md)."""
+        import pyarrow as pa
+
+        lists_of_rows = self._list_of_rows()
+        position = self._positions(lists_of_rows)
+        rows = np.flatnonzero((self.reason == 0) & (lists_of_rows >= 0))
+        if not len(rows):
+            raise DataError("has no usable row", file=self.source, remedy=self.unused())
+        columns = self.columns
+        names = columns.feature_names(self.table.column_names)
+        table = self.table.take(rows)
+        search = texts_of(table[columns.search]) if columns.search is not None else None
+        codes = lists_of_rows[rows] if search is None else search[0]
+        fields: dict[str, Any] = {
+            "event_id": [f"{source_id}-{row}" for row in rows.tolist()],
+            "search_id": [f"{source_id}-{code}" if search is None else search[1][code] for code in codes.tolist()],
+            "query": [self.queries[code] for code in self.query[rows].tolist()],
+            "document_id": [self.documents[code] for code in self.document[rows].tolist()],
+            "position": position[rows],
+            "click": self.click[rows],
+            "time": pa.array([NO_TIME] * len(rows)) if columns.time is None else table[columns.time],
+        }
+        for role, name in (("user", "user_id"), ("ranker", "ranker")):
+            if (column := getattr(columns, role)) is not None:
+                codes, texts = texts_of(table[column])
+                fields[name] = [None if code < 0 else texts[code] for code in codes.tolist()]
+        if columns.randomised is not None:
+            fields["randomised"] = self._flag("randomised")[rows]
+        if names:
+            logged = table.select(names).to_pylist()
+            fields["features"] = [json.dumps(row, default=str, allow_nan=False) for row in map(_known, logged)]
+        return pa.table(fields)
 
     def _column(self, role: str) -> pa.ChunkedArray:
         return self.table[getattr(self.columns, role)]
@@ -262,7 +326,8 @@ class _Rows:
             self.reasons.append(reason)
         self.reason[wrong & (self.reason == 0)] = self.reasons.index(reason)
 
-    def _reasons(self) -> str:
+    def unused(self) -> str:
+        """Return how many rows are not used for each reason."""
         counts = np.bincount(self.reason, minlength=len(self.reasons))
         return "; ".join(f"{count:,} rows: {self.reasons[n]}" for n, count in enumerate(counts) if n and count)
 
@@ -368,26 +433,31 @@ class _Rows:
         return position
 
     def _without_repeats(self, lists_of_rows: Int64, position: Int64) -> Int64:
-        """Join rows of one impression, and refuse a document or a position that a list has twice."""
+        """Return the list of each row: rows of one impression are joined, and a list has each position once."""
         used = np.flatnonzero((self.reason == 0) & (lists_of_rows >= 0))
-        key = lists_of_rows[used] * max(len(self.documents), 1) + self.document[used]
-        _, first, of = np.unique(key, return_index=True, return_inverse=True)
-        original = used[first][of]
+        place = lists_of_rows * (int(position.max()) + 1) + position
+        _, first, of = np.unique(
+            np.stack([place[used], self.document[used]]), axis=1, return_index=True, return_inverse=True
+        )
+        original = used[first][of.ravel()]
         again = original != used
-        same = again & (position[used] == position[original])
-        self.click[original[same]] |= self.click[used[same]]
+        self.click[original[again]] |= self.click[used[again]]
         result = lists_of_rows.copy()
-        result[used[same]] = -1
-        if same.any():
-            self.account["rows joined, the same document at the same position of a search"] = int(same.sum())
+        result[used[again]] = -1
+        if again.any():
+            self.account["rows joined, the same document at the same position of a search"] = int(again.sum())
+        used = used[~again]
+        occurrence = _occurrences(place[used])
+        if occurrence.any():
+            searches = len(np.unique(result[used[occurrence > 0]]))
+            result[used] = _numbered(result[used] * (int(occurrence.max()) + 1) + occurrence)
+            self.notes.append(
+                f"{searches:,} searches have several documents at one position, as after a filter or another order of "
+                "the results: they count as several lists."
+            )
         wrong = np.zeros(len(result), dtype=np.bool_)
-        wrong[used[again & ~same]] = True
+        wrong[used[_occurrences(result[used] * len(self.documents) + self.document[used]) > 0]] = True
         self._quarantine(wrong, "the list has the document at an earlier row")
-        used = np.flatnonzero((self.reason == 0) & (result >= 0))
-        _, first = np.unique(result[used] * (int(position.max()) + 1) + position[used], return_index=True)
-        wrong[:] = False
-        wrong[np.delete(used, first)] = True
-        self._quarantine(wrong, "the list has another document at this position")
         return result
 
     def _pairs(self, usable: Bool, shown: Int64) -> tuple[Int64, Lists]:
@@ -431,31 +501,32 @@ class _Rows:
             return np.zeros((len(last), 0), dtype=np.float32)
         table = self.table.select(names).take(last)
         encoding = Encoding.learn(table, names, categorical=self.columns.categorical)
-        clicked = np.bincount(pairs[pairs >= 0], weights=self.click[pairs >= 0], minlength=len(last)) > 0
+        there = pairs >= 0
+        clicked = self.click[there]
         leaks: dict[str, str] = {}
         for feature in encoding.features:
             if feature.kind != "number":
                 continue
-            values = numbers_of(table[feature.name])
+            values = numbers_of(self.table[feature.name])[there]
             if _correlation(values, clicked) > LEAK:
                 leaks[feature.name] = "is almost always equal to the click"
-            elif self.columns.features == OTHERS and _is_id(feature.name, values):
+            elif _follows(values, clicked):
+                leaks[feature.name] = "has a value only where the document was clicked, so it is known too late"
+            elif self.columns.features == OTHERS and _is_id(feature.name, numbers_of(table[feature.name])):
                 leaks[feature.name] = "looks like an id by its name and values"
         kept = tuple(feature for feature in encoding.features if feature.name not in leaks)
         self.encoding = Encoding(kept, {**encoding.ignored, **leaks})
         self.notes += self.encoding.notes()
         return self.encoding.apply(table)
 
-    def _outcome(self, name: str, pairs: Int64, order: Int64, documents: int) -> Float64:
-        """Return the sum of an outcome over the clicks of each pair, [documents]."""
+    def _outcome(self, name: str, order: Int64) -> Float64:
+        """Return an outcome of each row in this order; outcomes without a click are counted."""
         codes, texts = texts_of(self.table[self.columns.outcomes[name]])
         numbers = [float(max(_truth(text), 0)) if text.lower() in (*TRUE, *FALSE) else _number(text) for text in texts]
         values = np.where(codes < 0, 0.0, np.array(numbers or [0.0])[np.maximum(codes, 0)])[order]
-        alone = int(((values != 0) & ~self.click[order]).sum())
-        if alone:
+        if alone := int(((values != 0) & ~self.click[order]).sum()):
             self.account[f"{name} without a click, not counted"] = alone
-        counted = np.where(self.click[order], values, 0.0)
-        return np.bincount(pairs[order], weights=counted, minlength=documents).astype(np.float64)
+        return values
 
     def _tell(self, clicks: Clicks) -> None:
         if self.columns.user is None:
@@ -464,7 +535,30 @@ class _Rows:
         if self.columns.shown is not None:
             self.notes.append(f"{unshown:,} query-document pairs are candidates that were never shown.")
         if unused := int((self.reason > 0).sum()):
-            self.notes.append(f"{unused:,} of {len(self.table):,} rows were not used. {self._reasons()}.")
+            self.notes.append(f"{unused:,} of {len(self.table):,} rows were not used. {self.unused()}.")
+
+
+def event_table(table: pa.Table, columns: Columns, *, source: object = None) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return a table as the impressions of an ingested log, and what was assumed.
+
+    A row without an event id is identified by a hash of the table and its number, so that repeated impressions are not
+    duplicates, and the same table is not stored twice.
+    """
+    columns = columns.found_in(table.column_names, source)
+    _check_needed(table, columns, source)
+    digest = sha256(repr(columns).encode())
+    for batch in table.combine_chunks().to_batches():
+        digest.update(batch.serialize())
+    rows = _Rows(table, columns, source)
+    events = rows.events(digest.hexdigest()[:16])
+    if unused := len(table) - len(events):
+        rows.notes.append(f"{unused:,} of {len(table):,} rows were not used. {rows.unused()}.")
+    return events, tuple(rows.notes)
+
+
+def _known(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a row that are known; numbers that are not finite are not."""
+    return {k: v for k, v in row.items() if v is not None and not (isinstance(v, float) and not np.isfinite(v))}
 
 
 def days_of(column: pa.ChunkedArray) -> Float64:
@@ -526,12 +620,30 @@ def _numbered(codes: Int64) -> Int64:
     return np.asarray(rank[of])
 
 
+def _occurrences(codes: Int64) -> Int64:
+    """Return how often each code occurred before, in the order of the rows.
+
+    >>> _occurrences(np.array([7, 3, 7, 7])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(codes, kind="stable")
+    result = np.empty(len(codes), dtype=np.int64)
+    result[order] = np.arange(len(codes)) - np.searchsorted(codes[order], codes[order])
+    return result
+
+
 def _correlation(values: Float64, clicked: Bool) -> float:
     there = ~np.isnan(values)
     values, hits = values[there], clicked[there].astype(np.float64)
     if len(values) < 2 or values.std() == 0 or hits.std() == 0:
         return 0.0
     return float(abs(np.corrcoef(values, hits)[0, 1]))
+
+
+def _follows(values: Float64, clicked: Bool) -> bool:
+    """Return whether values other than 0 are only on clicked rows, on enough of them to be no chance."""
+    there = np.nan_to_num(values) != 0
+    return int(there.sum()) >= FOLLOWERS and bool(clicked[there].all()) and not bool(clicked.all())
 
 
 def _is_id(name: str, values: Float64) -> bool:

@@ -21,6 +21,24 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, eq=False)
+class Outcomes:
+    """What followed each click of a log.
+
+    Attributes:
+        rows: document of each click, [clicks].
+        values: carts, bookings and so on that followed it, by name, [clicks] each.
+    """
+
+    rows: Int64
+    values: Mapping[str, Float64]
+
+    def __post_init__(self) -> None:
+        for name, values in self.values.items():
+            check(values.shape == self.rows.shape, f"outcome {name} must have {len(self.rows)} values")
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Logged:
     """Clicks, and what the log tells of each ranked list.
 
@@ -37,7 +55,8 @@ class Logged:
         account: what was counted on the way in, such as rows quarantined or without a field, by name.
         encoding: how columns of a table became the features; None for a log that did not come from one.
         notes: what the reader assumed or ignored, one sentence each.
-        outcomes: sum of what followed the clicks of each document, such as bookings, by name, [documents] each.
+        outcomes: what followed the clicks, such as bookings; None if the log does not tell.
+        values: value of a click on each document relative to the average click, [documents]; None if all are alike.
     """
 
     clicks: Clicks
@@ -50,7 +69,8 @@ class Logged:
     columns: Mapping[str, Text] = field(default_factory=dict)
     encoding: Encoding | None = None
     notes: tuple[str, ...] = ()
-    outcomes: Mapping[str, Float64] = field(default_factory=dict)
+    outcomes: Outcomes | None = None
+    values: Float64 | None = None
 
     def __post_init__(self) -> None:
         lists, entries = len(self.clicks), len(self.clicks.rows)
@@ -59,8 +79,8 @@ class Logged:
             check(values is None or values.shape == (size,), f"{name} must have {size} values")
         for name, values in self.columns.items():
             check(values.shape == (lists,), f"column {name} must have {lists} values")
-        for name, sums in self.outcomes.items():
-            check(sums.shape == (self.clicks.lists.documents,), f"outcome {name} must have a value for each document")
+        sized = self.values is None or self.values.shape == (self.clicks.lists.documents,)
+        check(sized, "there must be a value of a click for each document")
         known = self.policy is None or not lists or 0 <= self.policy.min() <= self.policy.max() < len(self.policies)
         check(bool(known), "policy must be places in policies")
         width = self.clicks.lists.features.shape[1]
@@ -119,6 +139,7 @@ def log_fingerprint(logged: Logged) -> str:
     ids = () if clicks.lists.document_ids is None else clicks.lists.document_ids.tolist()
     for names in (logged.policies, logged.feature_names, ids):
         digest.update("\0".join(map(str, names)).encode() + b"\1")
-    for name, sums in sorted(logged.outcomes.items()):
-        digest.update(name.encode() + sums.tobytes())
+    if logged.outcomes is not None:
+        for name, values in sorted(logged.outcomes.values.items()):
+            digest.update(name.encode() + logged.outcomes.rows.tobytes() + values.tobytes())
     return digest.hexdigest()[:16]

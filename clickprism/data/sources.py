@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_BROKEN: Final = 0.1  # share of the lines of a file
+NO_FILE: Final = "Name a folder that `clickprism log ingest` created, a CSV or Parquet file, or a pattern of files"
 BATCH: Final = 50_000  # rows that a database sends at once
 DUCKDB: Final = (".duckdb", ".ddb")
 SQLITE: Final = (".db", ".sqlite", ".sqlite3")
@@ -75,9 +76,7 @@ def read_files(source: str) -> SourceTable:
     else:
         files = [source] if path.exists() else sorted(glob.glob(source, recursive=True))
     if not files:
-        raise DataError(
-            "there is no such file", file=source, remedy="Name a CSV or Parquet file, a folder or a pattern"
-        )
+        raise DataError("there is no such file or folder", file=source, remedy=NO_FILE)
     parts = [_file(file) for file in files]
     try:
         table = pa.concat_tables([part.table for part in parts], promote_options="permissive")

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
-from dataclasses import replace
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, Unpack, final
 
-from clickprism.data.click_table import ColumnNames, Columns, read_click_table
+from clickprism._util.tables import Table
+from clickprism.data.click_table import (
+    NAMES,
+    OTHERS,
+    ColumnNames,
+    Columns,
+    event_table,
+    parse_outcome,
+    read_click_table,
+    text_rows,
+)
 from clickprism.data.frames import is_frame, to_arrow
 from clickprism.data.logged import Logged
 from clickprism.data.sources import is_database, is_table, read_source
+from clickprism.data.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.errors import DataError, SettingError
 from clickprism.log.logged import read_logged
 
@@ -20,6 +33,139 @@ Source: TypeAlias = Any
 """A frame, a path, the URL of a database, or a log that was read."""
 EVENTS: Final = (".json", ".jsonl", ".ndjson")
 PACKED: Final = (".gz", ".zst")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSettings:
+    """Which column of a table holds what, for logs that are tables: CSV, Parquet, databases.
+
+    Attributes:
+        map: Role and column of a table, such as position=rank; may be repeated. The roles are query, document,
+            position, click, search, time, user, randomised, shown, ranker and page; any other name is an outcome. A
+            role that is not given is looked for among the usual names.
+        query: SQL query to a database, such as "select * from clicks". CSV and Parquet files are the table `log` in it.
+        features: Column of a table that is a feature; may be repeated. By default all columns without a role.
+        ignore: Column of a table that is not a feature; may be repeated.
+        categorical: Feature of a table that is a category though it looks like a number; may be repeated.
+    """
+
+    map: tuple[str, ...] = ()
+    query: str | None = None
+    features: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for each in self.map:
+            role, _, column = each.partition("=")
+            if not role or not column:
+                raise SettingError("map", each, "be a role and a column, such as position=rank")
+
+    def __bool__(self) -> bool:
+        return self != TableSettings()
+
+    def columns(self, outcome: str = "click") -> Columns:
+        """Return the columns; names in the outcome that are not mapped are columns of the same name."""
+        given = dict(each.split("=", 1) for each in self.map)
+        outcomes = {name: column for name, column in given.items() if name not in NAMES}
+        outcomes |= {name: name for name in parse_outcome(outcome) if name != "click" and name not in outcomes}
+        return Columns.of(
+            {
+                **{role: column for role, column in given.items() if role in NAMES},
+                "features": self.features or OTHERS,
+                "ignore": self.ignore,
+                "categorical": self.categorical,
+                "outcomes": outcomes,
+            }
+        )
+
+
+NO_TABLE: Final = TableSettings()
+
+
+def open_source(
+    source: str, table: TableSettings = NO_TABLE, *, outcome: str = "click", note: Callable[[str], None] | None = None
+) -> Logged | None:
+    """Read a log that is a table, a query or events; None for what clickprism has written itself.
+
+    Args:
+        source: A path, or the URL of a database.
+        table: Which column holds what.
+        outcome: Outcome that the log is read for.
+        note: Called with what was assumed.
+    """
+    if files := ubi_files(source):
+        logged = read_ubi_log(files, Columns.of({"features": table.features or None}), source=source)
+    elif table.query is not None or is_database(source) or is_click_table(source):
+        logged = read_click_source(source, table.columns(outcome), sql=table.query)
+    elif table:
+        field = next(name for name in ("map", "features", "ignore", "categorical") if getattr(table, name))
+        raise SettingError(field, getattr(table, field), f"be omitted: {source} is not a table")
+    else:
+        return None
+    tell = note or (lambda _: None)
+    for sentence in logged.notes:
+        tell(sentence)
+    return logged
+
+
+@final
+@dataclass(frozen=True)
+class GuessedColumns:
+    """Which column of a table probably holds what.
+
+    Attributes:
+        source: The table.
+        roles: Column of each role.
+        features: Columns that would be features.
+        rows: The first rows, by role.
+        command: Command that uses the mapping.
+    """
+
+    source: str
+    roles: Mapping[str, str]
+    features: tuple[str, ...]
+    rows: tuple[Mapping[str, str], ...]
+    command: str
+
+    def tables(self) -> list[Table]:
+        """Return the mapping, five rows read by it, and the command."""
+        roles = [[role, self.roles.get(role, "not found")] for role in NAMES]
+        rows = [[row[role] for role in self.roles] for row in self.rows]
+        return [
+            Table(f"{self.source}: which column holds what", ["role", "column"], roles),
+            Table("The first rows", list(self.roles), rows),
+            Table("", ["features", ", ".join(self.features) or "none"], [["next", self.command]]),
+        ]
+
+
+def guess_columns(source: str, table: TableSettings) -> GuessedColumns:
+    """Propose which column of a table holds what, by the names of the columns."""
+    read = read_source(source, sql=table.query).table
+    columns = table.columns().found_in(read.column_names, source)
+    roles = columns.roles()
+    maps = " ".join(f"--map {role}={shlex.quote(column)}" for role, column in roles.items())
+    query = "" if table.query is None else f" --query {shlex.quote(table.query)}"
+    command = f"clickprism auto {shlex.quote(source)}{query} {maps} --out runs/auto"
+    features = tuple(columns.feature_names(read.column_names))
+    return GuessedColumns(source, roles, features, tuple(text_rows(read, columns)), command)
+
+
+@contextmanager
+def exported_events(source: str, table: TableSettings, *, note: Callable[[str], None]) -> Iterator[str]:
+    """Write a table as impressions that `ingest` reads to a temporary file, whose name it yields.
+
+    The content of the file is the same whenever the table is the same, so that it is ingested once.
+    """
+    import pyarrow.parquet as pq
+
+    events, notes = event_table(read_source(source, sql=table.query).table, table.columns(), source=source)
+    for sentence in notes:
+        note(sentence)
+    with TemporaryDirectory(prefix="clickprism-table-") as folder:
+        file = Path(folder) / f"{Path(source.partition('?')[0]).stem or 'table'}.parquet"
+        pq.write_table(events, file)
+        yield str(file)
 
 
 def read_log(source: Source, *, note: Callable[[str], None] | None = None, **columns: Unpack[ColumnNames]) -> Logged:
@@ -58,13 +204,30 @@ def read_log(source: Source, *, note: Callable[[str], None] | None = None, **col
             raise SettingError("sql", sql, "be omitted: it is for databases and files")
         return read_click_table(to_arrow(source), Columns.of(given))
     text = str(source)
+    if files := ubi_files(text):
+        return read_ubi_log(files, Columns.of(given), source=text)
     if sql is not None or is_database(text) or is_click_table(text):
         return read_click_source(text, Columns.of(given), sql=sql)
-    _refuse(given, sql, f"{text} has its own columns")
     if is_events(Path(text)):
+        _refuse(given, sql, f"{text} has its own columns")
         with TemporaryDirectory(prefix="clickprism-log-") as folder:
             return read_logged(ingest_events(text, Path(folder) / "log", note=note), note=note)
+    if not isinstance(source, str | Path):
+        raise TypeError(f"read_log takes a frame, a path or the URL of a database, not {type(source).__name__}")
+    _refuse(given, sql, f"{text} has its own columns")
     return read_logged(Path(text), note=note)
+
+
+def read_ubi_log(files: Sequence[Path], columns: Columns, *, source: str) -> Logged:
+    """Read events of OpenSearch UBI: their impressions, clicks and outcomes."""
+    ubi = read_ubi(files)
+    outcomes = {name: name for name in ubi.outcomes}
+    features = [name for name in ubi.table.column_names if name not in (*NAMES, *outcomes)]
+    logged = read_click_table(
+        ubi.table, replace(columns, outcomes=outcomes, features=columns.features or tuple(features)), source=source
+    )
+    account = {**ubi.account, **{name: count for name, count in logged.account.items() if name != "rows"}}
+    return replace(logged, account=account, notes=(*ubi.notes, *logged.notes))
 
 
 def read_click_source(source: str, columns: Columns, *, sql: str | None = None) -> Logged:
@@ -94,6 +257,16 @@ def is_events(path: Path) -> bool:
         files = [each for each in path.iterdir() if each.is_file()]
         return not (path / "log.toml").exists() and bool(files) and all(map(is_events, files))
     return next((each for each in reversed(path.suffixes) if each not in PACKED), "") in EVENTS
+
+
+def ubi_files(source: str) -> list[Path]:
+    """Return the files of a log of OpenSearch UBI, JSON lines or Parquet; none of anything else."""
+    path = Path(source)
+    if not path.exists() or (path / "log.toml").exists():
+        return []
+    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    known = bool(files) and all(is_events(each) or each.name.lower().endswith(PARQUET) for each in files)
+    return files if known and is_ubi(files) else []
 
 
 def ingest_events(source: str, folder: Path, *, note: Callable[[str], None] | None = None) -> Path:

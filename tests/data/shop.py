@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import sqlalchemy
 
 QUERIES = ("tv", "phone", "shoe", "bag")
 
@@ -32,3 +34,14 @@ def shop_clicks(requests: int = 600, *, seed: int = 0) -> Any:
         },
         index=pd.RangeIndex(1000, 1000 + len(item)),
     )
+
+
+def shop_table(csv: Path, database: Path) -> None:
+    """Write the clicks of a shop, with titles and carts, to a CSV file and to the table `clicks` of SQLite."""
+    frame = shop_clicks(150)
+    frame["title"] = "item " + frame["sku"]
+    frame["cart"] = frame["clicked"] & (frame["brand"] == "bolt")
+    frame.to_csv(csv, index=False)
+    engine = sqlalchemy.create_engine(f"sqlite:///{database}")
+    frame.to_sql("clicks", engine, index=False, if_exists="replace")
+    engine.dispose()

@@ -101,9 +101,14 @@ def test_every_row_is_used_or_counted_with_its_reason() -> None:
         "rows not used, the click is neither 1 nor 0, true nor false": 1,
         "rows not used, the position is no whole number from 0 to 10,000": 1,
         "rows not used, the list has the document at an earlier row": 1,
-        "rows not used, the list has another document at this position": 1,
     }
-    assert (len(log.clicks.rows), int(log.clicks.clicks.sum())) == (2, 2)  # the joined row was clicked
+    assert (len(log.clicks.rows), int(log.clicks.clicks.sum())) == (3, 2)  # the joined row was clicked
+
+
+def test_a_position_that_a_search_has_twice_starts_another_list() -> None:
+    log = cp.read_log(rows(position=[1, 2, 1, 2, 3], search=["s"] * 5))
+    assert positions(log) == [[1, 2, 3], [1, 2]]
+    assert any("1 searches have several documents at one position" in note for note in log.notes)
 
 
 def test_candidates_that_were_not_shown_have_features_and_no_impressions() -> None:
@@ -146,7 +151,9 @@ def test_outcomes_are_summed_over_clicks() -> None:
         rows(position=[1, 1, 1], document=["a", "a", "b"], click=[1, 1, 0], booked=["true", "false", "true"]),
         outcomes={"booking": "booked"},
     )
-    assert log.outcomes["booking"].tolist() == [1, 0]
+    assert log.outcomes is not None
+    assert log.outcomes.rows.tolist() == [0, 0]
+    assert log.outcomes.values["booking"].tolist() == [1, 0]
     assert log.account["booking without a click, not counted"] == 1
 
 
