@@ -23,7 +23,7 @@ from .evaluation.measures import evaluate as evaluate
 from .experiments.compare import compare_methods as compare_methods
 from .experiments.settings import ExperimentSettings as ExperimentSettings
 from .experiments.train import judged_validation as judged_validation
-from .log.logged import read_logged as read_logged
+from .log.open_log import read_log as read_log
 from .log_model.model import LogModel as LogModel
 from .log_model.model import LogModelSettings as LogModelSettings
 from .model import Model as Model

@@ -19,6 +19,7 @@ import pytest
 
 from clickprism.cli.app import RENAMED, addressed, build_app
 from tests.conftest import parse_command
+from tests.data.shop import shop_clicks
 from tests.serve.service_kit import serving, until_ready
 
 ROOT = Path(__file__).parents[1]
@@ -146,10 +147,22 @@ def test_a_guide_is_short_and_says_first_what_the_reader_will_be_able_to_do(page
 
 
 def test_the_python_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks("python", README)
+    _, code = blocks("python", README)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     exec(code.replace("300_000", "30_000").replace("epochs=20", "epochs=2"), {})  # noqa: S102 - the page's own code
     assert re.search(r"0\.\d{4}", capsys.readouterr().out)
+
+
+def test_five_lines_of_the_readme_lead_from_a_frame_of_clicks_to_a_scored_frame(folder: Path) -> None:
+    code, _ = blocks("python", README)
+    assert len(code.splitlines()) == 5
+    shop_clicks(400).to_parquet(folder / "clicks.parquet")
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - the page's own code
+    scored = names["df"]
+    assert scored["q"].is_monotonic_increasing
+    assert scored["score"].corr(scored["quality"]) > 0.5  # relevance depends on quality
+    assert names["result"].bundle is not None
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -102,6 +102,7 @@ def described(logged: Logged, name: str) -> dict[str, Any]:
         "rankers": None if logged.policy is None else len(np.unique(logged.policy)),
         "randomised": None if logged.randomised is None else int(clicks.list_impressions[logged.randomised].sum()),
         "account": dict(logged.account),
+        "notes": list(logged.notes),
     }
     optional = {"days": logged.days, "rankers": logged.policy, "randomised positions": logged.randomised}
     missing = [what for what, values in optional.items() if values is None]
@@ -342,6 +343,7 @@ def terminal(stages: Stages, verdict: Sequence[str], steps: Sequence[str], lines
         "Verdict": [_wrapped("  ", each.replace("`", "")) for each in verdict],
         "Checks": [_wrapped(f"  {SIGNS[each['verdict']]}: ", each["sentence"]) for each in stages["choice"]["checks"]],
         "Estimated clicks": [_wrapped("  ", value["sentence"] or value["refusal"])],
+        "How the log was read": [_wrapped("  - ", each) for each in stages["read"]["counts"]["notes"]],
         "Your grades": [_wrapped("  ", stages["grades"]["sentence"])],
         "What to do next": [*todo, *(f"    {line}" for line in lines)],
     }
@@ -393,6 +395,8 @@ def write_pages(result: AutoResult, figures: Mapping[str, str], name: str) -> di
         else {CAPTION: svg(relevance_by_position(choice["curve"], **choice["by_position"]), title=CAPTION)}
     )
     folded: dict[str, Sequence[Part]] = {}
+    if read["counts"]["notes"]:
+        folded["How the log was read"] = read["counts"]["notes"]
     if choice["candidates"]:
         folded["Candidates"] = [f"{choice['reason']}", _candidates(choice), choice["selection"]]
         folded["Checks"] = [_check(each) for each in choice["checks"]]

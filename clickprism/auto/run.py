@@ -12,17 +12,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack, final
 
 import numpy as np
 
 from clickprism._util.files import sha256, write_file
 from clickprism._util.stages import Stage, StageFolder
 from clickprism.auto import report
+from clickprism.data.click_table import ColumnNames
+from clickprism.data.encoding import Encoding
 from clickprism.data.logged import Logged, log_fingerprint
 from clickprism.diagnosis.finding import Diagnosis
 from clickprism.diagnosis.saved import diagnosis_of, kept_diagnosis
-from clickprism.errors import DataError, SettingError, TrainingError
+from clickprism.errors import DataError, SettingError, TrainingError, UnsupportedError
+from clickprism.log_model.value import click_value
 from clickprism.model import Model
 
 if TYPE_CHECKING:
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
     from clickprism.log_model.model import LogModel
 
 Progress: TypeAlias = Callable[[str, str], None]
-Source: TypeAlias = Logged | Path | str | Callable[[], Logged]
+Source: TypeAlias = Any
+"""What `read_log` takes, or a function that returns a log."""
 Plain: TypeAlias = Mapping[str, Any]
 
 STAGES: Final = ("read", "model", "diagnosis", "choice", "value", "grades", "bundle", "report")
@@ -38,6 +42,7 @@ POINTS: Final = tuple(f"{stage}-{what}" for stage in STAGES for what in ("made",
 """The crash points of a run: before and after the file of each stage is written."""
 LOG_MODEL, RANKER, RAW, IMITATION, BUNDLE = "log_model", "model", "naive", "imitation", "bundle"
 FLATTENED: Final = "log_model_flattened"  # the model of the log, if a check asked for a flatter curve
+ENCODING: Final = "encoding.json"  # how the columns of a table became the features
 HELD_OUT: Final = "held_out.npy"  # scores of the documents by copies that did not learn from their query
 EXAMPLES: Final = 200  # queries in the page of the bundle
 
@@ -51,10 +56,13 @@ class AutoSettings:
         budget: Time for all stages together, such as 90s, 10m or 1.5h. Training does not stop early; if the time is
             used up after it, the estimate of how many clicks the ranker would get is skipped.
         seed: Random seed.
+        outcome: What the ranker is trained for: click, another outcome of the log such as booking, or a weighted sum
+            such as "click + 5*cart + 20*purchase".
     """
 
     budget: timedelta = timedelta(minutes=10)
     seed: int = 0
+    outcome: str = "click"
 
     def __post_init__(self) -> None:
         if self.budget <= timedelta(0):
@@ -100,6 +108,30 @@ class AutoResult:
     def __repr__(self) -> str:
         return f"AutoResult({self.chosen or 'no ranker'}, report {str(self.report)!r})"
 
+    def score(self, frame: Any) -> Any:
+        """Return the score of each row of a frame; within a query, higher scores rank first.
+
+        Args:
+            frame: A frame as `read_log` takes it, with the columns of the features. They are encoded as in training.
+
+        Returns:
+            A column of the library of the frame: a pandas Series with the index of the frame, a polars Series, an Arrow
+            array, or a numpy array.
+        """
+        from clickprism.data.frames import in_the_type_of, to_arrow
+        from clickprism.types import Lists
+
+        if self.bundle is None:
+            raise UnsupportedError("there is no ranker to score with", remedy=self.stages["choice"]["refused"])
+        if not (self.out / ENCODING).exists():
+            raise UnsupportedError(
+                "the ranker was not trained on the columns of a table",
+                remedy="Score files with: clickprism model score, or train it on a frame",
+            )
+        features = Encoding.load(self.out / ENCODING).apply(to_arrow(frame))
+        lists = Lists(features, np.array([0, len(features)]), np.array(["all"]))
+        return in_the_type_of(frame, Model.load(self.out / RANKER).score(lists), "score")
+
     def text(self, *, log: str | None = None, program: str = "clickprism") -> str:
         """Return what `clickprism auto` prints at the end: verdict, checks and what to do next."""
         lines = report.commands(self.out, log, bundle=self.bundle is not None, program=program)
@@ -114,6 +146,7 @@ def auto(
     grades: Path | str | None = None,
     name: str = "",
     progress: Progress | None = None,
+    **columns: Unpack[ColumnNames],
 ) -> AutoResult:
     """Train a ranker from a click log, check it without labels, and write a bundle and a report.
 
@@ -122,14 +155,15 @@ def auto(
     bundle/.
 
     Args:
-        log: An ingested log (a folder), a session file, a simulated log (.npz), a `Logged`, or a function that
-            returns one.
+        log: Anything that `read_log` reads: a frame, files, a query to a database, an ingested log; or a function that
+            returns a log.
         out: Folder of the run; one of another log or of another seed is refused.
         settings: Time budget and random seed.
         grades: File of grades in the TREC format (query id, 0, document id, grade), on which the ranker and the order
             of the log are evaluated at the end. Nothing is trained on them.
         name: Name of the log in the report; by default that of the file.
         progress: Called with the name of a stage and what it is doing.
+        columns: Which column of a table holds what, as `read_log` takes it.
 
     Returns:
         What was found, chosen and why. A log without features has no ranker: `bundle` is None, and `steps` says what
@@ -139,10 +173,14 @@ def auto(
     name = name or (Path(log).name if isinstance(log, Path | str) else "the log")
     say("read", f"reading {name}")
     begun = time.perf_counter()
-    logged = _read(log)
+    logged = _read(log, columns)
     spent = time.perf_counter() - begun
     judged = None if grades is None else Path(grades)
     identity = {"log": log_fingerprint(logged), "seed": settings.seed, "grades": _digest(judged)}
+    value = click_value(logged, settings.outcome)
+    if value is not None:
+        identity["outcome"] = settings.outcome
+        logged = replace(value.relative(logged), notes=(*logged.notes, value.sentence))
     with StageFolder.opened(Path(out), command="auto", identity=identity) as folder:
         return _Run(folder, logged, settings, grades=judged, name=name, say=say).all(spent)
 
@@ -247,6 +285,8 @@ class _Run:
             return report.refused(f"{report.WITHOUT_MODEL}: {self.done['model'].result['problem']}.")
         from clickprism.auto.checks import choose_ranker
 
+        if self.logged.encoding is not None:
+            self.logged.encoding.save(self.path / ENCODING)
         checked = choose_ranker(self.logged, model, seed=self.settings.seed, progress=self._tell("choice"))
         candidates, used = checked.candidates, checked.used
         if checked.model is not model:
@@ -335,7 +375,12 @@ def write_auto_bundle(
         feature_names=logged.feature_names,
         naive=naive,
         observation=observation,
-        data={"clicks": "of the log", "searches": logged.clicks.sessions, "queries": len(lists)},
+        data={
+            "clicks": "of the log",
+            "searches": logged.clicks.sessions,
+            "queries": len(lists),
+            **({} if logged.encoding is None else {"encoding": logged.encoding.plain()}),
+        },
         notes=[note for note in notes if note],
         scope=Scope(choice["scope"]["rerank_depth"], reason[:1].upper() + reason[1:]),
         examples=examples.bytes(),
@@ -355,16 +400,14 @@ def _digest(file: Path | None) -> str:
         raise DataError(f"cannot be read ({error.strerror})", file=file, remedy="Name a file for --grades") from None
 
 
-def _read(log: Source) -> Logged:
+def _read(log: Source, columns: ColumnNames) -> Logged:
     """Return the log without empty ranked lists and very deep positions; an infinite feature counts as missing."""
     from clickprism.diagnosis.diagnose import without_empty_lists
-    from clickprism.log.logged import read_logged
+    from clickprism.log.open_log import read_log
     from clickprism.log_model.counts import cut
     from clickprism.log_model.model import DEEPEST
 
-    if isinstance(log, Path | str):
-        log = read_logged(Path(log))
-    logged = without_empty_lists(log if isinstance(log, Logged) else log())
+    logged = without_empty_lists(read_log(log() if callable(log) else log, **columns))
     deep = int((logged.clicks.positions > DEEPEST).sum())
     if deep:
         logged = cut(logged, DEEPEST)

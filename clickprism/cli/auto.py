@@ -8,18 +8,20 @@ from typing import Annotated
 from clickprism.auto.run import AutoSettings
 from clickprism.cli.output import FLAT, Output, command_line, program
 from clickprism.log.logged import ReadSettings
+from clickprism.log.open_log import TableSettings
 
 DIAGNOSIS, REPORT = "diagnosis.json", "report.html"
 
 
 def auto(
-    log: Path,
+    log: str,
     /,
     *,
     out: Path = Path("runs/auto"),
     grades: Path | None = None,
     settings: Annotated[AutoSettings, FLAT],
     reading: Annotated[ReadSettings, FLAT],
+    table: Annotated[TableSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Train, check and bundle a ranker from a click log alone.
@@ -32,10 +34,14 @@ def auto(
     ```bash
     clickprism auto mylog --out runs/mylog
     clickprism auto mylog --out runs/other --seed 1
+    clickprism auto clicks.csv --map document=sku --map position=rank --ignore title --out runs/table
+    clickprism auto sqlite:///shop.db --query "select * from clicks" --outcome "click + 5*cart" --out runs/shop
     ```
 
     Args:
-        log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
+            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
+            file (TSV, CSV); or a simulated log (.npz).
         out: Folder for report.html, auto.json and bundle/.
         grades: File of grades in the TREC format (query id, 0, document id, grade). The ranker and the order of the log
             are evaluated on them at the end; nothing is trained on them.
@@ -46,6 +52,7 @@ def auto(
     from clickprism.experiments.compare import open_log
 
     stages: list[str] = []
+    name = Path(log).name
     with output.status() as status:
 
         def report(stage: str, text: str) -> None:
@@ -56,17 +63,17 @@ def auto(
 
         try:
             result = auto(
-                lambda: open_log(log, settings=reading, note=output.note).logged,
+                lambda: open_log(log, settings=reading, table=table, outcome=settings.outcome, note=output.note).logged,
                 out=out,
                 settings=settings,
                 grades=grades,
-                name=log.name,
+                name=name,
                 progress=report,
             )
         except KeyboardInterrupt:
             output.note("Run the same command again to continue.")
             raise
-    output.show(result.text(log=str(log), program=program()), as_plain(result, log.name))
+    output.show(result.text(log=log, program=program()), as_plain(result, name))
     output.note(f"\nReport: {result.report}\nEvery decision: {out / 'auto.json'}")
     if result.bundle is None:
         refused = result.stages["choice"]["refused"]
@@ -74,13 +81,14 @@ def auto(
 
 
 def diagnose(
-    log: Path,
+    log: str,
     /,
     *,
     only: tuple[str, ...] = (),
     seed: int = 0,
     out: Path | None = None,
     reading: Annotated[ReadSettings, FLAT],
+    table: Annotated[TableSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Report which biases a click log contains.
@@ -95,7 +103,9 @@ def diagnose(
     ```
 
     Args:
-        log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
+            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
+            file (TSV, CSV); or a simulated log (.npz).
         only: Name of a finding to report, such as position; may be repeated. By default all.
         seed: Random seed.
         out: Folder for diagnosis.json and report.html.
@@ -113,12 +123,13 @@ def diagnose(
         make_folder(out)
     with output.status() as status:
         status("reading the log")
-        logged = open_log(log, settings=reading, note=output.note).logged
+        logged = open_log(log, settings=reading, table=table, note=output.note).logged
         as_of = datetime.now(UTC).isoformat(timespec="seconds")
         diagnosis = diagnose(logged, only=only or None, seed=seed, progress=status, as_of=as_of)
-    report = report_of(diagnosis, log=str(log), account=logged.account)
+    report = report_of(diagnosis, log=log, account=logged.account)
     output.result(report)
-    folders = [*([log] if log.is_dir() and not only else []), *([] if out is None else [out])]
+    ingested = (Path(log) / "log.toml").exists()
+    folders = [*([Path(log)] if ingested and not only else []), *([] if out is None else [out])]
     for folder in folders:
         write_file(folder / DIAGNOSIS, to_json(report) + "\n")
     if out is None:
@@ -130,9 +141,9 @@ def diagnose(
     write_page(
         out / REPORT,
         diagnosis,
-        log=log.name or str(log),
+        log=Path(log).name or log,
         account=logged.account,
-        settings={"log": str(log), "seed": seed, "findings": list(diagnosis.findings)},
+        settings={"log": log, "seed": seed, "findings": list(diagnosis.findings)},
         next_commands=following,
     )
     output.note(f"Written to {out}: {DIAGNOSIS}, {REPORT}")

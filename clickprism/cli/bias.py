@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from clickprism.cli.output import FLAT, Output, command_line
+from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog
 from clickprism.evaluation.clicks import ClickModelSettings
 from clickprism.examination.settings import ExaminationSettings
 from clickprism.log.columns import ColumnSettings
 from clickprism.log.logged import ReadSettings
+from clickprism.log.open_log import TableSettings
 from clickprism.log.settings import EngineSettings
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Float64
@@ -19,7 +21,7 @@ SKIPPED: Final = ("clicks outside the list", "lines quarantined")
 
 
 def position(
-    log: Path,
+    log: str,
     /,
     *,
     propensities: Path | None = None,
@@ -27,6 +29,7 @@ def position(
     columns: Annotated[ColumnSettings, FLAT],
     settings: Annotated[LogModelSettings, FLAT],
     reading: Annotated[ReadSettings, FLAT],
+    table: Annotated[TableSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Estimate how often each position is observed.
@@ -41,7 +44,9 @@ def position(
     ```
 
     Args:
-        log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
+            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
+            file (TSV, CSV); or a simulated log (.npz).
         propensities: File with the observation of each position, if you know it: one number a line, a JSON list, or
             curves.json of `--out`. It replaces the estimate.
         out: Folder for curves.json, a plot (SVG and PNG) and the fitted model (model).
@@ -52,7 +57,7 @@ def position(
 
     if out is not None:
         make_folder(out)
-    model, positions = _fitted(log, columns, settings, reading, output, propensities=propensities)
+    model, positions = _fitted(log, columns, settings, (reading, table), output, propensities=propensities)
     truth = _truth(log)
     facts = position_facts(model, by=columns.by, truth=truth)
     output.show(position_text(model, by=columns.by, truth=truth), facts)
@@ -73,7 +78,7 @@ def position(
     _suggest_training(log, model, positions, output)
 
 
-def _suggest_training(log: Path, model: LogModel, positions: int, output: Output) -> None:
+def _suggest_training(log: str, model: LogModel, positions: int, output: Output) -> None:
     """Say how to train with the curve, or why not to; `positions` is the number of positions in the log."""
     if len(model.curve) < positions:
         output.note(f"To train with the curve, estimate it for all {positions} positions of the log: omit --depth")
@@ -83,20 +88,21 @@ def _suggest_training(log: Path, model: LogModel, positions: int, output: Output
         return
     values = ", ".join(f"{value:.4g}" for value in model.curve.values)
     setting = ["--methods.ipw.propensities", f"[{values}]"]
-    if log.suffix == ".npz":
+    if log.endswith(".npz"):
         output.next("train", log, "--method", "ipw", *setting, "--out", "runs/ipw")
     else:  # a session file has no features to train on, and a log may have none
         output.note(f"To train with this curve: {setting[0]} '{setting[1]}'")
 
 
 def trust(
-    log: Path,
+    log: str,
     /,
     *,
     out: Path | None = None,
     columns: Annotated[ColumnSettings, FLAT],
     settings: Annotated[LogModelSettings, FLAT],
     reading: Annotated[ReadSettings, FLAT],
+    table: Annotated[TableSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Estimate trust bias: clicks on results because the engine ranks them high.
@@ -111,7 +117,9 @@ def trust(
     ```
 
     Args:
-        log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
+            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
+            file (TSV, CSV); or a simulated log (.npz).
         out: JSON file for the parameters; `clickprism relevance estimate` reads it.
     """
     from clickprism._util.files import check_output
@@ -119,7 +127,7 @@ def trust(
 
     if out is not None:
         check_output(out, suffix=".json")
-    model, _ = _fitted(log, columns, settings, reading, output)
+    model, _ = _fitted(log, columns, settings, (reading, table), output)
     output.show(trust_text(model), trust_facts(model))
     for note in model.parameters.notes:
         output.note(f"note: {note}")
@@ -128,16 +136,16 @@ def trust(
         return
     model.parameters.write(out)
     output.note(f"Written: {out}")
-    if log.is_dir():
+    if Path(log).is_dir():
         given = ["--estimator", "affine", "--parameters", out]
         output.next("relevance", "estimate", log, *given, "--out", "estimates.parquet")
 
 
 def _fitted(
-    log: Path,
+    log: str,
     columns: ColumnSettings,
     settings: LogModelSettings,
-    reading: ReadSettings,
+    reading: tuple[ReadSettings, TableSettings],
     output: Output,
     *,
     propensities: Path | None = None,
@@ -147,7 +155,6 @@ def _fitted(
     A log without clicks or with one position only is refused.
     """
     from clickprism.errors import SettingError, UnsupportedError
-    from clickprism.experiments.compare import open_log
     from clickprism.log.columns import contexts, where
     from clickprism.log_model.model import LogModel
     from clickprism.log_model.propensities import read_propensities
@@ -157,7 +164,7 @@ def _fitted(
     given = None if propensities is None else read_propensities(propensities)
     with output.status() as status:
         status("reading the log")
-        logged = where(open_log(log, settings=reading, columns=columns.columns, note=output.note).logged, columns)
+        logged = where(_opened(log, columns, *reading, output), columns)
         clicks = logged.clicks
         skipped = "".join(f"; {name}: {count:,}" for name, count in logged.account.items() if name in SKIPPED)
         output.note(f"{clicks.sessions:,} sessions, {int(clicks.clicks.sum()):,} clicks{skipped}")
@@ -177,14 +184,21 @@ def _fitted(
     return model, clicks.max_position
 
 
-def _truth(log: Path) -> Float64 | None:
+def _opened(log: str, columns: ColumnSettings, reading: ReadSettings, table: TableSettings, output: Output) -> Logged:
+    """Read a log of any kind, with the columns that were asked for."""
+    from clickprism.experiments.compare import open_log
+
+    return open_log(log, settings=reading, table=table, columns=columns.columns, note=output.note).logged
+
+
+def _truth(log: str) -> Float64 | None:
     """Return the true observation at each position if the log is a simulation that recorded it."""
-    if log.suffix != ".npz":
+    if not log.endswith(".npz"):
         return None
     from clickprism.data.clicks import load_bare
     from clickprism.types import Simulation
 
-    clicks, truth = load_bare(log)
+    clicks, truth = load_bare(Path(log))
     return None if truth is None else Simulation(clicks, truth).observation
 
 

@@ -10,6 +10,7 @@ from clickprism.evaluation.counterfactual.result import CounterfactualSettings
 from clickprism.evaluation.interleaving import InterleavingSettings
 from clickprism.experiments.compare import JudgedSettings
 from clickprism.log.logged import ReadSettings
+from clickprism.log.open_log import TableSettings
 
 
 def judged(
@@ -46,12 +47,13 @@ def judged(
 
 
 def counterfactual(
-    log: Path,
+    log: str,
     /,
     *models: Path,
     scores: tuple[Path, ...] = (),
     settings: Annotated[CounterfactualSettings, FLAT],
     reading: Annotated[ReadSettings, FLAT],
+    table: Annotated[TableSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Estimate from a click log how many clicks a ranker would get.
@@ -66,7 +68,9 @@ def counterfactual(
     ```
 
     Args:
-        log: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
+            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
+            file (TSV, CSV); or a simulated log (.npz).
         models: Folders of runs, models or bundles.
         scores: File with the columns query, document and score (.csv, .tsv, .jsonl or .parquet); may be repeated.
     """
@@ -78,7 +82,7 @@ def counterfactual(
 
     if not models and not scores:
         raise SettingError("models", None, "name at least one model, or give --scores FILE")
-    opened = open_log(log, settings=reading, note=output.note)
+    opened = open_log(log, settings=reading, table=table, note=output.note)
     clicks = opened.logged.clicks
     output.note(f"{clicks.sessions:,} searches, {int(clicks.clicks.sum()):,} clicks")
     scored = {str(path): opened.scores(path) for path in models}
@@ -86,7 +90,7 @@ def counterfactual(
     with output.status() as status:
         model = LogModel.fit(opened.logged, progress=status)
     found = {name: counterfactual(opened.logged, each, settings=settings, model=model) for name, each in scored.items()}
-    output.result(CounterfactualResults(str(log), settings.unit, settings.confidence, found))
+    output.result(CounterfactualResults(log, settings.unit, settings.confidence, found))
     if not any(each.best for each in found.values()):
         raise UnsupportedError("the log supports no estimate for any ranker", remedy="The reasons are listed above")
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 from clickprism.cli.output import FLAT, Output
+from clickprism.log.open_log import TableSettings
 from clickprism.log.settings import CompactSettings, EngineSettings, FeatureSettings, IngestSettings, RowFilter
 from clickprism.simulation.raw_settings import RawLogSettings
 
 
 def ingest(
     *paths: str,
-    into: Path,
+    into: Path | None = None,
+    guess: bool = False,
+    table: Annotated[TableSettings, FLAT],
     settings: Annotated[IngestSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
@@ -30,20 +34,35 @@ def ingest(
     clickprism log ingest events.jsonl --into mylog
     clickprism log ingest 'ubi/*.jsonl.gz' --into ubilog --schema ubi --ordinal-base 0
     clickprism log ingest export.csv --into newlog --mapping columns.toml --dry-run
+    clickprism log ingest clicks.csv --guess
+    clickprism log ingest clicks.csv --map document=sku --map position=rank --into shoplog
+    clickprism log ingest sqlite:///shop.db --query "select * from clicks" --into dblog
     ```
 
     Args:
-        paths: Files, folders or quoted patterns.
+        paths: Files, folders or quoted patterns; with --map or --query, one table that fits into memory: CSV or Parquet
+            files, or the URL of a database.
         into: Folder of the log; it is created if it is missing.
+        guess: Propose which column of a table holds what, show five rows, and write nothing.
     """
+    from clickprism.data.sources import is_database
     from clickprism.errors import ClickprismError, SettingError
     from clickprism.log.ingest import ingest
+    from clickprism.log.open_log import exported_events, guess_columns
     from clickprism.log.settings import read_log_settings
     from clickprism.log.store import SETTINGS_FILE
 
     if not paths:
         raise SettingError("paths", None, "name at least one file or folder")
-    with output.progress("reading") as progress:
+    if guess:
+        output.result(guess_columns(paths[0], table))
+        return
+    if into is None:
+        raise SettingError("into", None, "name the folder of the log")
+    with ExitStack() as stack:
+        if table or is_database(paths[0]):
+            paths = (stack.enter_context(exported_events(paths[0], table, note=output.note)),)
+        progress = stack.enter_context(output.progress("reading"))
         try:
             account = ingest(
                 paths,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from clickprism.cli.output import FLAT, Output
+from clickprism.log.open_log import TableSettings
 from clickprism.log.settings import EngineSettings, FeatureSettings
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings
@@ -14,9 +15,12 @@ from clickprism.relevance.impute import ImputeSettings, SourceFiles
 from clickprism.relevance.judgments import JudgmentSettings
 from clickprism.relevance.ranking import RankSettings
 
+if TYPE_CHECKING:
+    from clickprism.relevance.of_log import LogEstimates
+
 
 def estimate(
-    log: Path,
+    log: str,
     /,
     *,
     out: Path,
@@ -26,7 +30,9 @@ def estimate(
     days: str | None = None,
     examination: str | None = None,
     model: Path | None = None,
+    outcome: str = "click",
     settings: Annotated[EstimateSettings, FLAT],
+    table: Annotated[TableSettings, FLAT],
     engine: Annotated[EngineSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
@@ -41,10 +47,12 @@ def estimate(
     clickprism relevance estimate mylog --imputation imputed.parquet --model runs/log_model --out estimates.parquet
     clickprism relevance estimate mylog --estimator affine --parameters trust.json --out estimates.parquet
     clickprism relevance estimate mylog --estimator affine --click-parameters first_slot --out estimates.parquet
+    clickprism relevance estimate clicks.csv --map document=sku --outcome cart --out carts.parquet
     ```
 
     Args:
-        log: Ingested log.
+        log: Ingested log; or events of OpenSearch UBI, a table of CSV or Parquet files, or a database with --query,
+            which are read into memory and estimated by the model of the log, without --min-users.
         out: Parquet file for the estimates.
         imputation: Predicted relevance, from `clickprism relevance impute apply`; also pairs that were never shown get
             an estimate.
@@ -56,15 +64,31 @@ def estimate(
         examination: JSON file of an examination model for doubly_robust, or none; by default the current one of the
             log, if there is one.
         model: Folder for the fitted model of the log.
+        outcome: What is estimated: click, another outcome such as booking, or a weighted sum such as "click + 5*cart",
+            as a share of the sum of the weights. Outcomes other than click need a table or events of OpenSearch UBI.
     """
     from clickprism._util.files import check_output
+    from clickprism.errors import SettingError
+    from clickprism.log.open_log import open_source
     from clickprism.log.schedule import days_of
     from clickprism.log.store import LogStore
     from clickprism.relevance.of_log import estimate_relevance
+    from clickprism.relevance.of_table import estimate_table, refuse_options
 
     check_output(out, suffix=".parquet")
     chosen = days_of(days)
-    store = LogStore.open(log, note=output.note)
+    logged = open_source(log, table, outcome=outcome, note=output.note)
+    if logged is not None:
+        other = settings.estimator.get("name", "log_model")
+        given: dict[str, object] = {"imputation": imputation, "parameters": parameters, "days": days}
+        given |= {"examination": examination, "estimator": None if other == "log_model" else other}
+        refuse_options(log, given)
+        found = estimate_table(logged, out, settings, outcome=outcome, propensities=propensities, folder=model)
+        _show_estimates(found, out, output)
+        return
+    if outcome != "click":
+        raise SettingError("outcome", outcome, "be click: an ingested log has no other outcomes. Name the table itself")
+    store = LogStore.open(Path(log), note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory) as writer:
         found = estimate_relevance(
             store,
@@ -78,6 +102,10 @@ def estimate(
             examination=examination,
             model=model,
         )
+    _show_estimates(found, out, output)
+
+
+def _show_estimates(found: LogEstimates, out: Path, output: Output) -> None:
     output.result(found)
     for warning in () if found.model is None else found.model.warnings:
         output.note(warning)

@@ -7,13 +7,34 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from clickprism.data.clicks import fingerprint
-from clickprism.types import Bool, Clicks, Int64, Text, check, slices
+from clickprism.types import Bool, Clicks, Float64, Int64, Text, check, slices
+
+if TYPE_CHECKING:
+    from clickprism.data.encoding import Encoding
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """What followed each click of a log.
+
+    Attributes:
+        rows: document of each click, [clicks].
+        values: carts, bookings and so on that followed it, by name, [clicks] each.
+    """
+
+    rows: Int64
+    values: Mapping[str, Float64]
+
+    def __post_init__(self) -> None:
+        for name, values in self.values.items():
+            check(values.shape == self.rows.shape, f"outcome {name} must have {len(self.rows)} values")
 
 
 @final
@@ -32,6 +53,10 @@ class Logged:
         columns: values of other columns, such as the device, for each ranked list, by name of the column; only those
             that the reader was asked for, [ranked lists] each.
         account: what was counted on the way in, such as rows quarantined or without a field, by name.
+        encoding: how columns of a table became the features; None for a log that did not come from one.
+        notes: what the reader assumed or ignored, one sentence each.
+        outcomes: what followed the clicks, such as bookings; None if the log does not tell.
+        values: value of a click on each document relative to the average click, [documents]; None if all are alike.
     """
 
     clicks: Clicks
@@ -42,6 +67,10 @@ class Logged:
     feature_names: tuple[str, ...] = ()
     account: Mapping[str, int] = field(default_factory=dict)
     columns: Mapping[str, Text] = field(default_factory=dict)
+    encoding: Encoding | None = None
+    notes: tuple[str, ...] = ()
+    outcomes: Outcomes | None = None
+    values: Float64 | None = None
 
     def __post_init__(self) -> None:
         lists, entries = len(self.clicks), len(self.clicks.rows)
@@ -50,6 +79,8 @@ class Logged:
             check(values is None or values.shape == (size,), f"{name} must have {size} values")
         for name, values in self.columns.items():
             check(values.shape == (lists,), f"column {name} must have {lists} values")
+        sized = self.values is None or self.values.shape == (self.clicks.lists.documents,)
+        check(sized, "there must be a value of a click for each document")
         known = self.policy is None or not lists or 0 <= self.policy.min() <= self.policy.max() < len(self.policies)
         check(bool(known), "policy must be places in policies")
         width = self.clicks.lists.features.shape[1]
@@ -67,16 +98,19 @@ class Logged:
         """These ranked lists only, in this order; the account stays that of the whole log."""
         chosen = np.arange(len(self))[ranked_lists]
         entries, _ = slices(self.clicks.offsets, chosen)
-        return Logged(
-            self.clicks.take(chosen),
-            None if self.days is None else self.days[chosen],
-            None if self.policy is None else self.policy[chosen],
-            self.policies,
-            None if self.randomised is None else self.randomised[entries],
-            self.feature_names,
-            self.account,
-            {name: values[chosen] for name, values in self.columns.items()},
+        return replace(
+            self,
+            clicks=self.clicks.take(chosen),
+            days=None if self.days is None else self.days[chosen],
+            policy=None if self.policy is None else self.policy[chosen],
+            randomised=None if self.randomised is None else self.randomised[entries],
+            columns={name: values[chosen] for name, values in self.columns.items()},
         )
+
+    @property
+    def candidates(self) -> Int64:
+        """Return the rows of the documents that the log names and that were never shown, [candidates]."""
+        return np.setdiff1d(np.arange(self.clicks.lists.documents), self.clicks.rows)
 
     def of_queries(self, queries: Bool) -> Logged:
         """The ranked lists of these queries only, [lists of documents]; the documents stay all."""
@@ -105,4 +139,7 @@ def log_fingerprint(logged: Logged) -> str:
     ids = () if clicks.lists.document_ids is None else clicks.lists.document_ids.tolist()
     for names in (logged.policies, logged.feature_names, ids):
         digest.update("\0".join(map(str, names)).encode() + b"\1")
+    if logged.outcomes is not None:
+        for name, values in sorted(logged.outcomes.values.items()):
+            digest.update(name.encode() + logged.outcomes.rows.tobytes() + values.tobytes())
     return digest.hexdigest()[:16]

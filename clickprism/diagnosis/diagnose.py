@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 
-from clickprism.data.letor import PathLike
+from clickprism.data.click_table import ColumnNames
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.coverage import coverage
 from clickprism.diagnosis.drift import drift
@@ -19,7 +19,7 @@ from clickprism.diagnosis.position import position
 from clickprism.diagnosis.selection import selection
 from clickprism.diagnosis.users import coupling, interaction, popularity, trust
 from clickprism.errors import DataError, SettingError, TrainingError
-from clickprism.log.logged import read_logged
+from clickprism.log.open_log import read_log
 from clickprism.log_model.model import LogModel, LogModelSettings
 
 OF_LOG: Final[dict[str, Callable[[Logged], Finding]]] = {"coverage": coverage, "selection": selection, "drift": drift}
@@ -63,13 +63,14 @@ def check_names(only: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def diagnose(
-    log: PathLike | Logged,
+    log: Any,
     *,
     only: Sequence[str] | None = None,
     seed: int = 0,
     model: LogModel | None = None,
     progress: Callable[[str], None] | None = None,
     as_of: str = "",
+    **columns: Unpack[ColumnNames],
 ) -> Diagnosis:
     """Report which biases a log contains, whether relevance is identifiable from it, and what to do.
 
@@ -77,12 +78,13 @@ def diagnose(
     positions are read from it, so that they are the numbers of every other command.
 
     Args:
-        log: A path that `read_logged` accepts, or a log that was read.
+        log: Anything that `read_log` reads: a frame, files, a query to a database, an ingested log.
         only: Names of findings; by default all.
         seed: Random seed.
         model: Model of this log, if it was fitted before; by default it is fitted here.
         progress: Called with the name of each step as it begins.
         as_of: When the diagnosis is made, as text.
+        columns: Which column of a table holds what, as `read_log` takes it.
 
     >>> from clickprism.simulation.worlds import WorldSettings, make_world
     >>> world = make_world(WorldSettings(policy="single", queries=20, sessions=2000))
@@ -91,7 +93,7 @@ def diagnose(
     """
     names, settings = check_names(only), LogModelSettings(seed=seed)
     note = progress or (lambda _: None)
-    logged = without_empty_lists(log if isinstance(log, Logged) else read_logged(log, note=progress))
+    logged = without_empty_lists(read_log(log, note=progress, **columns))
     problem = ""
     if model is None and set(names) & set(OF_MODEL):
         note("model")

@@ -47,6 +47,7 @@ from clickprism.experiments.train import (
     true_trust,
 )
 from clickprism.log.logged import READ, ReadSettings, read_logged
+from clickprism.log.open_log import NO_TABLE, TableSettings, open_source
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.serve.bundle.bundle import MANIFEST
@@ -339,20 +340,29 @@ class ValuedLog:
 
 
 def open_log(
-    path: Path,
+    source: str | Path,
     *,
     settings: ReadSettings = READ,
+    table: TableSettings = NO_TABLE,
+    outcome: str = "click",
     columns: Collection[str] = (),
     note: Callable[[str], None] = lambda _: None,
 ) -> ValuedLog:
     """Read a log of any kind; the features of a simulated log are those of the data that it records.
 
     Args:
-        path: An ingested log, a session file or a simulated log, as `read_logged` takes it.
-        settings: How to read it.
+        source: A table, the URL of a database, events of OpenSearch UBI, or a log as `read_logged` takes it.
+        settings: How to read a log that clickprism has written, or a session file.
+        table: Which column of a table holds what.
+        outcome: Outcome that the log is read for.
         columns: Other columns of a session file to keep, as `read_logged` takes them.
         note: Called with messages about the progress.
     """
+    found = open_source(str(source), table, outcome=outcome, note=note)
+    if found is not None:
+        settings.refuse_columns("a table names its columns with --map")
+        return ValuedLog(found, found.clicks.lists)
+    path = Path(source)
     data = saved_data(path) if path.suffix == ".npz" and path.is_file() else None
     if data is None:
         logged = read_logged(path, settings=settings, columns=columns, note=note)

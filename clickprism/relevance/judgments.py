@@ -184,6 +184,7 @@ def judge_file(
         queries: Texts of the queries.
     """
     from clickprism.relevance.estimate_files import count_suppressed, read_estimates
+    from clickprism.relevance.of_table import query_ids_are_texts
     from clickprism.relevance.pairs import check_suffix, write_rows
 
     if kind == "table":
@@ -197,6 +198,8 @@ def judge_file(
     query_ids, document_ids = (table[name].take(order) for name in ("query_id", "document_id"))
     names = listed.source_names
     texts = query_texts(queries, query_ids.to_pylist(), unique=kind != "table")
+    if queries is None and query_ids_are_texts(estimates):
+        texts = query_ids.to_pylist()
     if kind == "table":
         columns = {"query_id": query_ids, "document_id": document_ids, "query": np.array(texts, dtype=object)}
         values = {"estimate": listed.values, "lower": listed.lower, "upper": listed.upper, "source": names}

@@ -263,4 +263,4 @@ def test_the_value_is_skipped_if_the_budget_is_used_up(undisturbed: AutoResult, 
 def test_the_public_name_is_the_function_in_any_order_of_imports(first: str) -> None:
     code = f"{first}import clickprism as cp; cp.auto(3)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "'int' object is not callable" in done.stderr
+    assert "read_log takes a frame, a path or the URL of a database, not int" in done.stderr

@@ -14,6 +14,7 @@ import pytest
 from clickprism.cli.reference import examples
 from clickprism.data.clicks import save_clicks
 from clickprism.diagnosis.diagnose import FINDINGS
+from tests.data.shop import shop_table
 from tests.diagnosis.tiny_logs import small_world
 
 Run = Callable[..., Any]
@@ -122,6 +123,7 @@ def test_the_examples_in_the_help_run(
     monkeypatch.chdir(mylog.parent)
     if not Path("sessions.tsv").exists():
         Path("sessions.tsv").symlink_to(sessions)
+    shop_table(Path("clicks.csv"), Path("shop.db"))
     for line in examples([command]):
         cli(*shlex.split(line)[1:])
     if command == "auto":  # the card of the bundle has the curve of `bias position`

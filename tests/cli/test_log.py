@@ -24,6 +24,7 @@ from clickprism.log.store import PENDING, LogStore
 from clickprism.log.windows import windows
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings
+from tests.data.shop import shop_table
 from tests.log.event_logs import event
 from tests.log.raw_logs import BROKEN, impression, write_lines
 from tests.log.test_sessions import DAY
@@ -51,6 +52,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "export.csv").write_text("\n".join(cells) + "\n", encoding="utf-8")
     (folder / "small.toml").write_text("searches = 20\ndays = 2\n", encoding="utf-8")
     ingest([folder / "events.jsonl"], folder / "mylog")
+    shop_table(folder / "clicks.csv", folder / "shop.db")
     return folder
 
 

@@ -19,6 +19,7 @@ from clickprism.log.ingest import ingest
 from clickprism.log_model.parameters import ClickParameters
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings
+from tests.data.shop import shop_table
 from tests.rankers.tiny_language_model import write_tiny_model
 
 Run = Callable[..., Any]
@@ -235,6 +236,7 @@ def test_examples_of_the_help_run(
     name: str, line: str, folder: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
+    shop_table(folder / "clicks.csv", folder / "shop.db")
     cli(*shlex.split(line)[1:], *(["--config", SMALL[name]] if name in SMALL else []))
 
 

@@ -1,0 +1,659 @@
+"""A table with one row for each result that was shown, as a log: queries, ranked lists, clicks, features.
+
+`read_click_table` says what it assumed where the table does not tell, and counts every row that it could not use.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, final
+
+import numpy as np
+
+from clickprism.data.encoding import Encoding, numbers_of, texts_of
+from clickprism.data.logged import Logged, Outcomes
+from clickprism.errors import DataError, SettingError
+from clickprism.types import Bool, Clicks, Float64, Int64, Lists
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OTHERS: Final = "all others"
+Features: TypeAlias = Sequence[str] | Literal["all others"] | None
+NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "query": ("query", "query_text", "user_query", "q", "term", "keywords", "search_term", "query_id", "qid"),
+    "document": (
+        *("document", "document_id", "doc_id", "docid", "doc", "item", "item_id", "itemid", "product", "product_id"),
+        *("sku", "asin", "article_id", "news_id", "prop_id", "hotel_id", "listing_id", "url"),
+    ),
+    "position": ("position", "rank", "pos", "slot", "ordinal"),
+    "click": ("click", "clicked", "is_click", "is_clicked", "click_bool", "clicks"),
+    "search": (
+        *("search", "search_id", "srch_id", "request", "request_id", "impression_id", "serp_id", "list_id"),
+        *("session", "session_id"),
+    ),
+    "time": ("time", "timestamp", "date_time", "datetime", "date", "day", "ts", "event_time"),
+    "user": ("user", "user_id", "userid", "visitor_id", "client_id"),
+    "randomised": ("randomised", "randomized", "random", "random_bool", "is_random"),
+    "shown": ("shown", "is_shown", "displayed"),
+    "ranker": ("ranker", "policy", "model_version", "variant"),
+    "page": ("page", "page_number"),
+}
+"""The names that columns of each role usually have, the most usual first."""
+TRUE: Final = ("1", "true", "t", "yes", "y", "1.0")
+FALSE: Final = ("0", "false", "f", "no", "n", "0.0", "", "null", "nan", "none")
+_TERM: Final = re.compile(r"(?:(\d+\.?\d*|\.\d+)\s*\*\s*)?([A-Za-z_]\w*(?:[- ]\w+)*)")
+LEAK: Final = 0.95  # correlation of a feature with the click from which it is the click
+FOLLOWERS: Final = 10  # rows with a value, all of them clicked, from which the value follows the click
+LIKE_ID: Final = 0.5  # number of values over number of documents
+NO_TIME: Final = "2000-01-02T00:00:00Z"  # of rows without a time
+MOST_POSITION: Final = 10_000
+
+
+class ColumnNames(TypedDict, total=False):
+    """Keyword arguments of `read_log`, which `auto` and `diagnose` take too."""
+
+    query: str | None
+    document: str | None
+    position: str | None
+    click: str | None
+    features: Features
+    search: str | None
+    time: str | None
+    user: str | None
+    randomised: str | None
+    shown: str | None
+    ranker: str | None
+    page: str | None
+    outcomes: Sequence[str] | Mapping[str, str]
+    ignore: Sequence[str]
+    categorical: Sequence[str]
+    sql: str | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which column of a table holds what; a role without a name is looked for among the usual names.
+
+    Attributes:
+        query: Column of the query, or of what else a list belongs to, such as a slot of a page.
+        document: Column of the id of the document.
+        position: Column of the position.
+        click: Column that says whether the document was clicked: 1 and 0, or true and false.
+        features: Names of the columns with features, or "all others" for all columns without a role.
+        search: Column with the id of the search, the same for all results that were shown together.
+        time: Column with the time or the day.
+        user: Column with the user.
+        randomised: Column that says whether the list was in random order.
+        shown: Column that says whether the document was shown; other rows are candidates only.
+        ranker: Column with the name of the ranker that made the list.
+        page: Column with the number of the page, if positions start from 1 on each page.
+        outcomes: Columns with what followed a click, such as carts and bookings, by name of the outcome.
+        ignore: Columns that are not features, if these are "all others".
+        categorical: Features that are names of categories though they look like numbers, such as brand_id.
+    """
+
+    query: str | None = None
+    document: str | None = None
+    position: str | None = None
+    click: str | None = None
+    features: Features = None
+    search: str | None = None
+    time: str | None = None
+    user: str | None = None
+    randomised: str | None = None
+    shown: str | None = None
+    ranker: str | None = None
+    page: str | None = None
+    outcomes: Mapping[str, str] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Columns:
+        """Return the columns that keyword arguments name."""
+        known = [each.name for each in fields(cls)]
+        for name in values:
+            if name not in known:
+                nearest = ", ".join(difflib.get_close_matches(name, known, 5, 0.0))
+                raise SettingError(name, values[name], f"be a known argument ({nearest})")
+        given = dict(values)
+        outcomes = given.get("outcomes") or {}
+        outcomes = [outcomes] if isinstance(outcomes, str) else outcomes
+        given["outcomes"] = dict(outcomes) if isinstance(outcomes, Mapping) else {name: name for name in outcomes}
+        given |= {name: tuple(given.get(name) or ()) for name in ("ignore", "categorical")}
+        features = given.get("features")
+        if isinstance(features, str) and features != OTHERS:
+            given["features"] = (features,)
+        return cls(**given)
+
+    def roles(self) -> dict[str, str]:
+        """Return the column of each role that has one."""
+        return {role: name for role in NAMES if (name := getattr(self, role)) is not None}
+
+    def found_in(self, header: Sequence[str], source: object = None) -> Columns:
+        """Return the columns with roles filled by usual names; a name that is not in the header is an error."""
+        named = {**self.roles(), **{f"outcome {name}": column for name, column in self.outcomes.items()}}
+        chosen = () if self.features is None or isinstance(self.features, str) else self.features
+        named |= {f"feature {name}": name for name in (*chosen, *self.ignore, *self.categorical)}
+        wrong = {role: name for role, name in named.items() if name not in header}
+        if wrong:
+            role, name = next(iter(wrong.items()))
+            nearest = ", ".join(difflib.get_close_matches(name, header, 5, 0.0))
+            others = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            raise DataError(
+                f"has no column {name!r} for the {role}{others}",
+                file=source,
+                remedy=f"The nearest names are {nearest}",
+            )
+        taken = {*named.values()}
+        guessed: dict[str, str] = {}
+        lower = {name.lower(): name for name in reversed(header)}
+        for role, usual in NAMES.items():
+            if getattr(self, role) is None:
+                free = [lower[each] for each in usual if lower.get(each) not in (None, *taken)]
+                if free:
+                    guessed[role] = free[0]
+                    taken.add(free[0])
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Columns(**{**values, **guessed})
+
+    def feature_names(self, header: Sequence[str]) -> list[str]:
+        """Return the columns with features, in order."""
+        if self.features is None:
+            return []
+        if self.features != OTHERS:
+            return list(self.features)
+        used = {*self.roles().values(), *self.outcomes.values(), *self.ignore}
+        return [name for name in header if name not in used]
+
+
+def parse_outcome(text: str) -> dict[str, float]:
+    """Return the weight of each outcome in a sum.
+
+    >>> parse_outcome("click + 5*cart + 20 * purchase")
+    {'click': 1.0, 'cart': 5.0, 'purchase': 20.0}
+    """
+    weights: dict[str, float] = {}
+    for part in text.split("+"):
+        found = _TERM.fullmatch(part.strip())
+        if found is None or found[2] in weights:
+            raise SettingError("outcome", text, "be an outcome such as booking, or a sum such as click + 5*cart")
+        weights[found[2]] = float(found[1] or 1)
+    if not any(weights.values()):
+        raise SettingError("outcome", text, "have a weight above 0")
+    return weights
+
+
+def read_click_table(table: pa.Table, columns: Columns, *, source: object = None) -> Logged:
+    """Return a table of impressions as a log.
+
+    Args:
+        table: One row for each result that was shown, or that was a candidate.
+        columns: Which column holds what.
+        source: Name of the table for errors.
+
+    >>> import pyarrow as pa
+    >>> shown = {"q": ["cat"] * 4, "sku": ["a", "b", "b", "a"], "rank": [1, 2, 1, 2], "clicked": [0, 1, 0, 0]}
+    >>> log = read_click_table(pa.table(shown), Columns(query="q", document="sku", position="rank", click="clicked"))
+    >>> log.clicks, log.clicks.lists.document_ids.tolist()
+    (Clicks(2 ranked lists, 2 sessions, 1 clicks), ['a', 'b'])
+    """
+    columns = columns.found_in(table.column_names, source)
+    _check_needed(table, columns, source)
+    return _Rows(table, columns, source).logged()
+
+
+def _check_needed(table: pa.Table, columns: Columns, source: object) -> None:
+    for role in ("document", "click"):
+        if getattr(columns, role) is None:
+            has = ", ".join(table.column_names[:20])
+            raise DataError(
+                f"has no column for the {role} ({', '.join(NAMES[role][:6])})",
+                file=source,
+                remedy=f"Name it: {role}='...' in Python, --map {role}=... on the command line. It has {has}",
+            )
+    if not len(table):
+        raise DataError("has no rows", file=source)
+
+
+@final
+class _Rows:
+    """The rows of a table, what is wrong with each, and what was assumed."""
+
+    def __init__(self, table: pa.Table, columns: Columns, source: object) -> None:
+        self.table, self.columns, self.source = table, columns, source
+        self.notes: list[str] = []
+        self.reason = np.zeros(len(table), dtype=np.int64)
+        self.reasons = [""]
+        self.account = {"rows": len(table)}
+        self.document, self.documents = self._ids("document")
+        self.query, self.queries = self._query()
+        self.click = self._flag("click")
+        self.shown = np.ones(len(table), dtype=np.bool_) if columns.shown is None else self._flag("shown")
+        self.day = self._days()
+
+    def logged(self) -> Logged:
+        """Return the log."""
+        lists_of_rows = self._list_of_rows()
+        position = self._positions(lists_of_rows)
+        self._quarantine(self.click & ~self.shown, "clicked, though the row says that it was not shown")
+        lists_of_rows = self._without_repeats(lists_of_rows, position)
+        usable = self.reason == 0
+        shown = np.flatnonzero(usable & self.shown & (lists_of_rows >= 0))
+        if not len(shown):
+            raise DataError("has no usable row", file=self.source, remedy=self.unused() or "No row was shown")
+        pairs, lists = self._pairs(usable, shown)
+        order = shown[np.lexsort((position[shown], lists_of_rows[shown]))]
+        _, sizes = np.unique(lists_of_rows[order], return_counts=True)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        clicks = Clicks(
+            lists,
+            offsets,
+            pairs[order],
+            position[order].astype(np.int32),
+            self.click[order].astype(np.int64),
+            np.ones(len(sizes), dtype=np.int64),
+        )
+        first = order[offsets[:-1]]
+        ranker = None if self.columns.ranker is None else self._ids("ranker", needed=False)
+        hit = self.click[order]
+        followed = {name: self._outcome(name, order)[hit] for name in self.columns.outcomes}
+        self._tell(clicks)
+        for number, reason in enumerate(self.reasons[1:], start=1):
+            if count := int((self.reason == number).sum()):
+                self.account[f"rows not used, {reason}"] = count
+        return Logged(
+            clicks,
+            None if self.day is None else self.day[first] - self.day[first].min(),
+            None if ranker is None else ranker[0][first] + 1,
+            () if ranker is None else ("not named", *ranker[1]),
+            None if self.columns.randomised is None else self._flag("randomised")[order],
+            () if self.encoding is None else self.encoding.names,
+            account=self.account,
+            encoding=self.encoding,
+            notes=tuple(self.notes),
+            outcomes=Outcomes(pairs[order][hit], followed) if followed else None,
+        )
+
+    def events(self, source_id: str) -> pa.Table:
+        """Return the rows as impressions in the fields of an ingested log (docs/datamodel.md)."""
+        import pyarrow as pa
+
+        lists_of_rows = self._list_of_rows()
+        position = self._positions(lists_of_rows)
+        rows = np.flatnonzero((self.reason == 0) & (lists_of_rows >= 0))
+        if not len(rows):
+            raise DataError("has no usable row", file=self.source, remedy=self.unused())
+        columns = self.columns
+        names = columns.feature_names(self.table.column_names)
+        table = self.table.take(rows)
+        search = texts_of(table[columns.search]) if columns.search is not None else None
+        codes = lists_of_rows[rows] if search is None else search[0]
+        fields: dict[str, Any] = {
+            "event_id": [f"{source_id}-{row}" for row in rows.tolist()],
+            "search_id": [f"{source_id}-{code}" if search is None else search[1][code] for code in codes.tolist()],
+            "query": [self.queries[code] for code in self.query[rows].tolist()],
+            "document_id": [self.documents[code] for code in self.document[rows].tolist()],
+            "position": position[rows],
+            "click": self.click[rows],
+            "time": pa.array([NO_TIME] * len(rows)) if columns.time is None else table[columns.time],
+        }
+        for role, name in (("user", "user_id"), ("ranker", "ranker")):
+            if (column := getattr(columns, role)) is not None:
+                codes, texts = texts_of(table[column])
+                fields[name] = [None if code < 0 else texts[code] for code in codes.tolist()]
+        if columns.randomised is not None:
+            fields["randomised"] = self._flag("randomised")[rows]
+        if names:
+            logged = table.select(names).to_pylist()
+            fields["features"] = [json.dumps(row, default=str, allow_nan=False) for row in map(_known, logged)]
+        return pa.table(fields)
+
+    def _column(self, role: str) -> pa.ChunkedArray:
+        return self.table[getattr(self.columns, role)]
+
+    def _quarantine(self, wrong: Bool, reason: str) -> None:
+        """Do not use these rows; a row keeps its first reason."""
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        self.reason[wrong & (self.reason == 0)] = self.reasons.index(reason)
+
+    def unused(self) -> str:
+        """Return how many rows are not used for each reason."""
+        counts = np.bincount(self.reason, minlength=len(self.reasons))
+        return "; ".join(f"{count:,} rows: {self.reasons[n]}" for n, count in enumerate(counts) if n and count)
+
+    def _ids(self, role: str, *, needed: bool = True) -> tuple[Int64, list[str]]:
+        codes, texts = texts_of(self._column(role))
+        if needed:
+            self._quarantine(codes < 0, f"the {role} is missing")
+        return codes, texts
+
+    def _query(self) -> tuple[Int64, list[str]]:
+        """Return the query of each row; texts are trimmed and case-folded, so that equal searches are one query."""
+        if self.columns.query is None and self.columns.search is not None:
+            self.notes.append(
+                "No column has the query: each search is a query of its own, so clicks on a document in different "
+                "searches are not added up. For one slot of a page, name a column that has its name: query=."
+            )
+            return self._ids("search")
+        if self.columns.query is None:
+            self.notes.append("No column has the query: all lists belong to one. Name the context of a list: query=.")
+            return np.zeros(len(self.table), dtype=np.int64), ["all"]
+        codes, texts = self._ids("query")
+        folded = [" ".join(text.split()).casefold() for text in texts]
+        numbers: dict[str, int] = {}
+        place = np.array([numbers.setdefault(text, len(numbers)) for text in folded] or [-1], dtype=np.int64)
+        if len(numbers) < len(texts):
+            same = len(texts) - len(numbers)
+            self.notes.append(f"{same:,} spellings of queries differ in blanks or capital letters only: joined.")
+        return np.where(codes < 0, -1, place[np.maximum(codes, 0)]), list(numbers)
+
+    def _flag(self, role: str) -> Bool:
+        """Return a column of 1 and 0, true and false, or counts; a missing value is false."""
+        codes, texts = texts_of(self._column(role))
+        kinds = np.array([_truth(text) for text in texts] or [0], dtype=np.int64)
+        values = np.where(codes < 0, 0, kinds[np.maximum(codes, 0)])
+        self._quarantine(values < 0, f"the {role} is neither 1 nor 0, true nor false")
+        return np.asarray(values > 0)
+
+    def _days(self) -> Int64 | None:
+        if self.columns.time is None:
+            self.notes.append("No column has the time: all rows count as one day.")
+            return None
+        days = days_of(self._column("time"))
+        self._quarantine(np.isnan(days), "the time cannot be read")
+        return np.nan_to_num(days).astype(np.int64)
+
+    def _list_of_rows(self) -> Int64:
+        """Return the number of the ranked list of each row, -1 for rows that are in none."""
+        columns, used = self.columns, np.flatnonzero((self.reason == 0) & self.shown)
+        result = np.full(len(self.table), -1, dtype=np.int64)
+        if not len(used):
+            return result
+        query = self.query[used]
+        if columns.search is not None:
+            search, _ = self._ids("search")
+            used = used[search[used] >= 0]
+            result[used] = _numbered(search[used] * len(self.queries) + self.query[used])
+            return result
+        breaks = query[1:] != query[:-1]
+        if columns.user is not None:
+            user, _ = self._ids("user", needed=False)
+            breaks |= user[used][1:] != user[used][:-1]
+        if columns.position is not None:
+            number = numbers_of(self._column("position"))[used]
+            if columns.page is not None:
+                number = number + numbers_of(self._column("page"))[used] * MOST_POSITION
+            # consecutive rows of a query in which no position repeats are one list, in whatever order
+            run = np.concatenate([[0], np.cumsum(breaks)])
+            key = np.unique(np.stack([run, number]), axis=1, return_inverse=True)[1].ravel()
+            repeats = np.bincount(run, weights=np.bincount(key)[key] > 1)[run] > 0
+            with np.errstate(invalid="ignore"):
+                breaks |= repeats[1:] & ~(number[1:] > number[:-1])
+        result[used] = np.concatenate([[0], np.cumsum(breaks)])
+        self.notes.append(
+            "No column has the search: a list ends where the query changes, or where positions start again. This makes "
+            f"{int(result.max()) + 1:,} lists."
+        )
+        return result
+
+    def _positions(self, lists_of_rows: Int64) -> Int64:
+        """Return the position of each row, from 1."""
+        if self.columns.position is None:
+            order = np.argsort(lists_of_rows, kind="stable")
+            start = np.searchsorted(lists_of_rows[order], lists_of_rows[order])
+            position = np.empty(len(order), dtype=np.int64)
+            position[order] = np.arange(len(order)) - start + 1
+            self.notes.append("No column has the position: rows of a list are taken to be in the order shown.")
+            return position
+        values = numbers_of(self._column("position"))
+        shown = lists_of_rows >= 0
+        with np.errstate(invalid="ignore"):
+            wrong = shown & ~((values >= 0) & (values <= MOST_POSITION) & (values == np.rint(values)))
+        self._quarantine(wrong, f"the position is no whole number from 0 to {MOST_POSITION:,}")
+        position = np.where(wrong | ~shown, 1, np.nan_to_num(values)).astype(np.int64)
+        shown = shown & (self.reason == 0)
+        if shown.any() and position[shown].min() == 0:
+            self.notes.append("Positions start from 0: 1 was added to each.")
+            position += 1
+        if self.columns.page is not None and shown.any():
+            page = np.nan_to_num(numbers_of(self._column("page"))).astype(np.int64)
+            size = int(position[shown].max())
+            position = position + size * (page - page[shown].min())
+            self.notes.append(f"Positions continue on the next page; a page has {size} positions.")
+        return position
+
+    def _without_repeats(self, lists_of_rows: Int64, position: Int64) -> Int64:
+        """Return the list of each row: rows of one impression are joined, and a list has each position once."""
+        used = np.flatnonzero((self.reason == 0) & (lists_of_rows >= 0))
+        place = lists_of_rows * (int(position.max()) + 1) + position
+        _, first, of = np.unique(
+            np.stack([place[used], self.document[used]]), axis=1, return_index=True, return_inverse=True
+        )
+        original = used[first][of.ravel()]
+        again = original != used
+        self.click[original[again]] |= self.click[used[again]]
+        result = lists_of_rows.copy()
+        result[used[again]] = -1
+        if again.any():
+            self.account["rows joined, the same document at the same position of a search"] = int(again.sum())
+        used = used[~again]
+        occurrence = _occurrences(place[used])
+        if occurrence.any():
+            searches = len(np.unique(result[used[occurrence > 0]]))
+            result[used] = _numbered(result[used] * (int(occurrence.max()) + 1) + occurrence)
+            self.notes.append(
+                f"{searches:,} searches have several documents at one position, as after a filter or another order of "
+                "the results: they count as several lists."
+            )
+        wrong = np.zeros(len(result), dtype=np.bool_)
+        wrong[used[_occurrences(result[used] * len(self.documents) + self.document[used]) > 0]] = True
+        self._quarantine(wrong, "the list has the document at an earlier row")
+        return result
+
+    def _pairs(self, usable: Bool, shown: Int64) -> tuple[Int64, Lists]:
+        """Return the pair of each row, -1 if it is not used, and the documents with the features of their last row."""
+        rows = np.flatnonzero(usable & ((self.query >= 0) & (self.document >= 0)))
+        rank = np.empty(max(len(self.documents), 1), dtype=np.int64)
+        rank[sorted(range(len(self.documents)), key=self.documents.__getitem__)] = np.arange(len(self.documents))
+        query = np.full(max(len(self.queries), 1), -1, dtype=np.int64)
+        asked, first = np.unique(self.query[rows], return_index=True)
+        query[asked[np.argsort(first)]] = np.arange(len(asked))
+        key = query[self.query[rows]] * len(rank) + rank[self.document[rows]]
+        keys, of = np.unique(key, return_inverse=True)
+        pairs = np.full(len(self.table), -1, dtype=np.int64)
+        pairs[rows] = of
+        # features are those of the last row that was shown, by day and row; of candidates those of the last row
+        is_shown = np.zeros(len(self.table), dtype=np.bool_)
+        is_shown[shown] = True
+        day = np.zeros(len(rows), dtype=np.int64) if self.day is None else self.day[rows]
+        order = np.lexsort((rows, day, is_shown[rows]))
+        last = np.zeros(len(keys), dtype=np.int64)
+        last[of[order]] = rows[order]
+        owner = keys // len(rank)
+        offsets = np.searchsorted(owner, np.arange(len(asked) + 1)).astype(np.int64)
+        names = np.array(self.queries, dtype=np.str_)[asked[np.argsort(first)]]
+        features = self._features(last, pairs)
+        return pairs, Lists(features, offsets, names, np.array(self.documents, dtype=np.str_)[self.document[last]])
+
+    def _features(self, last: Int64, pairs: Int64) -> Any:
+        """Return the features of each pair, [pairs, columns], and keep how they are encoded."""
+        self.encoding: Encoding | None = None
+        names = self.columns.feature_names(self.table.column_names)
+        if not names:
+            used = {*self.columns.roles().values(), *self.columns.outcomes.values()}
+            others = [name for name in self.table.column_names if name not in used]
+            if others:
+                shown = ", ".join(others[:8]) + (", ..." if len(others) > 8 else "")
+                self.notes.append(
+                    f'No features were named, and a ranker needs them. features="{OTHERS}" uses all other columns: '
+                    f"{shown}."
+                )
+            return np.zeros((len(last), 0), dtype=np.float32)
+        table = self.table.select(names).take(last)
+        encoding = Encoding.learn(table, names, categorical=self.columns.categorical)
+        there = pairs >= 0
+        clicked = self.click[there]
+        leaks: dict[str, str] = {}
+        for feature in encoding.features:
+            if feature.kind != "number":
+                continue
+            values = numbers_of(self.table[feature.name])[there]
+            if _correlation(values, clicked) > LEAK:
+                leaks[feature.name] = "is almost always equal to the click"
+            elif _follows(values, clicked):
+                leaks[feature.name] = "has a value only where the document was clicked, so it is known too late"
+            elif self.columns.features == OTHERS and _is_id(feature.name, numbers_of(table[feature.name])):
+                leaks[feature.name] = "looks like an id by its name and values"
+        kept = tuple(feature for feature in encoding.features if feature.name not in leaks)
+        self.encoding = Encoding(kept, {**encoding.ignored, **leaks})
+        self.notes += self.encoding.notes()
+        return self.encoding.apply(table)
+
+    def _outcome(self, name: str, order: Int64) -> Float64:
+        """Return an outcome of each row in this order; outcomes without a click are counted."""
+        codes, texts = texts_of(self.table[self.columns.outcomes[name]])
+        numbers = [float(max(_truth(text), 0)) if text.lower() in (*TRUE, *FALSE) else _number(text) for text in texts]
+        values = np.where(codes < 0, 0.0, np.array(numbers or [0.0])[np.maximum(codes, 0)])[order]
+        if alone := int(((values != 0) & ~self.click[order]).sum()):
+            self.account[f"{name} without a click, not counted"] = alone
+        return values
+
+    def _tell(self, clicks: Clicks) -> None:
+        if self.columns.user is None:
+            self.notes.append("No column has the user: the minimum number of users of a pair (--min-users) is off.")
+        unshown = clicks.lists.documents - len(np.unique(clicks.rows))
+        if self.columns.shown is not None:
+            self.notes.append(f"{unshown:,} query-document pairs are candidates that were never shown.")
+        if unused := int((self.reason > 0).sum()):
+            self.notes.append(f"{unused:,} of {len(self.table):,} rows were not used. {self.unused()}.")
+
+
+def event_table(table: pa.Table, columns: Columns, *, source: object = None) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return a table as the impressions of an ingested log, and what was assumed.
+
+    A row without an event id is identified by a hash of the table and its number, so that repeated impressions are not
+    duplicates, and the same table is not stored twice.
+    """
+    columns = columns.found_in(table.column_names, source)
+    _check_needed(table, columns, source)
+    digest = sha256(repr(columns).encode())
+    for batch in table.combine_chunks().to_batches():
+        digest.update(batch.serialize())
+    rows = _Rows(table, columns, source)
+    events = rows.events(digest.hexdigest()[:16])
+    if unused := len(table) - len(events):
+        rows.notes.append(f"{unused:,} of {len(table):,} rows were not used. {rows.unused()}.")
+    return events, tuple(rows.notes)
+
+
+def _known(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a row that are known; numbers that are not finite are not."""
+    return {k: v for k, v in row.items() if v is not None and not (isinstance(v, float) and not np.isfinite(v))}
+
+
+def days_of(column: pa.ChunkedArray) -> Float64:
+    """Return times as days since 1970 (UTC), nan if one cannot be read.
+
+    Numbers are days if they are small, else seconds, milliseconds, microseconds or nanoseconds since 1970.
+
+    >>> import pyarrow as pa
+    >>> days_of(pa.chunked_array([["2026-03-01", "2026-03-01T10:00:00+01:00", "x"]])).tolist()
+    [20513.0, 20513.0, nan]
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return np.asarray(np.floor(numbers_of(column)))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        values = numbers_of(column)
+        largest = np.nanmax(np.abs(values), initial=0.0)
+        units = (1e5, 1.0), (1e11, 86_400.0), (1e14, 86_400e3), (1e17, 86_400e6), (np.inf, 86_400e9)
+        unit = next(unit for limit, unit in units if largest < limit)
+        return np.asarray(np.floor(values / unit))
+    codes, texts = texts_of(column)
+    days = np.array([_day(text) for text in texts] or [np.nan])
+    return np.where(codes < 0, np.nan, days[np.maximum(codes, 0)])
+
+
+def _day(text: str) -> float:
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return np.nan
+    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+    return float(np.floor(time.timestamp() / 86_400))
+
+
+def _truth(text: str) -> int:
+    """Return 1 for true or a count above 0, 0 for false or missing, -1 for anything else."""
+    word = text.strip().lower()
+    if word in TRUE or word in FALSE:
+        return int(word in TRUE)
+    number = _number(word)
+    return -1 if number < 0 or (number == 0 and word.strip("0.")) else int(number > 0)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if np.isfinite(value) else 0.0
+
+
+def _numbered(codes: Int64) -> Int64:
+    """Return codes as numbers from 0 in the order of first appearance."""
+    _, first, of = np.unique(codes, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return np.asarray(rank[of])
+
+
+def _occurrences(codes: Int64) -> Int64:
+    """Return how often each code occurred before, in the order of the rows.
+
+    >>> _occurrences(np.array([7, 3, 7, 7])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(codes, kind="stable")
+    result = np.empty(len(codes), dtype=np.int64)
+    result[order] = np.arange(len(codes)) - np.searchsorted(codes[order], codes[order])
+    return result
+
+
+def _correlation(values: Float64, clicked: Bool) -> float:
+    there = ~np.isnan(values)
+    values, hits = values[there], clicked[there].astype(np.float64)
+    if len(values) < 2 or values.std() == 0 or hits.std() == 0:
+        return 0.0
+    return float(abs(np.corrcoef(values, hits)[0, 1]))
+
+
+def _follows(values: Float64, clicked: Bool) -> bool:
+    """Return whether values other than 0 are only on clicked rows, on enough of them to be no chance."""
+    there = np.nan_to_num(values) != 0
+    return int(there.sum()) >= FOLLOWERS and bool(clicked[there].all()) and not bool(clicked.all())
+
+
+def _is_id(name: str, values: Float64) -> bool:
+    """Return whether a column of numbers is an id: it is called so, and its values are whole and seldom repeat."""
+    there = values[~np.isnan(values)]
+    named = name.lower() == "id" or name.lower().endswith(("_id", " id", "uuid", "guid"))
+    return named and bool((there == np.rint(there)).all()) and len(np.unique(there)) > LIKE_ID * len(there)
+
+
+def text_rows(table: pa.Table, columns: Columns, number: int = 5) -> list[Mapping[str, str]]:
+    """Return the first rows of a table by role, to show how a mapping reads them."""
+    roles = columns.roles()
+    return [{role: str(row[name]) for role, name in roles.items()} for row in table.slice(0, number).to_pylist()]
