@@ -22,6 +22,7 @@ METHODS: Final[dict[str, str]] = {
     "lbd": "clickprism.debias.lbd:Decoupling",
     "lbd_paper": "clickprism.debias.lbd_paper:LipschitzBernoulli",
     "inforank": "clickprism.debias.inforank:InfoRank",
+    "inforank_paper": "clickprism.debias.inforank_paper:InfoRankPaper",
     "independence": "clickprism.debias.independence:Independence",
     "position": "clickprism.debias.position:PositionBias",
     "click_groups": "clickprism.debias.click_groups:ClickGroups",
