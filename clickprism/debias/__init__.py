@@ -21,6 +21,7 @@ METHODS: Final[dict[str, str]] = {
     "lbd_paper": "clickprism.debias.lbd_paper:LBDPaper",
     "lbd_code": "clickprism.debias.lbd_paper:LBDCode",
     "inforank": "clickprism.debias.inforank:InfoRank",
+    "inforank_paper": "clickprism.debias.inforank_paper:InfoRankPaper",
     "independence": "clickprism.debias.independence:Independence",
     "position": "clickprism.debias.position:PositionBias",
 }

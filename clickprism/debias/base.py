@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -116,6 +116,19 @@ class RestoringMethod(Protocol):
 
     def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> Learner:
         """The learner that `weights`, a state dict, fit into: nothing is learned from the log again."""
+        ...
+
+
+@runtime_checkable
+class PublishedMethod(Protocol):
+    """A method that is a paper to the letter: it also fixes the parts of ranker and training that the paper names."""
+
+    def published_ranker(self, ranker: Any) -> Any:
+        """Return the settings of the ranker with what the paper says of it."""
+        ...
+
+    def published_training(self, clicks: Clicks) -> dict[str, Any]:
+        """Return the fields of the training settings that the paper names, with its values."""
         ...
 
 

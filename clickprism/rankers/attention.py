@@ -15,8 +15,10 @@ from clickprism.errors import SettingError
 from clickprism.rankers.tokens import Tokens
 
 Form = Literal["residual", "paper"]
+Norm = Literal["layer", "batch"]
 MOST_CODES: Final = 2**24  # whole numbers up to here are exact in float32
 CHUNK: Final = 256
+DECAY: Final = 0.9  # of the moving averages of batch normalisation (InfoRank, appendix B.3)
 
 
 @final
@@ -46,6 +48,9 @@ class Attention:
         temperature: of the softmax; None for the square root of a head's width.
         pooled: the width of p; None for 64, and for the 1 of the paper's text in its form.
         hidden: units of the hidden layers on top.
+        norm: Normalisation before each layer on top: "layer", or "batch" as in the paper's appendix B.3.
+        context: Number of tokens beside those of the features, for inputs that a method adds, such as the position; a
+            method that has such inputs sets it. Only for the form "paper".
         tokens: at most so many: neighbouring features share one where there are more; None for 64.
         categorical: the columns that hold codes, whole numbers from 0 on; all others are continuous.
         categories: how many codes each of these has; other values of the column count as one unknown code.
@@ -63,13 +68,18 @@ class Attention:
     temperature: float | None = None
     pooled: int | None = None
     hidden: tuple[int, ...] = (32,)
+    norm: Norm = "layer"
+    context: int = 0
     tokens: int | None = None
     categorical: tuple[int, ...] = ()
     categories: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.form not in get_args(Form):
-            raise SettingError("form", self.form, f"be one of {', '.join(get_args(Form))}")
+        for field, known in (("form", Form), ("norm", Norm)):
+            if getattr(self, field) not in get_args(known):
+                raise SettingError(field, getattr(self, field), f"be one of {', '.join(get_args(known))}")
+        if self.context < 0 or (self.context and self.form != "paper"):
+            raise SettingError("context", self.context, "be 0, or above it in the form paper")
         for field in ("heads", "width", "units", "pooled", "tokens"):
             value = getattr(self, field)
             if value is not None and value < 1:
@@ -132,6 +142,10 @@ class AttentionNetwork(nn.Module):
         body = AttentionBody(self.settings, self.features)
         return nn.Sequential(body, *_head(self.settings, body.pooled, outputs))
 
+    def head(self, outputs: int) -> nn.Sequential:
+        """Return another network on p, with weights of its own: p to [..., outputs]."""
+        return _head(self.settings, self.body.pooled, outputs)
+
 
 @final
 class AttentionBody(nn.Module):
@@ -139,6 +153,7 @@ class AttentionBody(nn.Module):
 
     Attributes:
         pooled: the width of p.
+        context: the tokens beside those of the features when a document is scored, [tokens, width].
     """
 
     def __init__(self, settings: Attention, features: int) -> None:
@@ -154,6 +169,7 @@ class AttentionBody(nn.Module):
             categories=dict(zip(settings.categorical, settings.categories, strict=True)),
         )
         count = len(self.tokens.groups)
+        self.context = nn.Parameter(torch.randn(settings.context, width)) if settings.context else None
         self._head_width = width if paper else width // settings.heads
         self.project = nn.Linear(width, 3 * settings.heads * self._head_width, bias=False)
         self.combine = nn.Linear(width, width)
@@ -167,17 +183,28 @@ class AttentionBody(nn.Module):
             numbers = features - len(settings.categorical)
             self.around = nn.Linear(numbers, self.pooled, bias=False) if numbers else None
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """[..., features] to p, [..., pooled]; in parts that fit into a processor's cache."""
+    def forward(self, features: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
+        """[..., features] to p, [..., pooled]; in parts that fit into a processor's cache.
+
+        `context`, [..., any number of tokens, width], replaces the tokens beside those of the features.
+        """
         flat = features.reshape(-1, self.features)
+        if context is None and self.context is not None:
+            context = self.context.expand(len(flat), -1, -1)
         if torch.compiler.is_exporting() or len(flat) <= CHUNK:
-            pooled = self._pooled(flat)
+            pooled = self._pooled(flat, context)
+        elif context is None:
+            pooled = torch.cat([self._pooled(part, None) for part in torch.split(flat, CHUNK)])
         else:
-            pooled = torch.cat([self._pooled(part) for part in torch.split(flat, CHUNK)])
+            parts = zip(torch.split(flat, CHUNK), torch.split(context, CHUNK), strict=True)
+            pooled = torch.cat([self._pooled(*part) for part in parts])
         return pooled.reshape(*features.shape[:-1], self.pooled)
 
     def attention(self, features: torch.Tensor) -> torch.Tensor:
-        """Alpha of Eq. 9, [documents, features] to [documents, heads, tokens, tokens]; rows sum to 1."""
+        """Alpha of Eq. 9, [documents, features] to [documents, heads, tokens, tokens]; rows sum to 1.
+
+        The tokens of the features only: what a method adds beside them has no column of its own.
+        """
         queries, keys, _ = self._heads(self.tokens(features))
         return torch.softmax(queries @ keys.transpose(-1, -2) * self._scale(), -1)
 
@@ -191,9 +218,11 @@ class AttentionBody(nn.Module):
         queries, keys, values = projected.permute(2, 0, 3, 1, 4).unbind(0)
         return queries, keys, values
 
-    def _pooled(self, features: torch.Tensor) -> torch.Tensor:
+    def _pooled(self, features: torch.Tensor, context: torch.Tensor | None) -> torch.Tensor:
         """[documents, features] to [documents, pooled]; linear layers see matrices, for the same bits in any mode."""
         tokens = self.tokens(features)
+        if context is not None:
+            tokens = torch.cat([tokens, context], 1)
         documents, count, _ = tokens.shape
         queries, keys, values = self._heads(tokens)
         attended = functional.scaled_dot_product_attention(queries, keys, values, scale=self._scale())
@@ -210,13 +239,37 @@ class AttentionBody(nn.Module):
         return functional.elu(pooled)
 
 
+@final
+class BatchNorm(nn.Module):
+    """Batch normalisation over documents, [..., width]; a single document is normalised by the moving averages."""
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("variance", torch.ones(width))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """[..., width] to [..., width]."""
+        flat = values.reshape(-1, values.shape[-1])
+        batch = self.training and len(flat) > 1
+        moving = self.mean, self.variance
+        normed = functional.batch_norm(flat, *moving, self.weight, self.bias, training=batch, momentum=1 - DECAY)
+        return normed.reshape(values.shape)
+
+
 def _head(settings: Attention, pooled: int, outputs: int) -> nn.Sequential:
-    """The network on p, with a LayerNorm before each layer that is wider than one number, as the MLP ranker has."""
+    """Return the network on p, normalised before each layer; LayerNorm of a single number would be 0 and is omitted."""
     layers: list[nn.Module] = []
     for width, following in pairwise([pooled, *settings.hidden, outputs]):
         if layers:
             layers.append(nn.ELU())
-        if width > 1:
+        if settings.norm == "batch":
+            layers.append(BatchNorm(width))
+        elif width > 1:
             layers.append(nn.LayerNorm(width))
         layers.append(nn.Linear(width, following))
     return nn.Sequential(*layers)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from clickprism.debias import METHODS
-from clickprism.debias.base import Learner, Method, NetworkMethod, TreeMethod
+from clickprism.debias.base import Learner, Method, NetworkMethod, PublishedMethod, TreeMethod
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.rankers.base import NetworkRanker, Ranker
@@ -42,7 +43,7 @@ def fit(
             know what was clicked together), the cost is that of the distinct ranked lists.
         method: how clicks become a loss, such as `DualLearning()`.
         ranker: what to train, such as `MLP()`.
-        settings: of the loop.
+        settings: of the loop; a method that is a paper to the letter replaces what the paper names.
         validation: what chooses the best epoch: a measure, or held-out clicks, by whose likelihood under the learner's
             click model it is then chosen without any label.
         observer: for trees by a method that learns its observation: the network it learns it with (a small MLP).
@@ -73,6 +74,8 @@ def fit(
     _check_log(clicks, method)
     if isinstance(validation, Clicks):
         _check_held_out(validation, clicks, ranker)
+    if isinstance(method, PublishedMethod):
+        ranker, settings = method.published_ranker(ranker), replace(settings, **method.published_training(clicks))
     if out is not None and out.exists() and not out.is_dir():
         raise DataError("is a file, not a folder", file=out)
     width = clicks.lists.features.shape[1]

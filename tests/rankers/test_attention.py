@@ -187,7 +187,11 @@ def test_export_with_any_number_of_documents(form: str) -> None:
         assert torch.allclose(exported.module()(x[:count]), network(x[:count]), atol=1e-6)
 
 
-@pytest.mark.parametrize("settings", [Attention(**CODED), Attention(form="paper", tokens=2)], ids=["codes", "paper"])
+@pytest.mark.parametrize(
+    "settings",
+    [Attention(**CODED), Attention(form="paper", tokens=2), Attention(form="paper", context=2, norm="batch")],
+    ids=["codes", "paper", "context"],
+)
 def test_a_saved_model_scores_the_same(settings: Attention, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Model(settings, settings.build(5), features=5, method={"name": "click"})

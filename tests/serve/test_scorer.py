@@ -31,6 +31,7 @@ NETWORKS: list[tuple[Any, tuple[int, ...]]] = [
     (MLP(hidden=(8, 8), activation="tanh", layer_norm="none", dropout=0.3), ()),
     (Attention(width=4, units=3), ()),
     (Attention(form="paper", heads=2, width=4, pooled=3), ()),
+    (Attention(form="paper", heads=2, width=4, context=2, norm="batch"), ()),
     (Attention(heads=2, width=4, tokens=4, categorical=(5,), categories=(3,), temperature=0.7), (5,)),
 ]
 

@@ -107,15 +107,26 @@ class Graph:
         for place in places:
             weight, bias = tensors[f"{start}{place}.weight"], tensors[f"{start}{place}.bias"]
             if weight.ndim == 1:
-                value = self.norm(value, weight, bias)
+                moving = tensors.get(f"{start}{place}.mean"), tensors.get(f"{start}{place}.variance")
+                value = self.norm(value, weight, bias, *moving)
                 continue
             value = self.op("Gemm", value, self.const(weight), self.const(bias), transB=1)
             if place != places[-1]:
                 value = self.op(ACTIVATIONS[activation], value)
         return value
 
-    def norm(self, value: str, weight: Float32, bias: Float32) -> str:
-        """A LayerNorm over the last dimension."""
+    def norm(
+        self,
+        value: str,
+        weight: Float32,
+        bias: Float32,
+        mean: Float32 | None = None,
+        variance: Float32 | None = None,
+    ) -> str:
+        """A LayerNorm over the last dimension; batch normalisation if there are moving averages."""
+        if mean is not None and variance is not None:
+            factor = weight / np.sqrt(variance + np.float32(EPSILON))
+            return self.op("Add", self.op("Mul", value, self.const(factor)), self.const(bias - mean * factor))
         scale = self.const(weight), self.const(bias)
         return self.op("LayerNormalization", value, *scale, axis=-1, epsilon=EPSILON)
 

@@ -128,7 +128,12 @@ def _attention(graph: Graph, features: str, network: AttentionNetwork, tensors: 
     numbers = [column for column in range(network.features) if column not in codes]
     continuous = features if not codes else graph.op("Gather", features, graph.const(columns(numbers)), axis=1)
     tokens = _tokens(graph, features, continuous, network, tensors)
-    count, wide = len(body.tokens.groups), len(tensors["body.project.weight"]) // (3 * heads)
+    if body.context is not None:
+        documents = graph.op("Shape", tokens, start=0, end=1)
+        shape = graph.op("Concat", documents, graph.const(columns(body.context.shape)), axis=0)
+        context = graph.op("Expand", graph.const(tensors["body.context"][None]), shape)
+        tokens = graph.op("Concat", tokens, context, axis=1)
+    count, wide = len(body.tokens.groups) + settings.context, len(tensors["body.project.weight"]) // (3 * heads)
     project = tensors["body.project.weight"].reshape(3, heads * wide, width)
     query, key, value = (
         graph.op("Transpose", graph.shaped(graph.linear(tokens, weight), 0, count, heads, wide), perm=perm)
