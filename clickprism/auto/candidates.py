@@ -30,6 +30,7 @@ from clickprism.auto.learners import (
 from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
+    from clickprism.auto.methods import MethodCandidate
     from clickprism.model import Model
 
 RIDGES: Final = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # penalties of linear rankers, chosen by held-out queries
@@ -38,7 +39,6 @@ ENGINE_RIDGE: Final = 10.0
 SMALL: Final = 20_000  # pairs up to which networks are trained again on all of them
 FREE: Final = 1e-2  # penalty of the weight of the engine's score
 RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less, for raw clicks
-COMPARED: Final = ("linear", "blend", "networks", "trees")
 SURE: Final = 1.0  # standard errors
 MATERIAL: Final = 0.1  # of what the linear ranker gains: what another candidate must gain beyond it
 SHARES: Final = np.linspace(0.0, 1.0, 41)
@@ -112,9 +112,22 @@ class Candidates:
     raw: Candidate
 
 
-def train_candidates(evidence: Evidence, *, seed: int = 0, progress: Callable[[str], None] | None = None) -> Candidates:
-    """Train every candidate on held-out parts and on all of the log, and choose one."""
-    return _Search(evidence, seed, progress or (lambda _: None)).run()
+def train_candidates(
+    evidence: Evidence,
+    *,
+    methods: Sequence[MethodCandidate] = (),
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> Candidates:
+    """Train every candidate on held-out parts and on all of the log, and choose one.
+
+    Args:
+        evidence: What rankers learn from.
+        methods: Methods of the registry to try, too.
+        seed: Random seed.
+        progress: Called with the name of each step.
+    """
+    return _Search(evidence, seed, progress or (lambda _: None), methods).run()
 
 
 def held_out_linear(evidence: Evidence) -> Float64:
@@ -131,8 +144,10 @@ def held_out_linear(evidence: Evidence) -> Float64:
 class _Search:
     """Trains the candidates one after the other."""
 
-    def __init__(self, evidence: Evidence, seed: int, tell: Callable[[str], None]) -> None:
-        self.evidence, self.seed, self.tell = evidence, seed, tell
+    def __init__(
+        self, evidence: Evidence, seed: int, tell: Callable[[str], None], methods: Sequence[MethodCandidate] = ()
+    ) -> None:
+        self.evidence, self.seed, self.tell, self.methods = evidence, seed, tell, methods
         self.x, self.query = evidence.features, evidence.query
         self.offset = np.log(evidence.exposure)
 
@@ -165,6 +180,10 @@ class _Search:
         }
         self.tell("trees")
         found["trees"] = self._trees(reference)
+        if not evidence.holds_out_documents:
+            for each in self.methods:
+                self.tell(each.name)
+                found[each.name] = self._method(each, reference)
         imitate = partial(best.scorer.model, "imitation")
         found["imitation"] = self._candidate("imitation", best.held_out, reference, imitate, scale=True)
         chosen, reason = _choose(found, evidence.held_out_likelihood(reference))
@@ -330,6 +349,16 @@ class _Search:
         name, method = ("raw clicks", "click") if raw else ("trees", "log_model")
         return self._candidate(name, scores, reference, lambda: tree_model(fit(everything), columns, method))
 
+    def _method(self, method: MethodCandidate, reference: Float64) -> Candidate:
+        """Return a method of the registry, trained without each part of the queries in turn."""
+        evidence, scores = self.evidence, np.zeros(len(self.evidence))
+        owner = evidence.lists.list_of[evidence.rows]
+        for _, rest in self.folds():
+            held_out = np.zeros(len(evidence.lists), dtype=np.bool_)
+            held_out[owner[rest]] = True
+            scores[rest] = method.train(held_out).score(evidence.lists)[evidence.rows[rest]]
+        return self._candidate(method.name, scores, reference, lambda: method.train(None), scale=True)
+
     def _raw_networks(self, reference: Float64) -> tuple[Scorer, Float64]:
         """Return networks trained on raw clicks, in the units of log click rates, and their held-out values."""
         clicks, offset = self._raw_counts()
@@ -350,8 +379,8 @@ class _Search:
         """Return the ranker of the chosen kind, trained on raw clicks."""
         if chosen == "trees":
             return self._trees(reference, raw=True)
-        kinds = {"linear": [linear], "networks": [networks], "blend": [linear, networks]}
-        scorer, held_out = _mean(kinds[chosen])
+        kinds = {"networks": [networks], "blend": [linear, networks]}
+        scorer, held_out = _mean(kinds.get(chosen, [linear]))
         return self._candidate("raw clicks", held_out, reference, partial(scorer.model, "click"), scale=True)
 
 
@@ -374,6 +403,11 @@ def _mean(parts: Sequence[tuple[Scorer, Float64]], weights: Sequence[float] | No
     return scorer, held_out
 
 
+def summary_of(name: str) -> str:
+    """Return what a candidate is, in words."""
+    return SUMMARIES.get(name, f"a ranker trained by {name}")
+
+
 def clearly_better(one: Float64, other: Float64) -> bool:
     """Return whether one held-out log-likelihood is above another by more than its standard error, [queries] each."""
     lead = one - other
@@ -390,8 +424,9 @@ def _choose(found: dict[str, Candidate], nothing: Float64) -> tuple[str, str]:
         found: The candidates.
         nothing: Held-out log-likelihood if features say nothing, [queries].
     """
-    best = max(COMPARED, key=lambda name: float(found[name].likelihood.sum()))
-    linear, name = found["linear"].likelihood, SUMMARIES[best]
+    compared = (name for name in found if name != "imitation")
+    best = max(compared, key=lambda name: float(found[name].likelihood.sum()))
+    linear, name = found["linear"].likelihood, summary_of(best)
     lead, gain = float((found[best].likelihood - linear).sum()), float((linear - nothing).sum())
     if best == "linear":
         return best, f"{name.capitalize()} predicts the corrected clicks of held-out queries best."

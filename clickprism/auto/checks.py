@@ -20,6 +20,7 @@ import numpy as np
 from clickprism.auto.candidates import Candidate, Candidates, clearly_better, held_out_linear, train_candidates
 from clickprism.auto.evidence import FEW_QUERIES, Evidence
 from clickprism.auto.learners import linear_clicks
+from clickprism.auto.methods import method_candidates
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
@@ -100,7 +101,8 @@ def choose_ranker(
     tell("features")
     normaliser, lists = _normalised(logged, model, seed)
     curve, model, evidence = _checked_curve(logged, model, lists, seed)
-    candidates = train_candidates(evidence, seed=seed, progress=tell)
+    methods = method_candidates(logged.clicks, lists, model, seed=seed)
+    candidates = train_candidates(evidence, methods=methods, seed=seed, progress=tell)
     checks = (curve, _agreement(evidence, candidates), _fit(model), _size(evidence))
     failed = any(check.verdict == "failed" for check in checks[:2])
     depth, scope = _scope(logged, evidence, candidates)

@@ -133,20 +133,20 @@ def chosen(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
         logged: The log.
         scores: Scores of the documents by copies of the ranker that did not learn from their query, [documents].
     """
-    from clickprism.auto.candidates import SUMMARIES
+    from clickprism.auto.candidates import summary_of
 
     candidates, used = checked.candidates, checked.used
     rows = []
     for each in (*candidates.found.values(), candidates.raw):
         behind = each.likelihood - used.likelihood
         error = float(behind.std() * np.sqrt(len(behind)))
-        summary = SUMMARIES[each.name]
+        summary = summary_of(each.name)
         rows.append({"name": each.name, "summary": summary, "gain": float(behind.sum()), "error": error})
     return {
         "chosen": used.name,
         "use": checked.use,
         "reason": candidates.reason,
-        "summary": SUMMARIES[candidates.chosen],
+        "summary": summary_of(candidates.chosen),
         "refused": "",
         "instead": [],
         "checks": to_plain(checked.checks),

@@ -160,6 +160,8 @@ class Declared(Protocol):
         corrects: the biases that it corrects, keys of `BIASES`.
         needs: what the log, or the user, must provide beyond lists, positions and clicks.
         takes_weights: whether clicks may carry weights (`Clicks.weighted`).
+
+    A method that is a paper to the letter also declares `published`: `auto` does not try it.
     """
 
     summary: ClassVar[str]

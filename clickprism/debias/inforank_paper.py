@@ -54,6 +54,7 @@ class InfoRankPaper:
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = False
+    published: ClassVar[bool] = True
     eta: float = 0.5
     l2: float = 0.01
     learning_rate: float = 0.001

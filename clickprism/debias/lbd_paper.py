@@ -52,6 +52,7 @@ class LBDPaper:
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True
+    published: ClassVar[bool] = True
     penalty: float = 100.0
     drop: float = 0.1
 
@@ -86,6 +87,7 @@ class LBDCode:
     learns_observation: ClassVar[bool] = True
     needs_patterns: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True
+    published: ClassVar[bool] = True
     penalty: float = 100.0
     drop: float = 0.1
 

@@ -79,7 +79,7 @@ def try_log(name: str, seed: int, logged: Logged, test: JudgedLists, engine: Flo
         judged(engine),
         judged(found.raw.make().score(lists)),
         found.chosen if checked.use == "corrected" else "raw clicks",
-        {each: judged(found.found[each].make().score(lists)) for each in NAMES},
+        {each: judged(one.make().score(lists)) for each, one in found.found.items()},
         tuple(check.name for check in checked.checks if check.verdict == "failed"),
         seconds,
     )
