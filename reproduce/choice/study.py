@@ -20,6 +20,7 @@ from clickprism.types import Float64, JudgedLists
 
 MEASURE: Final = "nDCG(exp)@10"
 FEW_CLICKS: Final = 500
+CLOSE: Final = 0.015  # of the best baseline of the tool
 NAMES: Final = ("linear", "blend", "networks", "trees", "imitation")
 
 
@@ -233,9 +234,11 @@ def summary(tried: Sequence[Tried]) -> str:
         ours = {name: float(np.mean([each.ours for each in own])) for name, own in by_name.items()}
         behind = {name: max(means[name].values()) - ours[name] for name in names}
         last = max(behind, key=lambda name: behind[name])
+        below = [name for name in names if behind[name] > CLOSE]
         lines.append(
             f"- Against the best of the tool's ctr, first, exposure and prior: {behind[last]:.4f} below at worst "
-            f"({last}); mean of `auto` {np.mean(list(ours.values())):.4f}, of prior "
+            f"({last}); more than {CLOSE} below in {len(below)} of {len(names)} worlds ({'; '.join(below) or 'none'}); "
+            f"mean of `auto` {np.mean(list(ours.values())):.4f}, of prior "
             f"{np.mean([each['tool: prior'] for each in means.values()]):.4f}."
         )
     return "\n".join(lines) + "\n"
