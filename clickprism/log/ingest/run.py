@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -43,7 +43,6 @@ from clickprism.log.read.lines import joined
 from clickprism.log.read.validate import shown
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, FILES, QUARANTINE
-from clickprism.log.sessions import by_day as files_by_day
 from clickprism.log.settings import PARTS, CompactSettings, EngineSettings, LogSettings, RobotSettings
 from clickprism.log.store import COLUMNS_FILE, SETTINGS_FILE, LogStore, first_line, refuse_others, writing
 
@@ -198,7 +197,7 @@ class Piece:
         file: the file.
         task: what reads a chunk, if that is still to be done.
         chunk: some rows; None otherwise.
-        days: the good ones among them, with their keys.
+        days: the good ones among them.
         rest: lines that are still to be read.
         known: whether it was ingested before; it is not read then.
         error: why it could not be read to its end.
@@ -213,12 +212,12 @@ class Piece:
     error: ClickprismError | None = None
 
 
-def _made(piece: Piece, connection: duckdb.DuckDBPyConnection) -> Piece:
+def _made(piece: Piece) -> Piece:
     if piece.task is None:
         return piece
     try:
         chunk, rest = piece.task()
-        return replace(piece, task=None, chunk=chunk, days=by_day(chunk.good, connection), rest=rest)
+        return replace(piece, task=None, chunk=chunk, days=by_day(chunk.good), rest=rest)
     except ClickprismError as error:
         return Piece(piece.file, error=error)
 
@@ -333,7 +332,7 @@ class Group:
             except DataError as error:
                 self.drop([*rests][len(chunks)], error)
         for number, chunk in zip(rests, chunks, strict=False):
-            self._add(number, chunk, by_day(chunk.good, self.stage.connection))
+            self._add(number, chunk, by_day(chunk.good))
 
     def drop(self, number: int, error: ClickprismError) -> None:
         """Omit the file with this number and all behind it, for this reason."""
@@ -399,7 +398,7 @@ class Group:
     def _write(self, store: LogStore, temp: Path, threads: int) -> None:
         """Deduplicate, and write what is stored to files beside the table."""
         events, days = store.table("events"), self.stage.days()
-        new = self.stage.deduplicate(files_by_day(events.files(days)), skip=self._skip(self._stored))
+        new = self.stage.deduplicate(events.files(days), skip=self._skip(self._stored))
         for number, file in enumerate(self.files):
             file.duplicate = file.good - self._stored.get(file.file_id, new[number])
         self.written = self.stage.write(temp / uuid4().hex, ids=[file.file_id for file in self.files], threads=threads)
@@ -541,8 +540,7 @@ class _Run:
         ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
         source, columns = self.settings.source, _Columns(self.store)
         planned = _pieces(inputs, ledger, source, _begun_latest(self.store), expected=self.bytes_all)
-        read = partial(_made, connection=self.connection)
-        pieces = mapped(read, planned, threads=self.threads, waiting=_WAITING)
+        pieces = mapped(_made, planned, threads=self.threads, waiting=_WAITING)
         try:
             ended = False
             while not ended:
