@@ -34,10 +34,9 @@ from clickprism._util.crash_points import crash_point
 from clickprism._util.files import read_json, sha256, write_file
 from clickprism._util.progress import Progress, no_progress
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
-from clickprism.log.compact import MANY, SMALL, compact
 from clickprism.log.engine import by_rows
 from clickprism.log.ingest.account import IGNORED, Account
-from clickprism.log.ingest.stage import Days, Stage, by_day, read_events
+from clickprism.log.ingest.stage import GROUP_ROWS, MANY, Days, Stage, by_day, read_events
 from clickprism.log.read import Chunk, Rest, SourceSettings, Task, detect, find_inputs, mapped, read_rests, read_tasks
 from clickprism.log.read.lines import joined
 from clickprism.log.read.validate import shown
@@ -577,9 +576,11 @@ class _Run:
 
     def compact(self, many: int) -> None:
         """Merge small files of the days that got rows, where there are more than so many."""
+        from clickprism.log.compact import compact
+
         if self.days and not self.dry_run:
             self._say("compacting")
-            compact(self.store, CompactSettings(files=many), small=SMALL, days=self.days)
+            compact(self.store, CompactSettings(files=many), small=GROUP_ROWS, days=self.days)
 
     def _commit(self, group: Group, columns: _Columns) -> None:
         self._say("writing")

@@ -32,6 +32,8 @@ HELD_BYTES: Final = 256 << 20
 """Bytes of rows in memory; more are put on disk."""
 GROUP_ROWS: Final = 100_000
 """Rows of a row group of `events`; files with fewer are small."""
+MANY: Final = 32
+"""How many small files a day may have before `ingest` merges them."""
 _DAY: Final = 86_400_000_000  # microseconds
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _BY_ID: Final = "kind || chr(31) || event_id"
