@@ -95,6 +95,7 @@ def compact(
     settings = settings or CompactSettings()
     done: dict[date, dict[str, int]] = {}
     with store.lock():
+        store.upgrade()
         expired = _expire(store, clock() - timedelta(days=settings.keep_days)) if settings.keep_days else {}
         events = store.table("events")
         for day, rows in sorted(events.file_rows(days).items()):
@@ -178,7 +179,7 @@ def is_old(store: LogStore) -> bool:
     return delta is not None and OLD in [each.name for each in delta.schema().fields]
 
 
-def upgrade(store: LogStore) -> None:
+def rewrite_events(store: LogStore) -> None:
     """Rewrite all events with the keys of this version, in one commit; of rows with the same key the first stays."""
     events = store.table("events")
     added: dict[date, list[Path]] = {}
