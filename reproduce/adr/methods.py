@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import clickprism as cp
-from clickprism.log.fields import WINDOWS, click_fields, no_clicks
+from clickprism.log.schema import WINDOWS, click_fields, no_clicks
 from clickprism.log_model.parameters import ClickParameters
 from clickprism.relevance.click_vectors import ClickVectors
 from clickprism.relevance.pairs import find_pairs

@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from clickprism.log.fields import POSITIONS, WINDOWS, no_clicks, window_fields
+from clickprism.log.schema import POSITIONS, WINDOWS, no_clicks, window_fields
 from clickprism.relevance.estimates import PairCounts
 from clickprism.types import Float32, Float64, Int64
 from reproduce.adr.searches import SEEN, UNSEEN, Log
@@ -63,7 +63,7 @@ def first_slot(log: Log, documents: int) -> tuple[Int64, Int64]:
 
 
 def click_vectors(log: Log, site: Site, *, month: int, rows: Int64 | None = None) -> Float32:
-    """The click vector of documents as of the end of a month, [rows, fields] (clickprism.log.fields, with examination).
+    """The click vector of documents as of the end of a month, [rows, fields] (clickprism.log.schema, with examination).
 
     Every search is of another user. Dwell and display times are not simulated by the second; their fields are 0.
     """

@@ -9,7 +9,7 @@ import pytest
 
 import clickprism as cp
 from clickprism.errors import DataError, SettingError
-from clickprism.log.fields import click_fields
+from clickprism.log.schema import click_fields
 from clickprism.relevance.estimates import PairCounts
 from clickprism.types import Float64
 from reproduce.adr import runs as run_module
