@@ -193,6 +193,8 @@ class LogTable:
         keys, before = dict(keys or {}), self.version
         self._create()
         with writing(self.folder):
+            if before is None:  # the next commit must not reach the disk before the one that created the table
+                self._sync_commits(since=-1)
             actions = [self._add(day, Path(path)) for day, paths in added.items() for path in paths]
             self._sync_files({self.folder / action.path for action in actions})
         crash_point(f"{self.name}-moved")
