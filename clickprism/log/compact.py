@@ -1,6 +1,6 @@
 """Compaction: small files of a day of `events` become one file, with the same rows; data that is too old is deleted.
 
-`ingest` does it by itself for the days it touched (`MANY`, `SMALL`); `clickprism log compact` for all days. Nothing
+`ingest` does it by itself for the days it touched; `clickprism log compact` for all days. Nothing
 that is derived is made anew for it: what sessions are a function of is told by a sum over the files of a day
 (`table.files_id`), and the name of a file that others were put into carries theirs. Each day is one commit, so a run
 that is killed has done some days whole and others not at all.
@@ -34,11 +34,6 @@ from clickprism.log.store import SUM, files_id, sweep, writing
 
 if TYPE_CHECKING:
     from clickprism.log.store import LogStore
-
-MANY: Final = 32
-"""How many small files a day may have before `ingest` puts them into one."""
-SMALL: Final = GROUP_ROWS
-"""Files of fewer rows are small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +95,7 @@ def compact(
     settings = settings or CompactSettings()
     done: dict[date, dict[str, int]] = {}
     with store.lock():
+        store.upgrade()
         expired = _expire(store, clock() - timedelta(days=settings.keep_days)) if settings.keep_days else {}
         events = store.table("events")
         for day, rows in sorted(events.file_rows(days).items()):
@@ -183,7 +179,7 @@ def is_old(store: LogStore) -> bool:
     return delta is not None and OLD in [each.name for each in delta.schema().fields]
 
 
-def upgrade(store: LogStore) -> None:
+def rewrite_events(store: LogStore) -> None:
     """Rewrite all events with the keys of this version, in one commit; of rows with the same key the first stays."""
     events = store.table("events")
     added: dict[date, list[Path]] = {}

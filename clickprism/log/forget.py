@@ -105,6 +105,7 @@ def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bo
         dry_run: only say what would be done.
     """
     with store.lock():
+        store.upgrade()
         begun = _Begun.read(store)
         everyone = sorted({*users, *begun.users})
         if not everyone:

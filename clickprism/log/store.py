@@ -193,6 +193,8 @@ class LogTable:
         keys, before = dict(keys or {}), self.version
         self._create()
         with writing(self.folder):
+            if before is None:  # the next commit must not reach the disk before the one that created the table
+                self._sync_commits(since=-1)
             actions = [self._add(day, Path(path)) for day, paths in added.items() for path in paths]
             self._sync_files({self.folder / action.path for action in actions})
         crash_point(f"{self.name}-moved")
@@ -414,14 +416,14 @@ def _is_json(path: Path) -> bool:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a commit is complete: each line is JSON, and there are as many actions as it says."""
+    """Whether a commit is complete: each line is JSON, and there are at least as many actions as it says."""
     try:
         lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     except ValueError:
         return False
     told = [line["commitInfo"].get(_ACTIONS) for line in lines if "commitInfo" in line]
     count = sum(name in line for line in lines for name in ("add", "remove", "txn", "protocol", "metaData"))
-    return bool(lines) and all(each is None or int(each) == count for each in told)
+    return bool(lines) and all(each is None or int(each) <= count for each in told)
 
 
 def first_line(error: BaseException) -> str:
@@ -540,9 +542,9 @@ class LogStore:
                 stack.enter_context(self.lock())
             temp = stack.enter_context(self.staging())
             writer = LogWriter(self, temp, engine=engine, memory=memory, threads=threads, stack=stack)
+            self.upgrade()
             if finish_erasure and (self.folder / PENDING).exists():
                 self._finish_erasure(writer)
-            self._upgrade()
             yield writer
 
     def _finish_erasure(self, writer: LogWriter) -> None:
@@ -553,14 +555,14 @@ class LogStore:
                 forget(self, writer.engine, [])
                 self.note("Finished an erasure of users that had been interrupted")
 
-    def _upgrade(self) -> None:
+    def upgrade(self) -> None:
         """Rewrite the events of a log of version 0.1 for this version."""
-        from clickprism.log.compact import is_old, upgrade
+        from clickprism.log.compact import is_old, rewrite_events
 
         if is_old(self):
             with self.lock():
                 if is_old(self):  # otherwise another process has just done it
-                    upgrade(self)
+                    rewrite_events(self)
                     self.note("Rewrote the events of a log of clickprism 0.1 for this version")
 
     @property

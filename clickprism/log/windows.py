@@ -21,7 +21,6 @@ import ibis
 
 from clickprism._util.tables import Table as TextTable
 from clickprism.errors import SettingError, UnsupportedError
-from clickprism.log.fields import PLACES, POSITIONS, click_fields, no_clicks, window_fields
 from clickprism.log.partials import (
     PAIR,
     Examiner,
@@ -34,7 +33,17 @@ from clickprism.log.partials import (
     update_partials,
 )
 from clickprism.log.schedule import Clock, Window, midnight_after, now, parse_time, schedule
-from clickprism.log.schema import DICTIONARY, EXAMINATION_UNIT, PARTIALS, SESSIONS
+from clickprism.log.schema import (
+    DICTIONARY,
+    EXAMINATION_UNIT,
+    PARTIALS,
+    PLACES,
+    POSITIONS,
+    SESSIONS,
+    click_fields,
+    no_clicks,
+    window_fields,
+)
 from clickprism.log.sessions import by_day, update_sessions
 from clickprism.log.settings import WindowSettings
 from clickprism.log.snapshots import Snapshot, commit_snapshot, find_snapshots

@@ -40,7 +40,7 @@ class ClickVectors:
     Attributes:
         query_ids: Query id of each pair.
         document_ids: Document id of each pair.
-        x: Sums, described in `clickprism.log.fields`, [pairs, L].
+        x: Sums, described in `clickprism.log.schema`, [pairs, L].
         fields: Names of the L entries, such as "month.clicked@3".
         empty: Vector of a pair that was never shown, [L]: 0, and the length of the window for the age of a click.
         as_of: Time of the vectors (UTC): x contains nothing later. None if unknown.
@@ -145,8 +145,8 @@ def most_shown(x: Float32, fields: tuple[str, ...]) -> Float64:
 
 def empty_vector(snapshot: Snapshot) -> Float32:
     """Return the vector of a pair that was never shown in a snapshot, [L]."""
-    from clickprism.log.fields import no_clicks
     from clickprism.log.schedule import schedule
+    from clickprism.log.schema import no_clicks
 
     examined = "day.examination" in snapshot.fields
     windows = [no_clicks(window.hours, examination=examined) for window in schedule(snapshot.as_of)]

@@ -192,7 +192,7 @@ def test_sessions_are_built_once_and_written(tmp_path: Path, cli: Run) -> None:
     assert "are up to date" in cli("log", "sessions", folder, "--days", "2020-01-01..2020-01-31").stdout
     first = cli("log", "sessions", folder).stdout
     assert "excluded as robots" in first
-    assert first.splitlines()[1].split() == [DAY.isoformat(), "1", "2", "1", "1", "1", "1"]
+    assert first.splitlines()[1].split() == [DAY.isoformat(), "1", "2", "1", "1", "1"]
     out = tmp_path / "out.parquet"
     done = cli("log", "sessions", folder, "--days", DAY.isoformat(), "--out", out, "--json")
     assert done.json == {"rebuilt": [], "rows_written": 2, "days": 1}

@@ -10,10 +10,11 @@ import ibis.backends.duckdb  # noqa: F401 - so that it is imported once, before 
 
 from clickprism._util.crash_points import VARIABLE
 from clickprism._util.tables import to_json
-from clickprism.log.compact import MANY, compact
+from clickprism.log.compact import compact
 from clickprism.log.engine import connect
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
+from clickprism.log.ingest.stage import MANY
 from clickprism.log.quarantine import clear
 from clickprism.log.settings import CompactSettings, WindowSettings
 from clickprism.log.store import LogStore

@@ -85,7 +85,8 @@ class Disk:
 
     def _passing(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def passed(*words: Any, **options: Any) -> Any:
-            self.moment()
+            if Path(words[0]).is_relative_to(self.root):  # others, such as of temporary folders, are not of the log
+                self.moment()
             return function(*words, **options)
 
         return passed

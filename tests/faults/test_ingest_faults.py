@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,10 +21,14 @@ import pytest
 
 from clickprism._util.crash_points import POINTS
 from clickprism.errors import DataError
+from clickprism.log.engine import connect
+from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.read import SourceSettings
-from tests.faults.children import run
-from tests.log.raw_logs import broken, everything, impression, ledger, random_files, stored, write_lines
+from clickprism.log.store import LogStore
+from tests.faults.children import forget_user, run
+from tests.log.raw_logs import BROKEN, broken, everything, impression, ledger, random_files, stored, write_lines
+from tests.log.scanning import files_with
 from tests.waiting import LIMIT
 
 KILLS = int(os.environ.get("CLICKPRISM_KILLS", "2"))
@@ -146,3 +151,32 @@ def test_two_ingests_of_overlapping_files_at_once_lose_nothing(
     assert (stored(log), broken(log)) == undisturbed[:2]
     totals = [[sum(row[i] for row in rows) for i in (3, 4, 5, 6)] for rows in (ledger(log), undisturbed[2])]
     assert totals[0] == totals[1]
+
+
+@pytest.mark.parametrize("writers", [4, pytest.param(32, marks=pytest.mark.long)])
+def test_many_writers_against_compaction_and_erasure_store_each_row_once(
+    forks: ForkServerContext, tmp_path: Path, writers: int
+) -> None:
+    """Every fourth writer is killed after one of its commits; an erasure runs among them, and each merges files."""
+    points = ("quarantine-committed", "events-committed", "compact-committed")
+    log, files = tmp_path / "log", []
+    for number in range(writers):
+        rows = [impression(4 * number + row, user_id="gone" if row == 3 else f"u{row}") for row in range(4)]
+        files.append(str(write_lines(tmp_path / f"{number}.jsonl", [*rows, BROKEN])))
+    ingest([files[0]], log, max_bad_ratio=1)
+    processes = [
+        start(forks, [file], str(log), many=1, fault=points[number % 3] if number % 4 == 3 else "")
+        for number, file in enumerate(files[1:])
+    ]
+    eraser = forks.Process(target=forget_user, args=(str(log), "gone", ""))
+    eraser.start()
+    for process in [*processes, eraser]:
+        process.join(LIMIT)
+        assert process.exitcode in (0, -signal.SIGKILL)
+    ingest(files, log, max_bad_ratio=1, many=1)
+    with connect() as engine:
+        forget(LogStore.open(log), engine, ["gone"])
+    ids = [row["event_id"] for row in LogStore.open(log).table("events").read(["event_id"]).to_pylist()]
+    assert sorted(ids) == sorted(f"e{number}" for number in range(4 * writers) if number % 4 != 3)
+    assert len(broken(log)) == writers
+    assert files_with(log, "gone") == []

@@ -12,6 +12,7 @@ import pytest
 
 from clickprism.errors import DataError
 from clickprism.log.engine import Engine
+from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.schema import EVENTS, TABLES
 from clickprism.log.sessions import update_sessions
@@ -60,6 +61,18 @@ def test_a_log_of_version_0_1_opens_and_is_rewritten(duck: Engine, tmp_path: Pat
     account = ingest([path, again], store.folder)
     assert (account.known, account.accepted, account.duplicate) == (1, 1, 6)
     assert update_sessions(new, duck)
+
+
+def test_an_erasure_in_a_log_of_version_0_1(duck: Engine, tmp_path: Path) -> None:
+    rows = [impression(number, day=number % 2 + 1, user_id=f"u{number % 3}") for number in range(6)]
+    ingest([write_lines(tmp_path / "a.jsonl", rows)], tmp_path / "log")
+    made_old(LogStore.open(tmp_path / "log"))
+    store = LogStore.open(tmp_path / "log")
+    forget(store, duck, ["u0"])
+    with store.write():
+        pass
+    users = LogStore.open(tmp_path / "log").table("events").read(["user_id"])["user_id"].to_pylist()
+    assert sorted(users) == ["u1", "u1", "u2", "u2"]
 
 
 def made_old(store: LogStore) -> None:

@@ -56,7 +56,7 @@ def test_the_printed_remedy(form: str, tmp_path: Path) -> None:
     path = tmp_path / ("a.csv" if form == "semicolon" else f"a.{form}" if form != "ubi" else "a.jsonl")
     if form == "parquet":
         pq.write_table(pa.Table.from_pylist([row | {"position": str(row["position"])} for row in rows]), path)
-        wrong, right = '"position": "first"', '"position": 1'
+        wrong, right = '"position":"first"', '"position":1'
     elif sign:
         text, (wrong, right) = csv_text(rows, sign), ("first", "1")
         path.write_bytes(gzip.compress(text.encode()) if form.endswith("gz") else text.encode())

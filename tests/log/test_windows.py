@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from clickprism.errors import SettingError
 from clickprism.log.engine import Engine
-from clickprism.log.fields import click_fields, window_fields
 from clickprism.log.schedule import schedule
+from clickprism.log.schema import click_fields, window_fields
 from clickprism.log.settings import WindowSettings
 from clickprism.log.windows import windows
 from tests.log.window_logs import (

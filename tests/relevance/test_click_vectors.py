@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.log.fields import click_fields
+from clickprism.log.schema import click_fields
 from clickprism.relevance.click_vectors import LARGEST, ClickVectors, VectorScale, never_shown
 from clickprism.relevance.estimates import PairCounts
 from clickprism.relevance.pairs import FirstSlot

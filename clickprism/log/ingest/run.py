@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -34,16 +34,14 @@ from clickprism._util.crash_points import crash_point
 from clickprism._util.files import read_json, sha256, write_file
 from clickprism._util.progress import Progress, no_progress
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
-from clickprism.log.compact import MANY, SMALL, compact
 from clickprism.log.engine import by_rows
 from clickprism.log.ingest.account import IGNORED, Account
-from clickprism.log.ingest.stage import Days, Stage, by_day, read_events
+from clickprism.log.ingest.stage import GROUP_ROWS, MANY, Days, Stage, by_day, read_events
 from clickprism.log.read import Chunk, Rest, SourceSettings, Task, detect, find_inputs, mapped, read_rests, read_tasks
 from clickprism.log.read.lines import joined
 from clickprism.log.read.validate import shown
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, FILES, QUARANTINE
-from clickprism.log.sessions import by_day as files_by_day
 from clickprism.log.settings import PARTS, CompactSettings, EngineSettings, LogSettings, RobotSettings
 from clickprism.log.store import COLUMNS_FILE, SETTINGS_FILE, LogStore, first_line, refuse_others, writing
 
@@ -198,7 +196,7 @@ class Piece:
         file: the file.
         task: what reads a chunk, if that is still to be done.
         chunk: some rows; None otherwise.
-        days: the good ones among them, with their keys.
+        days: the good ones among them.
         rest: lines that are still to be read.
         known: whether it was ingested before; it is not read then.
         error: why it could not be read to its end.
@@ -213,12 +211,12 @@ class Piece:
     error: ClickprismError | None = None
 
 
-def _made(piece: Piece, connection: duckdb.DuckDBPyConnection) -> Piece:
+def _made(piece: Piece) -> Piece:
     if piece.task is None:
         return piece
     try:
         chunk, rest = piece.task()
-        return replace(piece, task=None, chunk=chunk, days=by_day(chunk.good, connection), rest=rest)
+        return replace(piece, task=None, chunk=chunk, days=by_day(chunk.good), rest=rest)
     except ClickprismError as error:
         return Piece(piece.file, error=error)
 
@@ -333,7 +331,7 @@ class Group:
             except DataError as error:
                 self.drop([*rests][len(chunks)], error)
         for number, chunk in zip(rests, chunks, strict=False):
-            self._add(number, chunk, by_day(chunk.good, self.stage.connection))
+            self._add(number, chunk, by_day(chunk.good))
 
     def drop(self, number: int, error: ClickprismError) -> None:
         """Omit the file with this number and all behind it, for this reason."""
@@ -399,7 +397,7 @@ class Group:
     def _write(self, store: LogStore, temp: Path, threads: int) -> None:
         """Deduplicate, and write what is stored to files beside the table."""
         events, days = store.table("events"), self.stage.days()
-        new = self.stage.deduplicate(files_by_day(events.files(days)), skip=self._skip(self._stored))
+        new = self.stage.deduplicate(events.files(days), skip=self._skip(self._stored))
         for number, file in enumerate(self.files):
             file.duplicate = file.good - self._stored.get(file.file_id, new[number])
         self.written = self.stage.write(temp / uuid4().hex, ids=[file.file_id for file in self.files], threads=threads)
@@ -541,8 +539,7 @@ class _Run:
         ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
         source, columns = self.settings.source, _Columns(self.store)
         planned = _pieces(inputs, ledger, source, _begun_latest(self.store), expected=self.bytes_all)
-        read = partial(_made, connection=self.connection)
-        pieces = mapped(read, planned, threads=self.threads, waiting=_WAITING)
+        pieces = mapped(_made, planned, threads=self.threads, waiting=_WAITING)
         try:
             ended = False
             while not ended:
@@ -579,9 +576,11 @@ class _Run:
 
     def compact(self, many: int) -> None:
         """Merge small files of the days that got rows, where there are more than so many."""
+        from clickprism.log.compact import compact
+
         if self.days and not self.dry_run:
             self._say("compacting")
-            compact(self.store, CompactSettings(files=many), small=SMALL, days=self.days)
+            compact(self.store, CompactSettings(files=many), small=GROUP_ROWS, days=self.days)
 
     def _commit(self, group: Group, columns: _Columns) -> None:
         self._say("writing")

@@ -10,7 +10,7 @@ takes 2.1 s of CPU, and COPY to Parquet 1.3 s, against 0.35 s for the writer of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -26,12 +26,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism.log.schema import BAD, EVENTS, QUARANTINE, ROW
-from clickprism.types import Bool
+from clickprism.types import Bool, Int64
 
 HELD_BYTES: Final = 256 << 20
 """Bytes of rows in memory; more are put on disk."""
 GROUP_ROWS: Final = 100_000
 """Rows of a row group of `events`; files with fewer are small."""
+MANY: Final = 32
+"""How many small files a day may have before `ingest` merges them."""
 _DAY: Final = 86_400_000_000  # microseconds
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _BY_ID: Final = "kind || chr(31) || event_id"
@@ -46,14 +48,12 @@ _BROKEN: Final = pa.schema([pa.field("file", pa.int32()), *BAD])
 _BROKEN_BYTES: Final = 16 << 20
 
 Days: TypeAlias = Sequence[tuple[date, pa.RecordBatch]]
-"""Rows with their keys, those of each day together."""
+"""Rows, those of each day together."""
 
 
-def by_day(rows: pa.Table, connection: duckdb.DuckDBPyConnection) -> Days:
-    """Rows as `schema.ROW` has them, with their keys, split by the day of their time; any thread may do this."""
-    if not len(rows):
-        return ()
-    rows, days = rows.append_column("key", keys(rows, connection)), rows["time"].cast(pa.int64()).to_numpy() // _DAY
+def by_day(rows: pa.Table) -> Days:
+    """Rows as `schema.ROW` has them, split by the day of their time; any thread may do this."""
+    days = rows["time"].cast(pa.int64()).to_numpy() // _DAY
     if (days[1:] < days[:-1]).any():
         order = np.argsort(days, kind="stable")
         rows, days = rows.take(order), days[order]
@@ -61,11 +61,11 @@ def by_day(rows: pa.Table, connection: duckdb.DuckDBPyConnection) -> Days:
     return [
         (date.fromordinal(int(days[start]) + _EPOCH), batch)
         for start, end in pairwise(bounds)
-        for batch in rows.slice(start, end - start).cast(_STAGED).to_batches()
+        for batch in rows.slice(start, end - start).cast(ROW).to_batches()
     ]
 
 
-def keys(rows: pa.Table, connection: duckdb.DuckDBPyConnection) -> pa.ChunkedArray:
+def keys(rows: pa.Table, connection: duckdb.DuckDBPyConnection) -> pa.Array:
     """The key of each row, in order.
 
     >>> row = {"kind": "ranking", "time": 0, "search_id": "s", "line": 1}
@@ -74,19 +74,29 @@ def keys(rows: pa.Table, connection: duckdb.DuckDBPyConnection) -> pa.ChunkedArr
     [2, 16]
     """
     missing = rows["event_id"].null_count
-    text = _BY_ID if not missing else _BY_CONTENT if missing == len(rows) else None
-    text = text or f"case when event_id is null then {_BY_CONTENT} else {_BY_ID} end"
+    if missing == len(rows):
+        return _hashes(rows, _BY_CONTENT, connection)
+    named = _hashes(rows.select(["kind", "event_id"]), _BY_ID, connection)
+    if not missing:
+        return named
+    unnamed = pc.is_null(rows["event_id"]).combine_chunks()
+    return pc.replace_with_mask(named, unnamed, _hashes(rows.filter(unnamed), _BY_CONTENT, connection))
+
+
+def _hashes(rows: pa.Table, text: str, connection: duckdb.DuckDBPyConnection) -> pa.Array:
     with connection.cursor() as cursor:
         cursor.register("rows", rows)
-        found: pa.Table = cursor.sql(" ".join(["from rows select", f"unhex(md5({text})) as key"])).to_arrow_table()
-    return found["key"]
+        query = " ".join(["select", f"unhex(md5({text}))", "as key from rows"])
+        found: pa.Table = cursor.sql(query).to_arrow_table()
+    return found["key"].cast(pa.binary()).combine_chunks()
 
 
 @dataclass
 class _Part:
-    """Some rows of one day and of the file with this number."""
+    """Some rows of one day and of the file with this number; they get their keys later, many parts at a time."""
 
     file: int
+    day: date
     batch: pa.RecordBatch
 
 
@@ -94,24 +104,22 @@ class Stage:
     """The rows of some input files: in memory, and what does not fit in a private folder.
 
     Args:
-        connection: of DuckDB, which finds duplicates.
+        connection: of DuckDB, which computes keys and finds duplicates.
         folder: on the disk of the log.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
-        self.connection, self._folder = connection, folder
-        self._parts: dict[date, list[_Part]] = {}
-        self._new: dict[date, Bool] = {}
+        self._connection, self._folder = connection, folder
+        self._parts: list[_Part] = []
         self._held: list[_Part] = []
         self._bytes = 0
+        self._new: list[Bool] = []
         self._broken: tuple[Path, pa.ipc.RecordBatchFileWriter] | None = None
 
     def add(self, number: int, days: Days, bad: pa.Table) -> None:
         """Stage rows of the file with this number: good ones, and broken ones as `schema.BAD` has them."""
         for day, batch in days:
-            part = _Part(number, batch)
-            self._parts.setdefault(day, []).append(part)
-            self._held.append(part)
+            self._held.append(_Part(number, day, batch))
             self._bytes += batch.nbytes
         if self._bytes > HELD_BYTES:
             self._spill()
@@ -122,56 +130,74 @@ class Stage:
             numbers = pa.repeat(pa.scalar(number, pa.int32()), len(bad))
             self._broken[1].write_table(bad.add_column(0, "file", numbers).cast(_BROKEN))
 
+    def _finish_held(self) -> list[_Part]:
+        """Give the rows that are held their keys; afterwards they are no longer held."""
+        held = self._held
+        if held:
+            found = keys(pa.Table.from_batches([part.batch for part in held]), self._connection)
+            start = 0
+            for part in held:
+                columns = [*part.batch.columns, found.slice(start, len(part.batch))]
+                start += len(part.batch)
+                part.batch = pa.RecordBatch.from_arrays(columns, schema=_STAGED)
+        self._parts += held
+        self._held, self._bytes = [], 0
+        return held
+
     def _spill(self) -> None:
         """Put all that is held on disk, and map it into memory."""
-        path = self._folder / f"{uuid4().hex}.arrow"
+        path, held = self._folder / f"{uuid4().hex}.arrow", self._finish_held()
         with pa.ipc.new_file(path, _STAGED) as writer:
-            for part in self._held:
+            for part in held:
                 writer.write_batch(part.batch)
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        for index, part in enumerate(self._held):
+        for index, part in enumerate(held):
             part.batch = reader.get_batch(index)
-        self._held, self._bytes = [], 0
 
     def days(self) -> list[date]:
         """The days of the good rows."""
-        return sorted(self._parts)
+        return sorted({part.day for part in [*self._parts, *self._held]})
 
-    def deduplicate(self, stored: Mapping[date, Sequence[str]], *, skip: Collection[int]) -> Counter[int]:
+    def deduplicate(self, stored: Sequence[str], *, skip: Collection[int]) -> Counter[int]:
         """Find the rows whose key is new: the first of each key of a day that no stored file has.
 
         Returns:
             How many rows of each file are new, by its number.
 
         Args:
-            stored: the files of `events`, by day.
+            stored: the files of `events` of these days.
             skip: numbers of files to omit.
         """
+        self._finish_held()
+        bounds = np.cumsum([0, *(len(part.batch) for part in self._parts)])
+        new = np.zeros(bounds[-1], dtype=bool)
+        used = [(part, start) for part, start in zip(self._parts, bounds[:-1], strict=True) if part.file not in skip]
+        if used:
+            days = [np.full(len(part.batch), part.day.toordinal() - _EPOCH, np.int32) for part, _ in used]
+            places = [np.arange(start, start + len(part.batch)) for part, start in used]
+            staged = pa.table(
+                {
+                    "day": pa.array(np.concatenate(days)).cast(pa.date32()),
+                    "key": pa.chunked_array([part.batch["key"] for part, _ in used]),
+                    "place": pa.array(np.concatenate(places)),
+                }
+            )
+            new[self._firsts(staged, stored)] = True
+        self._new = [new[start:end] for start, end in pairwise(bounds)]
         counts: Counter[int] = Counter()
-        for day, parts in self._parts.items():
-            places, start = [], 0
-            for part in parts:
-                places.append(np.arange(start, start + len(part.batch)) if part.file not in skip else np.empty(0, int))
-                start += len(part.batch)
-            used = [part.batch["key"] for part in parts if part.file not in skip]
-            new = np.zeros(start, dtype=bool)
-            if used:
-                table = pa.table({"key": pa.chunked_array(used), "place": pa.array(np.concatenate(places))})
-                new[self._firsts(table, stored.get(day, ()))] = True
-            self._new[day], start = new, 0
-            for part in parts:
-                counts[part.file] += int(np.count_nonzero(new[start : start + len(part.batch)]))
-                start += len(part.batch)
+        for part, chosen in zip(self._parts, self._new, strict=True):
+            counts[part.file] += int(np.count_nonzero(chosen))
         return counts
 
-    def _firsts(self, staged: pa.Table, stored: Sequence[str]) -> pa.Array:
+    def _firsts(self, staged: pa.Table, stored: Sequence[str]) -> Int64:
         """The places of the first rows of each key that is not stored."""
-        query = "select key, min(place) as place from staged group by key"
+        query = "select day, key, min(place) as place from staged group by day, key"
         if stored:
-            query = " ".join(["from", f"({query})", "anti join", read_events(stored), "using (key) select place"])
-        with self.connection.cursor() as cursor:
+            query = " ".join(["from", f"({query})", "anti join", read_events(stored), "using (day, key) select place"])
+        with self._connection.cursor() as cursor:
             cursor.register("staged", staged)
-            return cursor.sql(query).to_arrow_table()["place"].to_numpy()
+            found: Int64 = cursor.sql(query).to_arrow_table()["place"].to_numpy()
+        return found
 
     def write(self, folder: Path, *, ids: Sequence[str], threads: int) -> dict[date, list[Path]]:
         """Write the new rows to Parquet files, as `events` has them, one for each day, and drop all rows.
@@ -182,33 +208,23 @@ class Stage:
             threads: number of days that are written at the same time.
         """
         names = pa.array(ids, pa.string())
-        days = [day for day, new in self._new.items() if new.any()]
+        parts: dict[date, list[tuple[_Part, Bool]]] = {}
+        for part, new in zip(self._parts, self._new, strict=True):
+            if new.any():
+                parts.setdefault(part.day, []).append((part, new))
 
         def write(day: date) -> Path:
             path = folder / f"day={day.isoformat()}" / f"{uuid4().hex}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
             with event_writer(path) as writer:
-                for rows in _groups(self._kept(day, names)):
+                for rows in _groups(_kept(part, new, names) for part, new in parts[day]):
                     writer.write_table(rows)
             return path
 
         with ThreadPoolExecutor(threads) as pool:
-            written = {day: [path] for day, path in zip(days, pool.map(write, days), strict=True)}
-        self._parts, self._new, self._held = {}, {}, []
+            written = {day: [path] for day, path in zip(parts, pool.map(write, parts), strict=True)}
+        self._parts, self._new = [], []
         return written
-
-    def _kept(self, day: date, names: pa.Array) -> Iterator[pa.Table]:
-        """The new rows of a day as they are written, with the ids of their files."""
-        start = 0
-        for part in self._parts[day]:
-            new = self._new[day][start : start + len(part.batch)]
-            start += len(part.batch)
-            batch = part.batch if new.all() else part.batch.filter(pa.array(new))
-            numbers = pa.array(np.full(len(batch), part.file, np.int32))
-            rows = pa.Table.from_batches([batch]).append_column(
-                "file_id", pa.DictionaryArray.from_arrays(numbers, names)
-            )
-            yield rows.select(_WRITTEN.names).cast(_WRITTEN)
 
     def broken(self, files: Sequence[tuple[str, str, str | None]], *, skip: Collection[int]) -> Iterator[pa.Table]:
         """Yield the broken rows as `quarantine` has them, some at a time; `files`: their ids, names and headers."""
@@ -223,6 +239,13 @@ class Stage:
                 columns = [values.take(rows["file"].combine_chunks()) for values in told]
                 cleared = pa.nulls(len(rows), QUARANTINE.field("cleared_at").type)
                 yield pa.Table.from_arrays([*columns, *rows.select(BAD.names).columns, cleared], schema=QUARANTINE)
+
+
+def _kept(part: _Part, new: Bool, names: pa.Array) -> pa.Table:
+    """The new rows of a part as they are written, with the id of their file."""
+    batch = part.batch if new.all() else part.batch.filter(pa.array(new))
+    ids = pa.DictionaryArray.from_arrays(pa.array(np.full(len(batch), part.file, np.int32)), names)
+    return pa.Table.from_batches([batch]).append_column("file_id", ids).select(_WRITTEN.names).cast(_WRITTEN)
 
 
 def _groups(tables: Iterator[pa.Table], *, most: int | None = None) -> Iterator[pa.Table]:
