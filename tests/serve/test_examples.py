@@ -71,8 +71,8 @@ def test_ranks_and_moves() -> None:
     assert [row.naive for row in view.rows] == [1, 2, 3]
     assert [row.id for row in view.debiased] == ["c", "b", "a"]
     assert view.notices[0] == (
-        "c moves up from position 3 to 1. It was clicked in 2 of 10 impressions, at positions observed 50 % as often as "
-        "position 1: relevance 40.0 %."
+        "c moves up from position 3 to 1. It was clicked in 2 of 10 impressions, "
+        "at positions observed 50 % as often as position 1: relevance 40.0 %."
     )
     assert "It was not clicked in 10 impressions" in view.notices[1]
     live = view_of(Example("q", documents), {"a": (1000, 400)})
