@@ -43,6 +43,7 @@ for q = 0, {queries} - 1 do
   end
   local body = '{{"query_id":"q' .. q .. '","documents":[' .. table.concat(ids, ",") .. ']}}'
   local headers = {{["Content-Type"] = "application/json", ["Authorization"] = "Bearer {token}"}}
+  headers["Host"] = "localhost"
   bodies[q + 1] = wrk.format("POST", "{path}", headers, body)
 end
 request = function() turn = turn % #bodies + 1; return bodies[turn] end

@@ -7,6 +7,7 @@ has no file, and comes to the same result.
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -384,6 +385,7 @@ def write_auto_bundle(
         notes=[note for note in notes if note],
         scope=Scope(choice["scope"]["rerank_depth"], reason[:1].upper() + reason[1:]),
         examples=examples.bytes(),
+        diagnosis=json.dumps(diagnosis.to_json()).encode(),
         created=made,
         replace=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from clickprism.rankers.linear import Linear
+from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.bundle.examples import VERSION, Example, Examples, Shown
+from tests.serve.rankers import network_model
 from tests.serve.service_kit import TOKEN, linear_bundle, publish, serving, until_ready
 from tests.waiting import LIMIT
 
@@ -24,9 +28,15 @@ SHOES = [
     Shown("middle", 2.0, 1000, 30, 0.5, debiased=0.1, naive=2.0),
     Shown("low", 3.0, 500, 30, 0.2, debiased=2.2, naive=1.0, title=HOSTILE),
 ]
+MANY = [Shown(f"d{i}", 1.0 + i, 1, i % 2, 1 / (1 + i), debiased=float((i + 20) % 37)) for i in range(37)]
 EXAMPLES = Examples(
     VERSION,
-    [Example("q1", SHOES, "red shoes"), Example("q2", SHOES[:1], HOSTILE), Example("q3", [], "blue hats")],
+    [
+        Example("q1", SHOES, "red shoes"),
+        Example("q2", SHOES[:1], HOSTILE),
+        Example("q3", [], "blue hats"),
+        Example("q4", MANY, "many results"),
+    ],
     [1.0, 0.5, 0.2],
     "simulated users",
 )
@@ -98,12 +108,13 @@ def test_a_query_shows_three_rankings_with_their_bars(page: Page) -> None:
     assert [move.split()[:2] for move in moves] == [["▲", "2"], ["▼", "1"], ["▼", "1"]]
     row = page.locator("tbody tr").nth(2)
     told = {name: row.locator(f"[data-bar={name}]").inner_text() for name in ("relevance", "observation", "clicks")}
-    assert told == {"relevance": "1.00", "observation": "0.20", "clicks": "6.0 %"}
+    assert told == {"relevance": "30.0 %", "observation": "20 %", "clicks": "6.0 %"}
     widths = row.locator("svg.bar rect:not(.ground)")
-    assert [widths.nth(i).get_attribute("width") for i in range(4)] == ["100.0", "20.0", "66.7", "50.0"]
+    assert [widths.nth(i).get_attribute("width") for i in range(5)] == ["100.0", "20.0", "66.7", "50.0", "100.0"]
     boxes = [box for i in range(4) if (box := widths.nth(i).bounding_box()) is not None]
     assert boxes[1]["width"] < boxes[3]["width"] < boxes[2]["width"] < boxes[0]["width"]
-    assert "are worth about 150 there" in page.get_by_label("What changed").inner_text()
+    evidence = "It was clicked in 30 of 500 impressions, at positions observed 20 % as often as position 1: "
+    assert f"{evidence}relevance 30.0 %." in page.get_by_label("What changed").inner_text()
     assert page.locator("svg.chart circle").count() == 3
     assert page.get_by_text("position bias").is_visible()
     assert "simulated users" in page.inner_text("main")
@@ -176,6 +187,28 @@ def test_the_page_works_without_script_and_hides_everything_without_the_token(br
         assert TOKEN not in cookie["value"]
         page.get_by_role("button", name="Leave").click()
         expect(page.get_by_role("heading", name="Who is asking?")).to_be_visible()
+
+
+def test_long_lists_are_cut_and_the_landing_page_says_what_changed(page: Page) -> None:
+    page.goto("/?q=many")
+    assert [page.locator(f"[data-ranking={name}] li").count() for name in ("logged", "debiased")] == [10, 10]
+    assert page.locator("tbody tr").count() == 10
+    page.get_by_role("link", name="Show all 37 documents").click()
+    assert page.locator("tbody tr").count() == 37
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Rankings that changed most")).to_be_visible()
+    assert page.get_by_role("link", name="many results 36 moved").is_visible()
+    assert "serving since" in page.inner_text("main")
+
+
+def test_the_diagnosis_of_a_bundle_is_shown(browser: Browser, tmp_path: Path) -> None:
+    found = {"name": "position", "verdict": "present", "sentence": "Lower positions are observed less often."}
+    model = network_model(Linear())
+    write_bundle(tmp_path / "bundle", model, diagnosis=json.dumps({"findings": [found], "as_of": None}).encode())
+    with serving(tmp_path / "bundle", "--no-auth", token=None) as (address, _), opened(browser, address) as page:
+        until_ready(address)
+        page.goto("/")
+        assert page.get_by_text("Lower positions are observed less often.").is_visible()
 
 
 def test_a_bundle_without_examples_has_a_page(browser: Browser, tmp_path: Path) -> None:

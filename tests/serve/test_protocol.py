@@ -12,7 +12,7 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from clickprism.serve.http.protocol import HEAD_SECONDS, MAX_HEAD, MAX_PIPELINED, WRITE_SECONDS, Protocol
+from clickprism.serve.http.protocol import HEAD_SECONDS, MAX_FIELDS, MAX_HEAD, MAX_PIPELINED, WRITE_SECONDS, Protocol
 
 KEEP_ALIVE = 30
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -228,6 +228,16 @@ def test_trailers_are_limited(line: bytes) -> None:
     attack(work)
 
 
+@pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\n", CHUNKED + b"1\r\nx\r\n0\r\n"], ids=["headers", "trailers"])
+def test_many_short_fields_stop_the_parser(start: bytes) -> None:
+    async def work(at: Connection) -> None:
+        at.protocol.data_received(start + b"a:b\r\n" * 5000)
+        refused(at.client, 431)
+        assert at.protocol._fields == MAX_FIELDS + 1
+
+    attack(work)
+
+
 def test_a_trailer_is_no_header() -> None:
     async def work(at: Connection) -> None:
         at.protocol.data_received(CHUNKED + b"1\r\nx\r\n0\r\nAuthorization: Bearer token\r\n\r\n")
@@ -258,6 +268,7 @@ def test_few_requests_wait_behind_another_one() -> None:
             at.protocol.data_received(GET * 100)
         await settled()
         assert len(at.protocol.pipeline) == MAX_PIPELINED
+        assert not at.client.closing
         at.application.may.set()
         await settled()
         assert at.application.asked == MAX_PIPELINED + 1

@@ -394,11 +394,11 @@ def test_the_page_shows_the_ranking_that_is_served(tmp_path: Path) -> None:
         return b"".join(each.get("body", b"") for each in sent[1:]).decode()
 
     limited, free = (asyncio.run(page(settings)) for settings in (ServeSettings(), ServeSettings(rerank_depth=0)))
-    assert "what is served; re-ranks only the first 2; bars: relevance" in limited
+    assert "what is served; re-ranks only the first 2; bars: its score" in limited
     assert "Re-rank only the first 2 documents in the engine&#39;s order" in limited
     assert "&lt;b&gt;Few&lt;/b&gt;" in limited
     assert "<b>Few" not in limited
-    assert "what is served; bars: relevance" in free
+    assert "what is served; bars: its score" in free
     assert "all documents of a request (--rerank-depth)" in free
 
 

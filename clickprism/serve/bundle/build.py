@@ -378,6 +378,7 @@ def write_bundle(
     notes: Sequence[str] = (),
     scope: Scope | None = None,
     examples: bytes | None = None,
+    diagnosis: bytes | None = None,
     created: datetime | None = None,
     judged: JudgedTexts | None = None,
     int8: bool = True,
@@ -400,7 +401,8 @@ def write_bundle(
         notes: what a reader should know.
         scope: which documents of a query the ranker may reorder; the service enforces it. None says nothing, and does
             not limit the service.
-        examples: the file of the page.
+        examples: example queries for the page, as `Examples.bytes` gives them.
+        diagnosis: of the log, for the page: JSON as `clickprism diagnose --json` prints it.
         created: when; by default now.
         judged: pairs of texts with grades, by which a language model in int8 is judged.
         int8: whether a language model may be served in int8.
@@ -427,6 +429,8 @@ def write_bundle(
         contents |= each.files
     if examples is not None:
         contents["examples.json"] = examples
+    if diagnosis is not None:
+        contents["diagnosis.json"] = diagnosis
     manifest = BundleManifest(
         SCHEMA,
         main.part.kind,

@@ -319,7 +319,7 @@ def _read_scope(values: Any) -> Scope:
 
 
 VERSION_DIGITS: Final = 16
-SHARED: Final = ("sample.json", "examples.json", "MODEL_CARD.md")
+SHARED: Final = ("sample.json", "examples.json", "diagnosis.json", "MODEL_CARD.md")
 ROLES: Final[tuple[Role, ...]] = ("main", "naive", "imputation")
 
 

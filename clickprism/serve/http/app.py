@@ -51,7 +51,7 @@ class Service:
         self.models = Models(source, settings, self.metrics, tell=self.lines.line, tell_swaps=request_lines)
         self.authority = Authority(token)
         self.waiting = 0
-        self._secured = token is not None
+        self._document = Answer(ENCODE(document(settings, token=token is not None)))
         self._ranking = RankRoute(settings, self.models, self.metrics)
         self._intake = None if settings.log is None else Intake(settings.log, settings)
         self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
@@ -126,7 +126,7 @@ class Service:
         return Answer(ENCODE(HealthAnswer("ready", live.version, problem)))
 
     async def _openapi(self, _: Call) -> Answer:
-        return Answer(ENCODE(document(self.settings, token=self._secured)))
+        return self._document
 
     async def _asking(self, work: Callable[[], T]) -> T:
         """Call what asks the store: in a thread if that goes over the network, so that no other request waits."""

@@ -2,7 +2,8 @@
 
 Every wait for the client ends by a timer, and everything that a client can make the service keep is bounded:
 
-    head        at most MAX_HEAD bytes, within HEAD_SECONDS of its first byte; also a blank line after a request
+    head        at most MAX_HEAD bytes and MAX_FIELDS headers, within HEAD_SECONDS of its first byte, which may be that
+                of a blank line after a request
     trailers    dropped; bytes that are no part of a body count as a head does
     pipeline    at most MAX_PIPELINED requests wait behind the one that is answered, then the connection closes
     answers     a client that does not read them for WRITE_SECONDS is disconnected
@@ -23,6 +24,8 @@ from clickprism.serve.http.problems import CONTENT_TYPE, Problem
 
 MAX_HEAD: Final = 32 << 10
 """Maximum number of bytes of a request line with its headers, and of trailers."""
+MAX_FIELDS: Final = 256
+"""Maximum number of headers and trailers of a request: each costs time."""
 HEAD_SECONDS: Final = 10.0
 """Seconds within which a head must arrive, from its first byte, or from the start of the connection."""
 WRITE_SECONDS: Final = 30.0
@@ -44,6 +47,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._between = 0  # bytes since the last complete head or part of a body
         self._in_head = True
+        self._fields = 0  # headers and trailers of the request
         self._last_request = False
         self._lost = False
         self._head_timer = _Timer(self.loop, HEAD_SECONDS, self._head_is_late)
@@ -74,38 +78,41 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a head."""
         super().on_message_begin()
+        self._fields = 0
         self._between = max(1, self._between)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header; a trailer, which arrives behind the body, is dropped: it could contradict the headers."""
+        self._fields += 1
+        if self._fields > MAX_FIELDS:
+            self._refuse(431, f"the request has more than {MAX_FIELDS} headers and trailers")
+            raise _EnoughError
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """End a head: answer the request, let it wait for its turn, or close the connection after 16 that wait."""
         self._in_head, self._between = False, 0
-        if self._last_request or self.transport.is_closing():
-            return
+        if self.transport.is_closing():
+            raise _EnoughError
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MAX_HEAD:
             self._refuse(431, f"the head of the request is longer than {MAX_HEAD:,} bytes")
-            return
+            raise _EnoughError
         if len(self.pipeline) >= MAX_PIPELINED:
             self._last_request = True
             self.cycle.keep_alive = False  # the last one that waits closes the connection
-            return
+            raise _EnoughError
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         self._between = 0
-        if not self._last_request:
-            super().on_body(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request; the next byte begins another head."""
         self._in_head, self._between = True, 0
-        if not self._last_request:
-            super().on_message_complete()
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Wait for the next head, or for the client to read the last answer."""
@@ -131,8 +138,9 @@ class Protocol(HttpToolsProtocol):
         self._watch_writes()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no HTTP."""
-        self._refuse(400, "the request is not HTTP/1.1")
+        """Refuse bytes that are no HTTP; where parsing was stopped on purpose, everything is said already."""
+        if not self._last_request:
+            self._refuse(400, "the request is not HTTP/1.1")
 
     def _watch_head(self) -> None:
         """Start the timer of a head as soon as one is due: at the first byte behind an answer, or on connection."""
@@ -170,6 +178,11 @@ class Protocol(HttpToolsProtocol):
     def _watch_writes(self) -> None:
         if not self._lost:
             self._write_timer.start()
+
+
+@final
+class _EnoughError(Exception):
+    """Stops the parser: what follows in the same bytes would cost time for nothing."""
 
 
 @final

@@ -18,7 +18,7 @@ from clickprism.serve.bundle.examples import Example, Examples, read_examples
 from clickprism.serve.http.call import BUSY, Answer, Call
 from clickprism.serve.http.models import Live, Models
 from clickprism.serve.http.problems import Problem
-from clickprism.serve.page.view import curve, find, read_diagnosis, suggestions, view_of
+from clickprism.serve.page.view import curve, find, most_changed, read_diagnosis, suggestions, view_of
 from clickprism.serve.settings import ServeSettings
 
 POLICY: Final = (
@@ -108,6 +108,8 @@ MOST_FORM: Final = 4096
 MOST_ENTERING: Final = 8
 """Forms under way at a time: whoever has no token cannot fill the places of those who have one."""
 PICKS: Final = 12
+ROWS: Final = 10
+"""Number of documents of each ranking that are shown first."""
 NOTHING: Final = Examples(1, [])
 FILE: Final = "examples.json"
 
@@ -129,8 +131,9 @@ class Page:
         """`GET /`, `GET /?q=...`: the page, or the form for the token."""
         if not self._sessions.knows(call.fields.get(b"cookie")):
             return self._door(wrong=False)
-        wanted = _field(call.scope.get("query_string", b""), "q")[:2000]
-        return self._answer(await asyncio.to_thread(self._context, wanted), 200)
+        given: bytes = call.scope.get("query_string", b"")
+        limit = None if _field(given, "all") else ROWS
+        return self._answer(await asyncio.to_thread(self._context, _field(given, "q")[:2000], limit), 200)
 
     async def enter(self, call: Call) -> Answer:
         """`POST /session`: whoever gives the token gets a cookie."""
@@ -156,13 +159,13 @@ class Page:
     def _answer(self, context: Mapping[str, Any], status: int) -> Answer:
         return Answer(self._template.render(context).encode(), HTML, status, HEADERS)
 
-    def _context(self, wanted: str) -> dict[str, Any]:
+    def _context(self, wanted: str, limit: int | None) -> dict[str, Any]:
         live = self._models.current.live
         depth = None if live is None else live.rerank_depth
         examples, problem = self._examples(live)
         query = find(examples, wanted)
         counts, counted = (None, f"Clicks: {examples.source}.") if query is None else self._counts(query, examples)
-        diagnosis, undiagnosed = read_diagnosis(self._settings.log)
+        diagnosis, undiagnosed = read_diagnosis(self._settings.log, None if live is None else live.bundle)
         seen = examples.observation or (list(live.bundle.manifest.observation) if live is not None else [])
         return {
             "locked": False,
@@ -170,7 +173,9 @@ class Page:
             "wanted": wanted.strip(),
             "known": examples.queries[:1000],
             "total": len(examples.queries),
+            "limit": limit,
             "suggested": suggestions(examples, wanted, most=PICKS),
+            "changed": [] if wanted.strip() else most_changed(examples, most=PICKS, rerank_depth=depth),
             "view": None if query is None else view_of(query, counts, rerank_depth=depth),
             "counted": counted,
             "reranks": "" if depth is None else f"; re-ranks only the first {depth:,}",
@@ -225,6 +230,7 @@ class Page:
         facts = [
             ("model", f"{manifest.name} ({live.version})"),
             ("ranker", f"{manifest.kind}, by {manifest.method.get('name', '?')}"),
+            ("serving since", f"{live.since:%Y-%m-%d %H:%M} UTC"),
             ("made", f"{manifest.created}, clickprism {manifest.clickprism}"),
             *(("data" if name == "name" else name, str(value)) for name, value in manifest.data.items()),
             *((name, f"{value:.4f}") for name, value in manifest.metrics.items()),

@@ -10,6 +10,8 @@ from typing import Final, final
 
 import msgspec
 
+from clickprism.errors import DataError
+from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.examples import Example, Examples, Shown
 
 CHART_WIDTH: Final = 320
@@ -85,30 +87,30 @@ class Finding(msgspec.Struct, frozen=True):
 class Diagnosis(msgspec.Struct, frozen=True):
     """All findings, and when they were made."""
 
-    as_of: str
     findings: list[Finding]
+    as_of: str | None = None
 
 
-def read_diagnosis(log: Path | None) -> tuple[Diagnosis | None, str]:
-    """Return the diagnosis of a log, or None and a sentence that says why there is none.
+def read_diagnosis(log: Path | None, bundle: Bundle | None = None) -> tuple[Diagnosis | None, str]:
+    """Return the diagnosis of the log, else that of the bundle; or None and a sentence that says why there is none.
 
-    >>> read_diagnosis(None)[0] is None
-    True
+    >>> read_diagnosis(None)
+    (None, 'No diagnosis. Start the service with --log DIR, a log that `clickprism diagnose` was run on.')
     """
-    if log is None:
-        return None, NONE
-    file = log / FILE
     try:
-        if file.stat().st_size > LARGEST:
-            return None, f"{FILE} of the log is too large to be a diagnosis."
-        return msgspec.json.decode(file.read_bytes(), type=Diagnosis), ""
-    except FileNotFoundError:
-        return None, "The log has no diagnosis yet. Run: clickprism diagnose LOG"
-    except (OSError, msgspec.DecodeError) as error:
-        return None, f"{FILE} of the log cannot be read ({error})."
+        if log is not None and (log / FILE).is_file():
+            if (log / FILE).stat().st_size > LARGEST:
+                return None, f"{FILE} of the log is too large to be a diagnosis."
+            return msgspec.json.decode((log / FILE).read_bytes(), type=Diagnosis), ""
+        if bundle is not None and FILE in bundle.manifest.files:
+            return msgspec.json.decode(bundle.read(FILE), type=Diagnosis), ""
+    except (OSError, msgspec.DecodeError, DataError) as error:
+        return None, f"{FILE} cannot be read ({error})."
+    return None, NONE if log is None else "The log has no diagnosis yet. Run: clickprism diagnose LOG"
 
 
 SUGGESTED: Final = 6
+SCANNED: Final = 1000
 WIDTH: Final = 100
 
 
@@ -133,9 +135,10 @@ class Row:
         logged: its rank in the log, from 1.
         naive: its rank by a ranker that took clicks for relevance, re-ranked as deep; None without one.
         debiased: its rank by the ranker that is served.
-        relevance: the served ranker's score, from the lowest of the query to the highest.
+        score: the served ranker's score, from the lowest of the query to the highest.
+        relevance: the click rate divided by the observation, which estimates the click rate at position 1.
         naive_score: the same of the naive ranker.
-        observation: how much was seen where it stood, relative to the first place.
+        observation: how often its positions are observed, relative to position 1.
         click_rate: clicks by impression.
         impressions: how often it was shown.
     """
@@ -146,6 +149,7 @@ class Row:
     logged: int
     naive: int | None
     debiased: int
+    score: Bar
     relevance: Bar
     naive_score: Bar
     observation: Bar
@@ -191,7 +195,11 @@ def view_of(
     ranks = _ranks([each.debiased for each in documents], rerank_depth)
     with_naive = bool(documents) and all(each.naive is not None for each in documents)
     naive = _ranks([each.naive or 0.0 for each in documents], rerank_depth) if with_naive else None
-    relevance = _scaled([each.debiased for each in documents])
+    served = _scaled([each.debiased for each in documents])
+    estimates = [
+        rate / each.observation if each.observation else 0.0 for rate, each in zip(rates, documents, strict=True)
+    ]
+    top = min(1.0, max(estimates, default=0.0))
     scores = _scaled([each.naive or 0.0 for each in documents])
     top_rate, top_shown = max(rates, default=0.0), max((shown for shown, _ in counts), default=0)
     rows = tuple(
@@ -202,9 +210,10 @@ def view_of(
             logged=place + 1,
             naive=None if naive is None else naive[place],
             debiased=ranks[place],
-            relevance=Bar(relevance[place] * WIDTH, f"{relevance[place]:.2f}"),
+            score=Bar(served[place] * WIDTH, f"{served[place]:.2f}"),
+            relevance=Bar(_part(min(estimates[place], 1.0), top), _share(estimates[place])),
             naive_score=Bar(scores[place] * WIDTH, f"{scores[place]:.2f}"),
-            observation=Bar(min(each.observation, 1.0) * WIDTH, f"{each.observation:.2f}"),
+            observation=Bar(min(each.observation, 1.0) * WIDTH, f"{100 * each.observation:.0f} %"),
             click_rate=Bar(_part(rates[place], top_rate), f"{100 * rates[place]:.1f} %"),
             impressions=Bar(_part(counts[place][0], top_shown), f"{counts[place][0]:,}"),
         )
@@ -272,32 +281,48 @@ def _part(value: float, top: float) -> float:
     return WIDTH * value / top if top else 0.0
 
 
+def most_changed(examples: Examples, *, most: int, rerank_depth: int | None = None) -> list[tuple[Example, int]]:
+    """Return the queries whose served ranking differs most from the log, with the number of documents that moved."""
+    counts = []
+    for query in examples.queries[:SCANNED]:
+        ranks = _ranks([each.debiased for each in query.documents], rerank_depth)
+        counts.append((query, sum(rank != place for place, rank in enumerate(ranks, start=1))))
+    return sorted((each for each in counts if each[1]), key=lambda each: -each[1])[:most]
+
+
 def _notices(rows: Sequence[Row], documents: Sequence[Shown], counts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
-    """The document that rose most and the one that fell most, with the numbers that speak for it."""
+    """Return a sentence on the document that moved up most and on the one that moved down most."""
     if not rows:
         return ("The log has no document of this query.",)
     up, down = max(rows, key=lambda row: row.moved), min(rows, key=lambda row: row.moved)
-    moved = [
-        (row, verb) for row, verb in ((up, "rises"), (down, "falls")) if row.moved and (row is up) == (row.moved > 0)
-    ]
+    moved = [(up, "up")] if up.moved > 0 else []
+    moved += [(down, "down")] if down.moved < 0 else []
     return tuple(
-        f"{row.name} {verb} from {row.logged} to {row.debiased}: "
+        f"{row.name} moves {way} from position {row.logged} to {row.debiased}. "
         + _evidence(*counts[row.key], documents[row.key].observation)
-        for row, verb in moved
+        for row, way in moved
     ) or ("The served ranking is that of the log.",)
 
 
 def _evidence(shown: int, clicks: int, seen: float) -> str:
-    """What the clicks at a place say.
+    """Return what the log says of a document.
 
     >>> _evidence(100, 2, 0.25)
-    '2 clicks in 100 impressions, at a place seen 25 % as often as the first, are worth about 8 there.'
-    >>> _evidence(4509, 492, 0.31)
-    '492 clicks in 4,509 impressions, at a place seen 31 % as often as the first, are worth about 1,587 there.'
+    'It was clicked in 2 of 100 impressions, at positions observed 25 % as often as position 1: relevance 8.0 %.'
+    >>> _evidence(1, 0, 0.31)
+    'It was not clicked in 1 impression: the ranker places it by its features.'
     """
-    where = f"in {shown:,} impressions, at a place seen {100 * seen:.0f} % as often as the first,"
-    if clicks == 0 or seen <= 0:
-        return f"no click {where} says little; the ranker goes by its features."
-    value = f"{clicks / seen:.3g}" if clicks / seen < 100 else f"{clicks / seen:,.0f}"
-    worth = f"{'is' if clicks == 1 else 'are'} worth about {value} there."
-    return f"{clicks:,} click{'s' if clicks > 1 else ''} {where} {worth}"
+    where = f"{shown:,} impression{'' if shown == 1 else 's'}"
+    if clicks == 0 or seen <= 0 or not shown:
+        return f"It was not clicked in {where}: the ranker places it by its features."
+    observed = f"at positions observed {100 * seen:.0f} % as often as position 1"
+    return f"It was clicked in {clicks:,} of {where}, {observed}: relevance {_share(clicks / shown / seen)}."
+
+
+def _share(value: float) -> str:
+    """Return a share in percent; an estimate above 1 comes from few impressions and says no more than that.
+
+    >>> _share(0.08), _share(18.0)
+    ('8.0 %', 'over 100 %')
+    """
+    return f"{100 * value:.1f} %" if value <= 1 else "over 100 %"
