@@ -53,7 +53,7 @@ def test_auto_without_features_reports_and_exits_with_3(sessions: Path, tmp_path
     assert "No ranker can be trained: the documents of the log have no features" in first.stderr
     assert f"See {out / 'report.html'} for what to do instead" in first.stderr
     assert "What to do next" in first.stdout
-    assert f"log ingest {sessions} --into mylog" in first.stdout
+    assert f"relevance estimate {sessions} --out estimates.parquet" in first.stdout
     assert "relevance estimate mylog --out estimates.parquet" in first.stdout
     log, estimates = tmp_path / "mylog", tmp_path / "estimates.parquet"
     cli("log", "ingest", sessions, "--into", log)  # what is advised works
