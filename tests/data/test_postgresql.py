@@ -54,7 +54,7 @@ def test_a_query_gives_the_same_log_as_the_frame(server: str) -> None:
     engine.dispose()
     sql = "select q, sku, rank, clicked, quality, brand, stock from clicks order by place"
     roles = {"query": "q", "document": "sku", "features": "all others"}
-    log = cp.read_log(server, sql=sql, **roles)
+    log = cp.read_log(server, sql=sql, **roles)  # type: ignore[arg-type]
     assert log_fingerprint(log) == log_fingerprint(cp.read_log(frame, **roles))  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r'the query failed \(relation "nothing" does not exist'):
         cp.read_log(server, sql="select * from nothing")
