@@ -22,9 +22,8 @@ from clickprism.data.click_table import (
     read_click_table,
     text_rows,
 )
-from clickprism.data.frames import is_frame, to_arrow
+from clickprism.data.frames import is_database, is_frame, is_table, read_source, to_arrow
 from clickprism.data.logged import Logged
-from clickprism.data.sources import is_database, is_table, read_source
 from clickprism.data.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.errors import DataError, SettingError
 from clickprism.log.logged import ReadSettings, read_logged

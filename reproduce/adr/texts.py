@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clickprism.data.bm25 import BM25
-from clickprism.data.nfcorpus import Collection, nfcorpus
-from clickprism.data.texts import Texts
+from clickprism.data.texts import Collection, Texts, nfcorpus
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, Float64, Int64, JudgedLists, Lists
 from reproduce.adr.worlds import World
