@@ -1,4 +1,4 @@
-"""Judged lists from LETOR, SVMlight and ranklib text, with its errors found and named; such text written; facts about lists.
+"""Judged lists: LETOR, SVMlight and ranklib text read, with its errors found and named, and written; facts about lists.
 
 A line is `grade qid:<list> <feature>:<value> ... # comment`. `docs/datamodel.md` has every rule.
 """
