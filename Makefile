@@ -22,7 +22,7 @@ test-all: checks ## make test and the long tests: statistical sweeps, a Spark cl
 
 checks: $(WHOLE) style
 	@scripts/java
-	@scripts/debian redis-server chromium
+	@scripts/debian redis-server chromium pg_ctlcluster:postgresql
 	@$(MAKE) --no-print-directory --jobs 2 suite types SELECTED='$(SELECTED)'
 
 suite: $(WHOLE)

@@ -18,7 +18,7 @@ import torch
 from benchmarks.base import Result, seconds
 from clickprism.click_models.trust import TrustUser
 from clickprism.data.bm25 import BM25
-from clickprism.data.nfcorpus import Collection, nfcorpus
+from clickprism.data.texts import Collection, nfcorpus
 from clickprism.evaluation.measures import evaluate
 from clickprism.evaluation.significance import interval, paired_randomisation, paired_t
 from clickprism.rankers.cross_encoder import BUDGET, CrossEncoderNetwork, probabilities

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.base import Result
-from clickprism.data.nfcorpus import nfcorpus
+from clickprism.data.texts import nfcorpus
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.serve.onnx.language import language_files

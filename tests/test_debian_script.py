@@ -60,3 +60,12 @@ def test_what_cannot_be_installed_is_named(path: Path) -> None:
     assert (code, "will be skipped: redis-server" in text) == (0, True)
     tool(path, "id", "echo 1000")
     assert "apt-get" not in run(path)[1]
+
+
+def test_a_program_may_be_in_a_package_of_another_name(path: Path) -> None:
+    made = path / "pg_ctlcluster"
+    tool(path, "apt-get", f'echo "$@" >{path}/asked; echo "#!/bin/sh" >{made}; /bin/chmod +x {made}')
+    command = ["/bin/sh", str(SCRIPT), "wrk", "pg_ctlcluster:postgresql"]
+    done = subprocess.run(command, env={"PATH": str(path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (path / "asked").read_text().split()[-1] == "postgresql"

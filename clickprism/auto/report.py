@@ -326,10 +326,8 @@ def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickp
     name = shlex.quote(log)
     if log.endswith(".npz"):
         return [f"{program} bias position {name}"]
-    ingest = [] if Path(log).is_dir() else [f"{program} log ingest {name} --into mylog"]
     return [
-        *ingest,
-        f"{program} relevance estimate {'mylog' if ingest else name} --out estimates.parquet",
+        f"{program} relevance estimate {name} --out estimates.parquet",
         f"{program} relevance judgments estimates.parquet --out judgments.csv",
     ]
 

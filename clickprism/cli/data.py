@@ -32,8 +32,7 @@ def info(
         quarantine_file: Write the skipped lines to this file, as JSON lines.
     """
     from clickprism._util.files import write_file
-    from clickprism.data.facts import FileFacts, FilesFacts, facts
-    from clickprism.data.letor import scan_letor
+    from clickprism.data.letor import FileFacts, FilesFacts, facts, scan_letor
     from clickprism.errors import SettingError
 
     if not files:
@@ -92,9 +91,8 @@ def generate(
         out: Folder for train.txt, validation.txt and test.txt.
     """
     from clickprism._util.files import make_folder
-    from clickprism.data.facts import FileFacts, FilesFacts, facts
+    from clickprism.data.letor import FileFacts, FilesFacts, facts, write_letor
     from clickprism.data.synthetic import synthetic
-    from clickprism.data.write import write_letor
 
     make_folder(out)
     dataset, described = synthetic(settings), []

@@ -45,7 +45,7 @@ def ingest(
         into: Folder of the log; it is created if it is missing.
         guess: Propose which column of a table holds what, show five rows, and write nothing.
     """
-    from clickprism.data.sources import is_database
+    from clickprism.data.frames import is_database
     from clickprism.errors import ClickprismError, SettingError
     from clickprism.log.ingest import ingest
     from clickprism.log.open_log import exported_events, guess_columns

@@ -51,8 +51,8 @@ def estimate(
     ```
 
     Args:
-        log: Ingested log; or events of OpenSearch UBI, a table of CSV or Parquet files, or a database with --query,
-            which are read into memory and estimated by the model of the log, without --min-users.
+        log: Ingested log; or events, a session file, a table of CSV or Parquet files, or a database with --query, which
+            are read into memory and estimated by the model of the log, without --min-users.
         out: Parquet file for the estimates.
         imputation: Predicted relevance, from `clickprism relevance impute apply`; also pairs that were never shown get
             an estimate.
@@ -69,7 +69,7 @@ def estimate(
     """
     from clickprism._util.files import check_output
     from clickprism.errors import SettingError
-    from clickprism.log.open_log import open_source
+    from clickprism.log.open_log import open_source, read_log
     from clickprism.log.schedule import days_of
     from clickprism.log.store import LogStore
     from clickprism.relevance.of_log import estimate_relevance
@@ -78,6 +78,10 @@ def estimate(
     check_output(out, suffix=".parquet")
     chosen = days_of(days)
     logged = open_source(log, table, outcome=outcome, note=output.note)
+    if logged is None and Path(log).is_file():
+        logged = read_log(log, note=output.note)
+        for sentence in logged.notes:
+            output.note(sentence)
     if logged is not None:
         other = settings.estimator.get("name", "log_model")
         given: dict[str, object] = {"imputation": imputation, "parameters": parameters, "days": days}

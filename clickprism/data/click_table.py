@@ -10,13 +10,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, final
 
 import numpy as np
 
-from clickprism.data.encoding import Encoding, numbers_of, texts_of
+from clickprism.data.encoding import Encoding, day_of, numbers_of, texts_of
 from clickprism.data.logged import Logged, Outcomes
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Clicks, Float64, Int64, Lists
@@ -582,17 +581,8 @@ def days_of(column: pa.ChunkedArray) -> Float64:
         unit = next(unit for limit, unit in units if largest < limit)
         return np.asarray(np.floor(values / unit))
     codes, texts = texts_of(column)
-    days = np.array([_day(text) for text in texts] or [np.nan])
+    days = np.array([np.floor(day_of(text)) for text in texts] or [np.nan])
     return np.where(codes < 0, np.nan, days[np.maximum(codes, 0)])
-
-
-def _day(text: str) -> float:
-    try:
-        time = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return np.nan
-    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
-    return float(np.floor(time.timestamp() / 86_400))
 
 
 def _truth(text: str) -> int:

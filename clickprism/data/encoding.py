@@ -2,7 +2,7 @@
 
 | a column of | becomes |
 |---|---|
-| numbers, true and false, dates | one column; dates are days since 1970. A missing value is nan |
+| numbers, true and false, dates | one column; dates are days since 1970 (UTC). A missing value is nan |
 | texts, categories | a column of 0 and 1 for each frequent value; an unseen value is 0 in all of them |
 | texts with many values | `BUCKETS` columns; a hash of the value chooses one |
 | lists of numbers (embeddings) | a column for each number |
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -30,7 +31,7 @@ from clickprism.types import Bool, Float32, Float64, Int64
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind: TypeAlias = Literal["number", "category", "hashed", "vector"]
+Kind: TypeAlias = Literal["number", "date", "category", "hashed", "vector"]
 
 FORMAT: Final = "clickprism encoding 1"
 MOST_VALUES: Final = 50  # of a category; a column with more is hashed
@@ -70,6 +71,7 @@ class Feature:
         """Return the name of each of its columns."""
         names = {
             "number": [self.name],
+            "date": [self.name],
             "category": [f"{self.name}={value}" for value in self.values],
             "hashed": [f"{self.name}#{number}" for number in range(self.size)],
             "vector": [f"{self.name}[{number}]" for number in range(self.size)],
@@ -83,8 +85,8 @@ class Feature:
     def encode(self, column: pa.ChunkedArray) -> Float32:
         """Return the columns of these values, [rows, columns]."""
         result = np.zeros((len(column), len(self.names)), dtype=np.float32)
-        if self.kind == "number":
-            result[:, 0] = numbers_of(column)
+        if self.kind in ("number", "date"):
+            result[:, 0] = _days_of(column) if self.kind == "date" else numbers_of(column)
             absent = np.isnan(result[:, 0])
         elif self.kind == "vector":
             result[:, : self.size], absent = _vectors(column, self.size)
@@ -96,6 +98,25 @@ class Feature:
             result[rows[known], place[known]] = 1
         if self.missing:
             result[:, -1] = absent
+        return result
+
+    def encode_value(self, value: Any) -> list[float]:
+        """Return the columns of one value of JSON, as `encode` does of a column."""
+        result = [0.0] * len(self.names)
+        if isinstance(value, str) and value.strip().lower() in MISSING_TEXTS:
+            value = None
+        if self.kind in ("number", "date"):
+            result[0] = day_of(value) if self.kind == "date" and isinstance(value, str) else _float(value)
+            value = None if np.isnan(result[0]) else value
+        elif self.kind == "vector":
+            right = isinstance(value, list | tuple) and len(value) == self.size
+            value = value if right else None
+            result[: self.size] = map(_float, value) if right else [np.nan] * self.size
+        elif value is not None:
+            place = self._place(_as_text(value))
+            result[place] = 1.0 if place >= 0 else result[place]
+        if self.missing and value is None:
+            result[-1] = 1.0
         return result
 
     def _place(self, text: str) -> int:
@@ -159,6 +180,17 @@ class Encoding:
         blocks = [feature.encode(table[feature.name]) for feature in self.features]
         return np.hstack([np.zeros((len(table), 0), dtype=np.float32), *blocks])
 
+    def rows(self, values: Sequence[Mapping[str, Any]]) -> Float32:
+        """Return the matrix of documents whose features are values of JSON by name, as `apply` does; needs no Arrow.
+
+        >>> brand = Feature("brand", "category", ("acme", "bolt"), 2, missing=True)
+        >>> Encoding((brand,), {}).rows([{"brand": "bolt"}, {}])
+        array([[0., 1., 0.],
+               [0., 0., 1.]], dtype=float32)
+        """
+        rows = [[each for own in self.features for each in own.encode_value(row.get(own.name))] for row in values]
+        return np.array(rows, dtype=np.float32).reshape(len(values), len(self.names))
+
     def notes(self) -> list[str]:
         """Return which columns were ignored and why, one sentence for each reason."""
         reasons: dict[str, list[str]] = {}
@@ -209,7 +241,8 @@ def _chosen(name: str, column: pa.ChunkedArray, *, categories: bool) -> Feature 
     if not (_is_text(kind) or _is_numeric(kind)):
         return f"holds {kind}, which is no number, text, date or list of numbers"
     if not categories and _holds_numbers(column):
-        return _chosen_number(name, numbers_of(column))
+        dates = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+        return _chosen_number(name, numbers_of(column), "date" if dates else "number")
     return _chosen_category(name, column)
 
 
@@ -238,14 +271,14 @@ def _chosen_category(name: str, column: pa.ChunkedArray) -> Feature | str:
     return Feature(name, "category", values, len(values), missing=share >= MISSING_MATTERS)
 
 
-def _chosen_number(name: str, values: Float64) -> Feature | str:
+def _chosen_number(name: str, values: Float64, kind: Kind) -> Feature | str:
     absent = np.isnan(values)
     share = float(absent.mean()) if len(values) else 1.0
     if share > MOST_MISSING:
         return ABSENT
     if share == 0 and values.min() == values.max():
         return CONSTANT
-    return Feature(name, "number", missing=share >= MISSING_MATTERS)
+    return Feature(name, kind, missing=share >= MISSING_MATTERS)
 
 
 def _chosen_vector(name: str, column: pa.ChunkedArray) -> Feature | str:
@@ -306,6 +339,38 @@ def numbers_of(column: pa.ChunkedArray) -> Float64:
         column = column.cast(pa.int8())
     values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float64)
     return np.where(np.abs(values) <= LARGEST, values, np.nan)
+
+
+def _days_of(column: pa.ChunkedArray) -> Float64:
+    """Return dates and times as days since 1970, also those that are written as texts."""
+    if not _is_text(column.type):
+        return numbers_of(column)
+    codes, texts = _texts(column)
+    days = np.array([day_of(text) for text in texts] or [np.nan])
+    return np.where(codes < 0, np.nan, days[np.maximum(codes, 0)])
+
+
+def day_of(text: str) -> float:
+    """Return the days since 1970 of a time such as 2026-03-01T10:00, in UTC if it has no zone; nan if it is none."""
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return np.nan
+    return (time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp() / 86_400
+
+
+def _float(value: Any) -> float:
+    """Return a value of JSON as a number; nan if it is none."""
+    if isinstance(value, str):
+        return float(value) if _is_number(value) else np.nan
+    return float(value) if isinstance(value, int | float) and abs(value) <= LARGEST else np.nan
+
+
+def _as_text(value: Any) -> str:
+    """Return a value of JSON as `texts_of` writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def texts_of(column: pa.ChunkedArray) -> tuple[Int64, list[str]]:

@@ -1,4 +1,4 @@
-"""Judged lists from LETOR, SVMlight and ranklib text, with its errors found and named.
+"""Judged lists: LETOR, SVMlight and ranklib text read, with its errors found and named, and written; facts about lists.
 
 A line is `grade qid:<list> <feature>:<value> ... # comment`. `docs/datamodel.md` has every rule.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from clickprism._util.files import write_file
+from clickprism._util.files import atomic_file, write_errors, write_file
+from clickprism._util.tables import Table
 from clickprism.data import cache as kept
 from clickprism.data.files import PADDING, Bytes, expand, read_padded
 from clickprism.errors import DataError, SettingError
@@ -345,3 +347,138 @@ def _owners(given: _Lengths, data: Path, lines: int) -> tuple[Text, Int64]:
         raise DataError(f"its lengths add up to {sum(lengths)}, but {data.name} has {lines} lines of data", file=path)
     names = np.array([str(number) for number in range(1, len(lengths) + 1)])
     return names, np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+
+
+WRITTEN_BLOCK = 4096
+MAX_ID = 200
+_ID = re.compile(r"[^\s#]+")
+
+
+def write_letor(judged: JudgedLists, path: Path | str) -> None:
+    """Write judged lists as text that `read_letor` reads back value for value; whole or not at all.
+
+    Every feature is written, from 1, with nine digits, which are enough for float32. A missing value is `nan`, which
+    wants `missing="nan"` on reading.
+    """
+    path = Path(path)
+    lists = judged.lists
+    _check_ids("query id", lists.query_ids, empty=False)
+    if lists.document_ids is not None:
+        _check_ids("document id", lists.document_ids, empty=True)
+    with write_errors(path), atomic_file(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(_blocks(judged))
+
+
+def _blocks(judged: JudgedLists) -> Iterator[str]:
+    lists = judged.lists
+    values = " ".join(f"{column}:%.9g" for column in range(1, lists.features.shape[1] + 1))
+    names = lists.query_ids[lists.list_of]
+    for start in range(0, lists.documents, WRITTEN_BLOCK):
+        rows = slice(start, start + WRITTEN_BLOCK)
+        heads = zip(judged.grades[rows].tolist(), names[rows].tolist(), strict=True)
+        bodies = map(values.__mod__, map(tuple, lists.features[rows].tolist()))
+        ids = [""] * len(names[rows]) if lists.document_ids is None else lists.document_ids[rows].tolist()
+        yield "".join(
+            f"{grade} qid:{name} {body} # docid = {document}\n" if document else f"{grade} qid:{name} {body}\n"
+            for (grade, name), body, document in zip(heads, bodies, ids, strict=True)
+        )
+
+
+def _check_ids(what: str, ids: Text, *, empty: bool) -> None:
+    for name in np.unique(ids).tolist():
+        if not (_ID.fullmatch(name) and len(name.encode()) <= MAX_ID) and not (empty and name == ""):
+            raise DataError(f"the {what} {name!r} cannot stand in LETOR text", remedy="Use ids without blanks and #")
+
+
+COUNTED_BLOCK = 65536
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The size and shape of judged lists.
+
+    Attributes:
+        lists: how many.
+        documents: in all lists together.
+        features: of each document.
+        shortest: documents of the shortest list.
+        longest: documents of the longest list.
+        grades: the share of documents of each grade, grade 0 first.
+        without_relevant: lists in which every grade is 0.
+        missing: values that are missing, all features together.
+    """
+
+    lists: int
+    documents: int
+    features: int
+    shortest: int
+    longest: int
+    grades: tuple[float, ...]
+    without_relevant: int
+    missing: int
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What one file of judged lists contains.
+
+    Attributes:
+        file: Path of the file.
+        facts: Size and shape of its lists.
+        quarantined: Number of broken lines that were skipped.
+    """
+
+    file: str
+    facts: Facts
+    quarantined: int
+
+    def table(self) -> Table:
+        """Return one row for each fact."""
+        it = self.facts
+        rows = [
+            ["lists", f"{it.lists:,}"],
+            ["documents", f"{it.documents:,}"],
+            ["documents per list", f"{it.shortest} to {it.longest}"],
+            ["features", str(it.features)],
+            *[[f"grade {grade}", f"{share:.1%}"] for grade, share in enumerate(it.grades)],
+            ["lists without a relevant document", f"{it.without_relevant:,}"],
+            ["missing values", f"{it.missing:,}"],
+            ["broken lines skipped", f"{self.quarantined:,}"],
+        ]
+        return Table("", [self.file, ""], rows)
+
+
+@dataclass(frozen=True)
+class FilesFacts:
+    """What several files of judged lists contain."""
+
+    files: tuple[FileFacts, ...]
+
+    def tables(self) -> list[Table]:
+        """Return one table for each file."""
+        return [file.table() for file in self.files]
+
+
+def facts(judged: JudgedLists) -> Facts:
+    """Count.
+
+    >>> from clickprism.types import Lists
+    >>> lists = Lists(np.zeros((4, 2), np.float32), np.array([0, 3, 4]), np.array(["a", "b"]))
+    >>> facts(JudgedLists(lists, np.array([0, 2, 0, 0], np.int32))).grades
+    (0.75, 0.0, 0.25)
+    """
+    lists, features = judged.lists, judged.lists.features
+    relevant = np.bincount(lists.list_of, weights=judged.grades > 0, minlength=len(lists))
+    shares = np.bincount(judged.grades) / max(lists.documents, 1)
+    return Facts(
+        lists=len(lists),
+        documents=lists.documents,
+        features=features.shape[1],
+        shortest=int(lists.lengths.min(initial=lists.documents)),
+        longest=int(lists.lengths.max(initial=0)),
+        grades=tuple(shares.tolist()),
+        without_relevant=int((relevant == 0).sum()),
+        missing=sum(
+            int(np.isnan(features[i : i + COUNTED_BLOCK]).sum()) for i in range(0, len(features), COUNTED_BLOCK)
+        ),
+    )

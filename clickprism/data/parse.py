@@ -9,12 +9,51 @@ All loops that call each other stand in this one file: compiled code is cached b
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from clickprism._util.compiled import compiled
 from clickprism.data.files import PADDING, Bytes
-from clickprism.data.records import How, Out, Place
-from clickprism.types import Float32, Int64
+from clickprism.types import Float32, Int32, Int64
+
+
+class How(NamedTuple):
+    """How lines are read.
+
+    Attributes:
+        named: lists have a `qid:`.
+        base: where feature ids start.
+        auto: whether that is a guess, which an id 0 proves wrong.
+        limit: the largest feature id.
+        missing: whether a value may be missing.
+    """
+
+    named: bool
+    base: int
+    auto: bool
+    limit: int
+    missing: bool
+
+
+class Place(NamedTuple):
+    """Where reading stands: the byte, the line from 1, the row to fill, the largest feature id so far."""
+
+    at: int
+    line: int
+    row: int
+    top: int
+
+
+class Out(NamedTuple):
+    """What is filled, row by row; ids as spans of the text; `hard` as feature column and span, for one row."""
+
+    features: Float32
+    grades: Int32
+    queries: Int64
+    documents: Int64
+    hard: Int64
+
 
 LARGEST = float(np.finfo(np.float32).max)
 LONGEST_ID = 200  # bytes of a query or document id
@@ -369,3 +408,30 @@ def fill(text: Bytes, place: Place, out: Out, how: How) -> tuple[int, Place, int
         if hards > 0:
             return HARD, Place(at, line, row, top), stop, hards
     return END, Place(at, line, row, top), at, 0
+
+
+@compiled
+def run_starts(text: Bytes, spans: Int64) -> Int64:
+    """The rows whose span of text differs from that of the row before, the first row included."""
+    starts = np.empty(len(spans), np.int64)
+    count = 0
+    for row in range(len(spans)):
+        start, length = spans[row, 0], spans[row, 1] - spans[row, 0]
+        same = row > 0 and length == spans[row - 1, 1] - spans[row - 1, 0]
+        if same:
+            before = spans[row - 1, 0]
+            for place in range(length):
+                same = same and text[start + place] == text[before + place]
+        if not same:
+            starts[count] = row
+            count += 1
+    return starts[:count].copy()
+
+
+@compiled
+def gather(text: Bytes, spans: Int64, out: Bytes) -> None:
+    """Copy each span of text to the start of its row of `out`."""
+    for row in range(len(spans)):
+        start = spans[row, 0]
+        for place in range(spans[row, 1] - start):
+            out[row, place] = text[start + place]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from clickprism.data.columns import Kind
-from clickprism.data.tables import Table
+from clickprism.data.tables import Kind, Table
 from clickprism.data.vocabulary import Column, Vocabulary
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clickprism.data import parse, spans
+from clickprism.data import parse
 from clickprism.data.files import Bytes
-from clickprism.data.records import How, Out, Place
+from clickprism.data.parse import How, Out, Place
 from clickprism.errors import DataError
 from clickprism.types import Float32, Int32, Int64, Text
 
@@ -208,7 +208,7 @@ class _Work:
         if not self.named:
             return np.empty(0, dtype=np.str_), np.empty(0, dtype=np.int64)
         queries = self.out.queries[: self.count]
-        starts = spans.run_starts(self.text, queries)
+        starts = parse.run_starts(self.text, queries)
         known: dict[bytes, int] = {}
         lists = [known.setdefault(self.text[a:b].tobytes(), len(known)) for a, b in queries[starts].tolist()]
         names = np.array([name.decode("utf-8", "backslashreplace") for name in known])
@@ -221,7 +221,7 @@ class _Work:
         if longest == 0:
             return None
         out = np.zeros((self.count, longest), np.uint8)
-        spans.gather(self.text, found, out)
+        parse.gather(self.text, found, out)
         encoded = out.view(f"S{longest}").ravel()
         if int(out.max()) < 128:
             return encoded.astype(np.str_)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from clickprism.data.logged import Logged
-from clickprism.data.nfcorpus import read_qrel
+from clickprism.data.texts import read_qrel
 from clickprism.errors import DataError
 from clickprism.evaluation.measures import evaluate
 from clickprism.types import Float64, JudgedLists, Lists

@@ -22,12 +22,11 @@ from clickprism.data.click_table import (
     read_click_table,
     text_rows,
 )
-from clickprism.data.frames import is_frame, to_arrow
+from clickprism.data.frames import is_database, is_frame, is_table, read_source, to_arrow
 from clickprism.data.logged import Logged
-from clickprism.data.sources import is_database, is_table, read_source
 from clickprism.data.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.errors import DataError, SettingError
-from clickprism.log.logged import read_logged
+from clickprism.log.logged import ReadSettings, read_logged
 
 Source: TypeAlias = Any
 """A frame, a path, the URL of a database, or a log that was read."""
@@ -203,19 +202,26 @@ def read_log(source: Source, *, note: Callable[[str], None] | None = None, **col
         if sql is not None:
             raise SettingError("sql", sql, "be omitted: it is for databases and files")
         return read_click_table(to_arrow(source), Columns.of(given))
+    if not isinstance(source, str | Path):
+        raise TypeError(f"read_log takes a frame, a path or the URL of a database, not {type(source).__name__}")
     text = str(source)
     if files := ubi_files(text):
         return read_ubi_log(files, Columns.of(given), source=text)
     if sql is not None or is_database(text) or is_click_table(text):
         return read_click_source(text, Columns.of(given), sql=sql)
-    if is_events(Path(text)):
-        _refuse(given, sql, f"{text} has its own columns")
-        with TemporaryDirectory(prefix="clickprism-log-") as folder:
-            return read_logged(ingest_events(text, Path(folder) / "log", note=note), note=note)
-    if not isinstance(source, str | Path):
-        raise TypeError(f"read_log takes a frame, a path or the URL of a database, not {type(source).__name__}")
     _refuse(given, sql, f"{text} has its own columns")
-    return read_logged(Path(text), note=note)
+    return _read_own(text, note)
+
+
+def _read_own(source: str, note: Callable[[str], None] | None) -> Logged:
+    """Read a log in a format of clickprism or Metarank: an ingested log, events, a session file, simulated clicks."""
+    if is_events(Path(source)):
+        with TemporaryDirectory(prefix="clickprism-log-") as folder:
+            return read_logged(ingest_events(source, Path(folder) / "log", note=note), note=note)
+    logged = read_logged(Path(source), settings=ReadSettings(on_error="quarantine"), note=note)
+    broken = logged.account.get("lines quarantined", 0)
+    lines = f"{broken:,} lines of {source} were not used: they are broken, or have a document twice."
+    return replace(logged, notes=(*logged.notes, lines)) if broken else logged
 
 
 def read_ubi_log(files: Sequence[Path], columns: Columns, *, source: str) -> Logged:

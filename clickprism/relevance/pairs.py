@@ -19,7 +19,7 @@ from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.types import Bool, Int64, Lists, Text, check
 
 if TYPE_CHECKING:
-    from clickprism.data.columns import Kind
+    from clickprism.data.tables import Kind
     from clickprism.log.store import LogStore
 
 PAIR: Final = ("query_id", "document_id")

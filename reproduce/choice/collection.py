@@ -20,7 +20,7 @@ from sklearn.preprocessing import normalize
 
 from clickprism._util.files import atomic_file
 from clickprism.data.bm25 import BM25
-from clickprism.data.nfcorpus import Part, nfcorpus
+from clickprism.data.texts import Part, nfcorpus
 from clickprism.errors import DataError
 from clickprism.types import Float64, Int64, JudgedLists, Lists
 

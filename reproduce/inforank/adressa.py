@@ -25,9 +25,9 @@ from typing import Annotated, Any, Final, TypeAlias, final
 import msgspec
 import numpy as np
 
-from clickprism.data.columns import LONGEST
 from clickprism.data.files import PADDING, expand, read_padded
 from clickprism.data.letor import OnError, PathLike
+from clickprism.data.tables import LONGEST
 from clickprism.data.vocabulary import Column, Names, Vocabulary, take
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Dataset, Float64, Int64, JudgedLists, Lists

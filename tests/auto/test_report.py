@@ -93,8 +93,7 @@ def test_commands_to_run_next(tmp_path: Path) -> None:
     folder = f"clickprism relevance estimate {tmp_path} --out estimates.parquet"
     assert report.commands(tmp_path, str(tmp_path), bundle=False) == [folder, judge]
     assert report.commands(tmp_path, "my sessions.tsv", bundle=False) == [
-        "clickprism log ingest 'my sessions.tsv' --into mylog",
-        "clickprism relevance estimate mylog --out estimates.parquet",
+        "clickprism relevance estimate 'my sessions.tsv' --out estimates.parquet",
         judge,
     ]
     assert report.commands(tmp_path, "clicks.npz", bundle=False) == ["clickprism bias position clicks.npz"]

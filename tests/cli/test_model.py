@@ -16,8 +16,8 @@ import pytest
 
 from clickprism._util.tables import to_json
 from clickprism.cli.reference import examples
+from clickprism.data.letor import write_letor
 from clickprism.data.synthetic import SyntheticSettings
-from clickprism.data.write import write_letor
 from clickprism.experiments.data import load_raw
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.experiments.train import RUN, RunRecord, train_ranker

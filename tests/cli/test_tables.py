@@ -94,6 +94,13 @@ def test_ubi_events_become_a_judgment_list_with_texts_in_two_commands(cli: Calla
     assert sum(int(row["impressions"]) for row in rows) == 2179
 
 
+def test_session_files_are_estimated_as_they_are(table: Path, cli: Callable[..., Any]) -> None:
+    lines = [f"q{n % 5}\t{'a,b' if n % 2 else 'b,a'}\t{'a' if n % 3 else ''}" for n in range(300)]
+    (table.parent / "sessions.tsv").write_text("\n".join(["query\tdocuments\tclicks", *lines]))
+    assert cli("relevance", "estimate", "sessions.tsv", "--out", "e.parquet", "--json").json["pairs"] == 10
+
+
+@pytest.mark.long
 @pytest.mark.usefixtures("table")
 def test_the_searches_of_expedia_become_a_ranker_for_bookings(cli: Callable[..., Any]) -> None:
     source = shared_data("expedia/searches.csv.gz")

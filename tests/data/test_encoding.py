@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from clickprism.data.encoding import BUCKETS, Encoding
+from clickprism.data.encoding import BUCKETS, Encoding, Feature
 from clickprism.errors import DataError
 
 
@@ -109,3 +109,31 @@ def test_a_column_that_is_missing_at_scoring_is_named() -> None:
 def test_infinite_values_are_missing() -> None:
     encoding = learned(price=[1.0, 2.0, float("inf")])
     assert np.isnan(encoding.apply(pa.table({"price": [float("-inf")]}))[0, 0])
+
+
+def test_values_of_json_are_encoded_as_columns_are() -> None:
+    """A service gets documents one by one; it must not score them in another way."""
+    table = pa.table(
+        {
+            "price": [1.5, None, 3.0, 2.0],
+            "sale": [True, False, None, True],
+            "since": [date(2026, 3, 1), date(2026, 3, 2), None, date(2026, 3, 1)],
+            "brand": ["a", "b", "a", "b"],
+            "size": pa.array([40, 41, None, 40]).dictionary_encode(),
+            "vector": [[1.0, 2.0], None, [3.0, 4.0], [5.0, 6.0]],
+            "maker": [f"maker {number}" for number in range(4)],
+        }
+    )
+    hashed = Feature("maker", "hashed", size=BUCKETS)
+    encoding = Encoding.learn(table, table.column_names[:-1])
+    encoding = Encoding((*encoding.features, hashed), {})
+    rows = [
+        {name: str(value) if isinstance(value, date) else value for name, value in row.items() if value is not None}
+        for row in table.to_pylist()
+    ]
+    np.testing.assert_array_equal(encoding.rows(rows), encoding.apply(table))
+    written = table.set_column(2, "since", table["since"].cast(pa.string()))
+    np.testing.assert_array_equal(encoding.apply(written), encoding.apply(table))
+    unseen = {"price": "NULL", "brand": "zzz", "vector": [1.0]}
+    assert np.isnan(encoding.rows([unseen])[0, 0])
+    assert encoding.rows([]).shape == (0, len(encoding.names))

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.data.bm25 import BM25
-from clickprism.data.nfcorpus import nfcorpus, read_qrel
-from clickprism.data.texts import Texts, read_texts
+from clickprism.data.texts import Texts, nfcorpus, read_qrel, read_texts
 from clickprism.errors import DataError, SettingError
 from tests.shared_data import shared_data
 

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from clickprism.data.facts import facts
-from clickprism.data.letor import read_letor
+from clickprism.data.letor import facts, read_letor, write_letor
 from clickprism.data.synthetic import SyntheticSettings, synthetic
-from clickprism.data.write import write_letor
 from clickprism.errors import DataError
 from clickprism.types import Float32, JudgedLists, Lists
 

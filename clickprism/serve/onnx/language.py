@@ -231,8 +231,7 @@ def read_judged(grades: Path | str, *, queries: Path | str, documents: Path | st
     A document that was judged to be of no use should be there with grade 0: a query whose documents all have the same
     grade says nothing of an order.
     """
-    from clickprism.data.nfcorpus import read_qrel
-    from clickprism.data.texts import read_texts
+    from clickprism.data.texts import read_qrel, read_texts
 
     found = read_qrel(grades)
     if not found.grades.any() or int(found.grades.min()) < 0:
