@@ -44,7 +44,7 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT, *, e
     """Create a bundle from the folder of a run.
 
     Args:
-        source: A run or model of `train`, `experiment compare` or `demo`, an approximation, or an imputation by text.
+        source: A run or model of `train` or `experiment compare`, an approximation, or an imputation by text.
         out: Folder of the bundle.
         settings: What the bundle contains besides the ranker.
         examples: Example queries for the page; by default `settings.examples` queries of the run.
