@@ -27,9 +27,9 @@ from clickprism.diagnosis.finding import Diagnosis
 from clickprism.diagnosis.position import click_rates
 from clickprism.errors import DataError
 from clickprism.evaluation import plots
-from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation.compare import compare
 from clickprism.evaluation.measures import evaluate
-from clickprism.evaluation.report import write_report
+from clickprism.evaluation.report import Beside, write_report
 from clickprism.evaluation.significance import intervals
 from clickprism.log.ingest import ingest
 from clickprism.log.logged import read_logged
@@ -59,10 +59,10 @@ MEASURE: Final = "nDCG(exp)@10"
 MARKER, RAW, LOG, AUTO, PAIRS, STORE = "demo.json", "raw", "log", "auto", "relevance", "store"
 METHODS: Final[Mapping[str, tuple[str, NetworkRanker]]] = {
     **{name: (name, Linear()) for name in ("click", "dla", "lbd", "inforank")},
-    "inforank (attention)": ("inforank", Attention()),
+    "inforank + attention": ("inforank", Attention()),
 }
 LABELS, OURS, CLICK, LOGGED = "labels (ceiling)", "auto", "click", "logged order"
-RATE, ROBUST, APPROXIMATED = "click rate", "doubly robust (Eq. 4)", "doubly robust (approx.)"
+RATE, ROBUST, APPROXIMATED, POSTERIOR = "click rate", "doubly robust (Eq. 4)", "doubly robust (approx.)", "log model"
 TRAFFIC: Final = {"head": 0.1, "middle": 0.3, "tail": 0.6}  # shares of the queries, the most frequent first
 BIASES: Final = {
     "position": "Position bias",
@@ -173,7 +173,7 @@ def run_demo(settings: DemoSettings, *, out: Path, program: str = "clickprism", 
     scores |= estimate_pairs(out, logged, truth, ranker)
     say("writing the report")
     _serve(out, truth)
-    comparison, rows = compare_scores(scores, truth)
+    rows = compare_scores(scores, truth)
     biases, rates = _biases(made.diagnosis, truth), click_rates(logged)
     curves = {"truth": truth.observation, "click rate": rates / rates[0]}
     curves |= {} if made.diagnosis.curve is None else {"estimated": made.diagnosis.curve.values}
@@ -186,7 +186,7 @@ def run_demo(settings: DemoSettings, *, out: Path, program: str = "clickprism", 
         report=out / "report.html",
         commands=tuple(next_commands(out, program=program)),
     )
-    _write_report(demo, settings, made.diagnosis, comparison)
+    _write_report(demo, settings, made.diagnosis)
     write_file(out / MARKER, to_json({"settings": settings, "result": demo}) + "\n")
     return demo
 
@@ -257,17 +257,16 @@ def estimate_pairs(out: Path, logged: Logged, truth: DemoLog, ranker: Model) -> 
         RATE: Scores(None, np.where(never, -1.0, clicked / often)),
         ROBUST: Scores(None, _estimates(robust, lists)),
         APPROXIMATED: Scores(None, _estimates(approximated, lists)),
-        "log model": Scores(None, posterior),
+        POSTERIOR: Scores(None, posterior),
     }
 
 
-def compare_scores(scores: Mapping[str, Scores], truth: DemoLog) -> tuple[Comparison, tuple[Row, ...]]:
+def compare_scores(scores: Mapping[str, Scores], truth: DemoLog) -> tuple[Row, ...]:
     """Measure all methods on new queries, and on the queries of the log by their traffic."""
     found = {name: evaluate(truth.test, each.new, MEASURE) for name, each in scores.items() if each.new is not None}
     new = dict(sorted(found.items(), key=lambda item: -item[1].mean(MEASURE)))
     own = {name: evaluate(truth.train, each.own, MEASURE)[MEASURE] for name, each in scores.items()}
-    comparison = compare(new, baseline=CLICK, data="simulated users of a search engine", reference=[LABELS])
-    measured = {row.method: row for row in comparison.rows}
+    measured = {row.method: row for row in compare(new, baseline=CLICK, reference=[LABELS]).rows}
     values = {name: each[MEASURE] for name, each in new.items()}
     part, rows = traffic_of(truth.searches), []
     for name in (*new, *sorted(own.keys() - new.keys(), key=lambda name: -float(np.nanmean(own[name])))):
@@ -278,7 +277,7 @@ def compare_scores(scores: Mapping[str, Scores], truth: DemoLog) -> tuple[Compar
         else:
             closed = gap_closed(values[name], values[LOGGED], values[LABELS])
             rows.append(Row(name, (row.mean, row.low, row.high), closed, row.verdict, traffic))
-    return comparison, tuple(rows)
+    return tuple(rows)
 
 
 def gap_closed(values: Float64, low: Float64, high: Float64) -> Interval:
@@ -401,16 +400,22 @@ def _verdict(biases: Mapping[str, tuple[str, str, str]], rows: Sequence[Row]) ->
     closed = {row.method: f"{row.closed[0]:.0%}" for row in rows if row.closed is not None}
     worse = [f"{row.method} ({new[row.method]})" for row in rows if row.verdict == "worse" and row.method != LOGGED]
     below = f"Below raw clicks ({new[CLICK]}) on this log: {', '.join(worse)}. {JOINT}"
-    pair, ranker = of[APPROXIMATED].traffic, of[OURS].traffic
-    values = ", ".join(f"{part} {_short(pair[part])} (ranker {_short(ranker[part])})" for part in TRAFFIC)
+    named = {
+        OURS: "the ranker",
+        RATE: "click rates",
+        ROBUST: "Eq. 4 alone",
+        POSTERIOR: "the posterior of the log model",
+    }
+    on_log = {name: " / ".join(map(_short, of[name].traffic.values())) for name in (APPROXIMATED, *named)}
+    others = ", ".join(f"{words} {on_log[name]}" for name, words in named.items())
     return [
         f"{said}.",
         f"`auto` reaches nDCG@10 {new[OURS]} on queries that are not in the log, without labels. It closes "
         f"{closed[OURS]} of the gap between the logged order ({new[LOGGED]}) and a ranker trained on true grades "
         f"({new[LABELS]}); raw clicks close {closed[CLICK]}.",
         *([below] if worse else []),
-        "On queries of the log, the approximated doubly robust estimate combines the ranker with the clicks on each "
-        f"result: {values}.",
+        "On queries of the log, clicks on each result add to what the ranker knows. The approximated doubly robust "
+        f"estimate reaches {on_log[APPROXIMATED]} on {' / '.join(TRAFFIC)} queries; {others}.",
     ]
 
 
@@ -426,30 +431,29 @@ def _notes(settings: DemoSettings, truth: DemoLog) -> list[str]:
         "searches) of the log.",
         "Rankers are linear in the features if not said otherwise, and held-out clicks choose the epoch. The last rows "
         "estimate each pair from its own clicks, so they have no value on new queries.",
+        "This world is kind to auto: its users observe as the model of the log assumes, and relevance is linear in the "
+        "features but for noise.",
     ]
 
 
-def _write_report(demo: Demo, settings: DemoSettings, diagnosis: Diagnosis, comparison: Comparison) -> None:
+def _write_report(demo: Demo, settings: DemoSettings, diagnosis: Diagnosis) -> None:
     lines, ends, curve = {}, {}, diagnosis.curve
     if curve is not None:
         lines, ends = {"estimated from clicks": curve.values}, {"estimated from clicks": (curve.lower, curve.upper)}
     lines |= {"click rate": np.array(demo.curves["click rate"])}
-    drawn = {
-        "observation": plots.observation_curve(np.array(demo.curves["truth"]), lines, intervals=ends),
-        "methods": plots.method_dots(comparison),
-    }
-    captions = {"observation": "How often each position is observed", "methods": "Rankers on new queries"}
-    figures = {captions[name]: plots.svg(figure, title=captions[name]) for name, figure in drawn.items()}
-    for name, caption in captions.items():
-        write_file(demo.report.parent / f"{name}.svg", figures[caption])
+    drawn = plots.observation_curve(np.array(demo.curves["truth"]), lines, intervals=ends)
+    figure = plots.svg(
+        drawn, title="How often each position is observed: the truth, and the estimate from clicks alone"
+    )
+    write_file(demo.report.parent / "observation.svg", figure)
     biases, methods = demo.tables()
     write_report(
         demo.report,
         title=TITLE,
         summary="\n\n".join(demo.verdict).replace("`", ""),
         comparison=[methods],
-        figures=figures,
-        more={biases.caption: [biases._replace(caption="")]},
+        figures={},
+        more={biases.caption: [Beside(figure, biases._replace(caption=""))]},
         notes=demo.notes,
         settings=to_plain(settings),
         next_commands=demo.commands,

@@ -231,7 +231,7 @@ def test_the_demo_writes_a_report_and_a_bundle_with_a_store(tmp_path: Path, cli:
     for fact in ("Position bias", "Observation by position", "doubly robust (approx.)", "Try next"):
         assert fact in printed
     page = (out / "report.html").read_text()
-    assert page.count("<figure>") == 2
+    assert page.count("<figure>") == 1
     for fact in (*shown["commands"], "auto reaches nDCG@10", "Popularity bias"):
         assert html.escape(fact) in page
     page_queries = read_examples((out / "bundle" / "examples.json").read_bytes()).queries
