@@ -69,8 +69,8 @@ BIASES: Final = {
     "coupling": "Document-dependent observation",
     "popularity": "Popularity bias",
     "trust": "Trust bias",
-    "interaction": "Clicks that depend on clicks above",
-    "feedback": "Engine that reacts to clicks",
+    "interaction": "Clicks depend on clicks above",
+    "feedback": "Engine reacts to clicks",
 }
 SIMULATED: Final = ("position", "coupling", "popularity")
 HELD_OUT: Final = 0.2  # share of the queries whose clicks choose the epoch
@@ -142,7 +142,7 @@ class Demo:
         biases = [[BIASES[name], *cells] for name, cells in self.biases.items()]
         header = ["method", "new queries", "95% interval", "gap closed", *TRAFFIC]
         methods = Table("nDCG@10 of the methods", header, [row.cells() for row in self.rows])
-        return [Table("What the log shows", ["bias", "found", "size", "simulated"], biases), methods]
+        return [Table("What the log shows", ["bias", "found", "size", "truth"], biases), methods]
 
 
 def run_demo(settings: DemoSettings, *, out: Path, program: str = "clickprism", say: Say = lambda _: None) -> Demo:
@@ -378,11 +378,10 @@ def _biases(diagnosis: Diagnosis, truth: DemoLog) -> dict[str, tuple[str, str, s
     """Return for each bias what the diagnosis says, its size, and its size in the simulation."""
     sizes, curve = dict.fromkeys(BIASES, ""), diagnosis.curve
     if curve is not None:
-        ends = f"{curve.lower[-1]:.0%} to {curve.upper[-1]:.0%}"
-        sizes["position"] = f"position {len(curve)} observed {curve.values[-1]:.0%} as often as 1 ({ends})"
-    for name, words in (("coupling", "curves differ by {:.0%}"), ("popularity", "curves up to {:.0%} flatter")):
+        sizes["position"] = f"{curve.values[-1]:.0%} ({curve.lower[-1]:.0%} to {curve.upper[-1]:.0%})"
+    for name in ("coupling", "popularity"):
         estimate = diagnosis[name].estimate
-        sizes[name] = "" if estimate is None else words.format(estimate)
+        sizes[name] = "" if estimate is None else f"{estimate:.0%}"
     simulated = {"position": truth.observation[-1], "coupling": truth.coupling, "popularity": POPULARITY}
     texts = {name: f"{simulated[name]:.0%}" if name in simulated else "none" for name in BIASES}
     return {name: (diagnosis[name].word, sizes[name], texts[name]) for name in BIASES}
@@ -429,6 +428,8 @@ def _notes(settings: DemoSettings, truth: DemoLog) -> list[str]:
         "than click, p < .05.",
         f"Head, middle, tail: {', '.join(texts)} of the {settings.queries:,} queries (of the {settings.searches:,} "
         "searches) of the log.",
+        "Size of a bias: how often the last position is observed, relative to the first; by how much the curve differs "
+        "between documents (standard deviation); by how much it is flatter for the most clicked ones.",
         "Rankers are linear in the features if not said otherwise, and held-out clicks choose the epoch. The last rows "
         "estimate each pair from its own clicks, so they have no value on new queries.",
         "This world is kind to auto: its users observe as the model of the log assumes, and relevance is linear in the "
