@@ -11,7 +11,7 @@ export MPLBACKEND := Agg
 .DEFAULT_GOAL := help
 .PHONY: demo test test-all lint style types checks suite bench reproduce docs help clean
 
-demo: $(READY) ## embedded data, biased users, every method, a table and an HTML report (a minute)
+demo: $(READY) ## a raw log with several biases: diagnosis, a table of methods, a ranker to serve, a report (a minute)
 	@$(BIN)/clickprism demo --out runs/demo
 
 test: SELECTED := -m "not long"
@@ -65,7 +65,7 @@ define install
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 endef
 
-$(READY): EXTRAS := neural,trees,serve
+$(READY): EXTRAS := neural,trees,log,serve
 $(READY): pyproject.toml constraints.txt
 	$(install)
 	@touch $@

@@ -1,4 +1,4 @@
-"""The demo, as a new user runs it: within three minutes, ceiling above debiased above floor beyond their intervals."""
+"""The demo, as a new user runs it: within three minutes, `auto` above raw clicks above the logged order."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def run() -> list[Result]:
         ]
         shown = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
     took = time.perf_counter() - start
-    methods = json.loads(shown)["methods"]
-    labels, dla, click = (methods[name] for name in ("labels", "dla", "click"))
+    measured = {row["method"]: row["new"] for row in json.loads(shown)["rows"]}
+    ours, click, logged = (measured[name] for name in ("auto", "click", "logged order"))  # value, low, high
     return [
         Result("demo", took, 180.0, 1.0, "s; limit: three minutes", higher_is_better=False),
-        Result("demo: labels, low end", labels["low"], dla["high"], 1.0, "nDCG(exp)@10; peer: dla, high end"),
-        Result("demo: dla, low end", dla["low"], click["high"], 1.0, "nDCG(exp)@10; peer: click, high end"),
+        Result("demo: auto, low end", ours[1], click[2], 1.0, "nDCG(exp)@10; peer: raw clicks, high end"),
+        Result("demo: raw clicks, low end", click[1], logged[2], 1.0, "nDCG(exp)@10; peer: logged order, high end"),
     ]

@@ -60,7 +60,7 @@ STYLE = Parameter(negative=(), show_default=shown_default)  # flags are off by d
 
 Tree: TypeAlias = Mapping[str, tuple[str, "str | Tree"]]
 TREE: Tree = {
-    "demo": ("Run the main job on embedded data and show a table and a report.", "experiment:demo"),
+    "demo": ("See everything work on a simulated raw log, in one or two minutes.", "experiment:demo"),
     "auto": ("Train, check and bundle a ranker from a click log alone.", "auto:auto"),
     "diagnose": ("Report which biases a click log contains.", "auto:diagnose"),
     "train": ("Train one ranker on clicks.", "experiment:train"),
@@ -195,7 +195,7 @@ RENAMED = {
 FIRST_STEPS = """\
 clickprism separates relevance from observation in click logs.
 
-  clickprism demo                                   see it work on embedded data (a minute)
+  clickprism demo                                   see it work on a simulated log (a minute)
   clickprism log ingest events.jsonl --into mylog   load your own click log
   clickprism diagnose mylog                         report which biases it contains
   clickprism auto mylog --out runs/mylog            train a ranker from it

@@ -11,7 +11,8 @@ from cyclopts import Parameter
 
 from clickprism.cli.output import FLAT, Output, command_line, program
 from clickprism.debias import METHODS
-from clickprism.experiments.settings import DemoSettings, ExperimentSettings, FeedbackSettings, read_settings
+from clickprism.experiments.settings import ExperimentSettings, FeedbackSettings, read_settings
+from clickprism.simulation.raw_settings import DemoSettings
 
 S = TypeVar("S", bound=ExperimentSettings)
 METHOD = (
@@ -23,14 +24,14 @@ METHOD = (
 def demo(
     *,
     out: Path = Path("runs/demo"),
-    jobs: int = 0,
     settings: Annotated[DemoSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
-    """Run the main job on embedded data and show a table and a report.
+    """See everything work on a simulated raw log, in one or two minutes.
 
-    Simulated users click on the results of a search engine. Rankers are trained on the raw clicks, on clicks corrected
-    for position bias, and on the true grades, and are compared on test queries.
+    Users of a simulated search engine have position bias, look longer at some documents than at others, and prefer
+    popular ones. The demo ingests their raw log, finds these biases, trains rankers on the clicks by the methods of
+    several papers and by `auto`, and compares them with the truth. It writes a report, and a ranker that can be served.
 
     ```bash
     clickprism demo
@@ -38,17 +39,21 @@ def demo(
     ```
 
     Args:
-        out: Folder for the report, the models and a bundle.
-        jobs: Number of processes; 0 means one per core.
+        out: Folder for the report, the log, the rankers and a bundle.
     """
-    from clickprism.experiments.demo import next_commands, run_demo
+    from rich.console import Console
 
-    with output.progress("runs") as progress:
-        result = run_demo(settings, out=out, jobs=jobs, progress=progress)
-    output.result(result)
-    output.note(f"\nReport: {result.report}\nModel:  {result.model}\nNext:")
-    for line in next_commands(settings, out, program=program()):
-        output.note(f"  {line}")
+    from clickprism.experiments.demo import rendered, run_demo
+
+    with output.status() as status:
+        result = run_demo(settings, out=out, program=program(), say=status)
+    if output.json:
+        output.result(result)
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 110
+    console.print(rendered(result))
 
 
 def train(

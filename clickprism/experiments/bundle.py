@@ -39,14 +39,13 @@ def model_folder(path: Path) -> Path:
     raise DataError(problem, file=path, remedy="Name a folder that `clickprism train --out` wrote")
 
 
-def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT, *, examples: bytes | None = None) -> Bundle:
+def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> Bundle:
     """Create a bundle from the folder of a run.
 
     Args:
-        source: A run or model of `train`, `experiment compare` or `demo`, an approximation, or an imputation by text.
+        source: A run or model of `train` or `experiment compare`, an approximation, or an imputation by text.
         out: Folder of the bundle.
         settings: What the bundle contains besides the ranker.
-        examples: Example queries for the page; by default `settings.examples` queries of the run.
     """
     from clickprism.serve.bundle.build import write_bundle
     from clickprism.serve.export.export import names_from
@@ -66,7 +65,8 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT, *, e
     kept["metrics"] = {**kept.get("metrics", {}), **settings.metrics}
     if settings.feature_names is not None:
         kept["feature_names"] = names_from(settings.feature_names)
-    if settings.examples and examples is None:
+    examples: bytes | None = None
+    if settings.examples:
         examples = examples_of_run(source, naive=settings.naive, most=settings.examples).bytes()
     return write_bundle(
         out,

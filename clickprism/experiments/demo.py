@@ -1,133 +1,504 @@
-"""The demo: embedded data, users with position bias, raw clicks, two methods that correct the bias, and labels."""
+"""The demo: from the raw log of a simulated search engine to a diagnosis, a table of methods, and a served ranker.
+
+Everything is learned from the log alone, as from a real one. The truth is used at the end, to measure.
+"""
 
 from __future__ import annotations
 
 import shlex
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from clickprism._util.files import atomic_folder
-from clickprism._util.progress import Progress, no_progress
-from clickprism._util.tables import Table
-from clickprism.experiments.bundle import bundle_run, run_examples
-from clickprism.experiments.compare import compare_methods
-from clickprism.experiments.data import load_raw
-from clickprism.experiments.results import Results, Run, write_results
-from clickprism.experiments.settings import DemoSettings, ExperimentSettings
-from clickprism.experiments.train import MODEL
+from clickprism._util.files import create_folder, write_file
+from clickprism._util.tables import Table, to_json, to_plain
+from clickprism.auto.run import BUNDLE, LOG_MODEL, RANKER, AutoSettings, auto
+from clickprism.data.logged import Logged
+from clickprism.data.normalise import fit as fit_normaliser
+from clickprism.debias import method
+from clickprism.diagnosis.finding import Diagnosis
+from clickprism.diagnosis.position import click_rates
+from clickprism.errors import DataError
+from clickprism.evaluation import plots
+from clickprism.evaluation.compare import compare
+from clickprism.evaluation.measures import evaluate
+from clickprism.evaluation.report import Beside, write_report
+from clickprism.evaluation.significance import intervals
+from clickprism.log.ingest import ingest
+from clickprism.log.logged import read_logged
+from clickprism.log.settings import LogSettings, WindowSettings
+from clickprism.log.store import LogStore
+from clickprism.log_model.model import LogModel
 from clickprism.model import Model
-from clickprism.serve.settings import BundleSettings, PublishSettings
-from clickprism.types import Lists
+from clickprism.rankers.attention import Attention
+from clickprism.rankers.base import NetworkRanker
+from clickprism.rankers.linear import Linear
+from clickprism.simulation.clicks import ideal_clicks
+from clickprism.simulation.demo_log import FEATURES, POPULARITY, DemoLog, write_demo_log
+from clickprism.simulation.raw_settings import DemoSettings
+from clickprism.training.fit import fit
+from clickprism.training.settings import FitSettings
+from clickprism.training.split import split_queries
+from clickprism.types import Float64, Int64, JudgedLists, Lists
 
 if TYPE_CHECKING:
-    from clickprism.serve.bundle.bundle import Bundle
+    from rich.console import RenderableType
 
-DEBIASED = "dla"
-NAIVE = "click"
-BUNDLE, STORE = "bundle", "store"
-STORED = 300
-SERVING = ("onnx", "onnxruntime", "safetensors", "lmdb", "duckdb", "pyarrow")
-TITLE = "clickprism: a click is relevance times observation"
+Say: TypeAlias = Callable[[str], None]
+Interval: TypeAlias = tuple[float, float, float]  # a value, and the ends of its 95% interval
+
+TITLE: Final = "clickprism: from a biased click log to a ranker"
+MEASURE: Final = "nDCG(exp)@10"
+MARKER, RAW, LOG, AUTO, PAIRS, STORE = "demo.json", "raw", "log", "auto", "relevance", "store"
+METHODS: Final[Mapping[str, tuple[str, NetworkRanker]]] = {
+    **{name: (name, Linear()) for name in ("click", "dla", "lbd", "inforank")},
+    "inforank + attention": ("inforank", Attention()),
+}
+LABELS, OURS, CLICK, LOGGED = "labels (ceiling)", "auto", "click", "logged order"
+RATE, ROBUST, APPROXIMATED, POSTERIOR = "click rate", "doubly robust (Eq. 4)", "doubly robust (approx.)", "log model"
+TRAFFIC: Final = {"head": 0.1, "middle": 0.3, "tail": 0.6}  # shares of the queries, the most frequent first
+BIASES: Final = {
+    "position": "Position bias",
+    "coupling": "Document-dependent observation",
+    "popularity": "Popularity bias",
+    "trust": "Trust bias",
+    "interaction": "Clicks depend on clicks above",
+    "feedback": "Engine reacts to clicks",
+}
+SIMULATED: Final = ("position", "coupling", "popularity")
+HELD_OUT: Final = 0.2  # share of the queries whose clicks choose the epoch
+STORED: Final = 300  # test queries in the store
+JOINT: Final = (
+    "Methods that learn observation and relevance together can take the order of a good engine for observation."
+)
 
 
-@dataclass(frozen=True, eq=False)
+class Scores(NamedTuple):
+    """Scores of all candidates of new queries (None if a method has none), and of the queries of the log."""
+
+    new: Float64 | None
+    own: Float64
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """What a method reaches: nDCG@10 on new queries and on those of the log by traffic.
+
+    Attributes:
+        method: Its name.
+        new: On new queries; None for an estimate that exists for pairs of the log only.
+        closed: Share of the gap between the logged order and labels that it closes on new queries.
+        verdict: "better" or "worse" than raw clicks on new queries, if that is significant.
+        traffic: On the head, middle and tail queries of the log.
+    """
+
+    method: str
+    new: Interval | None
+    closed: Interval | None
+    verdict: str
+    traffic: dict[str, float]
+
+    def cells(self) -> list[str]:
+        """Return the row as text."""
+        mark = {"better": " ▲", "worse": " ▼"}.get(self.verdict, "")
+        new = ["-", "-"] if self.new is None else [_short(self.new[0]) + mark, " to ".join(map(_short, self.new[1:]))]
+        closed = "-" if self.closed is None else "{:.0%} ({:.0%} to {:.0%})".format(*self.closed)
+        return [self.method, *new, closed, *map(_short, self.traffic.values())]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Demo:
     """The result of the demo.
 
     Attributes:
-        report: The report, a page to open in a browser.
-        model: Folder of the debiased model.
-        bundle: Folder of the bundle; None if the packages for serving are not installed.
-        store: Folder of the online store; None if the packages for serving are not installed.
-        results: The comparison.
+        verdict: What was found, in sentences.
+        biases: For each bias: the verdict of the diagnosis, its size, and its size in the simulation.
+        curves: By position, relative to the first: estimated and true observation, and the click rate.
+        rows: The methods.
+        notes: How to read the table.
+        report: The page; the folder has log/, bundle/ and store/, too.
+        commands: What to try next.
     """
 
+    verdict: tuple[str, ...]
+    biases: Mapping[str, tuple[str, str, str]]
+    curves: Mapping[str, tuple[float, ...]]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
     report: Path
-    model: Path
-    bundle: Path | None
-    store: Path | None
-    results: Results
+    commands: tuple[str, ...]
 
     def tables(self) -> list[Table]:
-        """Return the tables of the comparison."""
-        return self.results.tables()
+        """Return the diagnosis and the methods."""
+        biases = [[BIASES[name], *cells] for name, cells in self.biases.items()]
+        header = ["method", "new queries", "95% interval", "gap closed", *TRAFFIC]
+        methods = Table("nDCG@10 of the methods", header, [row.cells() for row in self.rows])
+        return [Table("What the log shows", ["bias", "found", "size", "truth"], biases), methods]
 
 
-def run_demo(settings: DemoSettings, *, out: Path, jobs: int = 0, progress: Progress = no_progress) -> Demo:
-    """Run the demo: write the report, the models of all runs, and the debiased model to model/.
+def run_demo(settings: DemoSettings, *, out: Path, program: str = "clickprism", say: Say = lambda _: None) -> Demo:
+    """Simulate a raw log, ingest it, diagnose it, compare methods on it, and write a ranker to serve and a report.
 
-    Among the debiased models, validation chooses the best. If the packages for serving are installed, bundle/ is ready
-    to be served, and store/ has the features of the queries on its page and of some test queries.
+    Args:
+        settings: Size of the log, and the seed.
+        out: Folder of the demo; one that has anything else in it is refused.
+        program: How the commands to try next begin.
+        say: Called with what is being done.
     """
-    results = compare_methods(settings, out=out, jobs=jobs, progress=progress)
-    report = write_results(results, out, title=TITLE, next_commands=next_commands(settings, out))
-    best = max(results.of(DEBIASED), key=lambda run: max(run.values, default=0.0))
-    with atomic_folder(out / MODEL) as draft:
-        shutil.copytree(out / f"{DEBIASED}-{best.seed}" / MODEL, draft, dirs_exist_ok=True)
-    served = can_serve()
-    if served:
-        write_served(settings, out, best)
-    return Demo(report, out / MODEL, out / BUNDLE if served else None, out / STORE if served else None, results)
+    create_folder(out)
+    if any(out.iterdir()) and not (out / MARKER).is_file():
+        raise DataError("is not empty, and not the folder of a demo", file=out, remedy="Choose a new --out")
+    for name in (RAW, LOG, AUTO, PAIRS, BUNDLE, STORE):
+        shutil.rmtree(out / name, ignore_errors=True)
+    write_file(out / MARKER, to_json({"settings": settings}) + "\n")
+    say("simulating the users of a search engine")
+    create_folder(out / RAW)
+    truth = write_demo_log(out / RAW, settings)
+    say("ingesting the raw log")
+    ingest([out / RAW], out / LOG, settings=LogSettings().with_part("windows", WindowSettings(k=0)))
+    seed = AutoSettings(seed=settings.seed)
+    made = auto(out / LOG, out=out / AUTO, settings=seed, name="the demo's log", progress=lambda _, text: say(text))
+    logged, ranker = read_logged(out / LOG), Model.load(out / AUTO / RANKER)
+    scores = {OURS: _scores(ranker, truth)} | train_methods(logged, truth, seed=settings.seed, say=say)
+    say("estimating the relevance of each pair")
+    scores |= estimate_pairs(out, logged, truth, ranker)
+    say("writing the report")
+    _serve(out, truth)
+    rows = compare_scores(scores, truth)
+    biases, rates = _biases(made.diagnosis, truth), click_rates(logged)
+    curves = {"truth": truth.observation, "click rate": rates / rates[0]}
+    curves |= {} if made.diagnosis.curve is None else {"estimated": made.diagnosis.curve.values}
+    demo = Demo(
+        verdict=tuple(_verdict(biases, rows)),
+        biases=biases,
+        curves={name: tuple(map(float, values)) for name, values in curves.items()},
+        rows=rows,
+        notes=tuple(_notes(settings, truth)),
+        report=out / "report.html",
+        commands=tuple(next_commands(out, program=program)),
+    )
+    _write_report(demo, settings, made.diagnosis)
+    write_file(out / MARKER, to_json({"settings": settings, "result": demo}) + "\n")
+    return demo
 
 
-def can_serve() -> bool:
-    """Return whether the packages that a bundle and a store need are installed."""
-    return all(find_spec(name) is not None for name in SERVING)
+def train_methods(logged: Logged, truth: DemoLog, *, seed: int, say: Say) -> dict[str, Scores]:
+    """Train a ranker by each method on the clicks of the log, and one on the true grades.
 
-
-def write_served(settings: ExperimentSettings, out: Path, run: Run) -> Bundle:
-    """Create bundle/ from the debiased model and the one trained on raw clicks, and store/ with features.
-
-    The store has the queries on the page of the bundle, and some test queries.
+    The clicks of some queries are held out: their likelihood chooses the epoch, without labels.
     """
-    from clickprism.serve.store.publish import publish
-
-    debiased, naive = out / f"{DEBIASED}-{run.seed}", out / f"{NAIVE}-{run.seed}"
-    models = Model.load(debiased / MODEL), Model.load(naive / MODEL)
-    examples = run_examples(settings, *models, seed=run.seed, observation=run.observation)
-    raw = load_raw(settings.data)
-    seen = np.isin(raw.train.lists.query_ids, [query.id for query in examples.queries])
-    stored = [raw.train.lists.take(seen), raw.test.lists.take(range(min(STORED, len(raw.test.lists))))]
-    notes = ("Created by clickprism demo, from generated data and simulated users.",)
-    described = BundleSettings(name="demo", naive=naive, notes=notes, replace=True)
-    bundle = bundle_run(debiased, out / BUNDLE, described, examples=examples.bytes())
-    with tempfile.TemporaryDirectory(dir=out) as folder:
-        table = Path(folder) / "features.parquet"
-        write_features(stored, bundle.manifest.feature_names, table)
-        shutil.rmtree(out / STORE, ignore_errors=True)
-        publish(out / STORE, PublishSettings(features=table))
-    return bundle
-
-
-def write_features(parts: Sequence[Lists], names: Sequence[str], file: Path) -> None:
-    """Write raw features for `store publish`; documents without ids are numbered within their list, from 1."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.concat_tables([pa.table(_columns(lists, names)) for lists in parts]), file)
+    normaliser = fit_normaliser("standard", logged.clicks.lists)
+    clicks = replace(logged.clicks, lists=normaliser(logged.clicks.lists))
+    part = split_queries(clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]], (HELD_OUT,), seed=seed)
+    loop = FitSettings(epochs=40, patience=5, threads=1, seed=seed)
+    scores = {}
+    for label, (name, ranker) in METHODS.items():
+        say(f"training {label}")
+        rule = method(name)
+        own, held_out = (clicks.take(np.flatnonzero(part == which)) for which in (0, 1))
+        if not rule.needs_patterns:
+            own, held_out = own.merge(), held_out.merge()
+        fitted = fit(own, method=rule, ranker=ranker, settings=loop, validation=held_out, show=False)
+        scores[label] = _scores(fitted.model.with_normaliser(normaliser), truth)
+    judged = ideal_clicks(JudgedLists(normaliser(truth.train.lists), truth.train.grades))
+    fitted = fit(judged, method=method("labels"), ranker=Linear(), settings=replace(loop, epochs=100), show=False)
+    return scores | {LABELS: _scores(fitted.model.with_normaliser(normaliser), truth)}
 
 
-def _columns(lists: Lists, names: Sequence[str]) -> dict[str, Any]:
-    places = np.arange(lists.documents) - lists.offsets[lists.list_of] + 1
-    ids = [f"d{place}" for place in places.tolist()] if lists.document_ids is None else lists.document_ids.tolist()
-    columns = {"query_id": lists.query_ids[lists.list_of].tolist(), "document_id": ids}
-    return columns | {name: lists.features[:, place] for place, name in enumerate(names)}
+def estimate_pairs(out: Path, logged: Logged, truth: DemoLog, ranker: Model) -> dict[str, Scores]:
+    """Estimate the relevance of each pair of the log by its own clicks; the ranker imputes what they do not say."""
+    from clickprism.examination.examine import fit_current
+    from clickprism.examination.model import chosen_model
+    from clickprism.examination.settings import ExaminationSettings
+    from clickprism.relevance.approximate_log import apply_log, fit_log
+    from clickprism.relevance.approximation import Approximation
+    from clickprism.relevance.estimators import EstimateSettings
+    from clickprism.relevance.imputation import FeatureImputation
+    from clickprism.relevance.of_log import estimate_relevance
+    from clickprism.relevance.pairs import read_first_slot, write_rows
+
+    lists, store, model = truth.train.lists, LogStore.open(out / LOG), LogModel.load(out / AUTO / LOG_MODEL)
+    ids = _pair_ids(lists)
+    imputed = FeatureImputation.fit(ranker, lists, read_first_slot(store)).impute(*ids.values())
+    create_folder(out / PAIRS)
+    known, parameters, robust, network, approximated = (
+        out / PAIRS / name
+        for name in ("imputed.parquet", "parameters.json", "robust.parquet", "network", "approximated.parquet")
+    )
+    write_rows(known, ids | {"imputation": imputed})
+    model.parameters.write(parameters)
+    with store.write() as writer:
+        engine = writer.engine
+        fit_current(store, engine, settings=ExaminationSettings(clicks="others"))
+        examiner = chosen_model(store.folder / "models", None)
+        eq4 = EstimateSettings(estimator={"name": "doubly_robust"})
+        estimate_relevance(store, engine, robust, eq4, parameters=parameters, imputation=known)
+        fit_log(store, engine, known, network, examiner=examiner)
+        apply_log(store, engine, Approximation.load(network), approximated, imputation=known, examiner=examiner)
+    clicks, rows = logged.clicks, FeatureImputation.rows(lists, *_pair_ids(logged.clicks.lists).values())
+    shown, clicked, depth = (
+        np.bincount(rows[clicks.rows], weights=counts, minlength=lists.documents)
+        for counts in (clicks.list_impressions, clicks.clicks, clicks.list_impressions * clicks.positions)
+    )
+    posterior = imputed.copy()
+    posterior[rows[model.relevance.rows]] = model.relevance.value
+    often, never = np.maximum(shown, 1), shown == 0
+    return {
+        LOGGED: Scores(truth.engine, np.where(never, -np.inf, -depth / often).clip(min=-1e9)),
+        RATE: Scores(None, np.where(never, -1.0, clicked / often)),
+        ROBUST: Scores(None, _estimates(robust, lists)),
+        APPROXIMATED: Scores(None, _estimates(approximated, lists)),
+        POSTERIOR: Scores(None, posterior),
+    }
 
 
-def next_commands(settings: ExperimentSettings, out: Path, *, program: str = "clickprism") -> list[str]:
+def compare_scores(scores: Mapping[str, Scores], truth: DemoLog) -> tuple[Row, ...]:
+    """Measure all methods on new queries, and on the queries of the log by their traffic."""
+    found = {name: evaluate(truth.test, each.new, MEASURE) for name, each in scores.items() if each.new is not None}
+    new = dict(sorted(found.items(), key=lambda item: -item[1].mean(MEASURE)))
+    own = {name: evaluate(truth.train, each.own, MEASURE)[MEASURE] for name, each in scores.items()}
+    measured = {row.method: row for row in compare(new, baseline=CLICK, reference=[LABELS]).rows}
+    values = {name: each[MEASURE] for name, each in new.items()}
+    part, rows = traffic_of(truth.searches), []
+    for name in (*new, *sorted(own.keys() - new.keys(), key=lambda name: -float(np.nanmean(own[name])))):
+        traffic = {each: float(np.nanmean(own[name][part == place])) for place, each in enumerate(TRAFFIC)}
+        row = measured.get(name)
+        if row is None:
+            rows.append(Row(name, None, None, "", traffic))
+        else:
+            closed = gap_closed(values[name], values[LOGGED], values[LABELS])
+            rows.append(Row(name, (row.mean, row.low, row.high), closed, row.verdict, traffic))
+    return tuple(rows)
+
+
+def gap_closed(values: Float64, low: Float64, high: Float64) -> Interval:
+    """Return the share of the gap between two rankings that a third one closes, with its 95% interval.
+
+    The interval is that of the mean of v - low - share (high - low) over queries, divided by the mean gap.
+
+    >>> gap_closed(np.array([0.4, 0.6]), np.array([0.2, 0.4]), np.array([0.6, 0.8]))[0]
+    0.5
+    """
+    values, low, high = (each[~np.isnan(values + low + high)] for each in (values, low, high))
+    gap = float((high - low).mean())
+    share = float((values - low).mean()) / gap
+    ends = [float(np.nan_to_num(end[0])) / gap for end in intervals((values - low - share * (high - low))[:, None])]
+    return round(share, 12), share + min(ends), share + max(ends)
+
+
+def traffic_of(searches: Int64) -> Int64:
+    """Return whether each query is in the head (0), the middle (1) or the tail (2), by its searches.
+
+    >>> traffic_of(np.array([1, 9, 3, 2, 1, 1, 5, 1, 1, 4])).tolist()
+    [2, 0, 1, 2, 2, 2, 1, 2, 2, 1]
+    """
+    rank = np.argsort(np.argsort(-searches, kind="stable"), kind="stable")
+    edges = np.round(np.cumsum(list(TRAFFIC.values()))[:-1] * len(searches))
+    return np.asarray(np.searchsorted(edges, rank, side="right"), dtype=np.int64)
+
+
+def next_commands(out: Path, *, program: str = "clickprism") -> list[str]:
     """Return commands to try after the demo."""
     folder = shlex.quote(str(out))
-    served = [f"{program} serve {folder}/{BUNDLE} --store {folder}/{STORE}"] if can_serve() else []
     return [
-        *served,
-        f"{program} evaluate judged {folder}/{NAIVE}-{settings.seed} {folder} --measure nDCG@10 --measure MRR",
-        f"{program} experiment compare --config {folder}/settings.toml --user ubm --jobs 2 --out runs/ubm",
-        f"{program} train --config {folder}/settings.toml --method {DEBIASED} --ranker lambdamart --out runs/trees",
+        f"{program} serve {folder}/{BUNDLE} --store {folder}/{STORE}",
+        f"{program} diagnose {folder}/{LOG} --out {folder}/diagnosis",
+        f"{program} relevance estimate {folder}/{LOG} --out {folder}/estimates.parquet",
+        f"{program} auto {folder}/{LOG} --out {folder}/again",
     ]
+
+
+def rendered(demo: Demo) -> RenderableType:
+    """Return the demo for a terminal: verdict, diagnosis with the position curve, table, and what to try next."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    tones = {"!": "yellow", "✓": "green", "▲": "green", "▼": "red"}
+
+    def grid(table: Table, numbers: bool) -> RenderableType:
+        drawn = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        for place, name in enumerate(table.header):
+            drawn.add_column(name.replace(" ", "\n"), justify="right" if numbers and place else "left", no_wrap=numbers)
+        for cells in table.rows:
+            style = "bold" if cells[0] == OURS else "dim" if cells[0] in (LABELS, LOGGED) else ""
+            texts = [cell.partition(" (")[0] if place else cell for place, cell in enumerate(cells)]
+            drawn.add_row(*(Text(text, next((tones[sign] for sign in tones if sign in text), style)) for text in texts))
+        return drawn
+
+    biases, methods = demo.tables()
+    bars = zip(demo.curves.get("estimated", ()), demo.curves["truth"], strict=False)
+    parts: list[tuple[str, Sequence[RenderableType]]] = [
+        (TITLE, [Text(f"• {sentence}".replace("`", "")) for sentence in demo.verdict]),
+        (biases.caption, [grid(biases, numbers=False)]),
+        (
+            "Observation by position: █ estimated from clicks, │ truth",
+            [Text(f"{place:>2} {_bar(*pair)} {pair[0]:.2f}") for place, pair in enumerate(bars, start=1)],
+        ),
+        (methods.caption, [grid(methods, numbers=True), *(Text(note, style="dim") for note in demo.notes)]),
+        ("Try next", [Text(line, style="cyan", no_wrap=True) for line in demo.commands]),
+        ("Report", [Text(str(demo.report), no_wrap=True)]),
+    ]
+    lines = [
+        each for title, content in parts for each in (Text(f"\n{title}", "bold"), Padding(Group(*content), (0, 2)))
+    ]
+    return Group(*lines)
+
+
+def _scores(model: Model, truth: DemoLog) -> Scores:
+    return Scores(model.score(truth.test.lists), model.score(truth.train.lists))
+
+
+def _pair_ids(lists: Lists) -> dict[str, np.ndarray]:
+    return {"query_id": lists.query_ids[lists.list_of], "document_id": np.asarray(lists.document_ids)}
+
+
+def _estimates(file: Path, lists: Lists) -> Float64:
+    """Return the estimates in a file for all candidates, [documents]; -1 for those that it does not have."""
+    from clickprism.relevance.imputation import FeatureImputation
+
+    table = pq.read_table(file)
+    ids = [np.array(table[name].to_pylist()) for name in ("query_id", "document_id")]
+    values = np.full(lists.documents, -1.0)
+    values[FeatureImputation.rows(lists, ids[0], ids[1])] = table["estimate"].to_numpy()
+    return values
+
+
+def _biases(diagnosis: Diagnosis, truth: DemoLog) -> dict[str, tuple[str, str, str]]:
+    """Return for each bias what the diagnosis says, its size, and its size in the simulation."""
+    sizes, curve = dict.fromkeys(BIASES, ""), diagnosis.curve
+    if curve is not None:
+        sizes["position"] = f"{curve.values[-1]:.0%} ({curve.lower[-1]:.0%} to {curve.upper[-1]:.0%})"
+    for name in ("coupling", "popularity"):
+        estimate = diagnosis[name].estimate
+        sizes[name] = "" if estimate is None else f"{estimate:.0%}"
+    simulated = {"position": truth.observation[-1], "coupling": truth.coupling, "popularity": POPULARITY}
+    texts = {name: f"{simulated[name]:.0%}" if name in simulated else "none" for name in BIASES}
+    return {name: (diagnosis[name].word, sizes[name], texts[name]) for name in BIASES}
+
+
+def _verdict(biases: Mapping[str, tuple[str, str, str]], rows: Sequence[Row]) -> list[str]:
+    """Return the results in sentences: the diagnosis, `auto`, what is below raw clicks, and pairs of the log."""
+    found = [name for name, cells in biases.items() if cells[0].endswith("present")]
+    missed, wrong = [name for name in SIMULATED if name not in found], [name for name in found if name not in SIMULATED]
+    said = f"The diagnosis finds {_listed(found)}"
+    said += f"; it misses {_listed(missed)}" if missed else "" if wrong else ", as simulated"
+    said += f"; not simulated: {_listed(wrong)}" if wrong else ""
+    of = {row.method: row for row in rows}
+    new = {row.method: _short(row.new[0]) for row in rows if row.new is not None}
+    closed = {row.method: f"{row.closed[0]:.0%}" for row in rows if row.closed is not None}
+    worse = [f"{row.method} ({new[row.method]})" for row in rows if row.verdict == "worse" and row.method != LOGGED]
+    below = f"Below raw clicks ({new[CLICK]}) on this log: {', '.join(worse)}. {JOINT}"
+    named = {
+        OURS: "the ranker",
+        RATE: "click rates",
+        ROBUST: "Eq. 4 alone",
+        POSTERIOR: "the posterior of the log model",
+    }
+    on_log = {name: " / ".join(map(_short, of[name].traffic.values())) for name in (APPROXIMATED, *named)}
+    others = ", ".join(f"{words} {on_log[name]}" for name, words in named.items())
+    return [
+        f"{said}.",
+        f"`auto` reaches nDCG@10 {new[OURS]} on queries that are not in the log, without labels. It closes "
+        f"{closed[OURS]} of the gap between the logged order ({new[LOGGED]}) and a ranker trained on true grades "
+        f"({new[LABELS]}); raw clicks close {closed[CLICK]}.",
+        *([below] if worse else []),
+        "On queries of the log, clicks on each result add to what the ranker knows. The approximated doubly robust "
+        f"estimate reaches {on_log[APPROXIMATED]} on {' / '.join(TRAFFIC)} queries; {others}.",
+    ]
+
+
+def _notes(settings: DemoSettings, truth: DemoLog) -> list[str]:
+    part = traffic_of(truth.searches)
+    shares = [truth.searches[part == place].sum() / settings.searches for place in range(len(TRAFFIC))]
+    texts = [f"{name} {of:.0%} ({share:.0%})" for (name, of), share in zip(TRAFFIC.items(), shares, strict=True)]
+    return [
+        f"New queries: {settings.test_queries:,} queries that are not in the log, with all {settings.candidates} "
+        "candidates. Gap closed: 0% is the logged order, 100% a ranker trained on true grades. ▲ ▼: better or worse "
+        "than click, p < .05.",
+        f"Head, middle, tail: {', '.join(texts)} of the {settings.queries:,} queries (of the {settings.searches:,} "
+        "searches) of the log.",
+        "Size of a bias: how often the last position is observed, relative to the first; by how much the curve differs "
+        "between documents (standard deviation); by how much it is flatter for the most clicked ones.",
+        "Rankers are linear in the features if not said otherwise, and held-out clicks choose the epoch. The last rows "
+        "estimate each pair from its own clicks, so they have no value on new queries.",
+        "This world is kind to auto: its users observe as the model of the log assumes, and relevance is linear in the "
+        "features but for noise.",
+    ]
+
+
+def _write_report(demo: Demo, settings: DemoSettings, diagnosis: Diagnosis) -> None:
+    lines, ends, curve = {}, {}, diagnosis.curve
+    if curve is not None:
+        lines, ends = {"estimated from clicks": curve.values}, {"estimated from clicks": (curve.lower, curve.upper)}
+    lines |= {"click rate": np.array(demo.curves["click rate"])}
+    drawn = plots.observation_curve(np.array(demo.curves["truth"]), lines, intervals=ends)
+    figure = plots.svg(
+        drawn, title="How often each position is observed: the truth, and the estimate from clicks alone"
+    )
+    write_file(demo.report.parent / "observation.svg", figure)
+    biases, methods = demo.tables()
+    write_report(
+        demo.report,
+        title=TITLE,
+        summary="\n\n".join(demo.verdict).replace("`", ""),
+        comparison=[methods],
+        figures={},
+        more={biases.caption: [Beside(figure, biases._replace(caption=""))]},
+        notes=demo.notes,
+        settings=to_plain(settings),
+        next_commands=demo.commands,
+    )
+
+
+def _serve(out: Path, truth: DemoLog) -> None:
+    """Copy the bundle of `auto`, and publish the features of the log's documents and of some test queries."""
+    from clickprism.serve.store.publish import publish
+    from clickprism.serve.settings import PublishSettings
+
+    shutil.copytree(out / AUTO / BUNDLE, out / BUNDLE)
+    parts = truth.train.lists, truth.test.lists.take(range(min(STORED, len(truth.test))))
+    tables = [pa.table(_pair_ids(part) | dict(zip(FEATURES, part.features.T, strict=True))) for part in parts]
+    with tempfile.TemporaryDirectory(dir=out) as folder:
+        pq.write_table(pa.concat_tables(tables), Path(folder) / "features.parquet")
+        publish(out / STORE, PublishSettings(features=Path(folder) / "features.parquet"))
+
+
+def _bar(value: float, truth: float, width: int = 50) -> str:
+    """Return a bar of this length, with a mark at the truth.
+
+    >>> _bar(0.5, 0.8, width=10)
+    '█████   │  '
+    """
+    cells = list("█" * round(width * value) + " " * (width + 1 - round(width * value)))
+    cells[round(width * truth)] = "│"
+    return "".join(cells)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return biases as in a sentence.
+
+    >>> _listed(["trust", "position"]), _listed([])
+    ('trust bias and position bias', 'no bias')
+    """
+    words = [BIASES[name][:1].lower() + BIASES[name][1:] for name in names] or ["no bias"]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _short(value: float) -> str:
+    """Return a number with three digits after the point, without a leading zero.
+
+    >>> _short(0.8512)
+    '.851'
+    """
+    return f"{value:.3f}".removeprefix("0")

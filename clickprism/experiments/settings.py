@@ -213,19 +213,6 @@ class FeedbackSettings(ExperimentSettings):
             raise SettingError("exploration", self.exploration, "be from 0 to 1")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DemoSettings(ExperimentSettings):
-    """Settings of the demo: generated data with a large test part, a small network, one thread per process."""
-
-    data: DataSettings = field(default_factory=lambda: DataSettings(synthetic=SyntheticSettings(test_queries=10_000)))
-    ranker: dict[str, Any] = field(default_factory=lambda: {"name": "mlp", "hidden": [64, 32]})
-    methods: dict[str, dict[str, Any]] = field(
-        default_factory=lambda: {name: {} for name in ("labels", "ipw", "dla", "click")}
-    )
-    fit: TrainingSettings = field(default_factory=lambda: TrainingSettings(epochs=60, patience=10, threads=1))
-    runs: int = 2
-
-
 def read_settings(file: Path) -> ExperimentSettings:
     """Return the settings in a TOML file; those that it does not name have their defaults."""
     return build(ExperimentSettings, read_toml(file))

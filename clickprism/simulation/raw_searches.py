@@ -317,7 +317,7 @@ def impressions_of(searches: Searches, engine: SearchEngine, user: User, *, day:
     page_key = search * (-(-settings.length // settings.page)) + page
     page_clicks = np.bincount(page_key, weights=clicked)[page_key]
     clicked |= _robot_clicks(searches, search, positions)
-    display, dwell = _display_ms(observed, random), _dwell_ms(relevance, random)
+    display, dwell = display_ms(observed, random), _dwell_ms(relevance, random)
     display = np.where(by_person, display, random.integers(20, 200, len(rows)))
     dwell = np.where(by_person, dwell, random.integers(50, 500, len(rows)))
 
@@ -375,7 +375,7 @@ def _robot_clicks(searches: Searches, search: Int64, positions: Int64) -> Bool:
     return np.asarray(fast | repeat | (kind == KINDS.index("spammer")))
 
 
-def _display_ms(observed: Bool, random: np.random.Generator) -> Int64:
+def display_ms(observed: Bool, random: np.random.Generator) -> Int64:
     """Return the time on screen of each document: long if it is observed, short otherwise, with some overlap."""
     chance, normal = random.random(len(observed)), random.standard_normal(len(observed))
     if_observed = np.where(chance < GLANCED, _lognormal(DISPLAY_GLANCED, normal), _lognormal(DISPLAY_READ, normal))

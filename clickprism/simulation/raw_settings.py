@@ -1,4 +1,4 @@
-"""Settings of a simulated raw log."""
+"""Settings of simulated raw logs."""
 
 from __future__ import annotations
 
@@ -133,3 +133,31 @@ class RawLogSettings:
         1704153600000000
         """
         return (self.day(number) - date(1970, 1, 1)).days * 86_400_000_000
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings:
+    """Settings of the demo.
+
+    Attributes:
+        searches: Number of searches in the log.
+        queries: Number of queries in the log.
+        test_queries: Number of other queries, on which rankers are compared.
+        candidates: Number of documents that the engine has for a query. It shows 10 of them.
+        days: Number of days of the log.
+        seed: Random seed.
+    """
+
+    searches: int = 40_000
+    queries: int = 600
+    test_queries: int = 1_000
+    candidates: int = 40
+    days: int = 14
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        minimum = {"searches": 100, "queries": 20, "test_queries": 10, "candidates": 10, "days": 2, "seed": 0}
+        for name, least in minimum.items():
+            if getattr(self, name) < least:
+                raise SettingError(name, getattr(self, name), f"be at least {least}")

@@ -94,13 +94,14 @@ def test_a_nested_option_with_its_default_changes_no_other_setting(path: tuple[s
                 assert given[name] == settings, f"{name} after {option.name}"
 
 
-def test_the_demo_keeps_its_defaults_beside_nested_options() -> None:
-    settings = parse_command("demo", "--fit.epochs", "3", "--data.synthetic.train-queries", "60")["settings"]
-    assert (settings.fit.epochs, settings.fit.patience) == (3, 10)
-    assert (settings.data.synthetic.train_queries, settings.data.synthetic.test_queries) == (60, 10_000)
-    assert settings.simulation.frequency == "each"
-    shown = {option.name: option.field_info.default for option in options(("demo",))}
-    assert (shown["--fit.patience"], shown["--data.synthetic.test-queries"]) == (10, 10_000)
+def test_a_command_keeps_its_own_defaults_beside_nested_options() -> None:
+    words = ["experiment", "feedback", "--fit.epochs", "3", "--data.synthetic.train-queries", "60"]
+    settings = parse_command(*words)["settings"]
+    assert (settings.fit.epochs, settings.fit.threads) == (3, 1)
+    assert (settings.data.synthetic.train_queries, settings.data.synthetic.test_queries) == (60, 500)
+    assert settings.evaluation.validation == "none"
+    shown = {option.name: option.field_info.default for option in options(("experiment", "feedback"))}
+    assert (shown["--fit.threads"], shown["--data.synthetic.test-queries"]) == (1, 500)
 
 
 def test_help_imports_no_heavy_package() -> None:

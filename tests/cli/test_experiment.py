@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import shlex
 from collections.abc import Callable
@@ -214,26 +215,36 @@ def test_compare_prints_every_format_and_is_quiet_if_asked(form: str, sign: str,
 
 
 def test_the_demo_writes_a_report_and_a_bundle_with_a_store(tmp_path: Path, cli: Run) -> None:
-    plain, seeded = ([*shlex.split(line)[1:], "--config", "small.toml", "--jobs", 1] for line in examples(["demo"]))
+    _, seeded = (shlex.split(line)[1:] for line in examples(["demo"]))
     out = tmp_path / "demo7"
-    seeded[seeded.index("runs/demo7")] = out
-    shown = cli(*seeded, "--json").json
-    rows = shown["results"]["comparison"]["rows"]
-    assert {row["method"] for row in rows} == {"labels", "ipw", "dla", "click", "initial"}
-    assert {row["measure"] for row in rows} == {"nDCG(exp)@10"}
-    assert all(row["low"] <= row["mean"] <= row["high"] for row in rows)
-    assert shown["results"]["comparison"]["seeds"] == [7, 8]
+    seeded[seeded.index("runs/demo7")] = str(out)
+    sizes = {"searches": 3000, "queries": 60, "test-queries": 60, "candidates": 15, "days": 4}
+    printed = cli(*seeded, *(f"--{name}={size}" for name, size in sizes.items())).stdout
+    shown = json.loads((out / "demo.json").read_text())["result"]
+    rows = {row["method"]: row for row in shown["rows"]}
+    assert {"labels (ceiling)", "auto", "click", "dla", "lbd", "inforank", "logged order"} < rows.keys()
+    ranked = [row for row in rows.values() if row["new"] is not None]
+    assert all(row["new"][1] <= row["new"][0] <= row["new"][2] for row in ranked)
+    assert (rows["labels (ceiling)"]["closed"], rows["logged order"]["closed"]) == ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
+    assert rows["doubly robust (Eq. 4)"]["new"] is None
+    assert all(0 < value <= 1 for row in rows.values() for value in row["traffic"].values())
+    for fact in ("Position bias", "Observation by position", "doubly robust (approx.)", "Try next"):
+        assert fact in printed
     page = (out / "report.html").read_text()
-    assert page.count("<figure>") == 6
-    for fact in ("seeds 7, 8", "are dropped", "data.synthetic.train_queries", "clickprism evaluate judged"):
-        assert fact in page
-    assert (out / "model" / "model.json").exists()
-    assert [row["method"] for row in cli("evaluate", "judged", out, "--json").json["rows"]] == ["demo7"]
+    assert page.count("<figure>") == 1
+    for fact in (*shown["commands"], "auto reaches nDCG@10", "Popularity bias"):
+        assert html.escape(fact) in page
     page_queries = read_examples((out / "bundle" / "examples.json").read_bytes()).queries
     with closing(open_store(out / "store")) as store:
         for query in ("test-1", page_queries[0].id):
-            assert store.get(query, ["d1", "d2"]).whole, query
-    told = cli(*plain, "--runs", 1).stderr
-    assert "runs/demo/report.html" in told
-    for line in told.partition("Next:\n")[2].splitlines():
+            assert store.get(query, [f"{query}-d1", f"{query}-d2"]).whole, query
+    for line in shown["commands"]:
         assert addressed(shlex.split(line)[1:]), line
+    cli(*shlex.split(shown["commands"][2])[1:])
+
+
+def test_the_demo_refuses_a_folder_with_other_contents(tmp_path: Path, cli: Run) -> None:
+    (tmp_path / "log").mkdir()
+    told = cli("demo", "--out", tmp_path, code=1).stderr
+    assert "is not empty, and not the folder of a demo" in told
+    assert (tmp_path / "log").is_dir()

@@ -63,12 +63,6 @@ def test_another_user_drops_the_settings_of_the_user_in_the_file(toml: Path) -> 
     assert settings_of("--user", "pbm", file=toml, text=text).user == {"name": "pbm", "severity": 2.0}
 
 
-def test_another_ranker_drops_the_default_settings_of_the_demo() -> None:
-    assert parse_command("demo", "--ranker", "linear")["settings"].ranker == {"name": "linear"}
-    ranker = parse_command("demo", "--ranker.dropout", "0.1")["settings"].ranker
-    assert ranker == {"name": "mlp", "hidden": [64, 32], "dropout": 0.1}
-
-
 def test_methods_of_a_file_replace_the_default_ones_and_options_add_to_them(toml: Path) -> None:
     settings = settings_of("--methods.click2.name", "click", file=toml, text="[methods.click]\n")
     assert settings.methods == {"click": {}, "click2": {"name": "click"}}
