@@ -130,8 +130,12 @@ def _by_position(odds: torch.Tensor, clicks: torch.Tensor, shown: torch.Tensor, 
 
 
 def _by_trust(odds: torch.Tensor, clicks: torch.Tensor, shown: torch.Tensor, curve: torch.Tensor) -> torch.Tensor:
-    """Return the cross entropy of theta_k (eps+_k y + eps-_k (1 - y)), Eq. 1 (TAL)."""
-    theta, plus, minus = torch.sigmoid(curve)
+    """Return the cross entropy of theta_k (eps+_k y + eps-_k (1 - y)), Eq. 1 (TAL).
+
+    eps+ is at least eps-: without this, y and 1 - y can change places.
+    """
+    theta, more, minus = torch.sigmoid(curve)
+    plus = minus + (1 - minus) * more
     y = torch.sigmoid(odds)[:, None]
     return _entropy(theta * (plus * y + minus * (1 - y)), clicks, shown)
 
