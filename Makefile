@@ -43,7 +43,7 @@ bench: $(WHOLE) ## every benchmark: our figure, the peer's or the limit's, ratio
 	@scripts/debian redis-server wrk
 	@$(BIN)/python -m benchmarks $(BENCHMARKS)
 
-reproduce: $(WHOLE) ## the tables and figures of three papers, in small (half an hour): report.html in out, out/inforank, out/adr
+reproduce: $(WHOLE) ## the tables and figures of three papers, in small (half an hour): report.html in out and out/inforank, report.md in out/adr
 	@$(BIN)/python -m reproduce.lbd --quick --out out
 	@$(BIN)/python -m reproduce.inforank --quick --out out/inforank
 	@$(BIN)/python -m reproduce.adr --quick --out out/adr

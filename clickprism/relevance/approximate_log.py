@@ -376,7 +376,7 @@ def _tested(slot: FirstSlot, vectors: ClickVectors, imputed: Float64, settings: 
     values = {
         "click rate": rate,
         "imputation": known,
-        "affine": fitted.affine(x),
+        "affine": np.clip(fitted.affine(x), EDGE, 1 - EDGE),
         "approximation": np.clip(fitted.estimate(x, known), EDGE, 1 - EDGE),
     }
     return compare_losses(tested, values)

@@ -9,7 +9,7 @@ which says how much of the imputation i is added. Neither i nor a gets a gradien
 | `published` | x | tanh(MLP(x)) | zeta i + a | Eq. 5: mean of - (2c - 1) log of the estimate |
 
 `published` follows the paper where it says something: hidden layers of 64, 32 and 16 units, Adam, batches of 128, one
-network, no weight decay, nothing special for a pair that was never shown. Two things are ours: x is standardised
+network, no weight decay. Two things are ours: x is standardised
 (`VectorScale`), and the estimate is at least .01 in Eq. 5, since the log of a negative number is undefined and zeta i
 may be below - a. Eq. 5 is not a proper score: its minimum is 0 if the click rate is below one half, and as large as
 possible above.
@@ -38,11 +38,11 @@ from torch import nn
 from clickprism._util.manifest import Manifest
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings
-from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown, never_shown
+from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.pairs import FirstSlot
 from clickprism.settings import build, plain
-from clickprism.types import Bool, Float32, Float64, Int64, Text
+from clickprism.types import Float32, Float64, Int64, Text
 
 Split: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 
@@ -50,7 +50,6 @@ FORMAT: Final = 3
 FILES: Final = re.compile(r"networks-[0-9a-f]{16}\.safetensors")
 MANIFEST: Final = Manifest("approximation.json", FILES, "the manifest of an approximation")
 SCALE: Final = ("empty", "rates", "mean", "factor")
-PRIOR: Final = 10.0  # impressions that the overall click rate counts for in the prior of pairs that were never shown
 KS: Final = tuple(10 ** (tenth / 10) for tenth in range(-10, 51))  # candidates for k, from .1 to 100,000
 LOW: Final = 0.01
 SEEN: Final = 1e-3
@@ -145,7 +144,7 @@ class Parts:
     Attributes:
         estimate: Estimate of c_1.
         affine: Estimate from the click vector alone.
-        trade_off: How much of the imputation is added, from -1 to 1; 1 for a pair that was never shown.
+        trade_off: How much of the imputation is added, from -1 to 1.
         imputed: The imputation.
         spread: Standard deviation of the estimate over the networks.
     """
@@ -171,7 +170,6 @@ class Approximation:
         members: Sequence[nn.ModuleDict],
         *,
         means: tuple[float, float],
-        prior: float,
         k: float,
         certainty: Certainty,
     ) -> None:
@@ -179,7 +177,6 @@ class Approximation:
         self.scale = scale
         self.members = tuple(member.requires_grad_(False).eval() for member in members)
         self.means = means  # of the imputations in training, and of their logits
-        self.prior = prior
         self.k = k
         self.certainty = certainty
 
@@ -191,14 +188,13 @@ class Approximation:
         return _mean_of(self._affine(x))
 
     def trade_off(self, x: Float32) -> Float64:
-        """Return zeta, [pairs]; by default 1 for a pair that was never shown."""
-        return np.where(self._unseen(x), 1.0, _mean_of(self._trade_offs(x)))
+        """Return zeta, [pairs]; by default about 1 for a pair that was never shown."""
+        return _mean_of(self._trade_offs(x))
 
     def estimate(self, x: Float32, imputed: Float64) -> Float64:
         """Return the approximated doubly robust estimate, [pairs]; that of the preset published may leave (0, 1).
 
-        By default a pair that was never shown has the prior as its affine part and the trade-off 1: such pairs rank as
-        imputed.
+        Pairs that were never shown have the same click vector, so they rank as imputed.
 
         Args:
             x: Click vectors with the fields of training, [pairs, L].
@@ -212,9 +208,8 @@ class Approximation:
 
     def parts(self, x: Float32, imputed: Float64) -> Parts:
         """Return the estimate with its parts."""
-        affine = np.where(self._unseen(x), self.prior, self.affine(x))
         known = np.asarray(imputed, np.float64)
-        return Parts(self.estimate(x, imputed), affine, self.trade_off(x), known, self.spread(x, imputed))
+        return Parts(self.estimate(x, imputed), self.affine(x), self.trade_off(x), known, self.spread(x, imputed))
 
     def estimates(self, x: Float32, imputed: Float64, *, confidence: float = 0.95) -> Estimates:
         """Return the estimates with intervals, see `Certainty`."""
@@ -223,18 +218,8 @@ class Approximation:
 
     def _estimates(self, x: Float32, imputed: Float64) -> list[torch.Tensor]:
         known = torch.from_numpy(_checked(imputed, len(x))).float()
-        unseen = torch.from_numpy(self._unseen(x))
-        as_imputed = torch.sigmoid(logit(torch.tensor(self.prior)) + logit(known) - self.means[1])
         blended = published_blend if self.settings.published else partial(blend, mean=self.means[1])
-        return [
-            torch.where(unseen, as_imputed, blended(zeta, known, affine))
-            for affine, zeta in zip(self._affine(x), self._trade_offs(x), strict=True)
-        ]
-
-    def _unseen(self, x: Float32) -> Bool:
-        """Return whether a pair was never shown, [pairs]; the published networks do not distinguish such pairs."""
-        unseen = never_shown(x, self.scale.fields)
-        return np.zeros_like(unseen) if self.settings.published else unseen
+        return [blended(zeta, known, affine) for affine, zeta in zip(self._affine(x), self._trade_offs(x), strict=True)]
 
     def _affine(self, x: Float32) -> list[torch.Tensor]:
         return [torch.sigmoid(odds) for odds in self._outputs("affine", x)]
@@ -259,7 +244,6 @@ class Approximation:
             "settings": plain(self.settings),
             "fields": list(self.scale.fields),
             "means": list(self.means),
-            "prior": self.prior,
             "k": self.k,
             "certainty": plain(self.certainty),
         }
@@ -282,8 +266,8 @@ class Approximation:
             except (SafetensorError, RuntimeError, KeyError, DataError) as error:
                 raise DataError(f"does not fit the settings of the manifest ({error})", file=path) from None
             first, second = (float(mean) for mean in about["means"])
-            prior, k, certainty = float(about["prior"]), float(about["k"]), build(Certainty, about["certainty"])
-            return cls(settings, scale, members, means=(first, second), prior=prior, k=k, certainty=certainty)
+            k, certainty = float(about["k"]), build(Certainty, about["certainty"])
+            return cls(settings, scale, members, means=(first, second), k=k, certainty=certainty)
 
         return MANIFEST.load(Path(folder), FORMAT, read)
 
@@ -326,11 +310,7 @@ def fit_approximation(
     means = float(known.double().mean()), float(logit(known).double().mean())
     shown = most_shown(x, vectors.fields)
     members, k, certainty = _fit_members(slot, inputs, known, settings, shown=shown, mean=means[1])
-    unseen = shown <= 0
-    clicked, impressions = slot.clicks[unseen].sum(), slot.impressions[unseen].sum()
-    prior = float((clicked + PRIOR * slot.rate) / (impressions + PRIOR))
-    prior = min(max(prior, 1e-6), 1 - 1e-6)
-    return Approximation(settings, scale, members, means=means, prior=prior, k=k, certainty=certainty)
+    return Approximation(settings, scale, members, means=means, k=k, certainty=certainty)
 
 
 def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5) -> nn.ModuleDict:

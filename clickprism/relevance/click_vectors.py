@@ -153,11 +153,6 @@ def empty_vector(snapshot: Snapshot) -> Float32:
     return np.concatenate(windows).astype(np.float32)
 
 
-def never_shown(x: Float32, fields: tuple[str, ...]) -> Bool:
-    """Return whether a pair was shown in no window, [pairs]."""
-    return most_shown(x, fields) <= 0
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class VectorScale:

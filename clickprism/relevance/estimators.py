@@ -59,12 +59,14 @@ class EstimateSettings:
 
     Attributes:
         estimator: Estimator: the model of the log (log_model), or clicks that are corrected and averaged (affine, ipw),
-            doubly_robust as published, or imputation. Settings of the last four are given as --estimator.beta-1 0.1.
+            doubly_robust (Eq. 4 of the doubly robust paper), or imputation. Settings of an estimator are given as
+            --estimator.beta-1 0.1.
         weighting: Weights of the impressions of a pair: equal after correction (mean), by how much each says about
-            relevance (ratio), or by the smallest variance (precision). By default mean for doubly_robust, as published,
+            relevance (ratio), or by the smallest variance (precision). By default mean for doubly_robust, as in Eq. 4,
             and precision for affine and ipw; log_model needs none.
         click_parameters: Source of the click parameters of affine, ipw and doubly_robust: the model of the log, or
-            randomised first results (first_slot), as in the doubly robust paper.
+            randomised first results (first_slot), as in the doubly robust paper. beta_1 of doubly_robust is then
+            estimated too, unless it is given.
         confidence: Confidence level of the intervals.
         depth: Use only positions 1 to this one; by default all.
         min_users: Exclude query-document pairs seen by fewer users (privacy); 0 excludes none. By default the k of the

@@ -39,8 +39,8 @@ from clickprism.relevance.estimate_files import (
     with_suppressed,
 )
 from clickprism.relevance.estimates import Estimator, PairCounts
-from clickprism.relevance.estimators import EstimateSettings, FromLogModel
-from clickprism.relevance.slot_parameters import log_slot_parameters
+from clickprism.relevance.estimators import DoublyRobust, EstimateSettings, FromLogModel
+from clickprism.relevance.slot_parameters import first_intercept, log_slot_parameters
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ def estimate_relevance(
         found = found if settings.depth is None else found.cut(settings.depth)
     elif settings.click_parameters == "first_slot":
         found = log_slot_parameters(store, engine, days=days, depth=settings.depth)
+        if isinstance(estimator, DoublyRobust) and "beta_1" not in settings.estimator:
+            estimator = replace(estimator, beta_1=first_intercept(found))
     else:
         fitted = fit()
         found, summary = fitted.model.parameters, ModelSummary.of(fitted.model)

@@ -71,6 +71,20 @@ def slot_parameters(counts: PairCounts, clicks: Int64, impressions: Int64) -> Cl
     )
 
 
+def first_intercept(parameters: ClickParameters) -> float:
+    """Return beta_1, the click probability of an irrelevant first result, if lower positions are not trusted.
+
+    Clicks alone do not identify it. Without trust in the lower half of the positions, the intercept of gamma is 0
+    there: beta_k + alpha_k beta_1 = 0 on average.
+
+    >>> first_intercept(ClickParameters(np.array([1.0, 0.8, 0.4, 0.2]), np.array([0.0, -0.1, -0.12, -0.06])))
+    0.3
+    """
+    lower = slice(len(parameters) // 2, None)
+    found = -parameters.beta[lower].sum() / parameters.alpha[lower].sum()
+    return round(float(np.clip(found, 0.0, 0.9)), 9)
+
+
 def log_slot_parameters(
     store: LogStore, engine: Engine, *, days: Sequence[date] | None = None, depth: int | None = None
 ) -> ClickParameters:

@@ -70,15 +70,21 @@ def reproduce(given: argparse.Namespace) -> None:
     print(text)
     given.out.mkdir(parents=True, exist_ok=True)
     facts = {str(seed): each.facts for seed, each in zip(seeds, draws, strict=True)}
-    seconds = round(time.perf_counter() - start)
-    summary = {"size": name, "seconds": seconds, "facts": facts, "rows": [to_plain(row) for row in rows]}
+    seconds, cpu = round(time.perf_counter() - start), round(time.process_time())
+    summary = {
+        "size": name,
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "facts": facts,
+        "rows": [to_plain(row) for row in rows],
+    }
     write_file(given.out / "summary.json", to_json(summary) + "\n")
     write_file(given.out / "report.md", text)
     plot_buckets(rows, given.out / "buckets.svg")
     plot_examination(examined, given.out / "figure4.svg")
     if given.write_expected:
         write_expected(rows)
-    print(f"{seconds} s; written: {given.out}", file=sys.stderr)
+    print(f"{seconds} s, {cpu} s of a core; written: {given.out}", file=sys.stderr)
 
 
 if __name__ == "__main__":

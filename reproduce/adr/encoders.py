@@ -130,8 +130,12 @@ def _by_position(odds: torch.Tensor, clicks: torch.Tensor, shown: torch.Tensor, 
 
 
 def _by_trust(odds: torch.Tensor, clicks: torch.Tensor, shown: torch.Tensor, curve: torch.Tensor) -> torch.Tensor:
-    """Return the cross entropy of theta_k (eps+_k y + eps-_k (1 - y)), Eq. 1 (TAL)."""
-    theta, plus, minus = torch.sigmoid(curve)
+    """Return the cross entropy of theta_k (eps+_k y + eps-_k (1 - y)), Eq. 1 (TAL).
+
+    eps+ is at least eps-: without this, y and 1 - y can change places.
+    """
+    theta, more, minus = torch.sigmoid(curve)
+    plus = minus + (1 - minus) * more
     y = torch.sigmoid(odds)[:, None]
     return _entropy(theta * (plus * y + minus * (1 - y)), clicks, shown)
 
@@ -175,19 +179,14 @@ def fit_encoder(
         network = _Network(lower)
         inputs = torch.stack([lower.cosine, lower.words], dim=1).double().numpy()[rows]
         mean, spread = inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 1e-9)
-        rate = (clicks.sum(0) + 1) / (shown.sum(0) + 2)
-        relative = np.ones(SHOWN) if loss is _plain else np.clip(rate / rate.max(), 0.02, 0.98)
-        seen = np.maximum(shown[rows] @ relative, clicks[rows].sum(1))
-        found = logistic((inputs - mean) / spread, clicks[rows].sum(1), seen, ridge=1.0)
+        found = logistic((inputs - mean) / spread, clicks[rows].sum(1), shown[rows].sum(1), ridge=1.0)
         with torch.no_grad():  # start from the cosine and BM25, weighted by these clicks
             slopes = found[:-1] / spread
             network.head.weight[0, :-1] = slopes[0] / (network.head.in_features - 1)
             network.head.weight[0, -1] = slopes[1]
             network.head.bias.fill_(float(found[-1] - slopes @ mean))
-            network.curve[1] += 2.0
+            network.curve[:2] += 2.0  # at first nearly every position is observed, and hardly any is trusted
             network.curve[2] -= 2.0
-            if loss is not _plain:
-                network.curve[0] = torch.from_numpy(np.log(relative / (1 - relative)))
         groups = [
             {"params": list(network.layer.parameters()), "lr": RATES[0]},
             {"params": list(network.head.parameters()), "lr": RATES[1]},

@@ -33,7 +33,7 @@ from clickprism.relevance.estimate_files import read_estimates
 from clickprism.relevance.estimates import Estimator
 from clickprism.relevance.of_log import estimate_log, estimate_relevance
 from clickprism.relevance.pairs import FirstSlot, find_pairs, read_first_slot
-from clickprism.relevance.slot_parameters import log_slot_parameters
+from clickprism.relevance.slot_parameters import first_intercept, log_slot_parameters
 from clickprism.types import Float64, Int64, Text
 from reproduce.adr.world import MONTH, SHOWN
 
@@ -132,16 +132,10 @@ class Pipeline:
         """Return alpha, beta and propensities by the randomised first results of the whole log."""
         return log_slot_parameters(self.store, self.engine, depth=SHOWN)
 
-    @cached_property
+    @property
     def level(self) -> float:
-        """Return beta_1, the clicks of an irrelevant first result: users are taken to trust no lower position.
-
-        Clicks alone do not identify it. If beta of gamma is 0 in the lower half of the page, then there
-        beta_k + alpha_k beta_1 = 0 on average.
-        """
-        lower = slice(SHOWN // 2, None)
-        found = -self.parameters.beta[lower].sum() / self.parameters.alpha[lower].sum()
-        return float(np.clip(found, 0.0, 0.9))
+        """Return beta_1 of Eq. 4."""
+        return first_intercept(self.parameters)
 
     def estimates(
         self, estimator: Estimator, imputation: Path, *, parameters: ClickParameters | None = None

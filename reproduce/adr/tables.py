@@ -186,7 +186,7 @@ def markdown(rows: Sequence[Row], draws: Sequence[Draw]) -> str:
     """Return all tables as text."""
     facts, lines = (
         draws[0].facts,
-        ["## Table 1: data of the first draw", "", "| data | queries | pairs | impressions |"],
+        ["## table 1, first draw", "", "| data | queries | pairs | impressions |"],
     )
     lines += ["|---|---|---|---|"]
     lines += [

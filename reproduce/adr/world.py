@@ -128,7 +128,7 @@ def make_world(folder: Path, size: Size, *, seed: int, texts: Path | None = None
         texts: Folder of NFCorpus; None generates texts.
     """
     random = np.random.default_rng([seed, 31])
-    found = generated_texts(size.queries // VARIANTS, seed=seed) if texts is None else nfcorpus(texts, "train")
+    found = generated_texts(size.queries // 2, seed=seed) if texts is None else nfcorpus(texts, "train")
     judged, query_texts, bm25 = _candidates(found, size.queries, random)
     lists = judged.lists
     a_month = np.exp(random.uniform(0, np.log(size.busiest), len(query_texts)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,19 @@ def test_click_parameters_by_first_slots(folder: Path, tmp_path: Path, cli: Run)
     found = cli("relevance", "estimate", folder / "mylog", *words, "--json").json
     assert found["parameters"]["source"] == "randomised first results"
     assert (found["parameters"]["theta"][0], len(found["parameters"]["theta"]), found["model"]) == (1.0, 3, None)
+
+
+def test_doubly_robust_estimates_beta_1_by_first_slots(folder: Path, tmp_path: Path, cli: Run) -> None:
+    log, files = folder / "mylog", ["--imputation", folder / "imputed.parquet", "--out", tmp_path / "e.parquet"]
+    words = ["--estimator", "doubly_robust", "--click-parameters", "first_slot", "--depth", 4, "--json"]
+    cli("bias", "examination", log, "--clicks", "others")
+    learned = [
+        cli("relevance", "estimate", log, *files, *words, *more).json["learned"]["beta_1"]
+        for more in ([], ["--estimator.beta-1", 0.05])
+    ]
+    shutil.rmtree(log / "models")
+    assert 0 <= learned[0] < 0.9
+    assert learned[1] == 0.05
 
 
 @pytest.mark.parametrize("preset", ["default", "published"])

@@ -11,7 +11,7 @@ import pytest
 
 from clickprism.errors import DataError
 from clickprism.log.schema import click_fields
-from clickprism.relevance.click_vectors import LARGEST, ClickVectors, VectorScale, never_shown
+from clickprism.relevance.click_vectors import LARGEST, ClickVectors, VectorScale, most_shown
 from clickprism.relevance.estimates import PairCounts
 from clickprism.relevance.pairs import FirstSlot
 
@@ -28,7 +28,7 @@ def test_counts_become_fields() -> None:
     names = ("impressions", "impressions@1", "impressions@2", "clicked", "clicked@1", "clicked@2")
     assert vectors.fields == tuple(f"week.{name}" for name in names)
     assert vectors.x.tolist() == [[4, 4, 0, 2, 2, 0], [2, 0, 2, 1, 0, 1], [0] * 6]
-    assert never_shown(vectors.x, vectors.fields).tolist() == [False, False, True]
+    assert (most_shown(vectors.x, vectors.fields) > 0).tolist() == [True, True, False]
 
 
 def test_a_pair_that_is_not_there_has_the_empty_vector() -> None:

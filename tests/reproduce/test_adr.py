@@ -59,7 +59,7 @@ def test_the_data_and_losses_of_the_competitors_by_hand() -> None:
     assert made["display_filtering"][1].sum() == 5
     assert (made["rand"][0].sum(), made["rand"][1].sum()) == (2, 3)
     odds, curve = torch.zeros(1), torch.zeros(3, 10)
-    for name, chance in (("no_correction", 0.5), ("pal", 0.25), ("tal", 0.25)):
+    for name, chance in (("no_correction", 0.5), ("pal", 0.25), ("tal", 0.3125)):
         clicks, shown, loss = training_data(name, log, rand, theta)
         found = loss(odds, torch.from_numpy(clicks).float(), torch.from_numpy(shown).float(), curve).item()
         assert found == pytest.approx(-3 * np.log(chance) - 3 * np.log(1 - chance), rel=1e-5)

@@ -101,7 +101,7 @@ def approximation(preset: Preset = "default", *, seed: int = 0) -> Approximation
         for member in members:
             for parameter in member.parameters():
                 parameter.data.add_(torch.randn_like(parameter) * 0.3)
-    return Approximation(settings, scale, members, means=(0.3, -0.9), prior=0.2, k=k, certainty=certainty)
+    return Approximation(settings, scale, members, means=(0.3, -0.9), k=k, certainty=certainty)
 
 
 def cross_encoder(folder: Path) -> CrossEncoderNetwork:

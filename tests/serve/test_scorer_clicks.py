@@ -45,8 +45,6 @@ def test_every_preset_scores_as_the_approximation(preset: Preset, tmp_path: Path
     for name, of in (("click_features", "affine"), ("trade_off", "trade_off"), ("imputation", "imputed")):
         np.testing.assert_allclose(scored.parts[name], getattr(wanted, of), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(scored.parts["spread"], wanted.spread, rtol=1e-4, atol=1e-6)
-    if preset == "default":
-        assert (scored.parts["click_features"][0], scored.parts["trade_off"][0]) == (fitted.prior, 1.0)
 
 
 def test_a_ranker_on_features_imputes(tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ from clickprism.log.read import SourceSettings
 from clickprism.log.sessions import update_sessions
 from clickprism.log.store import LogStore
 from clickprism.simulation.raw_log import RawLog, write_raw_log
-from clickprism.simulation.raw_searches import SearchEngine, _earlier_count
+from clickprism.simulation.raw_searches import Catalogue, SearchEngine, _earlier_count
 from clickprism.simulation.raw_settings import RawLogSettings
+from clickprism.types import JudgedLists, Lists
 
 CLEAN: dict[str, Any] = {"robots": 0.0, "duplicate": 0.0, "late": 0.0, "broken": 0.0}
 
@@ -315,3 +316,21 @@ def test_sessions_equal_the_truth(ingested: Ingested) -> None:
         if row.pop("robot") == "repeat" and ingested.raw.settings.schema == "ubi":
             row |= {"clicked": False, "filtered": False}  # only the click is filtered, the impression is kept
     assert sessions.select(names).sort_by(keys).to_pylist() == truth
+
+
+def test_a_given_catalogue_decides_what_is_found_asked_and_randomised(tmp_path: Path) -> None:
+    settings = RawLogSettings(searches=300, days=2, robots=0, rankers=1, length=3, min_documents=3, trust=0, feedback=0)
+    offsets, numbers = np.array([0, 4, 8]), np.array([11, 12, 13, 14, 21, 22, 23, 24])
+    lists = Lists(np.zeros((8, 1), np.float32), offsets, np.array(["q1", "q2"]), numbers.astype(np.str_))
+    judged = JudgedLists(lists, np.array([0, 1, 2, 3] * 2, np.int32))
+    scores = np.array([[1, 2, 3, 4] * 2], np.float32)
+    catalogue = Catalogue(judged, numbers, ["red", "blue"], np.array([0.75, 0.25]), scores, np.array([0.0, 1.0]))
+    log = write_raw_log(tmp_path, settings, catalogue=catalogue)
+    rows = truth_of(log).to_pylist()
+    first = [row for row in rows if row["position"] == 1]
+    assert 180 < sum(row["query_id"] == "q1" for row in first) < 270
+    assert {row["document_id"] for row in first if row["query_id"] == "q1"} == {"14"}
+    assert {row["document_id"] for row in first if row["query_id"] == "q2"} == {"22", "23", "24"}  # of the three shown
+    assert {row["randomised"] for row in first if row["query_id"] == "q2"} == {True}
+    assert not any(row["randomised"] for row in rows if row["query_id"] == "q1")
+    assert {row["relevance"] for row in rows if row["grade"] == 3} == {1.0}

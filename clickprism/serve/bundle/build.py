@@ -212,7 +212,6 @@ def _of_approximation(fitted: Approximation) -> Contents:
     settings = {
         **plain(fitted.settings),
         "means": list(fitted.means),
-        "prior": fitted.prior,
         "k": fitted.k,
         "imputed": usual(fitted),
     }

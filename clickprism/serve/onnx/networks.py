@@ -56,12 +56,7 @@ def approximation_onnx(fitted: Approximation) -> bytes:
     graph = Graph()
     x = graph.input("x", FLOAT, ROWS, fitted.scale.width)
     imputed, shown = graph.input("imputed", FLOAT, ROWS), graph.input("shown", FLOAT, ROWS)
-    least = -1.0 if fitted.settings.published else 0.0  # the published networks do not distinguish pairs never shown
-    unseen, one = graph.op("LessOrEqual", shown, _number(graph, least)), graph.const(np.array(1.0))
     begin = _begin(graph, fitted, shown)
-    prior = math.log(fitted.prior / (1 - fitted.prior))
-    shift = graph.const(np.array(prior - fitted.means[1], np.float32))
-    as_imputed = graph.op("Sigmoid", graph.op("Add", _logit(graph, imputed), shift))
     found: dict[str, list[str]] = {"estimate": [], "affine": [], "trade_off": []}
     for member in fitted.members:
         tensors = _tensors(member)
@@ -70,8 +65,7 @@ def approximation_onnx(fitted: Approximation) -> bytes:
             for name in ("affine", "trade_off")
         ]
         affine, zeta = graph.op("Sigmoid", odds[0]), graph.op("Tanh", graph.op("Add", begin, odds[1]))
-        blended = _blend(graph, fitted, zeta, imputed, affine)
-        estimate = graph.op("Where", unseen, as_imputed, blended)
+        estimate = _blend(graph, fitted, zeta, imputed, affine)
         for name, value in (("estimate", estimate), ("affine", affine), ("trade_off", zeta)):
             found[name].append(graph.cast(value, DOUBLE))
     count = graph.const(np.array(float(len(fitted.members))))
@@ -82,12 +76,7 @@ def approximation_onnx(fitted: Approximation) -> bytes:
         for difference in [graph.op("Sub", value, means["estimate"])]
     ]
     spread = graph.op("Sqrt", graph.op("Div", graph.op("Sum", *squares), count))
-    known = {
-        "estimate": means["estimate"],
-        "affine": graph.op("Where", unseen, graph.const(np.array(fitted.prior)), means["affine"]),
-        "trade_off": graph.op("Where", unseen, one, means["trade_off"]),
-        "spread": spread,
-    }
+    known = means | {"spread": spread}
     for name, value in known.items():
         graph.output(value, name, DOUBLE, ROWS)
     return graph.bytes()
