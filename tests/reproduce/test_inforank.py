@@ -32,6 +32,7 @@ TINY = Size(
     seeds=(0, 1),
     others=1,
     rankers={"mlp": Trained(MLP)},
+    figure_ranker="mlp",
     epochs=2,
     batch_size=32,
     taus=(1.0, 2.0),
