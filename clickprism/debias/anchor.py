@@ -17,6 +17,7 @@ from typing import Final, final
 import numpy as np
 from scipy.stats import norm
 
+from clickprism.errors import DataError, TrainingError
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Clicks, Float64, Int64
 
@@ -47,10 +48,16 @@ class Anchor:
 
     @classmethod
     def of(cls, clicks: Clicks) -> Anchor | None:
-        """Return the anchor of a log, or None if too few documents were shown at several positions."""
+        """Return the anchor of a log, or None if too few documents were shown at several positions.
+
+        None also for a log that its model does not support, such as one with more than 200 positions.
+        """
         if moved_share(clicks) < LEAST_MOVED:
             return None
-        curve = LogModel.fit(clicks, settings=LogModelSettings(resamples=0)).curve.values
+        try:
+            curve = LogModel.fit(clicks, settings=LogModelSettings(resamples=0)).curve.values
+        except (DataError, TrainingError):
+            return None
         rows, pair = np.unique(clicks.rows, return_inverse=True)
         shown = clicks.list_impressions.astype(np.float64)
         engine = engine_weights(clicks)

@@ -285,6 +285,12 @@ def test_a_log_whose_lists_never_change_or_a_setting_leaves_the_curve_free(click
         assert method.learner(Linear().build(width), given).curve is not None
 
 
+def test_a_log_that_its_model_does_not_support_leaves_the_curve_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, _ = moving_log(quality=1.0, queries=10)
+    monkeypatch.setattr("clickprism.log_model.model.DEEPEST", 5)
+    assert InfoRank().learner(Linear().build(3), log).curve is not None
+
+
 def test_a_resumed_run_does_not_fit_the_model_of_the_log_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, _ = moving_log(quality=1.0, queries=30)
     whole = fit(log, method=InfoRank(), ranker=Linear(), settings=FIT, out=tmp_path / "whole").model
