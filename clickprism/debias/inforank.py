@@ -1,16 +1,21 @@
-"""InfoRank: relevance and observation, both of features, held apart by their conditional mutual information."""
+"""InfoRank in our form: relevance and observation, held apart by their conditional mutual information.
+
+`inforank_paper` is the method as printed.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, final, get_args
+from typing import ClassVar, Final, Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import logsigmoid, pad
 
+from clickprism.debias.anchor import Anchor
 from clickprism.debias.base import Bias
 from clickprism.debias.document import DocumentLearner, at, towered
 from clickprism.debias.information import mutual_information
@@ -19,42 +24,43 @@ from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks
 
 Given = Literal["smooth", "hard", "observed"]
-Observation = Literal["position", "anchored", "free"]
-Towers = Literal["separate", "shared"]
-Ranked = Literal["first", "relevance"]
+Observation = Literal["position", "anchored"]
+LINEAR_RATE: Final = 3.0  # of a linear ranker beside a given curve: f and rho v nearly cancel, which takes long
+SURE: Final = 0.99  # the largest observation probability, where the curve rises below the first position
 
 
 @final
 @dataclass(frozen=True)
 class InfoRank:
-    """P(click) = P(relevant | o, x) P(seen | x, k), and eta times I(relevant; seen | x) (InfoRank, Eqs. 12 to 17).
+    """P(click) = P(relevant | o, x) P(observed | x, k), and eta times I(relevant; observed | x) (after InfoRank).
 
     loss = - [c log P + (n - c) log(1 - P)] + eta n I(R; O | x),  P = P(R | o, x) P(O | x, k)
 
-    both a mean over sessions of a sum over the list. Relevance is f(x), the ranker, and f(x) - d(x) if unseen; that is
-    any function of x and of a binary o, and the ranker alone is what is served: no position ever reaches it. Where the
-    log tells what was seen (`Clicks.seen`), observation is learned from that, relevance from what was seen, and d, of
-    which such a log says nothing, stays 0: the information has no part then.
+    both a mean over sessions of a sum over the list. Relevance is f(x), the ranker, and f(x) - d(x) if not observed:
+    any function of x and of a binary o. The ranker alone is served: no position ever reaches it. Where the log says
+    what was observed (`Clicks.seen`), observation is learned from that, relevance from what was observed, and d stays
+    0: the information has no part then.
 
-    The information is 0 as soon as d is 0, whatever stands in the observation: it cannot say which of the two a
-    function of the document belongs to, so the defaults rank by what clicks identify, c_1(x) = r(x) o_1(x)
-    (docs/independence.md). InfoRank as published: `position=True, observation="free", given="hard", towers="shared",
-    score="relevance"`. InfoRank-, without the information, is `eta=0`.
+    This is our form of InfoRank; `inforank_paper` is the printed one, in which relevance and observation both see
+    features and position, and neither is identified (docs/independence.md). InfoRank- is `eta=0`.
+
+    With `log_model`, where at least a fifth of the shown pairs were shown at several positions, the curve is that of
+    the model of the log, and relevance in the model of clicks is f(x) + rho v: v is what the engine's order says beyond
+    the features (`clickprism.debias.anchor`). Relevance is then conditioned on o = 1, and the information stays 0.
 
     Unbiased when clicks are a product of relevance and such an observation, the same for all documents at the first
-    position, and documents that look alike stand at different positions.
+    position, and documents with similar features were shown at different positions.
 
     Attributes:
-        eta: the weight of the mutual information, a click's log-likelihood being 1.
-        given: the o that relevance is conditioned on where the log does not tell. "smooth" is its mean over o, P(R | x)
+        eta: Weight of the mutual information, a click's log-likelihood being 1.
+        given: The o that relevance is conditioned on where the log does not say. "smooth" is its mean over o, P(R | x)
             of Eq. 15; "hard" is o = 1 where P(O) is above one half, as printed; "observed" is o = 1, as clicks mean it.
-        observation: what being seen depends on besides the position: on nothing ("position"), on the document, but at
-            the first position ("anchored"), or on the document at all of them ("free").
-        position: let relevance see the position too, as printed; the ranker that is served is its value at the first.
-        towers: "separate" networks, or one for both but for the last layer ("shared").
-        score: with a free observation, rank by P(R) P(O) at the first position ("first") or by P(R) ("relevance").
-        observation_rate: the learning rate of the curve over positions, as a multiple of the ranker's.
-        start: P(seen) at the start, at every position (with a free observation and score "first": where c_1 is 0).
+        observation: What observation depends on besides the position: nothing ("position"), or the document, except
+            at the first position ("anchored").
+        log_model: Take the curve from the model of the log where documents were shown at several positions, and use
+            what the engine's order says beyond the features.
+        observation_rate: Learning rate of the curve over positions, as a multiple of the ranker's.
+        start: P(observed) at the start: at every position, or at the first if the curve is that of the log's model.
     """
 
     name: ClassVar[str] = "inforank"
@@ -67,17 +73,14 @@ class InfoRank:
     eta: float = 0.5
     given: Given = "smooth"
     observation: Observation = "position"
-    position: bool = False
-    towers: Towers = "separate"
-    score: Ranked = "first"
+    log_model: bool = True
     observation_rate: float = 5.0
     start: float = 0.9
 
     def __post_init__(self) -> None:
         if not 0 <= self.eta < math.inf:
             raise SettingError("eta", self.eta, "be 0 or more")
-        options = {"given": Given, "observation": Observation, "towers": Towers, "score": Ranked}
-        for name, known in options.items():
+        for name, known in (("given", Given), ("observation", Observation)):
             if getattr(self, name) not in get_args(known):
                 raise SettingError(name, getattr(self, name), f"be one of {', '.join(get_args(known))}")
         if not 0 < self.observation_rate < math.inf:
@@ -86,8 +89,18 @@ class InfoRank:
             raise SettingError("start", self.start, "be between 0 and 1")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> InfoRankLearner:
-        """A learner whose observation is one for all documents at the start, and relevance the same if unseen."""
-        return InfoRankLearner(self, ranker, clicks)
+        """Return a learner whose observation is the same for all documents at the start, and whose d is 0."""
+        return InfoRankLearner(self, ranker, clicks, Anchor.of(clicks) if self._anchors(clicks) else None)
+
+    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> InfoRankLearner:
+        """Return the learner of a checkpoint, without fitting the model of the log again."""
+        known = {name.removeprefix("anchor_"): weights[name].numpy() for name in weights if name.startswith("anchor_")}
+        numbers = {name: float(known[name]) for name in ("centre", "rho") if known}
+        anchor = Anchor(curve=known["curve"], engine=known["engine"], **numbers) if known else None
+        return InfoRankLearner(self, ranker, clicks, anchor)
+
+    def _anchors(self, clicks: Clicks) -> bool:
+        return self.log_model and clicks.seen is None and clicks.max_position > 1
 
 
 class Odds(NamedTuple):
@@ -106,40 +119,48 @@ class Odds(NamedTuple):
 
 @final
 class InfoRankLearner(DocumentLearner):
-    """The ranker, what relevance loses if unseen, a curve over positions, and what the document adds to it."""
+    """The ranker, what relevance loses if not observed, a curve over positions, and what the document adds to it."""
 
-    def __init__(self, settings: InfoRank, ranker: nn.Module, clicks: Clicks) -> None:
+    anchor_curve: torch.Tensor
+    anchor_engine: torch.Tensor
+    anchor_centre: torch.Tensor
+    anchor_rho: torch.Tensor
+
+    def __init__(self, settings: InfoRank, ranker: nn.Module, clicks: Clicks, anchor: Anchor | None) -> None:
         super().__init__(ranker, clicks)
-        self.settings, self.told = settings, clicks.seen is not None
+        self.settings, self.told, self.anchored = settings, clicks.seen is not None, anchor is not None
         self.base_odds = start_odds(clicks, settings.start)
         network, places = towered(ranker, settings.name), clicks.max_position
-        self.curve = nn.Parameter(_seen_odds(clicks, settings.start))
-        self.own = flat(nn.Sequential(nn.Linear(network.width, places if settings.position else 1)))
-        outputs = {"position": 0, "anchored": places - 1, "free": places}[settings.observation]
-        self.tower, self.by_document = nn.Sequential(), outputs > 0
-        if self.by_document:
-            shared = settings.towers == "shared"
-            self.tower = flat(nn.Sequential(nn.Linear(network.width, outputs)) if shared else network.anew(outputs))
+        self.curve: nn.Parameter | None = None
+        if anchor is None:
+            self.curve = nn.Parameter(_seen_odds(clicks, settings.start))
+        else:
+            for name in ("curve", "engine", "centre", "rho"):
+                self.register_buffer(f"anchor_{name}", torch.as_tensor(getattr(anchor, name)).float())
+            self.base_odds = start_odds(clicks, settings.start * _mean_observation(clicks, anchor))
+        self.own = flat(nn.Sequential(nn.Linear(network.width, 1)))
+        self.by_document = settings.observation == "anchored" and places > 1
+        self.tower = flat(network.anew(places - 1)) if self.by_document else nn.Sequential()
 
     def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> Odds:
-        """Log odds of relevance, seen and unseen, and of observation, of [documents, features] at [documents]."""
-        scores, own, observed = self._outputs(documents)
-        if self.settings.position:
-            scores = scores + at(pad(own[:, 1:], (1, 0)), positions)
-        return Odds(scores, scores - own[:, 0], at(observed, positions))
-
-    def _outputs(self, documents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Log odds of relevance if seen, [documents]; what else changes them; those of being seen, [documents, k]."""
-        settings, network = self.settings, towered(self.ranker, self.settings.name)
+        """Return log odds of relevance, observed or not, and of observation, of documents at positions, [documents]."""
+        network = towered(self.ranker, self.settings.name)
         hidden = network.trunk()(documents)
-        scores, observed = network.last()(hidden)[:, 0] + self.base_odds, self.curve.expand(len(documents), -1)
-        if self.by_document:
-            change = self.tower(hidden if settings.towers == "shared" else documents)
-            observed = observed + (pad(change, (1, 0)) if settings.observation == "anchored" else change)
-        if settings.observation == "free" and settings.score == "first":
-            scores, first = _split(scores, observed[:, :1])
-            observed = torch.cat([first, observed[:, 1:]], dim=1)
-        return scores, self.own(hidden), observed
+        scores = network.last()(hidden)[:, 0] + self.base_odds
+        if self.anchored:
+            beyond = -positions.to(documents).log() - documents @ self.anchor_engine - self.anchor_centre
+            scores = scores + self.anchor_rho * beyond
+        return Odds(scores, scores - self.own(hidden)[:, 0], at(self._observed(documents), positions))
+
+    def _observed(self, documents: torch.Tensor) -> torch.Tensor:
+        """Return the log odds of being observed at every position, [documents, positions]."""
+        odds = self._curve_odds().expand(len(documents), -1)
+        return odds + pad(self.tower(documents), (1, 0)) if self.by_document else odds
+
+    def _curve_odds(self) -> torch.Tensor:
+        if self.curve is not None:
+            return self.curve
+        return torch.logit((self.settings.start * self.anchor_curve).clamp_max(SURE))
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
         """The cross entropy of clicks (and of what was seen, where that is known), and the information."""
@@ -160,7 +181,7 @@ class InfoRankLearner(DocumentLearner):
     def _log_click(self, odds: Odds) -> tuple[torch.Tensor, torch.Tensor]:
         """Log of the click probability and of its complement, [documents]."""
         observed, unobserved = log_both(odds.observed)
-        if self.settings.given == "observed":
+        if self.settings.given == "observed" or self.anchored:
             return log_click(odds.seen, observed, unobserved)
         if self.settings.given == "hard":
             return log_click(torch.where(odds.observed > 0, odds.seen, odds.unseen), observed, unobserved)
@@ -171,7 +192,7 @@ class InfoRankLearner(DocumentLearner):
 
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
         """Log P(seen | x, k), [..., positions]."""
-        observed = self._outputs(features.reshape(-1, features.shape[-1]))[2]
+        observed = self._observed(features.reshape(-1, features.shape[-1]))
         return logsigmoid(observed).reshape(*features.shape[:-1], -1)
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
@@ -182,8 +203,11 @@ class InfoRankLearner(DocumentLearner):
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """The ranker's group with what relevance loses, the tower's, and the curve's: each is clipped for itself."""
-        groups = [(1.0, [*self.ranker.parameters(), *self.own.parameters()]), (1.0, list(self.tower.parameters()))]
-        return [*(group for group in groups if group[1]), (self.settings.observation_rate, [self.curve])]
+        linear = self.anchored and not len(towered(self.ranker, self.settings.name).trunk())
+        relevance = [*self.ranker.parameters(), *self.own.parameters()]
+        groups = [(LINEAR_RATE if linear else 1.0, relevance), (1.0, list(self.tower.parameters()))]
+        curve = [] if self.curve is None else [self.curve]
+        return [group for group in (*groups, (self.settings.observation_rate, curve)) if group[1]]
 
 
 def _seen_odds(clicks: Clicks, start: float) -> torch.Tensor:
@@ -194,6 +218,11 @@ def _seen_odds(clicks: Clicks, start: float) -> torch.Tensor:
         seen, shown = (np.bincount(places, weights=each) for each in (clicks.seen, clicks.list_impressions))
         share = (seen + 0.5) / (shown + 1)  # never 0 or 1
     return torch.from_numpy(np.log(share / (1 - share))).float()
+
+
+def _mean_observation(clicks: Clicks, anchor: Anchor) -> float:
+    """Return the mean observation of impressions relative to the first position, by the model of the log."""
+    return float(np.average(anchor.curve[clicks.positions - 1], weights=clicks.list_impressions))
 
 
 def information(batch: Batch, odds: Odds) -> torch.Tensor:
@@ -212,15 +241,6 @@ def flat(network: nn.Sequential) -> nn.Sequential:
     for parameter in network[-1].parameters():
         nn.init.zeros_(parameter)
     return network
-
-
-def _split(clicked: torch.Tensor, share: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log odds of r and of o_1, [documents] and [documents, 1], from those of c_1 and of (o_1 - c_1) / (1 - c_1).
-
-    So c_1 = r o_1 is an output of its own, any r and o_1 in (0, 1) can be said, and no other can.
-    """
-    low = logsigmoid(share)
-    return clicked - low[:, 0], torch.logaddexp(clicked[:, None], low) - logsigmoid(-share)
 
 
 def _cross_entropy(hits: torch.Tensor, tries: torch.Tensor, odds: torch.Tensor) -> torch.Tensor:

@@ -64,20 +64,12 @@ class Candidate:
     passes: float = 1.0
 
 
-PAPER_FORM: dict[str, Any] = {
-    "position": True,
-    "observation": "free",
-    "given": "hard",
-    "towers": "shared",
-    "score": "relevance",
-    "eta": 0.5,
-}
 CANDIDATES: dict[str, Candidate] = {
     "labels": Candidate("Labelled data", "labels", rankers=RANKERS, role="ceiling", claimed=True),
     "inforank": Candidate("InfoRank, our default", "inforank", role="ours", claimed=True),
     "inforank-": Candidate("InfoRank-, our default", "inforank", {"eta": 0.0}, role="ours", claimed=True),
-    "inforank_paper": Candidate("InfoRank, as published", "inforank", PAPER_FORM, role="ours"),
-    "inforank_paper-": Candidate("InfoRank-, as published", "inforank", {**PAPER_FORM, "eta": 0.0}, role="ours"),
+    "inforank_paper": Candidate("InfoRank, as printed", "inforank_paper", role="ours", passes=2.0),
+    "inforank_paper-": Candidate("InfoRank-, as printed", "inforank_paper", {"eta": 0.0}, role="ours", passes=2.0),
     "dla": Candidate("Dual Learning", "dla", rankers=("mlp",)),
     "pair_debias": Candidate("Ratio-Debiasing", "pair_debias", rankers=("lambdamart",)),
     "regression_em": Candidate("Regression-EM", "regression_em", rankers=RANKERS, claimed=True),
@@ -141,7 +133,7 @@ class Size:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     others: int = 2
     rankers: dict[str, Trained] = field(default_factory=dict)
-    figure_ranker: str = "mlp"
+    figure_ranker: str = "attention"
     epochs: int = 60
     batch_size: int = 256
     taus: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0)
@@ -159,12 +151,15 @@ SIZES = {
         seeds=(0, 1),
         others=1,
         rankers={
-            "attention": Trained({"name": "attention", "tokens": 16, "width": 8}, passes=0.3),
+            "attention": Trained({"name": "attention", "tokens": 16, "width": 8}, passes=0.25),
             "lambdamart": Trained({**TREES, "trees": 100}),
             "mlp": Trained(SMALL),
         },
         epochs=40,
         batch_size=128,
+        taus=(0.0, 1.0, 2.0),
+        gammas=(0.1, 0.5, 0.9),
+        shares=(0.2, 1.0),
         figure_users=("pbm",),
     ),
     "standard": Size(

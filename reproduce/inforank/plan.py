@@ -166,6 +166,6 @@ def eta_of(case: Case) -> float | None:
     (0.0, None)
     """
     candidate = CANDIDATES[case.label]
-    if candidate.method != "inforank" or case.eta is not None:
+    if candidate.method not in {"inforank", "inforank_paper"} or case.eta is not None:
         return case.eta
     return float(cp.method(candidate.method, **candidate.settings).eta)

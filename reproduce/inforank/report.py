@@ -44,9 +44,10 @@ def summary(results: Results) -> list[str]:
         "against the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005. Claims are "
         "marked by a paired t-test over draws instead, whose interval at 95 % stands beside them: a draw has its own "
         "initial ranker and clicks, and its many queries say nothing of the next. summary.json has both p-values.",
-        "InfoRank, as published: both towers see features and position on one trunk, the estimated observation is cut "
-        "at one half, the score is P(R | X). The paper's figures stand beside ours where they are of the same "
-        "table, in brackets where they are of other data.",
+        "InfoRank, as printed, is the preset inforank_paper: the attention of Eqs. 10 and 11 with tokens for position "
+        "and o, two networks on its output, Adam; with the MLP, two networks whose first layers take position and o. "
+        "The paper's figures stand beside ours where they are of the same table, in brackets where they are of other "
+        "data.",
     ]
 
 

@@ -30,7 +30,8 @@ PER_WEIGHT = 3e-10
 PER_TOKEN = 3.5e-6  # of the attention ranker, a document and token
 PER_TREE = 1.3e-6  # a document and tree
 LISTS = {"mq2008": 340, "mq2007": 880, "yahoo": 20_000, "adressa": 20_000}
-FACTORS = {"inforank": 2.0, "regression_em": 1.5, "pal": 1.5}
+PRINTED = 3.0  # times that of the attention: it is computed for o = 1, for o = 0 and without o
+FACTORS = {"inforank": 2.0, "inforank_paper": 6.0, "regression_em": 1.5, "pal": 1.5}
 START = 1.5  # seconds: what a run takes besides training
 
 
@@ -83,7 +84,8 @@ class Run:
         weights = sum(one * other for one, other in pairwise([64, *hidden, 1]))
         a_document: float = FACTORS.get(self.method, 1.0) * (PER_DOCUMENT + PER_WEIGHT * weights)
         if self.ranker["name"] == "attention":
-            a_document += PER_TOKEN * float(self.ranker.get("tokens", 64))
+            times = PRINTED if self.method == "inforank_paper" else 1.0
+            a_document += times * PER_TOKEN * float(self.ranker.get("tokens", 64))
         return START + self.epochs * documents * a_document
 
     def make(self, folder: Path | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 
 from clickprism.click_models.pbm import PositionUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
+from clickprism.debias.anchor import moved_share
 from clickprism.debias.batches import batches
 from clickprism.debias.independence import Independence
 from clickprism.debias.inforank import InfoRank, InfoRankLearner
@@ -22,15 +23,8 @@ from clickprism.rankers.mlp import MLP
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
-from clickprism.types import Batch, Clicks
+from clickprism.types import Batch, Clicks, Lists
 
-PAPER: dict[str, Any] = {
-    "position": True,
-    "observation": "free",
-    "given": "hard",
-    "towers": "shared",
-    "score": "relevance",
-}
 FIT = FitSettings(epochs=3, batch_size=16, threads=1, seed=1)
 LONG = FitSettings(epochs=60, batch_size=8, threads=1, seed=0)
 
@@ -43,6 +37,7 @@ def learner_of(clicks: Clicks, *, spoiled: bool = True, **settings: Any) -> Info
         with torch.no_grad():
             for parameter in (*learner.own.parameters(), *learner.tower.parameters()):
                 parameter.add_(torch.randn(parameter.shape))
+            assert learner.curve is not None
             learner.curve.copy_(torch.linspace(2, -2, len(learner.curve)))
     return learner
 
@@ -62,7 +57,7 @@ def test_without_a_change_if_unseen_it_is_pal(clicks: Clicks) -> None:
 
 
 @pytest.mark.parametrize("given", ["smooth", "hard", "observed"])
-@pytest.mark.parametrize("form", [{}, {"observation": "anchored"}, {"observation": "free"}, PAPER])
+@pytest.mark.parametrize("form", [{}, {"observation": "anchored"}])
 def test_the_likelihood_by_a_loop(clicks: Clicks, given: str, form: dict[str, Any]) -> None:
     learner, batch = learner_of(clicks, **form | {"given": given}).double(), first(clicks)
     batch = replace(batch, features=batch.features.double())
@@ -78,18 +73,6 @@ def test_the_likelihood_by_a_loop(clicks: Clicks, given: str, form: dict[str, An
     assert learner.loss(batch)["clicks"].item() == pytest.approx(total / len(batch.mask), rel=1e-5)
 
 
-def test_the_first_slot_is_what_the_ranker_says(clicks: Clicks) -> None:
-    """P(R) P(O) of a free observation at the first position is s(f): the ranker's order is that of c_1."""
-    learner = learner_of(clicks, observation="free", score="first")
-    documents = torch.from_numpy(clicks.lists.features[:50].copy())
-    with torch.no_grad():
-        odds = learner.conditional(documents, torch.ones(50, dtype=torch.int64))
-        product = torch.sigmoid(odds.seen) * torch.sigmoid(odds.observed)
-        expected = torch.sigmoid(learner.ranker(documents) + learner.base_odds)
-    torch.testing.assert_close(product, expected, rtol=1e-5, atol=1e-6)
-    assert odds.observed.std() > 0.1
-
-
 def test_an_anchored_observation_is_one_for_all_at_the_first_position(clicks: Clicks) -> None:
     logs = learner_of(clicks, observation="anchored").log_observation(
         torch.from_numpy(clicks.lists.features[:50].copy())
@@ -98,9 +81,7 @@ def test_an_anchored_observation_is_one_for_all_at_the_first_position(clicks: Cl
     assert logs[:, 1].std() > 0.1
 
 
-@pytest.mark.parametrize(
-    "form", [{}, {"observation": "anchored"}, {"observation": "free", "score": "relevance"}, PAPER]
-)
+@pytest.mark.parametrize("form", [{}, {"observation": "anchored"}])
 def test_what_is_served_is_relevance_seen_at_the_first_position(clicks: Clicks, form: dict[str, Any]) -> None:
     """The ranker takes features alone: its order is that of P(R | O = 1, x, k = 1), wherever documents stood."""
     learner = learner_of(clicks, **form)
@@ -110,7 +91,7 @@ def test_what_is_served_is_relevance_seen_at_the_first_position(clicks: Clicks, 
         at_first = learner.conditional(documents, torch.ones(50, dtype=torch.int64))
         below = learner.conditional(documents, torch.full((50,), 5))
     torch.testing.assert_close(at_first.seen, served)
-    assert torch.equal(at_first.seen, below.seen) is not form.get("position", False)
+    assert torch.equal(at_first.seen, below.seen)
 
 
 def test_the_information_takes_the_dependence_out() -> None:
@@ -166,7 +147,7 @@ def test_how_it_was_trained_says_what_held_out_clicks_are_judged_by(clicks: Clic
         ({"eta": -1.0}, "eta must be 0 or more"),
         ({"eta": float("nan")}, "eta must be 0 or more"),
         ({"given": "soft"}, "given must be one of smooth, hard, observed"),
-        ({"observation": "all"}, "observation must be one of position, anchored, free"),
+        ({"observation": "all"}, "observation must be one of position, anchored"),
         ({"start": 1.0}, "start must be between 0 and 1"),
         ({"observation_rate": 0.0}, "observation_rate must be above 0"),
     ],
@@ -236,3 +217,84 @@ def test_the_plug_names_the_setting_of_the_method_that_is_wrong() -> None:
         Independence(of="dla", settings={"max_wait": 1})
     with pytest.raises(SettingError, match="of must be one of"):
         Independence(of="click")  # type: ignore[arg-type]
+
+
+def moving_log(*, quality: float, queries: int = 60, seed: int = 0) -> tuple[Clicks, np.ndarray[Any, Any]]:
+    """A log of an engine that knows more than the features, with a little noise each day, and its users' curve.
+
+    Relevance is the sum of the features and of noise; the engine knows a share `quality` of the latter. It shows its
+    top six of twenty, which users observe with probability 1 / position.
+    """
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(queries, 20, 3)).astype(np.float32)
+    hidden = rng.normal(size=(queries, 20))
+    utility = features.sum(2) / np.sqrt(3) + hidden
+    attraction = 1 / (1 + np.exp(-(1.5 * utility - 1.5)))
+    rows, positions, clicks, curve = [], [], [], 1 / np.arange(1, 7)
+    for query in range(queries):
+        for _ in range(12):
+            score = features[query].sum(1) / np.sqrt(3) + quality * hidden[query] + rng.normal(0, 0.5, 20)
+            shown = np.argsort(-score)[:6]
+            rows.append(query * 20 + shown)
+            positions.append(np.arange(1, 7))
+            clicks.append(rng.binomial(20, curve * attraction[query, shown]))
+    lists = Lists(features.reshape(-1, 3), np.arange(queries + 1) * 20, np.array([f"q{i}" for i in range(queries)]))
+    entries = (np.concatenate(each) for each in (rows, positions, clicks))
+    flat_rows, flat_positions, flat_clicks = entries
+    return (
+        Clicks(
+            lists,
+            np.arange(len(rows) + 1) * 6,
+            flat_rows,
+            flat_positions.astype(np.int32),
+            flat_clicks,
+            np.full(len(rows), 20),
+        ),
+        curve,
+    )
+
+
+def test_a_log_with_moving_documents_gives_the_curve_and_what_the_engine_knows() -> None:
+    log, curve = moving_log(quality=1.0)
+    learner = InfoRank().learner(Linear().build(3), log)
+    assert learner.curve is None
+    assert learner.observation() == pytest.approx(curve, rel=0.25)
+    assert float(learner.anchor_rho) > 0.2
+    weights = learner.anchor_engine.numpy()
+    assert weights.min() > 0.3 * weights.max() > 0  # the engine weighs the three features alike
+    batch = next(batches(log, 4))
+    documents, positions = batch.features[batch.mask], batch.positions[batch.mask]
+    with torch.no_grad():
+        odds = learner.conditional(documents, positions)
+        beyond = odds.seen - learner.ranker(documents) - learner.base_odds
+    residual = -positions.log() - documents @ learner.anchor_engine - learner.anchor_centre
+    torch.testing.assert_close(beyond, learner.anchor_rho * residual, rtol=1e-4, atol=1e-5)
+
+
+def test_an_engine_that_knows_the_features_only_says_nothing_beyond_them() -> None:
+    log, _ = moving_log(quality=0.0)
+    assert 0 <= float(InfoRank().learner(Linear().build(3), log).anchor_rho) < 0.2
+
+
+def test_a_log_whose_lists_never_change_or_a_setting_leaves_the_curve_free(clicks: Clicks) -> None:
+    log, _ = moving_log(quality=1.0, queries=10)
+    assert moved_share(clicks) == 0.0
+    assert moved_share(log) > 0.5
+    for method, given in ((InfoRank(), clicks), (InfoRank(log_model=False), log)):
+        width = given.lists.features.shape[1]
+        assert method.learner(Linear().build(width), given).curve is not None
+
+
+def test_a_log_that_its_model_does_not_support_leaves_the_curve_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, _ = moving_log(quality=1.0, queries=10)
+    monkeypatch.setattr("clickprism.log_model.model.DEEPEST", 5)
+    assert InfoRank().learner(Linear().build(3), log).curve is not None
+
+
+def test_a_resumed_run_does_not_fit_the_model_of_the_log_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, _ = moving_log(quality=1.0, queries=30)
+    whole = fit(log, method=InfoRank(), ranker=Linear(), settings=FIT, out=tmp_path / "whole").model
+    fit(log, method=InfoRank(), ranker=Linear(), settings=replace(FIT, epochs=1), out=tmp_path / "half")
+    monkeypatch.setattr("clickprism.debias.inforank.Anchor.of", lambda *_: pytest.fail("fitted again"))
+    again = fit(log, method=InfoRank(), ranker=Linear(), settings=FIT, out=tmp_path / "half", resume=True).model
+    assert np.array_equal(whole.score(log.lists), again.score(log.lists))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from clickprism.click_models.pbm import EYE_TRACKING
+from clickprism.data.recipes import RECIPES
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments.bias import CLUSTERS, IDS
 from clickprism.types import Dataset, JudgedLists
@@ -32,6 +33,7 @@ TINY = Size(
     seeds=(0, 1),
     others=1,
     rankers={"mlp": Trained(MLP)},
+    figure_ranker="mlp",
     epochs=2,
     batch_size=32,
     taus=(1.0, 2.0),
@@ -309,3 +311,45 @@ def test_options_select_parts_and_wrong_ones_are_refused(capsys: pytest.CaptureF
 def test_quick_is_foreseen_to_be_quick(tmp_path: Path) -> None:
     assert foresee(Plan("embedded", SIZES["quick"]), tmp_path, 2) < 600
     assert set(MAX_GRADES) == {"embedded", "yahoo", "mq2007", "mq2008", "adressa"}
+
+
+def letor_lines(queries: range, *, ids: range, rng: np.random.Generator, comment: str) -> str:
+    """Lines of LETOR files: grade, query, sparse features with ids from 1, and perhaps a comment; four a query."""
+    lines = []
+    for query in queries:
+        for document in range(4):
+            values = " ".join(f"{number}:{rng.random():.6f}" for number in ids)
+            lines.append(f"{document % 3} qid:{query} {values}{comment.format(document=f'GX{query:03d}-{document}')}\n")
+    return "".join(lines)
+
+
+LAYOUTS = {
+    "yahoo": (("set1.train.txt", "set1.valid.txt", "set1.test.txt"), range(1, 700, 3), ""),
+    "mq2007": (
+        ("Fold1/train.txt", "Fold1/vali.txt", "Fold1/test.txt"),
+        range(1, 47),
+        " #docid = {document} inc = 1 prob = 0.086622",
+    ),
+}
+
+
+@pytest.mark.parametrize("data", LAYOUTS)
+def test_files_in_the_layout_of_the_public_data_are_loaded(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Yahoo! has sparse features and no comments, MQ2007 all 46 features and the id of the document in a comment."""
+    names, ids, comment = LAYOUTS[data]
+    rng, parts = np.random.default_rng(0), {}
+    for number, (name, part) in enumerate(zip(names, ("train", "validation", "test"), strict=True)):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        several = range(10 * number + 1, 10 * number + 6)
+        path.write_text(letor_lines(several, ids=ids, rng=rng, comment=comment))
+        parts[part] = (5, 20)
+    recipe = replace(RECIPES[data], queries=15, documents=60, largest_id=max(ids))
+    monkeypatch.setitem(RECIPES, data, replace(recipe, parts=parts if data == "yahoo" else {}))
+    dataset, log = made_world(World(data, 1, None, 20, "pbm", 1.0, 0), tmp_path)
+    assert [len(part) for part in (dataset.train, dataset.validation, dataset.test)] == [5, 5, 5]
+    assert dataset.train.lists.features.shape == (20, RECIPES[data].features)
+    assert dataset.train.grades[:4].tolist() == [0, 1, 2, 0]
+    assert log.simulation.clicks.sessions == 100

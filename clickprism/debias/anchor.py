@@ -1,0 +1,175 @@
+"""What a log says before a method learns: the position curve of its model, and what the engine's order carries.
+
+A method that learns relevance and observation together over-corrects on the log of a good engine. Two things are
+missing there, and both can be had from a log in which documents were shown at several positions:
+
+- the curve: the model of the log (`LogModel`) estimates it, from the same documents at other positions;
+- selection: a document with poor features is shown only if the engine knew something in its favour. The residual of
+  the engine's order on the features, v = s - e(x) / theta, is that knowledge. A model of clicks that contains rho v
+  (a control function) has a relevance f(x) that selection does not bias, and that carries what the engine knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+from scipy.stats import norm
+
+from clickprism.errors import DataError, TrainingError
+from clickprism.log_model.model import LogModel, LogModelSettings
+from clickprism.types import Clicks, Float64, Int64
+
+LEAST_MOVED: Final = 0.2  # share of the shown pairs with several positions from which the curve is identified
+MOST_PAIRS: Final = 200_000  # for the regressions
+RIDGE: Final = 10.0
+STEPS: Final = 30  # Newton steps of the regression of clicks
+SHOWN_SHARE: Final = 0.02  # of the candidates, if the log does not name those that were not shown
+LEAST_UNSHOWN: Final = 0.1  # candidates not shown, as a share of those shown, from which the log names candidates
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Anchor:
+    """The curve of a log, and how the order of its engine depends on features and relevance.
+
+    Attributes:
+        curve: Observation relative to the first position, [positions].
+        engine: e / theta: weights of the features in the engine's score, minus the log of the position, [features].
+        centre: Mean of the residual v over the log.
+        rho: How much the log of the click rate grows with the engine's score at the same features.
+    """
+
+    curve: Float64
+    engine: Float64
+    centre: float
+    rho: float
+
+    @classmethod
+    def of(cls, clicks: Clicks) -> Anchor | None:
+        """Return the anchor of a log, or None if too few documents were shown at several positions.
+
+        None also for a log that its model does not support, such as one with more than 200 positions.
+        """
+        if moved_share(clicks) < LEAST_MOVED:
+            return None
+        try:
+            curve = LogModel.fit(clicks, settings=LogModelSettings(resamples=0)).curve.values
+        except (DataError, TrainingError):
+            return None
+        rows, pair = np.unique(clicks.rows, return_inverse=True)
+        shown = clicks.list_impressions.astype(np.float64)
+        engine = engine_weights(clicks)
+        residual = -np.log(clicks.positions) - (clicks.lists.features[rows] @ engine)[pair]
+        centre = float(np.average(residual, weights=shown))
+        return cls(curve, engine, centre, _engine_relevance(clicks, curve))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """The shown pairs of a log, of at most so many whole queries: rows, query and engine's score, [pairs]."""
+
+    rows: Int64
+    query: Int64
+    score: Float64
+    kept: Int64  # of each entry of the log its pair, -1 for none
+
+    @classmethod
+    def of(cls, clicks: Clicks) -> _Pairs:
+        rows, pair = np.unique(clicks.rows, return_inverse=True)
+        shown = clicks.list_impressions.astype(np.float64)
+        score = -np.bincount(pair, weights=shown * np.log(clicks.positions)) / np.bincount(pair, weights=shown)
+        queries = clicks.lists.list_of[rows]
+        used = queries <= queries[min(MOST_PAIRS, len(rows)) - 1]
+        query = np.unique(queries[used], return_inverse=True)[1].astype(np.int64)
+        kept = np.where(used[pair], pair, -1)
+        return cls(rows[used], query, score[used], kept)
+
+
+def _engine_relevance(clicks: Clicks, curve: Float64) -> float:
+    """Return rho, by Poisson regression of clicks on features and the engine's score within queries; at least 0."""
+    pairs = _Pairs.of(clicks)
+    entries = pairs.kept >= 0
+    pair, size = pairs.kept[entries], len(pairs.rows)
+    counted = np.bincount(pair, weights=clicks.clicks[entries], minlength=size)
+    exposed = np.bincount(
+        pair, weights=(clicks.list_impressions * curve[clicks.positions - 1])[entries], minlength=size
+    )
+    columns = np.column_stack([pairs.score, clicks.lists.features[pairs.rows].astype(np.float64)])
+    columns = _centred(columns, pairs.query)
+    spread = columns.std(axis=0)
+    columns /= np.where(spread > 0, spread, 1.0)
+    penalty = np.diag(np.r_[1e-6, np.full(columns.shape[1] - 1, RIDGE)])
+    total = np.bincount(pairs.query, weights=counted)
+    weights = np.zeros(columns.shape[1])
+    for _ in range(STEPS):  # given the clicks of a query, they fall on its documents in proportion to their rates
+        rate = np.asarray(exposed * np.exp(np.clip(columns @ weights, -20, 20)), dtype=np.float64)
+        rate = rate * (total / np.maximum(np.bincount(pairs.query, weights=rate), 1e-300))[pairs.query]
+        gradient = columns.T @ (counted - rate) - penalty @ weights
+        within = _centred(columns, pairs.query, rate)
+        step = np.linalg.solve(within.T @ (rate[:, None] * within) + penalty + 1e-9 * np.eye(len(weights)), gradient)
+        weights += step * min(1.0, 2.0 / max(np.abs(step).max(), 1e-12))
+    return max(0.0, float(weights[0] / spread[0])) if spread[0] > 0 else 0.0
+
+
+def moved_share(clicks: Clicks) -> float:
+    """Return the share of the shown pairs that were shown at several positions.
+
+    >>> from clickprism.types import Lists
+    >>> lists = Lists(np.zeros((2, 1), np.float32), np.array([0, 2]), np.array(["q"]))
+    >>> positions, rows = np.array([1, 2, 2], np.int32), np.array([0, 1, 0])
+    >>> moved_share(Clicks(lists, np.array([0, 2, 3]), rows, positions, np.array([1, 0, 0]), np.array([5, 5])))
+    0.5
+    """
+    pairs, pair = np.unique(clicks.rows, return_inverse=True)
+    if not len(pairs):
+        return 0.0
+    lowest, highest = np.full(len(pairs), np.inf), np.zeros(len(pairs))
+    np.minimum.at(lowest, pair, clicks.positions)
+    np.maximum.at(highest, pair, clicks.positions)
+    return float((highest > lowest).mean())
+
+
+def engine_weights(clicks: Clicks) -> Float64:
+    """Return the weights of the features in the engine's score, over theta, [features].
+
+    Ridge regression of minus the mean log position of shown pairs, within queries. The positions of shown documents
+    differ less than those of all candidates would: with normal scores the regression finds theta times the weights,
+    theta = v + (1 - v) R^2 (Goldberger 1981), v the variance among the shown relative to that among all.
+    """
+    pairs = _Pairs.of(clicks)
+    features = _centred(clicks.lists.features[pairs.rows].astype(np.float64), pairs.query)
+    score = _centred(pairs.score[:, None], pairs.query)
+    spread = features.std(axis=0)
+    features /= np.where(spread > 0, spread, 1.0)
+    weights = np.linalg.solve(features.T @ features + RIDGE * np.eye(features.shape[1]), features.T @ score)
+    explained = 1 - float(np.square(score - features @ weights).sum() / max(np.square(score).sum(), 1e-300))
+    shown, lists = len(pairs.rows), np.unique(clicks.lists.list_of[pairs.rows])
+    unshown = int(clicks.lists.lengths[lists].sum()) - shown
+    share = shown / (shown + unshown) if unshown > LEAST_UNSHOWN * shown else SHOWN_SHARE
+    return np.asarray(weights[:, 0] / np.where(spread > 0, spread, 1.0) / attenuation(explained, share))
+
+
+def attenuation(explained: float, share: float) -> float:
+    """Return theta: the share of a slope that a regression on the shown documents finds.
+
+    Args:
+        explained: R^2 of the regression.
+        share: Share of the candidates that was shown.
+
+    >>> attenuation(1.0, 0.1), round(attenuation(0.0, 0.1), 3)
+    (1.0, 0.169)
+    """
+    cut = norm.isf(min(max(share, 1e-3), 0.999))
+    ratio = norm.pdf(cut) / norm.sf(cut)
+    variance = 1 + cut * ratio - ratio**2
+    return float(variance + (1 - variance) * min(max(explained, 0.0), 1.0))
+
+
+def _centred(values: Float64, query: Int64, weights: Float64 | None = None) -> Float64:
+    """Return values minus their (weighted) mean over the query, [pairs, columns]."""
+    weights = np.ones(len(query)) if weights is None else weights
+    total = np.zeros((int(query.max(initial=-1)) + 1, values.shape[1]))
+    np.add.at(total, query, weights[:, None] * values)
+    return np.asarray(values - (total / np.maximum(np.bincount(query, weights=weights), 1e-300)[:, None])[query])
