@@ -463,8 +463,8 @@ def _write_report(demo: Demo, settings: DemoSettings, diagnosis: Diagnosis) -> N
 
 def _serve(out: Path, truth: DemoLog) -> None:
     """Copy the bundle of `auto`, and publish the features of the log's documents and of some test queries."""
-    from clickprism.serve.store.publish import publish
     from clickprism.serve.settings import PublishSettings
+    from clickprism.serve.store.publish import publish
 
     shutil.copytree(out / AUTO / BUNDLE, out / BUNDLE)
     parts = truth.train.lists, truth.test.lists.take(range(min(STORED, len(truth.test))))

@@ -13,8 +13,7 @@ from typing import Final
 import numpy as np
 
 from clickprism.data.bm25 import BM25
-from clickprism.data.nfcorpus import Collection, Judgements, nfcorpus
-from clickprism.data.texts import Texts
+from clickprism.data.texts import Collection, Judgements, Texts, nfcorpus
 from clickprism.errors import DataError
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.parameters import ClickParameters
