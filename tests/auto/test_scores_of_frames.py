@@ -14,7 +14,7 @@ import clickprism as cp
 from clickprism.auto.run import AutoResult
 from clickprism.data.encoding import Encoding
 from clickprism.errors import DataError, UnsupportedError
-from clickprism.serve.bundle import Bundle
+from clickprism.serve.bundle.bundle import Bundle
 from tests.data.shop import shop_clicks
 
 ROLES = {"query": "q", "document": "sku", "position": "rank", "click": "clicked"}
