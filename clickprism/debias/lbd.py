@@ -27,6 +27,7 @@ from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
 
 log = logging.getLogger(__name__)
+ANCHORED_DROP: Final = 0.15
 LARGE: Final = 1e3  # features are of the order of 1 where they are normalised
 
 
@@ -43,6 +44,8 @@ class Decoupling:
     that is too simple would put what it cannot say into the observation. It is anchored, 0 = b_1: clicks say how the
     observation of a document falls below the first position, not what it is there. The penalty is the one under which
     clicks on queries held out are the most probable; the curve alone, without any document in it, is among the choices.
+    Where documents shown at several positions identify the curve and the log model finds no coupling, the observation
+    is the log model's curve: joint learning over-corrects the logs of good engines.
 
     `first` says what no click can: how often the first result is looked at. At 1 the ranker learns c_1(x), the click in
     the first place, just as clicks identify it. Below 1 the way in which a document bends the curve is taken to hold
@@ -56,7 +59,8 @@ class Decoupling:
     Attributes:
         observation: how o is learned.
         first: the observation of the average document at the first position, at least.
-        drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`.
+        drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`. By default .2 where
+            the curve is anchored, else 0.
         max_weight: weights above this are cut to it.
     """
 
@@ -69,13 +73,13 @@ class Decoupling:
     takes_weights: ClassVar[bool] = True
     observation: ObservationSettings = field(default_factory=ObservationSettings)
     first: float = 0.8
-    drop: float = 0.0
+    drop: float | None = None
     max_weight: float = 50.0
 
     def __post_init__(self) -> None:
         if not 0 < self.first <= 1:
             raise SettingError("first", self.first, "be above 0 and at most 1")
-        if not 0 <= self.drop <= 1:
+        if self.drop is not None and not 0 <= self.drop <= 1:
             raise SettingError("drop", self.drop, "be in [0, 1]")
         if not 1 <= self.max_weight < math.inf:
             raise SettingError("max_weight", self.max_weight, "be at least 1")
@@ -136,7 +140,14 @@ class DecoupledLearner(DocumentLearner):
     @property
     def unit(self) -> float:
         """The observation of the average document at the first position, after dropping: weights are 1 there."""
-        return self.settings.drop + (1 - self.settings.drop) * math.exp(float(self.log_first))
+        return self.drop + (1 - self.drop) * math.exp(float(self.log_first))
+
+    @property
+    def drop(self) -> float:
+        """t: as set, or by whether the curve is anchored."""
+        if self.settings.drop is not None:
+            return self.settings.drop
+        return ANCHORED_DROP if bool(self.observed.anchored) else 0.0
 
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
         """Log o_k(x), [..., positions]."""
@@ -151,7 +162,7 @@ class DecoupledLearner(DocumentLearner):
 
     def _dropped(self, logs: torch.Tensor) -> torch.Tensor:
         """Log of t + (1 - t) o."""
-        drop = self.settings.drop
+        drop = self.drop
         if drop == 0:
             return logs
         kept = torch.log1p(torch.tensor(-drop)) + logs

@@ -26,6 +26,7 @@ LEARNING_RATE: Final = 0.05
 CLIP_NORM: Final = 5.0
 UNKNOWN: Final = 1.0  # packed, a likelihood that is none: logarithms of probabilities are not above 0
 STEP: Final = 0.05  # of the differences that the slope is estimated by
+SURE: Final = 3.0  # standard errors by which features must improve the observation
 LEAST_LISTS: Final = 10  # with a click, on either side; fewer choose nothing
 
 
@@ -41,6 +42,8 @@ class ObservationSettings:
         companion: those of the relevance that is learned beside, and thrown away.
         penalties: on the mean square of the slope of log o, to choose from.
         curve: try the curve alone too, without any document in it.
+        anchor: take the curve of the log model where documents shown at several positions identify it and it finds no
+            coupling (`anchor_of`).
         held_out: the share of queries whose clicks choose the penalty and when to stop.
         lists: at most so many ranked lists are used, drawn at random.
         epochs: over these, at most.
@@ -52,6 +55,7 @@ class ObservationSettings:
     companion: tuple[int, ...] = (64, 32)
     penalties: tuple[float, ...] = (0.0, 0.01)
     curve: bool = True
+    anchor: bool = True
     held_out: float = 0.2
     lists: int = 30_000
     epochs: int = 200
@@ -83,11 +87,19 @@ def _are_sizes(sizes: Sequence[object], *, least: int) -> bool:
 
 @final
 class DocumentObservation(nn.Module):
-    """Log o_k(x) relative to the first position, 0 there: the curve b, and how documents bend it or leave it."""
+    """Log o_k(x) relative to the first position, 0 there: the curve b, and how documents bend it or leave it.
+
+    Attributes:
+        below: b at the positions below the first.
+        anchored: 1 if b is the curve of the log model.
+    """
+
+    anchored: torch.Tensor
 
     def __init__(self, shape: Shape, *, features: int, positions: int, hidden: int, flat: bool) -> None:
         super().__init__()
         self.shape = shape
+        self.register_buffer("anchored", torch.zeros(()))
         self.below = nn.Parameter(torch.zeros(positions - 1))
         outputs = 1 if shape == "steepness" else positions - 1
         self.chain = nn.Sequential()
@@ -196,20 +208,26 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     maximise  sum_i c_i log softmax_i(u(x_i) + log o_k(x_i)) - penalty * mean ||d log o_k(x) / d x||^2
 
     over the companion u, a network, and o. What a linear relevance cannot express would go into the observation: so u
-    is flexible whatever ranker is trained later. The curve alone is taken only if its likelihood is above that of every
-    bend by more than a standard error: too stiff an observation costs a ranker many times what too loose a one does. A
-    log too small to hold anything out gets the curve alone, and so does one with a single position.
+    is flexible whatever ranker is trained later. Where the log model knows the curve and finds no coupling, its curve
+    is taken and nothing is learned (`anchor_of`). Else the curve alone is taken only if its likelihood is above that of
+    every bend by more than a standard error: too stiff an observation costs a ranker many times what too loose a one
+    does. A log too small to hold anything out gets the curve alone, and so does one with a single position.
 
     Randomness is torch's: set its seed for the same result. The generator is left as it was.
 
     Returns:
         The chosen one, and all that were tried, the chosen first.
     """
+    anchor = anchor_of(clicks) if settings.anchor else None
+    if anchor is not None:
+        curve = DocumentObservation(settings.shape, features=0, positions=len(anchor) + 1, hidden=0, flat=True)
+        curve.load_state_dict({"below": anchor, "anchored": torch.ones(())})
+        return _frozen(curve), (Choice(0, math.inf, math.nan, 0),)
     with torch.random.fork_rng(devices=[]):
         seed = torch.initial_seed() % 2**63
         learn, check = _split(clicks, settings, np.random.default_rng(seed))
-        found = []
-        for hidden, penalty in _candidates(settings, bent=check is not None and clicks.max_position > 1):
+        found, bent = [], check is not None and clicks.max_position > 1
+        for hidden, penalty in _candidates(settings, bent=bent):
             torch.manual_seed(seed)
             found.append(_learn(learn, check, settings, hidden=hidden, penalty=penalty, positions=clicks.max_position))
     found = [each for each in found if each.choice.likelihood > -math.inf and each.observed.below.isfinite().all()]
@@ -220,6 +238,42 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     if check is None:
         tried = [replace(choice, likelihood=math.nan) for choice in tried]
     return _frozen(chosen.observed), tuple(tried)
+
+
+def anchor_of(clicks: Clicks) -> torch.Tensor | None:
+    """Return the curve that documents shown at several positions identify, if observation does not depend on documents.
+
+    It is the curve of the log model with a prior by features and first-shown position. Joint learning, which compares
+    documents with similar features, takes what the engine knows and the features do not for observation: with good
+    engines its curve is too steep.
+
+    Returns:
+        Log observation below the first position, [positions - 1]. None if some position is not linked to the first by
+        enough clicks, if clicks carry weights, or if the log model finds coupling: if features in the observation
+        improve the likelihood of held-out clicks by three standard errors.
+    """
+    from clickprism.log_model.counts import count
+    from clickprism.log_model.fit import fit_form, gain, multiplied
+    from clickprism.log_model.model import DEEPEST
+    from clickprism.log_model.references import LEAST_CLICKS, Links
+    from clickprism.log_model.terms import Covariates, Form, Scaler, with_query_means
+
+    if clicks.weights is not None or not 1 < clicks.max_position <= DEEPEST:
+        return None
+    counts = count(clicks)
+    links = Links.of(counts)
+    tree = links.tree()
+    linked = links.groups(tree[links.strength[tree] >= LEAST_CLICKS]) == 0
+    if counts.positions < clicks.max_position or not linked.all():
+        return None
+    own = Scaler.of(counts.features)(counts.features)
+    fit = fit_form(counts, Form(features="linear"), Covariates(own=own, features=with_query_means(own, counts.query)))
+    coupled = fit_form(counts, fit.form.with_part("coupling"), multiplied(fit), start=fit)
+    better, error = gain(coupled, fit)
+    if better > max(SURE * error, 0.0):
+        return None
+    curve = np.asarray(multiplied(fit).curve)
+    return torch.from_numpy(curve[1:] - curve[0]).float()
 
 
 def _candidates(settings: ObservationSettings, *, bent: bool) -> list[tuple[int, float]]:

@@ -13,9 +13,13 @@ import torch
 
 from clickprism.debias import steepness
 from clickprism.debias.batches import batches
-from clickprism.debias.steepness import DocumentObservation, ObservationSettings, learn_observation
+from clickprism.debias.dla import DualLearning
+from clickprism.debias.steepness import DocumentObservation, ObservationSettings, anchor_of, learn_observation
 from clickprism.errors import SettingError, TrainingError
-from clickprism.types import Batch, Clicks, concatenate
+from clickprism.rankers.linear import Linear
+from clickprism.training.fit import fit
+from clickprism.training.settings import FitSettings
+from clickprism.types import Batch, Clicks, Lists, concatenate
 
 QUICK = ObservationSettings(companion=(4,), epochs=3)
 
@@ -195,3 +199,55 @@ def test_an_observation_that_diverges_says_so(clicks: Clicks) -> None:
 def test_wrong_settings_of_the_observation_are_refused(field: str, value: Any, must: str) -> None:
     with pytest.raises(SettingError, match=f"{field} must {must}"):
         ObservationSettings(**{field: value})
+
+
+def engine_log(*, bend: float, seed: int = 0) -> tuple[Clicks, np.ndarray[Any, Any]]:
+    """Lists of an engine that knows relevance, which the features do not, and moves documents by a little noise.
+
+    Users observe position k with probability k^-s, s = 1 + bend times the first feature. Return the log and the curve.
+    """
+    rng = np.random.default_rng(seed)
+    queries, length, orders, sessions = 150, 5, 6, 40
+    features = rng.choice([-1.0, 1.0], size=(queries * length, 2)).astype(np.float32)
+    relevance = rng.uniform(0.1, 0.9, (queries, length))
+    documents = np.arange(queries * length).reshape(queries, length)
+    noisy = relevance[:, None] + rng.normal(0, 0.25, (queries, orders, length))
+    shown = np.argsort(-noisy, axis=-1)
+    rows = np.take_along_axis(documents[:, None], shown, axis=-1).reshape(-1)
+    places = np.tile(np.arange(1, length + 1), queries * orders)
+    observed = places ** -(1 + bend * features[rows, 0].astype(np.float64))
+    counts = rng.binomial(sessions, np.minimum(observed, 1) * relevance.reshape(-1)[rows])
+    lists = Lists(features, np.arange(0, queries * length + 1, length), np.arange(queries).astype(np.str_))
+    offsets = np.arange(0, len(rows) + 1, length)
+    log = Clicks(lists, offsets, rows, places.astype(np.int32), counts, np.full(len(offsets) - 1, sessions))
+    return log, 1 / np.arange(1, length + 1)
+
+
+def test_documents_that_moved_give_the_curve_where_the_engine_knows_more_than_the_features() -> None:
+    """Dual learning takes relevance that falls with the position for observation; the anchor is right within .1."""
+    log, truth = engine_log(bend=0.0)
+    torch.manual_seed(0)
+    anchored, choices = learn_observation(log, ObservationSettings())
+    joint = fit(log, method=DualLearning(), ranker=Linear(), settings=FitSettings(epochs=40, threads=1)).observation
+    assert anchored.below.exp().numpy() == pytest.approx(truth[1:], rel=0.1)
+    assert joint is not None
+    assert joint[-1] < 0.6 * truth[-1]
+    assert (choices[0].penalty, len(choices), bool(anchored.anchored)) == (math.inf, 1, True)
+
+
+def test_documents_are_in_the_observation_where_the_log_model_finds_coupling() -> None:
+    log, _ = engine_log(bend=0.6)
+    assert anchor_of(log) is None
+    torch.manual_seed(0)
+    observed, choices = learn_observation(log, replace(QUICK, epochs=60))
+    assert choices[0].penalty < math.inf
+    high, low = observed.steepness(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).tolist()
+    assert high > low + 0.5  # 1.6 and .4 in truth
+
+
+def test_without_documents_that_moved_there_is_no_anchor(clicks: Clicks) -> None:
+    log, _ = engine_log(bend=0.0)
+    still = log.take(np.arange(0, len(log), 6))  # one order of each query
+    assert anchor_of(still) is None
+    assert anchor_of(log.weighted(np.ones(len(log.rows)))) is None
+    assert not bool(learn_observation(clicks, replace(QUICK, anchor=False))[0].anchored)
