@@ -71,7 +71,7 @@ def test_the_settings_of_ultra_hold_the_logits_above_minus_one_and_cut_no_weight
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_settings_are_checked(field: str, value: float) -> None:
     with pytest.raises(SettingError, match=f"{field} must"):
-        DualLearning(**{field: value})
+        DualLearning(**{field: value})  # type: ignore[arg-type]
 
 
 def test_propensities_may_be_any_curve_that_has_a_first_value() -> None:
