@@ -126,6 +126,7 @@ class Size:
         optimisers: of each ranker.
         epochs: passes over the distinct ranked lists; which one counts, `RULES` says.
         batch_size: ranked lists a step.
+        freeze: steps of Vectorization before its observation learns: a twentieth of all, as 500 of 10,000 are.
         penalties: the grid of lambda, for each ranker.
         drops: the grid of t.
         maps: couplings of the heat maps.
@@ -146,6 +147,7 @@ class Size:
     optimisers: dict[str, str] = field(default_factory=lambda: {"linear": "adagrad", "mlp": "adagrad"})
     epochs: int = 60
     batch_size: int = 256
+    freeze: int = 35
     penalties: dict[str, tuple[float, ...]] = field(default_factory=lambda: {"linear": PENALTIES, "mlp": PENALTIES})
     drops: tuple[float, ...] = DROPS
     maps: tuple[float, ...] = (0.0, 0.3, 0.6)
@@ -163,6 +165,7 @@ SIZES = {
         seeds=(0, 1),
         epochs=40,
         batch_size=128,
+        freeze=16,
         drops=(0.0, 0.1, 0.3),
         maps=(0.0, 0.3, 0.6),
         map_seeds=1,
@@ -178,6 +181,7 @@ SIZES = {
         },
         optimisers={"linear": "sgd", "mlp": "adagrad"},
         epochs=850,
+        freeze=500,
         others=6,
         maps=SEVEN,
     ),

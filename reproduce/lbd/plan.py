@@ -66,6 +66,8 @@ class Plan:
             drop = drop if candidate.tuned in ("both", "drop") else 0.0
             penalised = candidate.tuned in ("both", "penalty") and drop < 1  # t = 1 learns no observation
             settings |= {"penalty": penalty if penalised else 0.0, "drop": drop}
+        if candidate.method == "vectorization":
+            settings["freeze"] = self.size.freeze
         if candidate.method == "labels":
             world = replace(world, coupling=0.0)
         return Run(

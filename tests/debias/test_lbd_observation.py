@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.debias import steepness
+from clickprism.debias import lbd
 from clickprism.debias.batches import batches
 from clickprism.debias.dla import DualLearning
-from clickprism.debias.steepness import DocumentObservation, ObservationSettings, anchor_of, learn_observation
+from clickprism.debias.lbd import DocumentObservation, ObservationSettings, anchor_of, learn_observation
 from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit
@@ -62,10 +62,10 @@ def test_all_documents_start_alike(shape: Any, hidden: int) -> None:
         assert (len(observed.chain) == 0) is flat
 
 
-def found(penalty: float, *likelihoods: float) -> steepness._Found:
+def found(penalty: float, *likelihoods: float) -> lbd._Found:
     observed = DocumentObservation("steepness", features=1, positions=2, hidden=0, flat=True)
     mean = sum(likelihoods) / len(likelihoods)
-    return steepness._Found(steepness.Choice(0, penalty, mean, 1), observed, np.array(likelihoods))
+    return lbd._Found(lbd.Choice(0, penalty, mean, 1), observed, np.array(likelihoods))
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def found(penalty: float, *likelihoods: float) -> steepness._Found:
 )
 def test_the_curve_alone_must_be_better_by_a_standard_error(bent: list[tuple[float, float]], chosen: float) -> None:
     tried = [found(float(place), *each) for place, each in enumerate(bent)]
-    assert steepness._chosen([*tried, found(math.inf, 0.0, 0.0)]).choice.penalty == chosen
-    assert steepness._chosen(tried).choice.penalty < math.inf
+    assert lbd._chosen([*tried, found(math.inf, 0.0, 0.0)]).choice.penalty == chosen
+    assert lbd._chosen(tried).choice.penalty < math.inf
 
 
 def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
@@ -96,7 +96,7 @@ def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
         positions=clicks.positions[~last],
         clicks=clicks.clicks[~last],
     )
-    learn, check = steepness._split(concatenate([clicks, cut, clicks]), QUICK, np.random.default_rng(0))
+    learn, check = lbd._split(concatenate([clicks, cut, clicks]), QUICK, np.random.default_rng(0))
     assert check is not None
     sides = [{int(query) for query in part.lists.list_of[part.rows]} for part in (learn, check)]
     assert not sides[0] & sides[1]
@@ -105,10 +105,10 @@ def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
 
 
 def test_no_more_lists_are_used_than_asked_for(clicks: Clicks) -> None:
-    learn, check = steepness._split(clicks.with_clicks(), replace(QUICK, lists=40), np.random.default_rng(0))
+    learn, check = lbd._split(clicks.with_clicks(), replace(QUICK, lists=40), np.random.default_rng(0))
     assert check is None  # a fifth of forty lists is less than ten
     assert len(learn) == 40
-    learn, check = steepness._split(clicks, replace(QUICK, lists=40, held_out=0.5), np.random.default_rng(0))
+    learn, check = lbd._split(clicks, replace(QUICK, lists=40, held_out=0.5), np.random.default_rng(0))
     assert check is not None
     assert 30 < len(learn) + len(check) <= 40
 
@@ -138,7 +138,7 @@ def test_the_best_epoch_is_kept_and_training_ends_soon_after(clicks: Clicks, mon
         epochs.extend([] if shuffle is None else [shuffle[1]])
         return every(log, size, shuffle=shuffle)
 
-    monkeypatch.setattr(steepness, "batches", counted)
+    monkeypatch.setattr(lbd, "batches", counted)
     settings, found = replace(QUICK, held_out=0.5, penalties=(), epochs=200, patience=4), []
     for _ in range(2):
         torch.manual_seed(0)
