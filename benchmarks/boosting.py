@@ -17,9 +17,8 @@ from benchmarks.base import Result
 from clickprism.click_models.pbm import PositionUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Method
-from clickprism.debias.click import Click
+from clickprism.debias.click import Click, Labels
 from clickprism.debias.ipw import InversePropensity
-from clickprism.debias.labels import Labels
 from clickprism.debias.position import PositionBias
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.evaluation.significance import differences, interval

@@ -30,7 +30,7 @@ METHODS: Final[dict[str, dict[str, Any]]] = {
     "click": {},
     "dla": {},
     "lbd": {},
-    "lbd_paper": {"penalty": 0.1, "drop": 0.3},
+    "lbd_paper": {},
 }
 
 

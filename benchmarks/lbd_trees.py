@@ -21,10 +21,9 @@ from clickprism.click_models.coupled import CoupledUser, coupling
 from clickprism.data.normalise import normalised
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Method
-from clickprism.debias.click import Click
+from clickprism.debias.click import Click, Labels
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
-from clickprism.debias.labels import Labels
 from clickprism.debias.lbd import Decoupling
 from clickprism.debias.position import PositionBias
 from clickprism.evaluation.measures import Measure, evaluate

@@ -10,9 +10,9 @@ from .data.synthetic import SyntheticSettings as SyntheticSettings
 from .data.synthetic import synthetic as synthetic
 from .debias import method as method
 from .debias.click import Click as Click
+from .debias.click import Labels as Labels
 from .debias.dla import DualLearning as DualLearning
 from .debias.ipw import InversePropensity as InversePropensity
-from .debias.labels import Labels as Labels
 from .diagnosis.diagnose import diagnose as diagnose
 from .errors import ClickprismError as ClickprismError
 from .evaluation.compare import compare as compare

@@ -9,7 +9,7 @@ from typing import Any, Final
 from clickprism.settings import choose
 
 METHODS: Final[dict[str, str]] = {
-    "labels": "clickprism.debias.labels:Labels",
+    "labels": "clickprism.debias.click:Labels",
     "click": "clickprism.debias.click:Click",
     "ipw": "clickprism.debias.ipw:InversePropensity",
     "dla": "clickprism.debias.dla:DualLearning",

@@ -26,7 +26,7 @@ from clickprism.types import Clicks, Dataset, Float32, Float64, Int32, Int64, Li
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from clickprism.debias.steepness import Choice
+    from clickprism.debias.lbd import Choice
     from clickprism.evaluation.plots import Look
     from clickprism.experiments.settings import Items
 
@@ -363,7 +363,7 @@ def dependence_of(learner: object) -> DocumentDependence | None:
 def choice_text(choices: Sequence[Choice]) -> str:
     """Return what was chosen and why, in a line.
 
-    >>> from clickprism.debias.steepness import Choice
+    >>> from clickprism.debias.lbd import Choice
     >>> choice_text([Choice(0, 0.01, -1.4081, 9), Choice(0, math.inf, -1.4161, 7)])
     'observation depends on documents: linear, penalty 0.01 (held-out log-likelihood -1.4081; positions only -1.4161)'
     >>> choice_text([Choice(0, math.inf, -1.5, 7), Choice(16, 0.0, -1.6, 9)])
@@ -383,7 +383,7 @@ def choice_text(choices: Sequence[Choice]) -> str:
 def choices_text(dependences: Mapping[int, DocumentDependence]) -> str:
     """Return what was chosen in each run, by seed, in a line.
 
-    >>> from clickprism.debias.steepness import Choice
+    >>> from clickprism.debias.lbd import Choice
     >>> line, curve = (DocumentDependence((Choice(0, each, -1.5, 3),)) for each in (0.01, math.inf))
     >>> choices_text({0: line, 1: curve, 2: line})
     'observation depends on documents: linear, penalty 0.01 (seeds 0, 2); depends on positions only (seed 1)'

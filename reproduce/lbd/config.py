@@ -32,6 +32,7 @@ class Candidate:
         passes: how often it goes over the log, as a share of what the others do: sessions clicked differently are
             different lists to PairDebias, which are many times more.
         settings: of the method, beside those that are tuned.
+        learning_rate: as published.
         claimed: whether a claim is made of it; then it is run with every seed, else with the first `Size.others`.
     """
 
@@ -42,6 +43,7 @@ class Candidate:
     role: Literal["ceiling", "baseline", "ours", "intervention", "forced"] = "baseline"
     passes: float = 1.0
     settings: dict[str, Any] = field(default_factory=dict)
+    learning_rate: float = 0.05
     claimed: bool = False
 
 
@@ -50,17 +52,23 @@ def _only(*, penalties: list[float], curve: bool) -> dict[str, Any]:
     return {"observation": {"penalties": penalties, "curve": curve}}
 
 
+ULTRA_DLA = {"max_weight": 0.0, "observation_rate": 1.0, "link": "elu"}  # DualLearning.ultra()
+ULTRA_EM = {"form": "drawn", "step": 0.05, "centred": False}  # RegressionEM.ultra()
+TABLE_3 = {"penalty": 100.0, "drop": 0.1}  # of the DNN at coupling .1, on both data sets
+
 CANDIDATES: dict[str, Candidate] = {
     "labels": Candidate("Labelled data", "labels", role="ceiling"),
-    "dla": Candidate("DLA", "dla", claimed=True),
+    "dla": Candidate("DLA (ULTRA)", "dla", settings=ULTRA_DLA, claimed=True),
+    "dla-default": Candidate("DLA, our default", "dla", claimed=True),
     "vectorization": Candidate("Vectorization", "vectorization"),
-    "pair_debias": Candidate("PairDebias", "pair_debias", passes=0.1),
-    "regression_em": Candidate("RegressionEM", "regression_em"),
+    "pair_debias": Candidate("PairDebias (ULTRA)", "pair_debias", passes=0.1, learning_rate=0.005),
+    "regression_em": Candidate("RegressionEM (ULTRA)", "regression_em", settings=ULTRA_EM),
     "click": Candidate("Click data", "click", claimed=True),
     "unlimited": Candidate("Unlimited", "lbd_paper", tuned="nothing", role="ours"),
     "lbd-lips": Candidate("LBD-Lips", "lbd_paper", tuned="penalty", role="ours"),
     "lbd-ber": Candidate("LBD-Ber", "lbd_paper", tuned="drop", role="ours"),
-    "lbd_paper": Candidate("LBD, as published", "lbd_paper", tuned="both", role="ours", claimed=True),
+    "lbd_paper": Candidate("LBD, as printed", "lbd_paper", tuned="both", role="ours", claimed=True),
+    "lbd_code": Candidate("LBD, authors' code", "lbd_code", role="ours", settings=TABLE_3),
     "lbd": Candidate("lbd, our default", "lbd", role="ours", claimed=True),
     "lbd-c1": Candidate("lbd, first = 1", "lbd", role="forced", settings={"first": 1.0}),
     "lbd-0": Candidate("lbd, penalty 0", "lbd", role="forced", settings=_only(penalties=[0.0], curve=False)),
@@ -75,7 +83,18 @@ CANDIDATES: dict[str, Candidate] = {
 TABLE = tuple(label for label, one in CANDIDATES.items() if one.source == "log" and one.role != "forced")
 FORCED = ("lbd-0", "lbd-curve")
 PANELS = {
-    "figure 3a": ("labels", "dla", "vectorization", "regression_em", "click", "lbd_paper", "lbd"),
+    "figure 3a": (
+        "labels",
+        "dla",
+        "dla-default",
+        "vectorization",
+        "pair_debias",
+        "regression_em",
+        "click",
+        "lbd_paper",
+        "lbd_code",
+        "lbd",
+    ),
     "figure 3b": ("dla", "click", "unlimited", "lbd-lips", "lbd-ber", "lbd_paper", "lbd"),
     "figure 3c": ("click", "lbd_paper", "lbd", "lbd-c1", "hte", "hte-oracle", "lbd_paper-hte-oracle", "oracle"),
 }
@@ -88,7 +107,9 @@ CLAIMS = (
     ("lbd", "lbd_paper"),
 )
 
-PENALTIES = (0.0, 0.01, 0.1, 1.0, 10.0)
+SEVEN = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+PENALTIES = (0.0, 1.0, 100.0, 10_000.0)  # the paper's three; 0 for LBD-Ber and Unlimited
+DROPS = (0.0, 0.1, 0.2, 0.3, 0.4)  # the paper's four; 0 for LBD-Lips and Unlimited
 
 
 @dataclass(frozen=True)
@@ -102,8 +123,10 @@ class Size:
         seeds: draws of w, of the initial ranker, of the clicks and of the weights at the start.
         others: how many of the seeds the candidates have of which nothing is claimed.
         rankers: settings by name.
+        optimisers: of each ranker.
         epochs: passes over the distinct ranked lists; which one counts, `RULES` says.
         batch_size: ranked lists a step.
+        freeze: steps of Vectorization before its observation learns: a twentieth of all, as 500 of 10,000 are.
         penalties: the grid of lambda, for each ranker.
         drops: the grid of t.
         maps: couplings of the heat maps.
@@ -115,21 +138,23 @@ class Size:
 
     queries: tuple[int, int, int] = (3000, 300, 1000)
     sessions: int = 100
-    couplings: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6)
+    couplings: tuple[float, ...] = SEVEN
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
     others: int = 1
     rankers: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [64, 32]}}
     )
+    optimisers: dict[str, str] = field(default_factory=lambda: {"linear": "adagrad", "mlp": "adagrad"})
     epochs: int = 60
     batch_size: int = 256
+    freeze: int = 35
     penalties: dict[str, tuple[float, ...]] = field(default_factory=lambda: {"linear": PENALTIES, "mlp": PENALTIES})
-    drops: tuple[float, ...] = (0.0, 0.1, 0.3, 0.6, 1.0)
+    drops: tuple[float, ...] = DROPS
     maps: tuple[float, ...] = (0.0, 0.3, 0.6)
     map_seeds: int = 1
     map_rankers: tuple[str, ...] = ("linear", "mlp")
-    trials: int = 12
-    tuning_seeds: int = 2
+    trials: int = 20
+    tuning_seeds: int = 1
 
 
 SIZES = {
@@ -140,8 +165,8 @@ SIZES = {
         seeds=(0, 1),
         epochs=40,
         batch_size=128,
-        penalties={"linear": (0.0, 0.1, 1.0, 10.0), "mlp": (0.0, 0.1, 1.0, 10.0)},
-        drops=(0.0, 0.3, 0.7, 1.0),
+        freeze=16,
+        drops=(0.0, 0.1, 0.3),
         maps=(0.0, 0.3, 0.6),
         map_seeds=1,
         map_rankers=("linear",),
@@ -150,12 +175,14 @@ SIZES = {
     ),
     "standard": Size(),
     "full": Size(
-        rankers={"linear": {"name": "linear"}, "mlp": {"name": "mlp", "hidden": [512, 256, 128]}},
-        couplings=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
-        epochs=200,
+        rankers={
+            "linear": {"name": "linear"},
+            "mlp": {"name": "mlp", "hidden": [512, 256, 128], "layer_norm": "all"},
+        },
+        optimisers={"linear": "sgd", "mlp": "adagrad"},
+        epochs=850,
+        freeze=500,
         others=6,
-        drops=(0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0),
-        maps=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
-        trials=24,
+        maps=SEVEN,
     ),
 }

@@ -24,7 +24,9 @@ class Plan:
         size: how much.
         parts: which tables and figures.
         folder: where the files of the data are, if it is not embedded.
-        tuned: lambda and t of LBD as published, by ranker and coupling; empty before tuning.
+        tuned: lambda and t of LBD as printed, by ranker and coupling; empty before tuning.
+        separately: those of LBD-Lips ("penalty") and LBD-Ber ("drop"), each tuned for itself, by kind, ranker and
+            coupling; where there is none, its part of `tuned`.
     """
 
     data: str
@@ -32,6 +34,7 @@ class Plan:
     parts: tuple[str, ...] = PARTS
     folder: Path | None = None
     tuned: Mapping[tuple[str, float], Setting] | None = None
+    separately: Mapping[tuple[str, str, float], Setting] | None = None
 
     @property
     def couplings(self) -> tuple[float, ...]:
@@ -63,6 +66,8 @@ class Plan:
             drop = drop if candidate.tuned in ("both", "drop") else 0.0
             penalised = candidate.tuned in ("both", "penalty") and drop < 1  # t = 1 learns no observation
             settings |= {"penalty": penalty if penalised else 0.0, "drop": drop}
+        if candidate.method == "vectorization":
+            settings["freeze"] = self.size.freeze
         if candidate.method == "labels":
             world = replace(world, coupling=0.0)
         return Run(
@@ -73,17 +78,20 @@ class Plan:
             candidate.source,
             max(1, round(self.size.epochs * candidate.passes)),
             self.size.batch_size,
+            self.size.optimisers.get(ranker, "adagrad"),
+            candidate.learning_rate,
         )
 
     def of(self, label: str, ranker: str, coupling: float) -> list[Run]:
         """The runs of a candidate at a coupling, seed by seed and in each fold by fold."""
-        setting = (self.tuned or {}).get((ranker, coupling), UNTUNED)
         candidate = CANDIDATES[label]
+        setting = (self.tuned or {}).get((ranker, coupling), UNTUNED)
+        setting = (self.separately or {}).get((candidate.tuned, ranker, coupling), setting)
         seeds = self.size.seeds if candidate.claimed else self.size.seeds[: self.size.others]
         return [self.run(world, ranker, candidate, setting) for world in self.worlds(coupling, seeds)]
 
     def cell(self, ranker: str, coupling: float, setting: Setting, *, seeds: int) -> list[Run]:
-        """The runs of LBD as published with this lambda and t: a cell of a heat map, a trial of a tuning."""
+        """The runs of LBD as printed with this lambda and t: a cell of a heat map, a trial of a tuning."""
         worlds = self.worlds(coupling, self.size.seeds[:seeds])
         return [self.run(world, ranker, CANDIDATES["lbd_paper"], setting) for world in worlds]
 

@@ -16,7 +16,7 @@ from reproduce.lbd.plan import Plan
 from reproduce.lbd.report import as_text, write_all
 from reproduce.lbd.rows import Results, Row, rows_of
 from reproduce.lbd.runs import data_settings
-from reproduce.lbd.tune import clock_of, known, left_to_try, settings_of, tune_all
+from reproduce.lbd.tune import clock_of, known, left_to_try, separate_settings, settings_of, tune_all
 
 
 def reproduce(plan: Plan, how: How) -> list[Row]:
@@ -28,7 +28,7 @@ def reproduce(plan: Plan, how: How) -> list[Row]:
     if left > 0:
         read_data(plan)
     tunings = tune_all(plan, out=how.out, jobs=how.jobs)
-    plan = replace(plan, tuned=settings_of(tunings))
+    plan = replace(plan, tuned=settings_of(tunings), separately=separate_settings(tunings))
     runs = plan.runs()
     perform_all(runs, out=how.out, folder=plan.folder, jobs=how.jobs, what="runs")
     results = Results(plan, how.out, tunings)
@@ -50,7 +50,8 @@ def read_data(plan: Plan) -> None:
 
 def foresee(plan: Plan, out: Path, jobs: int) -> float:
     """Say how many runs there are in all and how long they will take; returns the seconds."""
-    plan = replace(plan, tuned=settings_of(known(plan, out)))
+    found = known(plan, out)
+    plan = replace(plan, tuned=settings_of(found), separately=separate_settings(found))
     tuning = {run.key: run for study in plan.tuning for run in left_to_try(plan, study, out)}
     runs = list(({run.key: run for run in plan.runs()} | tuning).values())
     left = [run for run in runs if not done(run, out)]

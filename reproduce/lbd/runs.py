@@ -26,12 +26,12 @@ from reproduce.common.recorder import Recorder
 from reproduce.lbd.config import MEASURES, Source
 from reproduce.lbd.effect import LinearEffect, estimate_effect
 
-VERSION = 2  # of the results: a change of it makes every run anew
+VERSION = 3  # of the results: a change of it makes every run anew
 POINTS = 15  # of a training curve
 PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
 PER_WEIGHT = 3e-10
 LISTS = {"mq2008": 470, "yahoo": 20_000, "istella-s": 19_000}
-FACTORS = {"lbd": 1.3, "lbd_paper": 3.0, "pair_debias": 30.0, "labels": 1.5}
+FACTORS = {"lbd": 1.3, "lbd_paper": 8.0, "lbd_code": 3.0, "pair_debias": 30.0, "labels": 1.5}
 OBSERVATION = 4e-3  # seconds a list in which `lbd` learns its observation
 
 
@@ -67,6 +67,8 @@ class Run:
     source: Source = "log"
     epochs: int = 100
     batch_size: int = 256
+    optimiser: str = "adagrad"
+    learning_rate: float = 0.05
 
     @cached_property
     def key(self) -> str:
@@ -133,6 +135,8 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
         settings=cp.FitSettings(
             epochs=run.epochs,
             batch_size=run.batch_size,
+            optimiser=run.optimiser,  # type: ignore[arg-type]
+            learning_rate=run.learning_rate,
             evaluate_every=every,
             patience=0,
             threads=1,

@@ -1,4 +1,4 @@
-"""Table 3: lambda and t of LBD as published, by Optuna; a study a ranker and coupling, in a file that can be resumed.
+"""Table 3: lambda and t of LBD as printed, by Optuna; a study a ranker and coupling, in a file that can be resumed.
 
 A trial is a cell of the grid, so that it shares its runs with the heat maps. The study goes by validation nDCG@10, as
 in the paper; beside it stands what the likelihood of held-out clicks, which needs no labels, would have chosen.
@@ -42,13 +42,18 @@ class Tuning:
 
     @property
     def by_validation(self) -> Trial:
-        """The best by labelled validation."""
-        return max(self.trials, key=lambda trial: trial.validation)
+        """The best by labelled validation, with both lambda and t above 0 as in the paper's grids."""
+        return max(self.of("both") or self.trials, key=lambda trial: trial.validation)
 
     @property
     def by_likelihood(self) -> Trial:
         """The best by held-out clicks."""
-        return max(self.trials, key=lambda trial: trial.likelihood)
+        return max(self.of("both") or self.trials, key=lambda trial: trial.likelihood)
+
+    def of(self, kind: str) -> tuple[Trial, ...]:
+        """The trials of LBD ("both"), of LBD-Lips ("penalty", t = 0) or of LBD-Ber ("drop", lambda = 0)."""
+        signs = {"both": (True, True), "penalty": (True, False), "drop": (False, True)}[kind]
+        return tuple(trial for trial in self.trials if (trial.setting[0] > 0, trial.setting[1] > 0) == signs)
 
 
 def clock_of(plan: Plan, out: Path) -> Clock:
@@ -120,6 +125,16 @@ def known(plan: Plan, out: Path) -> dict[tuple[str, float], Tuning]:
 def settings_of(tunings: Mapping[tuple[str, float], Tuning]) -> dict[tuple[str, float], Setting]:
     """What the tables use: the choice by validation, as in the paper."""
     return {study: tuning.by_validation.setting for study, tuning in tunings.items()}
+
+
+def separate_settings(tunings: Mapping[tuple[str, float], Tuning]) -> dict[tuple[str, str, float], Setting]:
+    """What LBD-Lips and LBD-Ber use: each the best of its own settings by validation."""
+    return {
+        (kind, *study): max(trials, key=lambda trial: trial.validation).setting
+        for study, tuning in tunings.items()
+        for kind in ("penalty", "drop")
+        if (trials := tuning.of(kind))
+    }
 
 
 def study_of(plan: Plan, study: tuple[str, float], trials: int, out: Path) -> None:

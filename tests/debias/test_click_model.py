@@ -17,8 +17,17 @@ from clickprism.click_models.pbm import PositionUser
 from clickprism.click_models.ubm import BrowsingUser
 from clickprism.click_models.users import Shown, User
 from clickprism.debias.batches import pad
-from clickprism.debias.browsing import CERTAIN, Browsing, ByLastClick, ByPosition, Chain, Page
-from clickprism.debias.click_model import ModelName, NeuralClickModel, fresh_copy
+from clickprism.debias.click_model import (
+    CERTAIN,
+    Browsing,
+    ByLastClick,
+    ByPosition,
+    Chain,
+    ModelName,
+    NeuralClickModel,
+    Page,
+    fresh_copy,
+)
 from clickprism.debias.pointwise import log_both, log_click
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear

@@ -13,12 +13,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from clickprism.debias import lbd, steepness
+from clickprism.debias import lbd
 from clickprism.debias.batches import pad
 from clickprism.debias.click import Click
-from clickprism.debias.lbd import DecoupledLearner, Decoupling
+from clickprism.debias.lbd import DecoupledLearner, Decoupling, DocumentObservation, ObservationSettings
 from clickprism.debias.listwise import softmax_loss
-from clickprism.debias.steepness import DocumentObservation, ObservationSettings
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
@@ -124,9 +123,7 @@ def test_log_o_at_one_position_is_that_of_the_table(
     torch.manual_seed(0)
     flat, kind = shape == "curve", cast(Any, "steepness" if shape == "curve" else shape)
     observed = scattered(DocumentObservation(kind, features=5, positions=12, hidden=hidden, flat=flat))
-    learner = DecoupledLearner(
-        Decoupling(drop=drop), MLP(hidden=(4,)).build(5), clicks, steepness._frozen(observed), ()
-    )
+    learner = DecoupledLearner(Decoupling(drop=drop), MLP(hidden=(4,)).build(5), clicks, lbd._frozen(observed), ())
     features = features_of(clicks)[clicks.rows]
     positions = torch.from_numpy(clicks.positions.astype(np.int64))
     table = learner.log_observation(features).gather(1, positions[:, None] - 1)[:, 0]
@@ -238,7 +235,7 @@ def test_a_curve_alone_on_huge_features_is_doubted(
 ) -> None:
     """Said once, with a remedy; not where features are small, nor where nothing else than the curve was asked for."""
     flat = DocumentObservation("steepness", features=5, positions=12, hidden=0, flat=True)
-    tried = (steepness.Choice(0, math.inf, -1.0, 3),)
+    tried = (lbd.Choice(0, math.inf, -1.0, 3),)
     monkeypatch.setattr(lbd, "learn_observation", lambda *_: (flat, tried))
     for factor, penalties, doubted in ((1e6, (0.0,), True), (1.0, (0.0,), False), (1e6, (), False)):
         log = replace(clicks, lists=clicks.lists.with_features(clicks.lists.features * np.float32(factor)))

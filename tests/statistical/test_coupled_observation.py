@@ -19,8 +19,14 @@ from clickprism.debias.base import Method
 from clickprism.debias.batches import pad
 from clickprism.debias.click import Click
 from clickprism.debias.dla import DualLearning
-from clickprism.debias.lbd import DecoupledLearner, Decoupling
-from clickprism.debias.steepness import Choice, DocumentObservation, ObservationSettings, learn_observation
+from clickprism.debias.lbd import (
+    Choice,
+    DecoupledLearner,
+    Decoupling,
+    DocumentObservation,
+    ObservationSettings,
+    learn_observation,
+)
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit

@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.debias import steepness
+from clickprism.debias import lbd
 from clickprism.debias.batches import batches
-from clickprism.debias.steepness import DocumentObservation, ObservationSettings, learn_observation
+from clickprism.debias.dla import DualLearning
+from clickprism.debias.lbd import DocumentObservation, ObservationSettings, anchor_of, learn_observation
 from clickprism.errors import SettingError, TrainingError
-from clickprism.types import Batch, Clicks, concatenate
+from clickprism.rankers.linear import Linear
+from clickprism.training.fit import fit
+from clickprism.training.settings import FitSettings
+from clickprism.types import Batch, Clicks, Lists, concatenate
 
 QUICK = ObservationSettings(companion=(4,), epochs=3)
 
@@ -58,10 +62,10 @@ def test_all_documents_start_alike(shape: Any, hidden: int) -> None:
         assert (len(observed.chain) == 0) is flat
 
 
-def found(penalty: float, *likelihoods: float) -> steepness._Found:
+def found(penalty: float, *likelihoods: float) -> lbd._Found:
     observed = DocumentObservation("steepness", features=1, positions=2, hidden=0, flat=True)
     mean = sum(likelihoods) / len(likelihoods)
-    return steepness._Found(steepness.Choice(0, penalty, mean, 1), observed, np.array(likelihoods))
+    return lbd._Found(lbd.Choice(0, penalty, mean, 1), observed, np.array(likelihoods))
 
 
 @pytest.mark.parametrize(
@@ -76,8 +80,8 @@ def found(penalty: float, *likelihoods: float) -> steepness._Found:
 )
 def test_the_curve_alone_must_be_better_by_a_standard_error(bent: list[tuple[float, float]], chosen: float) -> None:
     tried = [found(float(place), *each) for place, each in enumerate(bent)]
-    assert steepness._chosen([*tried, found(math.inf, 0.0, 0.0)]).choice.penalty == chosen
-    assert steepness._chosen(tried).choice.penalty < math.inf
+    assert lbd._chosen([*tried, found(math.inf, 0.0, 0.0)]).choice.penalty == chosen
+    assert lbd._chosen(tried).choice.penalty < math.inf
 
 
 def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
@@ -92,7 +96,7 @@ def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
         positions=clicks.positions[~last],
         clicks=clicks.clicks[~last],
     )
-    learn, check = steepness._split(concatenate([clicks, cut, clicks]), QUICK, np.random.default_rng(0))
+    learn, check = lbd._split(concatenate([clicks, cut, clicks]), QUICK, np.random.default_rng(0))
     assert check is not None
     sides = [{int(query) for query in part.lists.list_of[part.rows]} for part in (learn, check)]
     assert not sides[0] & sides[1]
@@ -101,10 +105,10 @@ def test_queries_are_held_out_and_not_sessions(clicks: Clicks) -> None:
 
 
 def test_no_more_lists_are_used_than_asked_for(clicks: Clicks) -> None:
-    learn, check = steepness._split(clicks.with_clicks(), replace(QUICK, lists=40), np.random.default_rng(0))
+    learn, check = lbd._split(clicks.with_clicks(), replace(QUICK, lists=40), np.random.default_rng(0))
     assert check is None  # a fifth of forty lists is less than ten
     assert len(learn) == 40
-    learn, check = steepness._split(clicks, replace(QUICK, lists=40, held_out=0.5), np.random.default_rng(0))
+    learn, check = lbd._split(clicks, replace(QUICK, lists=40, held_out=0.5), np.random.default_rng(0))
     assert check is not None
     assert 30 < len(learn) + len(check) <= 40
 
@@ -134,7 +138,7 @@ def test_the_best_epoch_is_kept_and_training_ends_soon_after(clicks: Clicks, mon
         epochs.extend([] if shuffle is None else [shuffle[1]])
         return every(log, size, shuffle=shuffle)
 
-    monkeypatch.setattr(steepness, "batches", counted)
+    monkeypatch.setattr(lbd, "batches", counted)
     settings, found = replace(QUICK, held_out=0.5, penalties=(), epochs=200, patience=4), []
     for _ in range(2):
         torch.manual_seed(0)
@@ -195,3 +199,55 @@ def test_an_observation_that_diverges_says_so(clicks: Clicks) -> None:
 def test_wrong_settings_of_the_observation_are_refused(field: str, value: Any, must: str) -> None:
     with pytest.raises(SettingError, match=f"{field} must {must}"):
         ObservationSettings(**{field: value})
+
+
+def engine_log(*, bend: float, seed: int = 0) -> tuple[Clicks, np.ndarray[Any, Any]]:
+    """Lists of an engine that knows relevance, which the features do not, and moves documents by a little noise.
+
+    Users observe position k with probability k^-s, s = 1 + bend times the first feature. Return the log and the curve.
+    """
+    rng = np.random.default_rng(seed)
+    queries, length, orders, sessions = 150, 5, 6, 40
+    features = rng.choice([-1.0, 1.0], size=(queries * length, 2)).astype(np.float32)
+    relevance = rng.uniform(0.1, 0.9, (queries, length))
+    documents = np.arange(queries * length).reshape(queries, length)
+    noisy = relevance[:, None] + rng.normal(0, 0.25, (queries, orders, length))
+    shown = np.argsort(-noisy, axis=-1)
+    rows = np.take_along_axis(documents[:, None], shown, axis=-1).reshape(-1)
+    places = np.tile(np.arange(1, length + 1), queries * orders)
+    observed = places ** -(1 + bend * features[rows, 0].astype(np.float64))
+    counts = rng.binomial(sessions, np.minimum(observed, 1) * relevance.reshape(-1)[rows])
+    lists = Lists(features, np.arange(0, queries * length + 1, length), np.arange(queries).astype(np.str_))
+    offsets = np.arange(0, len(rows) + 1, length)
+    log = Clicks(lists, offsets, rows, places.astype(np.int32), counts, np.full(len(offsets) - 1, sessions))
+    return log, 1 / np.arange(1, length + 1)
+
+
+def test_documents_that_moved_give_the_curve_where_the_engine_knows_more_than_the_features() -> None:
+    """Dual learning takes relevance that falls with the position for observation; the anchor is right within .1."""
+    log, truth = engine_log(bend=0.0)
+    torch.manual_seed(0)
+    anchored, choices = learn_observation(log, ObservationSettings())
+    joint = fit(log, method=DualLearning(), ranker=Linear(), settings=FitSettings(epochs=40, threads=1)).observation
+    assert anchored.below.exp().numpy() == pytest.approx(truth[1:], rel=0.1)
+    assert joint is not None
+    assert joint[-1] < 0.6 * truth[-1]
+    assert (choices[0].penalty, len(choices), bool(anchored.anchored)) == (math.inf, 1, True)
+
+
+def test_documents_are_in_the_observation_where_the_log_model_finds_coupling() -> None:
+    log, _ = engine_log(bend=0.6)
+    assert anchor_of(log) is None
+    torch.manual_seed(0)
+    observed, choices = learn_observation(log, replace(QUICK, epochs=60))
+    assert choices[0].penalty < math.inf
+    high, low = observed.steepness(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).tolist()
+    assert high > low + 0.5  # 1.6 and .4 in truth
+
+
+def test_without_documents_that_moved_there_is_no_anchor(clicks: Clicks) -> None:
+    log, _ = engine_log(bend=0.0)
+    still = log.take(np.arange(0, len(log), 6))  # one order of each query
+    assert anchor_of(still) is None
+    assert anchor_of(log.weighted(np.ones(len(log.rows)))) is None
+    assert not bool(learn_observation(clicks, replace(QUICK, anchor=False))[0].anchored)
