@@ -83,7 +83,7 @@ TREE: Tree = {
             "sessions": ("Build the ranked lists with clicks of a log.", "log:sessions"),
             "features": ("Compute click features over a day, a week and a month.", "log:features"),
             "quarantine": ("Show the rows that ingest rejected, with the reason.", "log:quarantine"),
-            "compact": ("Merge the small files of a log.", "log:compact"),
+            "compact": ("Merge the small files of a log, and delete old data.", "log:compact"),
             "forget": ("Erase users from a log.", "log:forget"),
             "simulate": ("Write the raw log of a simulated search engine.", "log:simulate"),
             "info": ("Describe what a log contains.", "log:info"),

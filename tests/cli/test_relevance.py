@@ -312,8 +312,8 @@ def test_approximate_refuses_a_log_of_one_day(tmp_path: Path, cli: Run) -> None:
     assert "has one day only" in cli("relevance", "approximate", "fit", tmp_path / "log", *words, code=3).stderr
 
 
-def test_estimate_of_a_session_file_says_how_to_ingest_it(tmp_path: Path, cli: Run) -> None:
+def test_estimate_reads_a_session_file_and_says_when_it_is_too_small(tmp_path: Path, cli: Run) -> None:
     file = tmp_path / "sessions.tsv"
     file.write_text("query\tdocuments\tclicks\ncat\ta,b\ta\n")
     told = cli("relevance", "estimate", file, "--out", tmp_path / "e.parquet", code=1).stderr
-    assert f"clickprism log ingest {file} --into mylog" in told
+    assert "the log has 1 clicks, too few to fit a model" in told

@@ -118,9 +118,10 @@ def _attention(graph: Graph, features: str, network: AttentionNetwork, tensors: 
     continuous = features if not codes else graph.op("Gather", features, graph.const(columns(numbers)), axis=1)
     tokens = _tokens(graph, features, continuous, network, tensors)
     if body.context is not None:
-        documents = graph.op("Shape", tokens, start=0, end=1)
-        shape = graph.op("Concat", documents, graph.const(columns(body.context.shape)), axis=0)
-        context = graph.op("Expand", graph.const(tensors["body.context"][None]), shape)
+        # 0 for each document, whatever its tokens: adding it repeats the context without an operator that makes shapes
+        nothing = graph.cast(graph.op("Less", tokens, tokens), FLOAT)
+        nothing = graph.op("ReduceSum", nothing, graph.const(columns([1, 2])), keepdims=1)
+        context = graph.op("Add", graph.const(tensors["body.context"][None]), nothing)
         tokens = graph.op("Concat", tokens, context, axis=1)
     count, wide = len(body.tokens.groups) + settings.context, len(tensors["body.project.weight"]) // (3 * heads)
     project = tensors["body.project.weight"].reshape(3, heads * wide, width)
