@@ -17,13 +17,12 @@ from typing import Final, final
 import numpy as np
 from scipy.stats import norm
 
-from clickprism.errors import DataError, TrainingError
-from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Clicks, Float64, Int64
 
 LEAST_MOVED: Final = 0.2  # share of the shown pairs with several positions from which the curve is identified
 MOST_PAIRS: Final = 200_000  # for the regressions
 RIDGE: Final = 10.0
+SURE: Final = 3.0  # standard errors of the gain from which coupling is found
 STEPS: Final = 30  # Newton steps of the regression of clicks
 SHOWN_SHARE: Final = 0.02  # of the candidates, if the log does not name those that were not shown
 LEAST_UNSHOWN: Final = 0.1  # candidates not shown, as a share of those shown, from which the log names candidates
@@ -48,22 +47,59 @@ class Anchor:
 
     @classmethod
     def of(cls, clicks: Clicks) -> Anchor | None:
-        """Return the anchor of a log, or None if too few documents were shown at several positions.
+        """Return the anchor of a log.
 
-        None also for a log that its model does not support, such as one with more than 200 positions.
+        None if too few documents were shown at several positions, or if the log has no position curve that is the same
+        for all documents (`position_curve`).
         """
         if moved_share(clicks) < LEAST_MOVED:
             return None
-        try:
-            curve = LogModel.fit(clicks, settings=LogModelSettings(resamples=0)).curve.values
-        except (DataError, TrainingError):
+        logs = position_curve(clicks)
+        if logs is None:
             return None
+        curve = np.exp(logs)
         rows, pair = np.unique(clicks.rows, return_inverse=True)
         shown = clicks.list_impressions.astype(np.float64)
         engine = engine_weights(clicks)
         residual = -np.log(clicks.positions) - (clicks.lists.features[rows] @ engine)[pair]
         centre = float(np.average(residual, weights=shown))
         return cls(curve, engine, centre, _engine_relevance(clicks, curve))
+
+
+def position_curve(clicks: Clicks) -> Float64 | None:
+    """Return the curve that documents shown at several positions identify, if observation does not depend on documents.
+
+    It is the curve of the log model with a prior by features and first-shown position. Joint learning, which compares
+    documents with similar features, takes what the engine knows and the features do not for observation: with good
+    engines its curve is too steep.
+
+    Returns:
+        Log observation relative to the first position, [positions]. None if some position is not linked to the first by
+        enough clicks, if clicks carry weights, or if the log model finds coupling: if features in the observation
+        improve the likelihood of held-out clicks by three standard errors.
+    """
+    from clickprism.log_model.counts import count
+    from clickprism.log_model.fit import fit_form, gain, multiplied
+    from clickprism.log_model.model import DEEPEST
+    from clickprism.log_model.references import LEAST_CLICKS, Links
+    from clickprism.log_model.terms import Covariates, Form, Scaler, with_query_means
+
+    if clicks.weights is not None or not 1 < clicks.max_position <= DEEPEST:
+        return None
+    counts = count(clicks)
+    links = Links.of(counts)
+    tree = links.tree()
+    linked = links.groups(tree[links.strength[tree] >= LEAST_CLICKS]) == 0
+    if counts.positions < clicks.max_position or not linked.all():
+        return None
+    own = Scaler.of(counts.features)(counts.features)
+    fit = fit_form(counts, Form(features="linear"), Covariates(own=own, features=with_query_means(own, counts.query)))
+    coupled = fit_form(counts, fit.form.with_part("coupling"), multiplied(fit), start=fit)
+    better, error = gain(coupled, fit)
+    if better > max(SURE * error, 0.0):
+        return None
+    curve = np.asarray(multiplied(fit).curve)
+    return np.asarray(curve - curve[0])
 
 
 @dataclass(frozen=True, eq=False)

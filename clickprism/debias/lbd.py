@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from clickprism.debias.anchor import position_curve
 from clickprism.debias.base import Bias
 from clickprism.debias.batches import batches
 from clickprism.debias.document import DocumentLearner, at, on_entries, towered
@@ -31,7 +32,6 @@ LEARNING_RATE: Final = 0.05
 CLIP_NORM: Final = 5.0
 UNKNOWN: Final = 1.0  # packed, a likelihood that is none: logarithms of probabilities are not above 0
 STEP: Final = 0.05  # of the differences that the slope is estimated by
-SURE: Final = 3.0  # standard errors by which features must improve the observation
 LEAST_LISTS: Final = 10  # with a click, on either side; fewer choose nothing
 
 
@@ -48,7 +48,7 @@ class ObservationSettings:
         penalties: on the mean square of the slope of log o, to choose from.
         curve: try the curve alone too, without any document in it.
         anchor: take the curve of the log model where documents shown at several positions identify it and it finds no
-            coupling (`anchor_of`).
+            coupling (`position_curve`).
         held_out: the share of queries whose clicks choose the penalty and when to stop.
         lists: at most so many ranked lists are used, drawn at random.
         epochs: over these, at most.
@@ -375,16 +375,17 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
 
     over the companion u, a network, and o. What a linear relevance cannot express would go into the observation: so u
     is flexible whatever ranker is trained later. Where the log model knows the curve and finds no coupling, its curve
-    is taken and nothing is learned (`anchor_of`). Else the curve alone is taken only if its likelihood is above that of
-    every bend by more than a standard error: too stiff an observation costs a ranker many times what too loose a one
-    does. A log too small to hold anything out gets the curve alone, and so does one with a single position.
+    is taken and nothing is learned (`position_curve`). Else the curve alone is taken only if its likelihood is above
+    that of every bend by more than a standard error: too stiff an observation costs a ranker many times what too loose
+    a one does. A log too small to hold anything out gets the curve alone, and so does one with a single position.
 
     Randomness is torch's: set its seed for the same result. The generator is left as it was.
 
     Returns:
         The chosen one, and all that were tried, the chosen first.
     """
-    anchor = anchor_of(clicks) if settings.anchor else None
+    logs = position_curve(clicks) if settings.anchor else None
+    anchor = None if logs is None else torch.from_numpy(logs[1:]).float()
     if anchor is not None:
         curve = DocumentObservation(settings.shape, features=0, positions=len(anchor) + 1, hidden=0, flat=True)
         curve.load_state_dict({"below": anchor, "anchored": torch.ones(())})
@@ -404,42 +405,6 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     if check is None:
         tried = [replace(choice, likelihood=math.nan) for choice in tried]
     return _frozen(chosen.observed), tuple(tried)
-
-
-def anchor_of(clicks: Clicks) -> torch.Tensor | None:
-    """Return the curve that documents shown at several positions identify, if observation does not depend on documents.
-
-    It is the curve of the log model with a prior by features and first-shown position. Joint learning, which compares
-    documents with similar features, takes what the engine knows and the features do not for observation: with good
-    engines its curve is too steep.
-
-    Returns:
-        Log observation below the first position, [positions - 1]. None if some position is not linked to the first by
-        enough clicks, if clicks carry weights, or if the log model finds coupling: if features in the observation
-        improve the likelihood of held-out clicks by three standard errors.
-    """
-    from clickprism.log_model.counts import count
-    from clickprism.log_model.fit import fit_form, gain, multiplied
-    from clickprism.log_model.model import DEEPEST
-    from clickprism.log_model.references import LEAST_CLICKS, Links
-    from clickprism.log_model.terms import Covariates, Form, Scaler, with_query_means
-
-    if clicks.weights is not None or not 1 < clicks.max_position <= DEEPEST:
-        return None
-    counts = count(clicks)
-    links = Links.of(counts)
-    tree = links.tree()
-    linked = links.groups(tree[links.strength[tree] >= LEAST_CLICKS]) == 0
-    if counts.positions < clicks.max_position or not linked.all():
-        return None
-    own = Scaler.of(counts.features)(counts.features)
-    fit = fit_form(counts, Form(features="linear"), Covariates(own=own, features=with_query_means(own, counts.query)))
-    coupled = fit_form(counts, fit.form.with_part("coupling"), multiplied(fit), start=fit)
-    better, error = gain(coupled, fit)
-    if better > max(SURE * error, 0.0):
-        return None
-    curve = np.asarray(multiplied(fit).curve)
-    return torch.from_numpy(curve[1:] - curve[0]).float()
 
 
 def _candidates(settings: ObservationSettings, *, bent: bool) -> list[tuple[int, float]]:

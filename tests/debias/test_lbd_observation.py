@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from clickprism.debias import lbd
+from clickprism.debias.anchor import position_curve
 from clickprism.debias.batches import batches
 from clickprism.debias.dla import DualLearning
-from clickprism.debias.lbd import DocumentObservation, ObservationSettings, anchor_of, learn_observation
+from clickprism.debias.lbd import DocumentObservation, ObservationSettings, learn_observation
 from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit
@@ -237,7 +238,7 @@ def test_documents_that_moved_give_the_curve_where_the_engine_knows_more_than_th
 
 def test_documents_are_in_the_observation_where_the_log_model_finds_coupling() -> None:
     log, _ = engine_log(bend=0.6)
-    assert anchor_of(log) is None
+    assert position_curve(log) is None
     torch.manual_seed(0)
     observed, choices = learn_observation(log, replace(QUICK, epochs=60))
     assert choices[0].penalty < math.inf
@@ -248,6 +249,6 @@ def test_documents_are_in_the_observation_where_the_log_model_finds_coupling() -
 def test_without_documents_that_moved_there_is_no_anchor(clicks: Clicks) -> None:
     log, _ = engine_log(bend=0.0)
     still = log.take(np.arange(0, len(log), 6))  # one order of each query
-    assert anchor_of(still) is None
-    assert anchor_of(log.weighted(np.ones(len(log.rows)))) is None
+    assert position_curve(still) is None
+    assert position_curve(log.weighted(np.ones(len(log.rows)))) is None
     assert not bool(learn_observation(clicks, replace(QUICK, anchor=False))[0].anchored)
