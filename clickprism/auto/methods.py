@@ -2,8 +2,8 @@
 
 LBD and InfoRank learn an observation that depends on the document. They are tried if the log shows one, or if users
 prefer what was clicked before. They are compared with the other candidates by the same held-out clicks. Their ranker is
-linear: away from the shown documents it is steadier than InfoRank's attention (nDCG .71 to .79 against .59 to .73 in five
-simulated worlds).
+linear: away from the shown documents it is steadier than InfoRank's attention (nDCG .71 to .79 against .59 to .73 in
+five simulated worlds).
 """
 
 from __future__ import annotations
