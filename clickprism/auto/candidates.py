@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from clickprism.auto.evidence import FOLDS, Evidence, attenuation, centred
+from clickprism.auto.evidence import FOLDS, Evidence, centred
 from clickprism.auto.learners import (
     Network,
     Scorer,
@@ -27,6 +27,7 @@ from clickprism.auto.learners import (
     tree_clicks,
     tree_model,
 )
+from clickprism.debias.anchor import SHOWN_SHARE, attenuation
 from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ class _Search:
         # the factor by which held-out predictions must be multiplied: below 1 if they are too large
         slope = max(float(predicted @ values) / spread, 0.0) if spread > 0 else 0.0
         explained = max(1 - float(((values - slope * predicted) ** 2).sum()) / max(float(values @ values), 1e-12), 0.0)
-        theta = attenuation(explained, evidence.shown_share)
+        theta = attenuation(explained, evidence.shown_share or SHOWN_SHARE)
         return Imitation(scorer.times(slope), slope * predicted, explained, theta)
 
     def _weight(self, imitation: Imitation) -> tuple[float, float]:

@@ -31,17 +31,15 @@ from functools import cached_property
 from typing import Final, final
 
 import numpy as np
-from scipy.stats import norm
 
 from clickprism.data.logged import Logged
+from clickprism.debias.anchor import LEAST_UNSHOWN
 from clickprism.log_model.counts import first_positions, placed_by_engine
 from clickprism.log_model.model import LogModel
 from clickprism.types import Bool, Float64, Int64, Lists
 
 FOLDS: Final = 5
 FEW_QUERIES: Final = 20  # below it documents are held out, not queries
-SHOWN_SHARE: Final = 0.02  # of the candidates, if the log does not name those that were not shown
-LEAST_UNSHOWN: Final = 0.1  # candidates not shown, as a share of those shown, from which the log names candidates
 
 
 @final
@@ -179,20 +177,6 @@ def _engine_scores(logged: Logged, rows: Int64, query: Int64) -> Float64:
     found = np.zeros(len(rows))
     found[placed] = centred(scores[placed], np.unique(query[placed], return_inverse=True)[1].astype(np.int64))
     return found
-
-
-def attenuation(explained: float, shown: float | None = None) -> float:
-    """Return theta, the share of the slope that a regression on shown documents finds.
-
-    Args:
-        explained: Its R^2.
-        shown: Share of the candidates that was shown; by default `SHOWN_SHARE`.
-    """
-    share = min(max(SHOWN_SHARE if shown is None else shown, 1e-3), 0.999)
-    cut = norm.isf(share)
-    ratio = norm.pdf(cut) / share
-    variance = 1 + cut * ratio - ratio**2
-    return float(variance + (1 - variance) * min(max(explained, 0.0), 1.0))
 
 
 def centred(values: Float64, query: Int64) -> Float64:

@@ -9,8 +9,9 @@ from scipy.stats import norm
 
 from clickprism.auto.candidates import SUMMARIES, Candidate, _choose, _Search
 from clickprism.auto.checks import choose_ranker
-from clickprism.auto.evidence import Evidence, attenuation, centred
+from clickprism.auto.evidence import Evidence, centred
 from clickprism.auto.learners import Scorer, average, linear_clicks, linear_engine, network_clicks
+from clickprism.debias.anchor import attenuation
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.simulation.engines import EngineSettings, engine_world
