@@ -405,7 +405,7 @@ def _mean(parts: Sequence[tuple[Scorer, Float64]], weights: Sequence[float] | No
 
 
 def summary_of(name: str) -> str:
-    """Return what a candidate is, in words."""
+    """Return a short description of a candidate."""
     return SUMMARIES.get(name, f"a ranker trained by {name}")
 
 

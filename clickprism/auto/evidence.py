@@ -97,18 +97,18 @@ class Evidence:
         if model.form.trust:  # clicks that trust adds are no evidence of relevance
             strength = found.weight * (1 - found.share) / np.maximum(found.share, 1e-9)
             clicks = np.maximum(found.value * (found.weight + strength) - strength * found.prior, 0.0)
-        worth = np.ones(len(found)) if logged.values is None else logged.values[found.rows]
+        click_value = np.ones(len(found)) if logged.values is None else logged.values[found.rows]
         # a pair with endless clicks says as much as its prior strength: features do not explain all of relevance
         scale = 1 - found.share
         return cls(
             lists=lists,
             rows=found.rows,
             query=query,
-            clicks=clicks * scale * worth,
+            clicks=clicks * scale * click_value,
             exposure=np.maximum(found.weight * scale, 1e-9),
             engine=_engine_scores(logged, found.rows, query),
             impressions=found.impressions,
-            raw_clicks=found.clicks * worth,
+            raw_clicks=found.clicks * click_value,
             unshown=np.flatnonzero(~shown & searched[lists.list_of]).astype(np.int64),
             fold=fold.astype(np.int64),
         )

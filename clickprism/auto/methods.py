@@ -55,6 +55,8 @@ def method_candidates(clicks: Clicks, lists: Lists, model: LogModel, *, seed: in
         seed: Random seed.
     """
     found = {bias for test, bias in FINDINGS.items() if test in model.tests and model.tests[test].verdict == "present"}
+    if not found:
+        return []
     log = replace(clicks, lists=lists).merge()
     made = []
     for name in METHODS:

@@ -637,7 +637,7 @@ def _follows(values: Float64, clicked: Bool) -> bool:
 
 
 def _is_id(name: str, values: Float64) -> bool:
-    """Return whether a column of numbers is an id: it is called so, and its values are whole and seldom repeat."""
+    """Return whether a column of numbers is an id: by its name, and by whole values that rarely repeat."""
     there = values[~np.isnan(values)]
     named = name.lower() == "id" or name.lower().endswith(("_id", " id", "uuid", "guid"))
     return named and bool((there == np.rint(there)).all()) and len(np.unique(there)) > LIKE_ID * len(there)

@@ -37,7 +37,7 @@ class How(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where reading stands: the byte, the line from 1, the row to fill, the largest feature id so far."""
+    """Position of the parser: the byte, the line from 1, the row to fill, the largest feature id so far."""
 
     at: int
     line: int
