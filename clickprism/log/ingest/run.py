@@ -10,7 +10,6 @@ Small files go in together, by one commit for each table. The files of a day tha
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import tempfile
@@ -23,7 +22,7 @@ from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import duckdb
@@ -31,29 +30,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism._util.crash_points import crash_point
-from clickprism._util.files import read_json, sha256, write_file
+from clickprism._util.files import sha256
 from clickprism._util.progress import Progress, no_progress
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log.engine import by_rows
-from clickprism.log.ingest.account import IGNORED, Account
-from clickprism.log.ingest.stage import GROUP_ROWS, MANY, Days, Stage, by_day, read_events
-from clickprism.log.read import Chunk, Rest, SourceSettings, Task, detect, find_inputs, mapped, read_rests, read_tasks
-from clickprism.log.read.lines import joined
+from clickprism.log.ingest.account import IGNORED, Account, ColumnHistory
+from clickprism.log.ingest.stage import GROUP_ROWS, MANY, Stage, by_day, read_events
+from clickprism.log.read import Chunk, Part, SourceSettings, detect, find_inputs, read_parts, type_rows
 from clickprism.log.read.validate import shown
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, FILES, QUARANTINE
 from clickprism.log.settings import PARTS, CompactSettings, EngineSettings, LogSettings, RobotSettings
-from clickprism.log.store import COLUMNS_FILE, SETTINGS_FILE, LogStore, first_line, refuse_others, writing
+from clickprism.log.store import SETTINGS_FILE, LogStore, first_line, refuse_others, writing
 
 GROUP_BYTES: Final = 128 << 20
 """Input files that are committed together have about so many bytes."""
 GROUP_FILES: Final = 1000
-REST_BYTES: Final = 24 << 20
+PART_BYTES: Final = 16 << 20
+"""Bytes of JSON that one query types."""
 FILTER_ROWS: Final = 1 << 21
 """Rows of days that one query of the robot rules reads together: planning it costs as much as 100 thousand rows."""
 LATE: Final = "time-late"
 _ATTEMPTS: Final = 10
-_WAITING: Final = 6  # pieces that wait for a thread while the bytes of the next file are hashed
 _EPOCH: Final = datetime(1970, 1, 1)
 _STEP: Final = timedelta(microseconds=1)
 _COUNTED: Final = 'SELECT "filter", count(*) FROM excluded SEMI JOIN file_ids USING (file_id) GROUP BY "filter"'
@@ -163,6 +161,7 @@ class InputFile:
     path: Path
     file_id: str
     size: int
+    state: tuple[int, int, int]
     columns: Mapping[str, str] = field(default_factory=dict)
     good: int = 0
     ignored: int = 0
@@ -188,86 +187,17 @@ class InputFile:
         return self.good - self.duplicate
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A step of reading an input file: its start, a chunk of its rows, that it failed, or its end.
-
-    Attributes:
-        file: the file.
-        task: what reads a chunk, if that is still to be done.
-        chunk: some rows; None otherwise.
-        days: the good ones among them.
-        rest: lines that are still to be read.
-        known: whether it was ingested before; it is not read then.
-        error: why it could not be read to its end.
-    """
-
-    file: InputFile
-    task: Task | None = None
-    chunk: Chunk | None = None
-    days: Days = ()
-    rest: Rest | None = None
-    known: bool = False
-    error: ClickprismError | None = None
-
-
-def _made(piece: Piece) -> Piece:
-    if piece.task is None:
-        return piece
+def _opened_file(path: Path, file_id: str | None = None) -> InputFile:
+    """Return a file that can be read, before anything of it was; its hash is computed unless it is given."""
     try:
-        chunk, rest = piece.task()
-        return replace(piece, task=None, chunk=chunk, days=by_day(chunk.good), rest=rest)
-    except ClickprismError as error:
-        return Piece(piece.file, error=error)
-
-
-def _pieces(
-    paths: Sequence[Path],
-    known: Collection[str],
-    source: SourceSettings,
-    begun: Callable[[str], datetime | None],
-    *,
-    expected: int,
-) -> Iterator[Piece]:
-    """Each file in turn: its chunks and its end. A file with the bytes of one before it is known too."""
-    seen: set[str] = set()
-    latest = source.last_time
-    for path in paths:
-        file = InputFile(path, "", 0)
-        try:
-            before = _status(path)
-            file = InputFile(path, sha256(path), before.st_size)
-            if file.file_id in seen or file.file_id in known:
-                yield Piece(file, known=True)
-                continue
-            seen.add(file.file_id)
-            own = replace(source, latest=(begun(file.file_id) or latest).isoformat())
-            file.columns = detect(path, own).columns
-            for task in read_tasks(path, own, expected=expected):
-                yield Piece(file, task)
-            after = _status(path)
-            if (before.st_size, before.st_mtime_ns, before.st_ino) != (after.st_size, after.st_mtime_ns, after.st_ino):
-                raise DataError(
-                    "changed while it was read; nothing of it was ingested",
-                    file=path,
-                    remedy="Run the same command again when it is complete",
-                )
-        except OSError as error:
-            problem = f"cannot be read ({error.strerror or error}); nothing of it was ingested"
-            remedy = "Check the file and run the command again"
-            yield Piece(file, error=DataError(problem, file=path, remedy=remedy))
-            return
-        except ClickprismError as error:
-            yield Piece(file, error=error)
-            return
-        yield Piece(file)
-
-
-def _status(path: Path) -> os.stat_result:
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise DataError("is not a regular file", file=path, remedy="Save it to a file first: it is read twice")
-    return found
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise DataError("is not a regular file", file=path, remedy="Save it to a file first: it is read twice")
+        state = (found.st_size, found.st_mtime_ns, found.st_ino)
+        return InputFile(path, sha256(path) if file_id is None else file_id, found.st_size, state)
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror or error}); nothing of it was ingested"
+        raise DataError(problem, file=path, remedy="Check the file and run the command again") from None
 
 
 @dataclass
@@ -276,7 +206,8 @@ class Group:
 
     Attributes:
         stage: their rows.
-        latest: the last time that was not too late for the files that no run before has begun to commit.
+        connection: of DuckDB, which types rows.
+        latest: latest allowed event time of files that no earlier run has begun to commit.
         files: in their order.
         error: why no more files are read after these.
         written: the files of the rows that are stored, by day.
@@ -286,13 +217,14 @@ class Group:
     """
 
     stage: Stage
+    connection: duckdb.DuckDBPyConnection
     latest: datetime
     files: list[InputFile] = field(default_factory=list)
     error: ClickprismError | None = None
     written: dict[date, list[Path]] = field(default_factory=dict)
     days: set[date] = field(default_factory=set)
-    _rests: dict[int, list[Rest]] = field(default_factory=dict)
-    _rest_bytes: int = 0
+    _parts: list[tuple[int, Part]] = field(default_factory=list)
+    _part_bytes: int = 0
     _stored: dict[str, int] = field(default_factory=dict)
     _broken: dict[str, int] = field(default_factory=dict)
 
@@ -301,37 +233,27 @@ class Group:
         """Whether it is large enough for a commit."""
         return len(self.files) >= GROUP_FILES or sum(file.size for file in self.files) >= GROUP_BYTES
 
-    def add(self, piece: Piece) -> None:
-        """Stage the rows of a piece, which is of the last file or of a new one."""
-        if not self.files or self.files[-1] is not piece.file:
-            self.files.append(piece.file)
-        number = len(self.files) - 1
-        if piece.chunk is not None:
-            self._add(number, piece.chunk, piece.days)
-        if piece.rest is not None:
-            self._rests.setdefault(number, []).append(piece.rest)
-            self._rest_bytes += len(piece.rest.lines.data)
-            if self._rest_bytes >= REST_BYTES:
-                self.read_rests()
+    def add(self, part: Part) -> None:
+        """Take rows of the last file; those of several files are typed by one query."""
+        self._parts.append((len(self.files) - 1, part))
+        self._part_bytes += part.rows.texts.nbytes
+        if self._part_bytes >= PART_BYTES:
+            self.type_rows()
 
-    def read_rests(self) -> None:
-        """Stage the rows of lines that were left to be read together; files from one on that cannot be are dropped."""
-        rests = {
-            number: replace(parts[0], lines=joined([part.lines for part in parts]))
-            for number, parts in self._rests.items()
-        }
-        self._rests, self._rest_bytes = {}, 0
+    def type_rows(self) -> None:
+        """Type and stage the rows that were taken; files from the first on that cannot be read are dropped."""
+        parts, self._parts, self._part_bytes = self._parts, [], 0
         try:
-            chunks = read_rests([*rests.values()])
+            chunks = type_rows([part for _, part in parts], self.connection)
         except DataError:
             chunks = []
             try:
-                for rest in rests.values():
-                    chunks += read_rests([rest])
+                for _, part in parts:
+                    chunks += type_rows([part], self.connection)
             except DataError as error:
-                self.drop([*rests][len(chunks)], error)
-        for number, chunk in zip(rests, chunks, strict=False):
-            self._add(number, chunk, by_day(chunk.good))
+                self.drop(parts[len(chunks)][0], error)
+        for (number, _), chunk in zip(parts, chunks, strict=False):
+            self._add(number, chunk)
 
     def drop(self, number: int, error: ClickprismError) -> None:
         """Omit the file with this number and all behind it, for this reason."""
@@ -339,9 +261,9 @@ class Group:
         for file in self.files[number:]:
             file.dropped = True
 
-    def _add(self, number: int, chunk: Chunk, days: Days) -> None:
+    def _add(self, number: int, chunk: Chunk) -> None:
         file = self.files[number]
-        self.stage.add(number, days, chunk.bad)
+        self.stage.add(number, by_day(chunk.good), chunk.bad)
         file.good += len(chunk.good)
         file.ignored += chunk.ignored
         file.header = chunk.header if file.header is None else file.header
@@ -469,47 +391,6 @@ def _example(row: dict[str, object]) -> str:
     return f"line {row['line']}: {row['reason']}{name}"
 
 
-class _Columns:
-    """The columns that input files had so far: their types, and whether every file had them.
-
-    Kept in the log, so that a new, missing or retyped column is reported in the file where it first happens.
-    """
-
-    def __init__(self, store: LogStore) -> None:
-        self._path = store.folder / COLUMNS_FILE
-        found = read_json(self._path, remedy="Delete it") if self._path.exists() else {}
-        self._known: dict[str, list[Any]] = found
-        self._before = json.dumps(found)
-
-    def compare(self, file: InputFile) -> str:
-        """Return what has changed with this file, as a sentence; empty if nothing has."""
-        if not file.columns:
-            return ""
-        new = [name for name in file.columns if name not in self._known] if self._known else []
-        gone = [name for name, (_, always) in self._known.items() if always and name not in file.columns]
-        other = [name for name, kind in file.columns.items() if self._known.get(name, [kind])[0] != kind]
-        parts = [f"new columns: {', '.join(new)}"] if new else []
-        parts += [f"missing columns: {', '.join(gone)}"] if gone else []
-        parts += [f"{name} is now {file.columns[name]}, it was {self._known[name][0]}" for name in other]
-        return f"{file.path.name} differs from the files before it: {'; '.join(parts)}" if parts else ""
-
-    def add(self, file: InputFile) -> None:
-        """Remember the columns of a file."""
-        first = not self._known
-        for name, kind in file.columns.items():
-            self._known[name] = [kind, self._known[name][1] if name in self._known else first]
-        for name in self._known:
-            if file.columns and name not in file.columns:
-                self._known[name][1] = False
-
-    def write(self) -> None:
-        """Keep them, if they have changed."""
-        text = json.dumps(self._known)
-        if text != self._before:
-            write_file(self._path, text)
-            self._before = text
-
-
 @dataclass
 class _Run:
     """One run of `ingest`."""
@@ -536,43 +417,46 @@ class _Run:
     def read(self, inputs: Sequence[Path]) -> None:
         """Read and commit all files, group by group. Complete files are committed before an error is raised."""
         self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
-        ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
-        source, columns = self.settings.source, _Columns(self.store)
-        planned = _pieces(inputs, ledger, source, _begun_latest(self.store), expected=self.bytes_all)
-        pieces = mapped(_made, planned, threads=self.threads, waiting=_WAITING)
-        try:
-            ended = False
-            while not ended:
-                group = Group(Stage(self.connection, self.temp), source.last_time)
-                ended = self._fill(group, pieces)
+        known = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
+        columns, begun, latest = ColumnHistory(self.store), _begun_latest(self.store), self.settings.source.last_time
+        group = self._new_group()
+        for path in inputs:
+            try:
+                file = _opened_file(path)
+                if file.file_id in known:
+                    self.known += 1
+                    self.bytes_read += file.size
+                    continue
+                known.add(file.file_id)
+                group.files.append(file)
+                source = replace(self.settings.source, latest=(begun(file.file_id) or latest).isoformat())
+                self._read_file(file, source, group)
+            except ClickprismError as error:
+                group.drop(
+                    next((i for i, each in enumerate(group.files) if each.path == path), len(group.files)), error
+                )
+            if group.error is not None or (group.full and not self.dry_run):
                 self._commit(group, columns)
-                if group.error is not None:
-                    raise group.error
-        finally:
-            pieces.close()
+                group = self._new_group()
+        self._commit(group, columns)
 
-    def _fill(self, group: Group, pieces: Iterator[Piece]) -> bool:
-        """Read files until the group is full; return whether there are no more."""
-        for piece in pieces:
-            if piece.known:
-                self.known += 1
-                self.bytes_read += piece.file.size
-            elif piece.error is not None:
-                last = len(group.files) - 1
-                group.drop(last if group.files and group.files[-1] is piece.file else last + 1, piece.error)
-            else:
-                group.add(piece)
-                if piece.chunk is not None:
-                    self.rows += piece.chunk.rows
-                    self.bytes_read += piece.chunk.bytes_read
-                    self._say(f"reading {piece.file.path.name}")
-            if group.error is not None:
-                break
-            if piece.chunk is None and group.full and not self.dry_run:
-                group.read_rests()
-                return False
-        group.read_rests()
-        return True
+    def _new_group(self) -> Group:
+        return Group(Stage(self.connection, self.temp), self.connection, self.settings.source.last_time)
+
+    def _read_file(self, file: InputFile, source: SourceSettings, group: Group) -> None:
+        found = detect(file.path, source)
+        file.columns = found.columns
+        for part in read_parts(file.path, source, self.connection, found=found):
+            group.add(part)
+            self.rows += len(part.rows.texts) + len(part.rows.bad)
+            self.bytes_read += part.rows.read
+            self._say(f"reading {file.path.name}")
+        if _opened_file(file.path, file.file_id).state != file.state:
+            raise DataError(
+                "changed while it was read; nothing of it was ingested",
+                file=file.path,
+                remedy="Run the same command again when it is complete",
+            )
 
     def compact(self, many: int) -> None:
         """Merge small files of the days that got rows, where there are more than so many."""
@@ -582,7 +466,8 @@ class _Run:
             self._say("compacting")
             compact(self.store, CompactSettings(files=many), small=GROUP_ROWS, days=self.days)
 
-    def _commit(self, group: Group, columns: _Columns) -> None:
+    def _commit(self, group: Group, columns: ColumnHistory) -> None:
+        group.type_rows()
         self._say("writing")
         self._refuse_too_bad(group, columns)
         dropped = sum(file.dropped for file in group.files)
@@ -593,19 +478,21 @@ class _Run:
         self.files += kept
         self.days |= group.days
         self.written |= group.written
+        if group.error is not None:
+            raise group.error
 
-    def _report_changes(self, files: Sequence[InputFile], columns: _Columns) -> None:
+    def _report_changes(self, files: Sequence[InputFile], columns: ColumnHistory) -> None:
         """Report columns that are new, missing or of another type, and remember those of these files."""
         for file in files:
-            if change := columns.compare(file):
+            if change := columns.compare(file.path, file.columns):
                 self.changes.append(change)
                 self.store.note(change)
-            columns.add(file)
+            columns.add(file.columns)
         if files and not self.dry_run:
             with writing(self.store.folder):
                 columns.write()
 
-    def _refuse_too_bad(self, group: Group, columns: _Columns) -> None:
+    def _refuse_too_bad(self, group: Group, columns: ColumnHistory) -> None:
         """Drop the first file, and all behind it, with which too many rows so far are broken."""
         bad, rows = sum(file.bad.total() for file in self.files), sum(file.rows for file in self.files)
         for number, file in enumerate(group.files):
@@ -615,7 +502,8 @@ class _Run:
             bad, rows = bad + file.bad.total(), rows + file.rows
             if bad > Fraction(str(self.max_bad_ratio)) * rows:
                 problem = f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; "
-                problem += f"nothing of this file was ingested. {'; '.join([*file.examples, columns.compare(file)])}"
+                change = columns.compare(file.path, file.columns)
+                problem += f"nothing of this file was ingested. {'; '.join([*file.examples, change])}"
                 remedy = (
                     "Repair them, or check --schema and --mapping; --max-bad-ratio 1 puts broken rows into quarantine"
                 )
