@@ -201,21 +201,33 @@ def _lines(data: bytes, number: int, max_line: int) -> Lines:
         ends = np.append(ends, len(data))
     offsets = np.concatenate([[0], ends]).astype(np.int32)
     values = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    numbers = np.arange(number, number + len(ends))
     if np.diff(offsets).max(initial=0) <= max_line and b"\0" not in data and BOM not in data:
-        try:
-            return Lines(values.cast(pa.string()), numbers, [], len(ends))
-        except pa.ArrowInvalid:
-            pass
-    good, kept, bad = list[bytes](), list[int](), list[Bad]()
+        broken = _not_utf8(values)
+        bad = [Bad(number + place, "not-utf8", None, body(values[place].as_py())) for place in broken]
+        kept = np.delete(np.arange(len(ends)), broken) if broken else np.arange(len(ends))
+        texts = values.take(pa.array(kept)) if broken else values
+        return Lines(texts.cast(pa.string()), number + kept, bad, len(ends))
+    good, numbers, bad = list[bytes](), list[int](), list[Bad]()
     for place, line in enumerate(values.to_pylist(), start=number):
         text = line.removeprefix(BOM)
         if code := _line_fault(body(text), max_line):
             bad.append(Bad(place, code, None, body(text)[: min(KEPT, max_line)] if code == "too-long" else body(text)))
         else:
             good.append(text)
-            kept.append(place)
-    return Lines(pa.array(good, pa.string()), np.array(kept, np.int64), bad, len(ends))
+            numbers.append(place)
+    return Lines(pa.array(good, pa.string()), np.array(numbers, np.int64), bad, len(ends))
+
+
+def _not_utf8(values: pa.Array, first: int = 0) -> list[int]:
+    """Return the places of the values that are not UTF-8, found by halving."""
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        middle = len(values) // 2
+        if not middle:
+            return [first]
+        return _not_utf8(values.slice(0, middle), first) + _not_utf8(values.slice(middle), first + middle)
+    return []
 
 
 def _line_fault(line: bytes, max_line: int) -> str | None:
