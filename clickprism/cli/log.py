@@ -114,7 +114,7 @@ def sessions(
         out: Parquet file for the rows: one for each document shown, with its clicks. Rows of robots are excluded.
     """
     from clickprism._util.files import check_output
-    from clickprism.log.schedule import days_of
+    from clickprism.log.features.schedule import days_of
     from clickprism.log.sessions import build_sessions, has_display_times
     from clickprism.log.store import LogStore
 
@@ -161,10 +161,10 @@ def features(
     from clickprism._util.files import check_output
     from clickprism.errors import SettingError
     from clickprism.examination.model import chosen_model
-    from clickprism.log.schedule import follow as keep_following
-    from clickprism.log.snapshots import find_snapshots
+    from clickprism.log.features.schedule import follow as keep_following
+    from clickprism.log.features.snapshots import find_snapshots
+    from clickprism.log.features.windows import end_of_log, features_time, inputs_of, windows
     from clickprism.log.store import LogStore
-    from clickprism.log.windows import end_of_log, features_time, inputs_of, windows
 
     if follow and as_of is not None:
         raise SettingError("as_of", as_of, "not be given with --follow, which uses the current hour")
@@ -362,7 +362,7 @@ def info(
     Args:
         log: Folder of an ingested log.
     """
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
     from clickprism.log.info import log_info
     from clickprism.log.store import LogStore
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from clickprism._util.files import write_file
 from clickprism.errors import SettingError
-from clickprism.log.schedule import WEEKDAYS, Weekday
+from clickprism.log.features.schedule import WEEKDAYS, Weekday
 from clickprism.settings import build, plain, read_toml, read_value, resolve, suggest, to_toml
 
 T = TypeVar("T")

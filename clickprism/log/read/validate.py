@@ -323,7 +323,8 @@ def _type_alike(parts: Sequence[Part], connection: duckdb.DuckDBPyConnection) ->
         first, last = (int(np.count_nonzero(is_good[:bound])) for bound in (start, end))
         bad, ignored = list(part.rows.bad), 0
         for place in np.flatnonzero(~is_good[start:end]).tolist():
-            code, name, value, *_ = [*problem[start + place].as_py().split(PARTED, 2), "", ""]
+            words: list[str] = problem[start + place].as_py().split(PARTED, 2)
+            code, name, value = [*words, "", ""][:3]
             line = int(part.rows.numbers[place])
             if code == "ordinal-base":
                 remedy = "Give --ordinal-base 0 if the first document has 0, else --ordinal-base 1"
