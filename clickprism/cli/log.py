@@ -48,7 +48,7 @@ def ingest(
     from clickprism.data.frames import is_database
     from clickprism.errors import ClickprismError, SettingError
     from clickprism.log.ingest import ingest
-    from clickprism.log.open_log import exported_events, guess_columns
+    from clickprism.log.open_log import Watermark, exported_events, guess_columns
     from clickprism.log.settings import read_log_settings
     from clickprism.log.store import SETTINGS_FILE
 
@@ -61,7 +61,13 @@ def ingest(
         raise SettingError("into", None, "name the folder of the log")
     with ExitStack() as stack:
         if table or is_database(paths[0]):
-            paths = (stack.enter_context(exported_events(paths[0], table, note=output.note)),)
+            read = None
+            if settings.watermark is not None and not settings.dry_run:
+                read = Watermark(settings.watermark, table.query, source=paths[0], log=into)
+            exported = stack.enter_context(exported_events(paths[0], table, note=output.note, watermark=read))
+            if exported is None:
+                return
+            paths = (exported,)
         progress = stack.enter_context(output.progress("reading"))
         try:
             account = ingest(

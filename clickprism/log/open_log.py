@@ -7,6 +7,8 @@ log, a session file, a simulated log.
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ from typing import Any, Final, TypeAlias, Unpack, final
 
 import numpy as np
 
+from clickprism._util.files import read_json, write_file
 from clickprism._util.tables import Table
 from clickprism.data.click_table import (
     NAMES,
@@ -38,6 +41,7 @@ from clickprism.data.sessions import read_log as read_session_file
 from clickprism.data.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.load import merge_logged
+from clickprism.log.store import WATERMARKS
 from clickprism.types import Bool, Clicks, Int64, Lists, Text
 
 Source: TypeAlias = Any
@@ -163,20 +167,94 @@ def guess_columns(source: str, table: TableSettings) -> GuessedColumns:
 
 
 @contextmanager
-def exported_events(source: str, table: TableSettings, *, note: Callable[[str], None]) -> Iterator[str]:
-    """Write a table as impressions that `ingest` reads to a temporary file, whose name it yields.
+def exported_events(
+    source: str, table: TableSettings, *, note: Callable[[str], None], watermark: Watermark | None = None
+) -> Iterator[str | None]:
+    """Write a table as impressions that `ingest` reads to a temporary file, whose name it yields; None without rows.
 
     The content of the file is the same whenever the table is the same, so that it is ingested once.
+
+    Args:
+        source: Files, or the URL of a database.
+        table: Which column holds what.
+        note: Called with what was assumed.
+        watermark: Read only the rows that earlier runs have not read; it moves on when the block ends without an error.
     """
     import pyarrow.parquet as pq
 
-    events, notes = event_table(read_source(source, sql=table.query).table, table.columns(), source=source)
+    sql = table.query if watermark is None else watermark.query()
+    if watermark is not None:
+        count = read_source(source, sql=f"SELECT count(*) AS new_rows FROM ({sql}) AS counted")  # noqa: S608
+        if not count.table["new_rows"][0].as_py():
+            note("The query has no new rows")
+            yield None
+            return
+    rows = read_source(source, sql=sql).table
+    if watermark is not None:
+        watermark.begin(rows)
+    events, notes = event_table(rows, table.columns(), source=source)
     for sentence in notes:
         note(sentence)
     with TemporaryDirectory(prefix="clickprism-table-") as folder:
         file = Path(folder) / f"{Path(source.partition('?')[0]).stem or 'table'}.parquet"
         pq.write_table(events, file)
         yield str(file)
+    if watermark is not None:
+        watermark.finish()
+
+
+@final
+class Watermark:
+    """Which rows of a query a log has read: those up to a value of a column that grows, such as an id or a time.
+
+    The log keeps the value in `watermarks.json`. An interrupted run is repeated with the same limits, so that its rows
+    make the same file, which is ingested once.
+
+    Args:
+        column: Column of the query.
+        sql: The query.
+        source: URL of the database.
+        log: Folder of the log.
+    """
+
+    def __init__(self, column: str, sql: str | None, *, source: str, log: Path) -> None:
+        if sql is None or not column.isidentifier():
+            raise SettingError("watermark", column, "be the name of a column, and be given with --query")
+        self._column, self._sql = column, sql.strip().rstrip(";")
+        self._path = log / WATERMARKS
+        self._key = hashlib.sha256("\n".join([source, self._sql, column]).encode()).hexdigest()
+        known = read_json(self._path, remedy="Delete it to read all rows again") if self._path.exists() else {}
+        self._last, self._next = known.get(self._key, [None, None])
+
+    def query(self) -> str:
+        """Return the query for the new rows."""
+        limits = [(">", self._last), ("<=", self._next)]
+        where = [f"{self._column} {sign} {_sql_value(value)}" for sign, value in limits if value is not None]
+        query = f"SELECT * FROM ({self._sql}) AS new_rows {'WHERE ' if where else ''}{' AND '.join(where)}"  # noqa: S608
+        return f"{query} ORDER BY {self._column}"
+
+    def begin(self, rows: Any) -> None:
+        """Keep the limits of a run, before anything of it is ingested."""
+        if self._column not in rows.column_names:
+            raise SettingError("watermark", self._column, f"be a column of the query ({', '.join(rows.column_names)})")
+        if rows[self._column].null_count:
+            raise DataError(f"the column {self._column!r} is empty in a row", remedy="Choose a column without nulls")
+        highest = max(rows[self._column].to_pylist())
+        self._next = highest if isinstance(highest, int | float) else str(highest)
+        self._write(self._last, self._next)
+
+    def finish(self) -> None:
+        """Move on, after the rows were ingested."""
+        self._write(self._next, None)
+
+    def _write(self, last: object, following: object) -> None:
+        known = read_json(self._path) if self._path.exists() else {}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(self._path, json.dumps({**known, self._key: [last, following]}))
+
+
+def _sql_value(value: str | float) -> str:
+    return repr(value) if isinstance(value, int | float) else "'" + value.replace("'", "''") + "'"
 
 
 def read_log(source: Source, *, note: Callable[[str], None] | None = None, **columns: Unpack[ColumnNames]) -> Logged:

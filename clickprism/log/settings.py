@@ -333,6 +333,8 @@ class IngestSettings:
         schema: Format of the rows; auto detects it. By default that of the log, and auto for a new log.
         ordinal_base: Number of the first position in the rows, 0 or 1 (schemas ubi and mapping).
         mapping: TOML file that says which of your columns holds which field.
+        watermark: Column of the query (--query) that grows, such as an id or a time. A later ingest of the same query
+            reads only the rows above the last value.
         max_bad_ratio: Maximum share of broken rows. A file that exceeds it is not ingested, and the command fails; 1
             puts all broken rows into quarantine.
         dry_run: Read and count everything, but write nothing.
@@ -347,6 +349,7 @@ class IngestSettings:
     schema: SchemaName | None = None
     ordinal_base: Literal[0, 1] | None = None
     mapping: Path | None = None
+    watermark: str | None = None
     max_bad_ratio: float = 0.01
     dry_run: bool = False
     threads: int = 2

@@ -33,7 +33,9 @@ OUTPUTS: Final = "outputs.json"
 """Where the log keeps which files were written from it, and by which command."""
 COLUMNS_FILE: Final = "columns.json"
 """Where the log keeps the columns of its input files."""
-_OURS: Final = {SETTINGS_FILE, OUTPUTS, COLUMNS_FILE, "staging", "models", *TABLES}
+WATERMARKS: Final = "watermarks.json"
+"""Where the log keeps up to which value of a column it has read a query."""
+_OURS: Final = {SETTINGS_FILE, OUTPUTS, COLUMNS_FILE, WATERMARKS, "staging", "models", *TABLES}
 DERIVED: Final = ("sessions", "partials", "week", "month", "snapshots")
 """Tables that are made of the others."""
 _CODED: Final = re.compile("%[0-9A-Fa-f]{2}")
