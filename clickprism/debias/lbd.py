@@ -15,9 +15,9 @@ from torch import nn
 
 from clickprism.debias.anchor import position_curve
 from clickprism.debias.base import Bias
-from clickprism.debias.batches import batches
 from clickprism.debias.document import DocumentLearner, at, on_entries, towered
 from clickprism.debias.listwise import log_softmax, score, softmax_loss
+from clickprism.debias.loop import batches
 from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
