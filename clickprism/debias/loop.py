@@ -194,7 +194,7 @@ def held_out_likelihood(learner: Predicts, clicks: Clicks) -> Measured:
     """Return the log-likelihood of held-out clicks, of a list on average and of each query; it needs no label."""
     import torch
 
-    from clickprism.debias.listwise import log_softmax
+    from clickprism.debias.losses import log_softmax
 
     with torch.no_grad():
         found = [

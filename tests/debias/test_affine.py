@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from clickprism.click_models.trust import TrustUser
-from clickprism.debias.affine import AffineCorrection
-from clickprism.debias.ipw import InversePropensity
+from clickprism.debias.ipw import AffineCorrection, InversePropensity
 from clickprism.debias.loop import pad
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments.settings import ExperimentSettings

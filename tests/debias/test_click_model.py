@@ -28,7 +28,7 @@ from clickprism.debias.click_model import (
     fresh_copy,
 )
 from clickprism.debias.loop import pad
-from clickprism.debias.pointwise import log_both, log_click
+from clickprism.debias.losses import log_both, log_click
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP

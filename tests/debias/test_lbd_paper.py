@@ -13,8 +13,8 @@ from torch import nn
 
 from clickprism.debias.click import Click
 from clickprism.debias.lbd_paper import LBDCode, LBDPaper, PublishedLearner
-from clickprism.debias.listwise import softmax_loss
 from clickprism.debias.loop import pad
+from clickprism.debias.losses import softmax_loss
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP, MLPNetwork
