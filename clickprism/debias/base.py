@@ -18,8 +18,7 @@ from torch import nn
 from clickprism.debias.losses import score
 from clickprism.errors import SettingError
 from clickprism.rankers.base import Towered
-from clickprism.rankers.boosting import Boosting
-from clickprism.rankers.lambdamart import LambdaMART
+from clickprism.rankers.lambdamart import Boosting, LambdaMART
 from clickprism.types import Batch, Clicks, Float64
 
 Bias: TypeAlias = Literal["position", "document", "trust", "interaction"]

@@ -446,10 +446,15 @@ class _Learning:
     """An observation and its companion as the task of a loop: an epoch a round, measured on the queries held out."""
 
     def __init__(
-        self, learn: Clicks, check: Clicks | None, companion: nn.Module, observed: DocumentObservation
+        self,
+        learn: Clicks,
+        check: Clicks | None,
+        companion: nn.Module,
+        observed: DocumentObservation,
+        penalty: float,
     ) -> None:
         self.learn, self.check, self.companion, self.observed = learn, check, companion, observed
-        self.penalty, self.likelihoods, self.kept = 0.0, np.zeros(0), np.zeros(0)
+        self.penalty, self.likelihoods, self.kept = penalty, np.zeros(0), np.zeros(0)
         groups = [list(companion.parameters()), [observed.below], list(observed.chain.parameters())]
         self.optimiser = torch.optim.Adagrad([{"params": group} for group in groups if group], lr=LEARNING_RATE)
         self.best = observed.state_dict()

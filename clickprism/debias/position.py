@@ -9,8 +9,7 @@ import numpy as np
 
 from clickprism.debias.base import Declared
 from clickprism.errors import SettingError
-from clickprism.rankers.boosting import Boosting
-from clickprism.rankers.lambdamart import LambdaMART
+from clickprism.rankers.lambdamart import Boosting, LambdaMART
 from clickprism.types import Clicks
 
 

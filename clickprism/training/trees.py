@@ -12,9 +12,7 @@ import torch
 from clickprism._util.progress import progress_bar
 from clickprism.debias.base import Learner
 from clickprism.debias.loop import Measured, Stopped
-from clickprism.rankers.boosting import Boosting, shown
-from clickprism.rankers.lambdamart import LambdaMART, Trees
-from clickprism.rankers.machines import Machines
+from clickprism.rankers.lambdamart import Boosting, LambdaMART, Machines, Trees, shown
 from clickprism.settings import plain
 from clickprism.training import checkpoint
 from clickprism.training.distributed import TIMEOUT, Group, addresses, joined, share_of_threads
