@@ -46,8 +46,7 @@ from clickprism.experiments.train import (
     train_method,
     true_trust,
 )
-from clickprism.log.logged import READ, ReadSettings, read_logged
-from clickprism.log.open_log import NO_TABLE, TableSettings, open_source
+from clickprism.log.open_log import NO_TABLE, READ, ReadSettings, TableSettings, open_source, read_logged
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.serve.bundle.bundle import MANIFEST

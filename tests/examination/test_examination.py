@@ -26,7 +26,7 @@ from clickprism.examination.cells import BETWEEN, CELLS, MISSING, cells, collect
 from clickprism.examination.examine import Examination, auc, examine, log_loss, quality
 from clickprism.examination.model import ExaminationModel, grow, load_model, newest_model, save_model
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.engine import Engine, connect
+from clickprism.log.engines.base import Engine, connect
 from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT, SESSIONS
 from clickprism.log.store import LogStore
 from clickprism.types import Bool, Int64
