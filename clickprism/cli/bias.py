@@ -245,7 +245,7 @@ def examination(
     if found.warning is not None:
         output.note(found.warning)
     if out is not None:
-        from clickprism.evaluation.examination_plots import write_examination_report
+        from clickprism.evaluation.bias_plots import write_examination_report
 
         files = write_examination_report(found, log, out, next_command=command_line("log", "features", log))
         output.note(f"Written: {', '.join(map(str, files))}")

@@ -255,7 +255,7 @@ def draw_attention(model: Path, file: Path, *, settings: JudgedSettings = DEFAUL
         file: Picture to write: .png, .svg or .pdf.
         settings: The lists on which attention is averaged.
     """
-    from clickprism.evaluation.attention import attention_heat_map, model_attention, save_picture
+    from clickprism.evaluation.bias_plots import attention_heat_map, model_attention, save_picture
 
     if file.suffix.lower() not in PICTURES:
         raise SettingError("attention", str(file), f"end in {', '.join(PICTURES)}")
