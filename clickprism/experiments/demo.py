@@ -221,10 +221,11 @@ def estimate_pairs(out: Path, logged: Logged, truth: DemoLog, ranker: Model) -> 
     from clickprism.examination.settings import ExaminationSettings
     from clickprism.relevance.approximate_log import apply_log, fit_log
     from clickprism.relevance.approximation import Approximation
+    from clickprism.relevance.estimate import estimate_relevance
     from clickprism.relevance.estimators import EstimateSettings
     from clickprism.relevance.imputation import FeatureImputation
-    from clickprism.relevance.of_log import estimate_relevance
-    from clickprism.relevance.pairs import read_first_slot, write_rows
+    from clickprism.relevance.pair_files import write_rows
+    from clickprism.relevance.pairs import read_first_slot
 
     lists, store, model = truth.train.lists, LogStore.open(out / LOG), LogModel.load(out / AUTO / LOG_MODEL)
     ids = _pair_ids(lists)

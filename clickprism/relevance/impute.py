@@ -27,7 +27,8 @@ from clickprism.relevance.imputation import (
     fit_features,
     fit_imputation,
 )
-from clickprism.relevance.pairs import PAIR, FirstSlot, check_suffix, read_features, read_pairs, read_slot, write_rows
+from clickprism.relevance.pair_files import check_suffix, read_features, read_pairs, read_slot, write_rows
+from clickprism.relevance.pairs import PAIR, FirstSlot
 from clickprism.training.text_settings import TextFitSettings, TextRecord
 from clickprism.types import Float64, Lists, Text
 

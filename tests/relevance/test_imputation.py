@@ -20,7 +20,8 @@ from clickprism.log_model.model import LogModel
 from clickprism.rankers.cross_encoder_settings import CrossEncoder
 from clickprism.rankers.text_tokens import Pairs
 from clickprism.relevance.imputation import FeatureImputation, Imputation, TextImputation, cross_fit, fit_imputation
-from clickprism.relevance.pairs import FirstSlot, find_pairs, read_features, read_pairs, read_slot
+from clickprism.relevance.pair_files import read_features, read_pairs, read_slot
+from clickprism.relevance.pairs import FirstSlot, find_pairs
 from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Clicks, Float64, JudgedLists, Lists, Text
 from tests.rankers.tiny_language_model import WORDS, write_tiny_model
