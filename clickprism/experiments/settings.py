@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 from clickprism.click_models import USERS
 from clickprism.data.normalise import Kind
@@ -22,7 +22,6 @@ from clickprism.simulation.clicks import SimulationSettings
 from clickprism.training.settings import TrainingSettings
 
 DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
-Items: TypeAlias = Literal["auto", "ids", "features", "none"]
 SOURCES = ("synthetic", "files", "impressions", "log", *RECIPES)
 
 
@@ -84,15 +83,11 @@ class EvaluationSettings:
         empty: Value of queries without a relevant document: "drop" excludes them, "zero" counts 0, "one" counts 1.
         validation: What chooses the best epoch: a measure on the judged validation part, "clicks" (the likelihood of
             held-out clicks, which needs no labels), or "none" (the last epoch).
-        items: What counts as the same item in measurements of popularity: documents with the same id ("ids"), clusters
-            of documents with similar features ("features"), "none" to skip these measurements, or "auto": ids if the
-            training and test part share a quarter of them, else clusters if they are found within a second.
     """
 
     measures: tuple[str, ...] = ("nDCG(exp)@10",)
     empty: Empty = "drop"
     validation: str = "nDCG(exp)@10"
-    items: Items = "auto"
 
     def __post_init__(self) -> None:
         if not self.measures:
@@ -215,7 +210,10 @@ class FeedbackSettings(ExperimentSettings):
 
 def read_settings(file: Path) -> ExperimentSettings:
     """Return the settings in a TOML file; those that it does not name have their defaults."""
-    return build(ExperimentSettings, read_toml(file))
+    values = read_toml(file)
+    if isinstance(values.get("evaluation"), dict):
+        values["evaluation"].pop("items", None)  # of earlier versions
+    return build(ExperimentSettings, values)
 
 
 def resolved(settings: ExperimentSettings, *, methods: Sequence[str] | None = None) -> dict[str, Any]:
