@@ -168,7 +168,6 @@ class FeedbackSettings(ExperimentSettings):
         feature: What the ranker knows about the past clicks of an item, as a feature that is updated every round: the
             "count" of clicks, the "rate" of clicks per exposure as the last method estimates exposure, or "none".
         exploration: Share of the sessions that see a shuffled list.
-        log: Clicks to train on: those of the last "round", or "all" rounds, each with the past as it was then.
         worlds: Whether generated data is different for every run (data.synthetic.seed plus the seed of the run).
     """
 
@@ -193,7 +192,6 @@ class FeedbackSettings(ExperimentSettings):
     boost: float = 0.3
     feature: Literal["count", "rate", "none"] = "count"
     exploration: float = 0.0
-    log: Literal["round", "all"] = "round"
     worlds: bool = True
 
     def __post_init__(self) -> None:
