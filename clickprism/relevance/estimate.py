@@ -460,11 +460,11 @@ def times_value(estimates: Estimates, value: ClickValue, rows: Int64, confidence
         confidence: Confidence level of the intervals.
     """
     full = sum(value.weights.values())
-    worth = np.clip(value.values[rows] / full, 0.0, 1.0)
+    share = np.clip(value.values[rows] / full, 0.0, 1.0)
     reach = normal_quantile(confidence) * estimates.values * value.errors[rows] / full
-    product = estimates.values * worth
-    lower = product - np.hypot(worth * (estimates.values - estimates.lower), reach)
-    upper = product + np.hypot(worth * (estimates.upper - estimates.values), reach)
+    product = estimates.values * share
+    lower = product - np.hypot(share * (estimates.values - estimates.lower), reach)
+    upper = product + np.hypot(share * (estimates.upper - estimates.values), reach)
     lower, upper = np.clip(lower, 0.0, product), np.clip(upper, product, 1.0)
     variance = ((upper - lower) / (2 * normal_quantile(confidence))) ** 2
     return replace(estimates, values=product, lower=lower, upper=upper, variance=variance)
