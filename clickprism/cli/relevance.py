@@ -144,11 +144,11 @@ def impute_fit(
             and impressions as randomised first results.
         out: Folder for the model.
     """
-    from clickprism.relevance.impute import open_source, train_imputation
+    from clickprism.relevance.impute import Source, train_imputation
 
     with output.progress("training") as progress:
-        source = open_source(files, settings=settings, note=output.note, progress=progress)
-        found = train_imputation(clicks, source, out, note=output.note)
+        source = Source(files, settings=settings, note=output.note, progress=progress)
+        found = train_imputation(clicks, source, out)
     output.result(found)
     if found.warning is not None:
         output.note(found.warning)
@@ -179,10 +179,9 @@ def impute_apply(
         pairs: Table of query_id and document_id to predict.
         out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
     """
-    from clickprism.relevance.impute import apply_imputation, open_source
+    from clickprism.relevance.impute import Source, apply_imputation
 
-    source = open_source(files, note=output.note)
-    output.result(apply_imputation(imputation, source, pairs, out))
+    output.result(apply_imputation(imputation, Source(files, note=output.note), pairs, out))
     output.note(f"Written: {out}")
 
 
@@ -212,11 +211,11 @@ def impute_cross_fit(
         out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
         folds: Number of parts of the queries, and of models.
     """
-    from clickprism.relevance.impute import cross_impute, open_source
+    from clickprism.relevance.impute import Source, cross_impute
 
     with output.progress("training") as progress:
-        source = open_source(files, settings=settings, note=output.note, progress=progress)
-        found = cross_impute(clicks, source, pairs, out, folds=folds, seed=settings.seed, note=output.note)
+        source = Source(files, settings=settings, note=output.note, progress=progress)
+        found = cross_impute(clicks, source, pairs, out, folds=folds)
     output.result(found)
     output.note(f"Written: {out}")
 
