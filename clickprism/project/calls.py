@@ -269,10 +269,8 @@ def _write_queries(folder: Path, out: Path) -> Path:
 
     files = LogStore.open(folder / LOG).table("events").files()
     with atomic_file(out) as draft, duckdb.connect() as connection:
-        rows = (
-            "SELECT query_id, min(query) AS text FROM read_parquet(?) WHERE query IS NOT NULL GROUP BY ALL ORDER BY 1"
-        )
-        pq.write_table(connection.execute(rows, [files]).to_arrow_table(), draft)
+        rows = "SELECT query_id, min(query) AS text FROM read_parquet(?) WHERE query IS NOT NULL GROUP BY 1 ORDER BY 1"
+        pq.write_table(connection.sql(rows, params=[files]).to_arrow_table(), draft)
     return out
 
 

@@ -34,6 +34,7 @@ LINES: Final = 20_000  # of each sampled file of events
 SAMPLED: Final = 6  # files of events that are looked at
 FIVE: Final = 5
 ROWS: Final = 200_000  # rows of a table that are looked at
+NEAR: Final = 2  # folders up to which a source is named relative to the project
 WIDTH: Final = 40  # characters of a cell
 
 
@@ -105,7 +106,8 @@ def init(folder: Path, source: str, *, sql: str = "", outcome: str = "click", re
     folder = folder.absolute()
     if (folder / FILE).exists() and not replace:
         raise DataError("exists already", file=folder / FILE, remedy="Edit it, or add --replace to write it again")
-    path = source if "://" in source else os.path.relpath(source, folder)
+    near = source if "://" in source else os.path.relpath(source, folder)
+    path = near if near.count("..") <= NEAR else os.path.abspath(source)
     draft = ProjectSettings(source=Source(path=path, table=True, read="memory", sql=sql))
     create_folder(folder)
     with calls.safe_errors(draft):
@@ -144,10 +146,8 @@ def _sessions(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[
     from clickprism.log.open_log import read_log
 
     logged = read_log(files[0])
-    rows = tuple(
-        dict(zip(("query", "documents", "clicks"), line.split("\t")[:3], strict=False))
-        for line in _head(files[0], FIVE + 1)[1:]
-    )
+    names, *lines = [line.rstrip("\n").split("\t") for line in _head(files[0], FIVE + 1)]
+    rows = tuple({name: cell[:WIDTH] for name, cell in zip(names, line, strict=False)} for line in lines)
     found = Understood(
         folder.name, "sessions: one row for each search", rows, {}, (), {}, (), _by_position(logged), logged.notes
     )
@@ -250,13 +250,11 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
     """Look at events: ingest a sample of them into a temporary log, and describe that."""
     from clickprism.log.engine import connect
     from clickprism.log.info import log_info
-    from clickprism.log.open_log import ubi_files
     from clickprism.log.store import LogStore
 
     chosen = [files[int(place)] for place in np.unique(np.linspace(0, len(files) - 1, SAMPLED).astype(int))]
-    ubi = bool(ubi_files(str(files[0].parent)) or ubi_files(str(files[0])))
-    kinds = {file.name.split("-")[0].split(".")[0]: file for file in files} if ubi else {}
-    chosen = sorted({*chosen, *kinds.values()})
+    kinds = {file.name.split("-")[0].split(".")[0]: file for file in files}  # searches and events may have own files
+    chosen = sorted({*chosen, *list(kinds.values())[:SAMPLED]})
     with TemporaryDirectory(prefix="clickprism-init-") as temporary:
         sample = Path(temporary) / "sample"
         sample.mkdir()
@@ -268,6 +266,7 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
             else:
                 (sample / name).write_text("".join(text), encoding="utf-8")
         rows = [row for text in lines for row in _objects(text)]
+        ubi = any("action_name" in row or "query_response_hit_ids" in row for row in rows)
         base = _ordinal_base(rows) if ubi else -1
         source = Source(path=draft.source.path, schema="ubi" if ubi else "auto", ordinal_base=base)  # type: ignore[arg-type]
         settings = ProjectSettings(source=source, outputs=Outputs())

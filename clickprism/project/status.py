@@ -143,6 +143,9 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
         found.append(f"{counts['quarantined']:,} rows are broken. See: clickprism log quarantine {folder.name}/log")
     if trained.get("refused"):
         found.append(f"No ranker: {trained['refused']}")
+    if trained.get("version") and trained.get("version") == promoted.get("version") and not trained["valued"]:
+        interleave = f"clickprism serve {folder.name} --interleave BUNDLE"
+        found.append(f"The log does not show how many clicks the ranker gets. Compare it online: {interleave}")
     if promoted.get("shadow"):
         found.append(f"A newer ranker waits as shadow ({RANKERS}/{promoted['shadow']}); see the reason above.")
     if settings.source.read == "memory" and calls.log_state(folder):

@@ -283,6 +283,7 @@ def _train(ctx: Context) -> Made:
             "ranker": found.chosen,
             "verdict": list(found.verdict),
             "value": said,
+            "valued": bool(value["sentence"]),
             "worse_than_log": _is_worse(value.get("numbers", {})),
             "findings": {each.name: [each.verdict, each.sentence] for each in found.diagnosis.findings.values()},
             "settings": decision["settings"],
