@@ -152,6 +152,14 @@ def log_state(folder: Path) -> list[Any]:
     return [store.table("events").version, sha256(folder / LOG / "log.toml")]
 
 
+def event_files(folder: Path) -> dict[str, int]:
+    """Return the files of the log with their number of rows; a file is replaced if users are erased from it."""
+    from clickprism.log.store import LogStore
+
+    days = LogStore.open(folder / LOG).table("events").file_rows()
+    return {Path(name).name: rows for files in days.values() for name, rows in files.items()}
+
+
 def update_features(folder: Path, settings: ProjectSettings, note: Note) -> dict[str, Any]:
     """Bring sessions and click features up to date; only days that changed are read."""
     from clickprism.examination.model import chosen_model

@@ -79,6 +79,8 @@ class Training:
         budget: Time for training, such as 10m.
         seed: Random seed.
         since: First day to use, such as 2026-03-01; empty for all days.
+        refit: Fit the model of the log again if its rows have grown by this share; new clicks reach the click features
+            in every run.
         new_clicks: Number of new clicks from which drift is tested.
         drift: Smallest change that counts as drift, as a share: .1 is a change of 10%.
         growth: Train again if the log has this many times the clicks of the last training.
@@ -88,6 +90,7 @@ class Training:
     budget: str = "10m"
     seed: int = 0
     since: str = ""
+    refit: float = 0.01
     new_clicks: int = 300
     drift: float = 0.1
     growth: float = 2.0
@@ -102,6 +105,8 @@ class Training:
             raise SettingError("new_clicks", self.new_clicks, "be at least 1")
         if not 0 < self.drift < 1:
             raise SettingError("drift", self.drift, "be between 0 and 1")
+        if not 0 <= self.refit < 1:
+            raise SettingError("refit", self.refit, "be at least 0 and below 1")
         if self.growth <= 1:
             raise SettingError("growth", self.growth, "be above 1")
 
@@ -274,6 +279,7 @@ COMMENTS: Final[Mapping[str, str]] = {
     "training": "A ranker is trained first, and again if the log drifts or has grown.",
     "training.outcome": 'click, or for tables such as "click + 5*booking"',
     "training.since": "first day to use; empty for all",
+    "training.refit": "fit the model of the log again once its rows have grown by this share",
     "training.new_clicks": "drift is tested once this many clicks are new",
     "training.drift": "smallest change that counts as drift",
     "training.growth": "train again at this many times the clicks",

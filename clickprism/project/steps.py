@@ -184,7 +184,15 @@ def _features(ctx: Context) -> Made:
 
 
 def _log_model(ctx: Context) -> Made:
-    out = ctx.folder / MODEL
+    out, before = ctx.folder / MODEL, ctx.result("log-model")
+    settings = fingerprint([*_engine(ctx), asdict(ctx.settings.training), asdict(ctx.settings.columns)])
+    files = calls.event_files(ctx.folder) if ctx.ingests else {}
+    if before and ctx.ingests and before["settings"] == settings and before["files"].items() <= files.items():
+        new, old = sum(files.values()) - sum(before["files"].values()), sum(before["files"].values())
+        if new <= ctx.settings.training.refit * old:
+            return Made(
+                before, f"kept: {new:,} new rows are below {ctx.settings.training.refit:.1%}", before["fitted_on"]
+            )
     pairs = calls.fit_model(ctx.folder, ctx.settings, lambda: ctx.logged, out, ctx.say)
     model = calls.load_model(out / "log_model")
     size, curve = model.size, model.curve
@@ -202,7 +210,8 @@ def _log_model(ctx: Context) -> Made:
     text = (
         f"{size.sessions:,} searches, {size.clicks:,} clicks; lower positions observed {seen:.0%} as often as the first"
     )
-    return Made(result, text, [asdict(ctx.settings.training), *(ctx.kept["ingest"].output,)])
+    fitted_on = fingerprint([settings, ctx.kept["ingest"].output])
+    return Made({**result, "settings": settings, "files": files, "fitted_on": fitted_on}, text, fitted_on)
 
 
 def _judgments(ctx: Context) -> Made:
@@ -360,11 +369,12 @@ def _publish(ctx: Context) -> Made:
     """Publish the features of documents with the posterior of each pair, and the click features of the log."""
     if not calls.deployment(ctx.folder, ctx.settings).exists():
         return Made({}, "not needed: there is no ranker to serve")
-    file = ctx.folder / PUBLISHED
-    _write_features(ctx, file)
+    file, model = ctx.folder / PUBLISHED, ctx.kept["log-model"].output
+    if ctx.result("publish").get("model") != model or not file.is_file():
+        _write_features(ctx, file)
     clicks = bool(ctx.ingests and ctx.result("features").get("pairs"))
     made = calls.publish(ctx.folder, ctx.settings, file, clicks=clicks, note=ctx.say)
-    return Made(made, f"{made['pairs']:,} pairs with {made['fields']} fields")
+    return Made({**made, "model": model}, f"{made['pairs']:,} pairs with {made['fields']} fields")
 
 
 def _write_features(ctx: Context, file: Path) -> None:

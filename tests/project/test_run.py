@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +19,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.project import calls
 from clickprism.project.look import init
 from clickprism.project.run import POINTS, Project
+from clickprism.project.settings import ProjectSettings
 from clickprism.project.steps import NAMES, STEPS
 from tests.conftest import Done
 from tests.project.conftest import TASTE, Ran
@@ -64,9 +67,8 @@ def test_a_second_run_does_nothing_and_opens_no_log(
     shop = folder / "shop"
     Project(shop).run()  # the copy has other paths
     before = {path: path.stat().st_mtime_ns for path in shop.rglob("*") if path.is_file() and path.name != ".lock"}
-    for name in ("ingest_files", "read_logged", "fit_model", "train", "publish", "sha256"):
-        if name != "sha256":
-            monkeypatch.setattr(calls, name, None)
+    for name in ("ingest_files", "read_logged", "fit_model", "train", "publish"):
+        monkeypatch.setattr(calls, name, None)
     again = cp.Project(shop).run()
     assert not again.changed
     assert again.report is None
@@ -94,6 +96,26 @@ def test_killed_at_every_point_it_continues_to_the_same_bytes(
         for each in (ran.folder / "shop", shop)
     )
     assert one.equals(two)
+
+
+@pytest.mark.long
+def test_killed_at_random_moments_it_continues_to_the_same_bytes(
+    ran: Ran, forks: ForkServerContext, tmp_path: Path
+) -> None:
+    """Forty kills at moments from a fixed seed; a run that is quicker than its moment is simply complete."""
+    shutil.copytree(ran.folder / "logs", tmp_path / "logs", copy_function=shutil.copy2)
+    shop, moments = tmp_path / "shop", random.Random(4)
+    init(shop, f"{tmp_path}/logs/*.parquet")
+    for _ in range(40):
+        process = forks.Process(target=run, args=(shop,))
+        process.start()
+        process.join(moments.uniform(0.05, 4.0))
+        process.kill()
+        process.join()
+    run(shop)
+    first, second = contents(ran.folder / "shop"), contents(shop)
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
 
 
 def test_a_dry_run_says_what_would_run_and_why_and_writes_nothing(copied: Callable[[], Path]) -> None:
@@ -128,12 +150,31 @@ def test_a_new_file_costs_its_own_rows(copied: Callable[[], Path], monkeypatch: 
     add_day(folder / "logs", "b", TASTE, first_day=3, searches=60)
     given: list[list[str]] = []
     ingest = calls.ingest_files
-    monkeypatch.setattr(calls, "ingest_files", lambda *words: given.append(list(words[2])) or ingest(*words))
+
+    def recorded(shop: Path, settings: ProjectSettings, files: Sequence[str], note: Callable[[str], None]) -> Any:
+        given.append(list(files))
+        return ingest(shop, settings, files, note)
+
+    monkeypatch.setattr(calls, "ingest_files", recorded)
     found = Project(folder / "shop").run()
     assert [[Path(each).name for each in files] for files in given] == [["b.parquet"]]
     assert found.status.searches == 960
     assert "Only" in found.status.decision  # too few new clicks to test for drift
     assert found.status.ranker
+
+
+def test_a_few_new_rows_update_click_features_but_do_not_fit_the_model_again(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copied()
+    Project(folder / "shop").run()
+    add_day(folder / "logs", "b", TASTE, first_day=3, searches=5)
+    for name in ("fit_model", "read_logged", "train"):
+        monkeypatch.setattr(calls, name, None)
+    found = Project(folder / "shop").run()
+    ran = {each.step: each.text for each in found.steps if each.ran}
+    assert ran["log-model"] == "kept: 30 new rows are below 1.0%"
+    assert set(ran) == {"source", "ingest", "features", "log-model", "publish"}
 
 
 def test_a_table_file_that_changes_is_refused_since_its_rows_would_count_twice(copied: Callable[[], Path]) -> None:
