@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from clickprism.project.settings import (
     redact,
 )
 
-LINES: Final = 20_000  # of each sampled file of events
+LINES: Final = 50_000  # of each sampled file of events
 SAMPLED: Final = 6  # files of events that are looked at
 FIVE: Final = 5
 ROWS: Final = 200_000  # rows of a table that are looked at
@@ -252,9 +253,12 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
     from clickprism.log.info import log_info
     from clickprism.log.store import LogStore
 
-    chosen = [files[int(place)] for place in np.unique(np.linspace(0, len(files) - 1, SAMPLED).astype(int))]
-    kinds = {file.name.split("-")[0].split(".")[0]: file for file in files}  # searches and events may have own files
-    chosen = sorted({*chosen, *list(kinds.values())[:SAMPLED]})
+    groups: dict[str, list[Path]] = {}  # UBI keeps searches and events of a day in files of their own
+    for file in files:
+        groups.setdefault(re.sub(r"^[A-Za-z]+[-_.]?", "", file.name), []).append(file)
+    names = sorted(groups)
+    places = np.unique(np.linspace(0, len(names) - 1, SAMPLED // len(groups[names[0]]) or 1).astype(int))
+    chosen = [file for place in places for file in groups[names[place]]]
     with TemporaryDirectory(prefix="clickprism-init-") as temporary:
         sample = Path(temporary) / "sample"
         sample.mkdir()

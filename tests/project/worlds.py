@@ -55,7 +55,7 @@ def shop_rows(taste: tuple[float, float, float], *, first_day: int, searches: in
 def add_day(logs: Path, name: str, taste: tuple[float, float, float], **options: int) -> None:
     """Write one file of searches."""
     logs.mkdir(parents=True, exist_ok=True)
-    pq.write_table(shop_rows(taste, **options), logs / f"{name}.parquet")  # type: ignore[arg-type]
+    pq.write_table(shop_rows(taste, **options), logs / f"{name}.parquet")
 
 
 def run(folder: Path, fault: str = "") -> RunResult:
