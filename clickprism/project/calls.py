@@ -163,9 +163,9 @@ def event_files(folder: Path) -> dict[str, int]:
 def update_features(folder: Path, settings: ProjectSettings, note: Note) -> dict[str, Any]:
     """Bring sessions and click features up to date; only days that changed are read."""
     from clickprism.examination.model import chosen_model
+    from clickprism.log.features.windows import features_time, windows
     from clickprism.log.settings import FeatureSettings
     from clickprism.log.store import LogStore
-    from clickprism.log.windows import features_time, windows
 
     store = LogStore.open(folder / LOG, note=note)
     with store.write(engine=settings.engine, memory=settings.memory) as writer:
