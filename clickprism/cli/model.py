@@ -111,8 +111,8 @@ def export(
 
     The systems are: elasticsearch and opensearch (the learning to rank plugin: trees as xgboost-json, linear rankers as
     linear-json, or trees as ranklib); solr (trees, linear rankers and small networks); vespa and onnx (every ranker on
-    features); lightgbm (trees). The export is written only if a reader of the format gives the same scores as the
-    ranker. Features keep the names of the bundle.
+    features); lightgbm and xgboost (trees). The export is written only if a reader of the format gives the same scores as
+    the ranker. Features keep the names of the bundle.
 
     ```bash
     clickprism model export bundle --for onnx --out ranker.onnx
@@ -122,8 +122,8 @@ def export(
 
     Args:
         model: Folder of a bundle, of a run of train, or of a model.
-        format_name: System or format: elasticsearch, opensearch, xgboost-json, linear-json, ranklib, solr, vespa, onnx
-            or lightgbm.
+        format_name: System or format: elasticsearch, opensearch, xgboost-json, linear-json, ranklib, solr, vespa, onnx,
+            lightgbm or xgboost.
         out: File to write; a new folder for solr, for vespa and with --requests.
     """
     from clickprism.serve.export.export import check_format, export, read_source
