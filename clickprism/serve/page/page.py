@@ -14,6 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from clickprism.errors import ClickprismError
+from clickprism.serve.bundle.card import described_data
 from clickprism.serve.bundle.examples import Example, Examples, read_examples
 from clickprism.serve.http.call import BUSY, Answer, Call, Tokens
 from clickprism.serve.http.models import Live, Models
@@ -226,7 +227,7 @@ class Page:
             ("ranker", f"{manifest.kind}, by {manifest.method.get('name', '?')}"),
             ("serving since", f"{live.since:%Y-%m-%d %H:%M} UTC"),
             ("made", f"{manifest.created}, clickprism {manifest.clickprism}"),
-            *(("data" if name == "name" else name, str(value)) for name, value in manifest.data.items()),
+            *(("data" if name == "name" else name, text) for name, text in described_data(manifest.data)),
             *((name, f"{value:.4f}") for name, value in manifest.metrics.items()),
             *(() if manifest.scope is None else (("scope", manifest.scope.sentence()),)),
         ]
@@ -235,7 +236,7 @@ class Page:
             facts.append(("re-ranks", f"{depth} documents of a request (--rerank-depth)"))
         stored = self._models.stored()
         if stored is not None:
-            facts.append(("store", str(stored.get("problem") or f"{stored['version']}, as of {stored['as_of']}")))
+            facts.append(("store", str(stored.get("problem") or f"{stored['version']}, as of {stored['as_of'][:19]}Z")))
         return [*facts, ("examples", f"{len(examples.queries):,} queries")]
 
 
