@@ -69,8 +69,8 @@ def estimate(
     """
     from clickprism._util.files import check_output
     from clickprism.errors import SettingError
+    from clickprism.log.features.schedule import days_of
     from clickprism.log.open_log import open_source, read_log
-    from clickprism.log.schedule import days_of
     from clickprism.log.store import LogStore
     from clickprism.relevance.of_log import estimate_relevance
     from clickprism.relevance.of_table import estimate_table, refuse_options
@@ -249,7 +249,7 @@ def approximate_fit(
             the last half of the log, at most four weeks.
     """
     from clickprism.examination.model import chosen_model
-    from clickprism.log.schedule import parse_time
+    from clickprism.log.features.schedule import parse_time
     from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import fit_log
 
@@ -304,7 +304,7 @@ def approximate_apply(
     """
     from clickprism._util.files import check_output
     from clickprism.examination.model import chosen_model
-    from clickprism.log.schedule import parse_time
+    from clickprism.log.features.schedule import parse_time
     from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import apply_log
     from clickprism.relevance.approximation import Approximation
