@@ -160,7 +160,11 @@ def encoded(tmp_path: Path) -> Path:
 
 
 def test_features_are_encoded_as_in_training(encoded: Path, tmp_path: Path) -> None:
-    rows = [{"price": 2.0, "brand": "acme"}, {"price": 3, "brand": "unseen"}, {"price": 1.0, "brand": None}]
+    rows: list[dict[str, Any]] = [
+        {"price": 2.0, "brand": "acme"},
+        {"price": 3, "brand": "unseen"},
+        {"price": 1.0, "brand": None},
+    ]
     expected = ENCODING.encode_rows(rows) @ WEIGHTS
 
     async def scores(service: Service, *features: Any, **more: Any) -> Any:

@@ -188,7 +188,7 @@ class Tokens:
 
     def __init__(self, token: str | None = None, file: Path | None = None) -> None:
         self._file = file
-        self._values = () if token is None else (token.encode(),)
+        self._values: tuple[bytes, ...] = () if token is None else (token.encode(),)
         self._seen: object = None
         self._next = 0.0
         if file is not None:
