@@ -128,7 +128,8 @@ def ingest_files(folder: Path, settings: ProjectSettings, files: Sequence[str], 
     for file in files if source.table else ():
         note(f"adding {Path(file).name}")
         with exported_events(file, table_settings(settings), note=note) as events:
-            add([events])
+            if events is not None:
+                add([events])
     return log_counts(folder)
 
 
