@@ -16,8 +16,8 @@ import clickprism.evaluation.plots
 import clickprism.evaluation.report
 import clickprism.log.ingest
 import clickprism.log.open_log
+import clickprism.relevance.estimate
 import clickprism.relevance.judgments
-import clickprism.relevance.of_log
 import clickprism.serve.bundle.bundle
 import clickprism.serve.store.publish  # noqa: F401 - imported once, before the forks
 from clickprism._util.crash_points import VARIABLE
