@@ -109,7 +109,7 @@ def fetch(url: str, into: Path, note: Note) -> None:
 def ingest_files(folder: Path, settings: ProjectSettings, files: Sequence[str], note: Note) -> dict[str, int]:
     """Add files to the log of the project, and return what the log holds then."""
     from clickprism.log.ingest import ingest
-    from clickprism.log.ingest.tables import exported_events
+    from clickprism.log.open_log import exported_events
     from clickprism.log.settings import IngestSettings, read_log_settings
 
     into, source = folder / LOG, settings.source
@@ -120,16 +120,17 @@ def ingest_files(folder: Path, settings: ProjectSettings, files: Sequence[str], 
     )
 
     def add(paths: Sequence[str]) -> None:
+        if not paths:
+            return
         log = own.of_log(read_log_settings(into / "log.toml"))
         ingest(paths, into, settings=log, memory=settings.memory, max_bad_ratio=0.05, note=note)
 
-    if not source.table and files:
+    if not source.table:
         add(files)
     for file in files if source.table else ():
         note(f"adding {Path(file).name}")
         with exported_events(file, table_settings(settings), note=note) as events:
-            if events is not None:
-                add([events])
+            add([] if events is None else [events])
     return log_counts(folder)
 
 
@@ -230,13 +231,16 @@ def fit_model(folder: Path, settings: ProjectSettings, logged: Callable[[], Logg
 
     estimates, model = out / "estimates.parquet", out / "log_model"
     if settings.source.read == "memory":
-        from clickprism.relevance.of_table import estimate_table
+        from clickprism.relevance.estimate import estimate_table
+        from clickprism.relevance.pair_files import read_query_texts
 
         outcome = settings.training.outcome
         own = EstimateSettings(seed=settings.training.seed)
-        return estimate_table(logged(), estimates, own, outcome=outcome, folder=model).pairs
+        path = source_path(folder, settings)
+        texts = read_query_texts(Path(path)) if is_sessions(path) else None
+        return estimate_table(logged(), estimates, own, outcome=outcome, folder=model, texts=texts).pairs
     from clickprism.log.store import LogStore
-    from clickprism.relevance.of_log import estimate_relevance
+    from clickprism.relevance.estimate import estimate_relevance
 
     since = settings.training.since
     days = [day for day in log_days(folder) if day.isoformat() >= since] if since else None

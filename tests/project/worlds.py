@@ -17,6 +17,7 @@ import clickprism.evaluation.plots
 import clickprism.evaluation.report
 import clickprism.log.ingest
 import clickprism.log.open_log
+import clickprism.relevance.estimate
 import clickprism.relevance.judgments
 import clickprism.serve.bundle.bundle
 import clickprism.serve.store.publish  # noqa: F401 - imported once, before the forks
