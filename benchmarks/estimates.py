@@ -76,7 +76,7 @@ def _by_hand(folder: str, table: str) -> dict[str, Any]:
 def _ours(folder: str) -> dict[str, Any]:
     import numpy as np
 
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
     from clickprism.log.store import LogStore
     from clickprism.log_model.parameters import ClickParameters
     from clickprism.relevance.estimate import estimate_log
@@ -100,7 +100,7 @@ def _ours(folder: str) -> dict[str, Any]:
 
 
 def _model(folder: str) -> dict[str, Any]:
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
     from clickprism.log.store import LogStore
     from clickprism.relevance.by_log_model import fit_log, write_posterior
     from clickprism.relevance.estimators import EstimateSettings

@@ -177,7 +177,7 @@ def compare(
         form: Format of the table.
         out: Folder for the models, the table in every format, the figures and report.html.
     """
-    from clickprism.evaluation import tables
+    from clickprism.evaluation.compare import as_html, as_latex, as_markdown
     from clickprism.experiments.compare import compare_methods
     from clickprism.experiments.results import write_results
 
@@ -187,7 +187,7 @@ def compare(
     if form == "text":
         output.result(results)
     else:
-        written = {"markdown": tables.as_markdown, "latex": tables.as_latex, "html": tables.as_html}
+        written = {"markdown": as_markdown, "latex": as_latex, "html": as_html}
         output.show(written[form](results.comparison).rstrip(), results)
     if out is not None:
         title = f"{', '.join(settings.methods)}: {settings.user['name']} users, {settings.ranker['name']} ranker"

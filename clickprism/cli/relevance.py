@@ -69,8 +69,8 @@ def estimate(
     """
     from clickprism._util.files import check_output
     from clickprism.errors import SettingError
+    from clickprism.log.features.schedule import days_of
     from clickprism.log.open_log import open_source, read_log
-    from clickprism.log.schedule import days_of
     from clickprism.log.store import LogStore
     from clickprism.relevance.estimate import estimate_relevance, estimate_table, refuse_options
     from clickprism.relevance.pair_files import read_query_texts
@@ -250,7 +250,7 @@ def approximate_fit(
             the last half of the log, at most four weeks.
     """
     from clickprism.examination.model import chosen_model
-    from clickprism.log.schedule import parse_time
+    from clickprism.log.features.schedule import parse_time
     from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import fit_log
 
@@ -305,7 +305,7 @@ def approximate_apply(
     """
     from clickprism._util.files import check_output
     from clickprism.examination.model import chosen_model
-    from clickprism.log.schedule import parse_time
+    from clickprism.log.features.schedule import parse_time
     from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import apply_log
     from clickprism.relevance.approximation import Approximation

@@ -44,8 +44,7 @@ from clickprism.experiments.train import (
     train_method,
     true_trust,
 )
-from clickprism.log.logged import READ, ReadSettings, read_logged
-from clickprism.log.open_log import NO_TABLE, TableSettings, open_source
+from clickprism.log.open_log import NO_TABLE, READ, ReadSettings, TableSettings, open_source, read_logged
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.serve.bundle.bundle import MANIFEST
@@ -240,7 +239,7 @@ def draw_attention(model: Path, file: Path, *, settings: JudgedSettings = DEFAUL
         file: Picture to write: .png, .svg or .pdf.
         settings: The lists on which attention is averaged.
     """
-    from clickprism.evaluation.attention import attention_heat_map, model_attention, save_picture
+    from clickprism.evaluation.bias_plots import attention_heat_map, model_attention, save_picture
 
     if file.suffix.lower() not in PICTURES:
         raise SettingError("attention", str(file), f"end in {', '.join(PICTURES)}")

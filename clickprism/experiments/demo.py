@@ -32,7 +32,7 @@ from clickprism.evaluation.measures import evaluate
 from clickprism.evaluation.report import Beside, write_report
 from clickprism.evaluation.significance import intervals
 from clickprism.log.ingest import ingest
-from clickprism.log.logged import read_logged
+from clickprism.log.open_log import read_logged
 from clickprism.log.settings import LogSettings, WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.log_model.model import LogModel

@@ -29,9 +29,9 @@ from clickprism.click_models.users import User, adapted
 from clickprism.data.impression_parts import PARTS
 from clickprism.data.items import items_across
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation import plots, tables
-from clickprism.evaluation.compare import Comparison
-from clickprism.evaluation.concentration import concentration, position_exposure
+from clickprism.evaluation import plots
+from clickprism.evaluation.compare import Comparison, bounds, number
+from clickprism.evaluation.curves import concentration, position_exposure
 from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.experiments.compare import check_methods
 from clickprism.experiments.data import Data, data_name, graded, load_data, simulation_settings, with_categories
@@ -158,8 +158,8 @@ class FeedbackResults:
         for label, measured in self.methods.items():
             found = measured[measure]
             change = found.change
-            cells = [tables.number(float(found.mean[each])) for each in shown]
-            cells += [tables.number(change.mean, signed=True), tables.bounds(change.low, change.high, signed=True)]
+            cells = [number(float(found.mean[each])) for each in shown]
+            cells += [number(change.mean, signed=True), bounds(change.low, change.high, signed=True)]
             rows.append([label, *cells, change.verdict])
         return Table(f"{NAMES.get(measure, measure)}; change since round {self.fork}", header, rows)
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import Table, to_json
-from clickprism.evaluation import plots, tables
-from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation import plots
+from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, as_text, compare
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
@@ -151,10 +151,10 @@ def write_results(results: Results, out: Path, *, title: str, next_commands: Seq
     """Write the tables, the figures, the settings and report.html; return the path of the report."""
     dependences = results.dependences
     make_folder(out)
-    write_file(out / "table.txt", tables.as_text(results.comparison))
-    write_file(out / "table.md", tables.as_markdown(results.comparison))
-    write_file(out / "table.tex", tables.as_latex(results.comparison))
-    write_file(out / "table.html", tables.as_html(results.comparison))
+    write_file(out / "table.txt", as_text(results.comparison))
+    write_file(out / "table.md", as_markdown(results.comparison))
+    write_file(out / "table.tex", as_latex(results.comparison))
+    write_file(out / "table.html", as_html(results.comparison))
     gaps = [f"{label}: {independence_text(gap)}." for label, gap in results.delta_ci.items()]
     doubts = [
         f"{label}, seed {seed}: {one.doubt}."

@@ -18,6 +18,7 @@ from clickprism.click_models import USERS
 from clickprism.click_models.trust import TrustUser
 from clickprism.data.clicks import load_clicks, load_log
 from clickprism.debias import METHODS
+from clickprism.debias.loop import Stopped
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Measure, evaluate
@@ -34,7 +35,7 @@ from clickprism.rankers import RANKERS
 from clickprism.settings import choose, suggest, to_toml
 from clickprism.simulation.clicks import ideal_clicks
 from clickprism.training.distributed import place
-from clickprism.training.settings import FitSettings, Fitted, Stopped, Validation
+from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Lists, Simulation
 
 LEAST_OBSERVATION = 1e-3

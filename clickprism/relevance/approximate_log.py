@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError, UnsupportedError
-from clickprism.log.partials import PAIR
+from clickprism.log.features.partials import PAIR
+from clickprism.log.features.windows import end_of_log, windows
 from clickprism.log.schema import SNAPSHOT
 from clickprism.log.sessions import update_sessions
-from clickprism.log.windows import end_of_log, windows
 from clickprism.relevance.approximation import Approximation, fit_approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import ClickVectors, empty_vector
@@ -33,10 +33,10 @@ from clickprism.relevance.pairs import FirstSlot, read_first_slot
 from clickprism.types import Float32, Float64
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
-    from clickprism.log.partials import Examiner
+    from clickprism.log.engines.base import Engine
+    from clickprism.log.features.partials import Examiner
+    from clickprism.log.features.snapshots import Snapshot
     from clickprism.log.settings import WindowSettings
-    from clickprism.log.snapshots import Snapshot
     from clickprism.log.store import LogStore
 
 LONGEST: Final = timedelta(days=28)

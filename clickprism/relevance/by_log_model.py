@@ -20,8 +20,8 @@ from scipy.special import betaincinv, expit
 
 from clickprism._util.files import atomic_file
 from clickprism.errors import UnsupportedError
+from clickprism.log.features.partials import PAIR, counting
 from clickprism.log.load import LogSums, read_sums
-from clickprism.log.partials import PAIR, counting
 from clickprism.log.schema import EVENTS, SESSIONS
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.log_model.results import Curve, Verdict
@@ -33,7 +33,7 @@ from clickprism.training.calibration import Calibration
 from clickprism.types import Bool, Float64
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
+    from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
 SHOWN: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200)  # positions of the curve in the output

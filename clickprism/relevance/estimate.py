@@ -27,7 +27,7 @@ from clickprism._util.tables import Table
 from clickprism.data.logged import Logged
 from clickprism.errors import SettingError, UnsupportedError
 from clickprism.examination.model import chosen_model
-from clickprism.log.partials import EXAMINATION, PAIR, Examiner, counting, update_partials
+from clickprism.log.features.partials import EXAMINATION, PAIR, Examiner, counting, update_partials
 from clickprism.log.schema import EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import update_sessions
 from clickprism.log_model.model import LogModel, LogModelSettings
@@ -50,7 +50,7 @@ from clickprism.relevance.slot_parameters import first_intercept, log_slot_param
 from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
+    from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
 LEARN: Final = 60_000  # pairs, at most, to learn from

@@ -33,7 +33,7 @@ from clickprism.types import Clicks, Float64, Int64, Lists, Text
 if TYPE_CHECKING:
     from clickprism.model import Model
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.rankers.cross_encoder_settings import CrossEncoder
+    from clickprism.rankers.language_model import CrossEncoder
     from clickprism.rankers.prior import Prior
     from clickprism.rankers.text_tokens import Pairs
     from clickprism.training.text_settings import TextFitSettings
@@ -88,7 +88,7 @@ class TextImputation:
 def read_network(folder: Path | str) -> CrossEncoderNetwork:
     """Read the cross-encoder of a saved imputation by texts; no code in its files is run."""
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.rankers.cross_encoder_settings import CrossEncoder
+    from clickprism.rankers.language_model import CrossEncoder
 
     def read(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> CrossEncoderNetwork:
         _check_kind(about, "text", Path(folder))
@@ -209,7 +209,7 @@ def fit_imputation(
         note: Receives messages about the training, see `fit_text`.
         progress: Called after each step.
     """
-    from clickprism.rankers.cross_encoder_settings import CrossEncoder
+    from clickprism.rankers.language_model import CrossEncoder
     from clickprism.training.text import fit_text
     from clickprism.training.text_settings import TextFitSettings
 

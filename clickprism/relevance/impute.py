@@ -14,8 +14,7 @@ from clickprism._util.tables import Table
 from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import SettingError
 from clickprism.model import Model
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
-from clickprism.rankers.language_model import check_installed
+from clickprism.rankers.language_model import CrossEncoder, check_installed
 from clickprism.relevance.imputation import (
     FeatureImputation,
     FeatureImputationSettings,

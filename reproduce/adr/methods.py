@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
 from clickprism.relevance.approximation import descend, split, torch_for
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import VectorScale

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 from clickprism.examination.examine import Examination, examine, make_current
 from clickprism.examination.model import ExaminationModel
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
+from clickprism.log.features.windows import windows
 from clickprism.log.ingest import ingest
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.log.windows import windows
 from clickprism.log_model.parameters import ClickParameters
 from clickprism.relevance.approximate_log import ApproximationSummary, apply_log, fit_log
 from clickprism.relevance.approximation import Approximation

@@ -16,7 +16,7 @@ import pytest
 from clickprism.data.logged import Logged
 from clickprism.errors import UnsupportedError
 from clickprism.evaluation.measures import evaluate
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log.load import read_sums
 from clickprism.log.store import LogStore
 from clickprism.log_model.model import LogModel

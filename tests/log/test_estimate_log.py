@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log_model.parameters import ClickParameters
 from clickprism.relevance.estimate import LogEstimates, estimate_log
 from clickprism.relevance.estimates import ESTIMATES, Estimates, count_suppressed, read_estimates

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("ibis")
 
 from clickprism.errors import DataError, SettingError
-from clickprism.log.engine import Engine, connect
+from clickprism.log.engines.base import Engine, connect
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.relevance.approximate_log import apply_log, compare_losses, fit_log

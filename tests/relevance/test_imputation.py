@@ -17,7 +17,7 @@ from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
 from clickprism.log_model.model import LogModel
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
+from clickprism.rankers.language_model import CrossEncoder
 from clickprism.rankers.text_tokens import Pairs
 from clickprism.relevance.imputation import FeatureImputation, Imputation, TextImputation, cross_fit, fit_imputation
 from clickprism.relevance.pair_files import read_features, read_pairs, read_slot

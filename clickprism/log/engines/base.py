@@ -151,11 +151,11 @@ def connect(
     settings = EngineSettings(engine=engine, memory=memory)
     made: Any
     if settings.engine == "duckdb":
-        from clickprism.log.duckdb_engine import DuckEngine
+        from clickprism.log.engines.duckdb import DuckEngine
 
         made = DuckEngine(threads=threads, memory=memory, temp=temp)
     else:
-        from clickprism.log.spark_engine import SparkEngine
+        from clickprism.log.engines.spark import SparkEngine
 
         made = SparkEngine(engine, memory=memory, temp=temp)
     connected: Engine = made

@@ -23,7 +23,7 @@ import ibis
 import pyarrow as pa
 
 from clickprism.errors import EngineError, missing_extra
-from clickprism.log.engine import BatchFunction, Engine, draft_folder, moved, moved_days
+from clickprism.log.engines.base import BatchFunction, Engine, draft_folder, moved, moved_days
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table

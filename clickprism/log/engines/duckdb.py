@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism.errors import EngineError
-from clickprism.log.engine import BatchFunction, Engine
+from clickprism.log.engines.base import BatchFunction, Engine
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table

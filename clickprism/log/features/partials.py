@@ -19,14 +19,14 @@ import ibis
 import pyarrow as pa
 from ibis.expr import datatypes, operations
 
-from clickprism.log.engine import by_rows
+from clickprism.log.engines.base import by_rows
 from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import by_day
 from clickprism.log.settings import EDGES, WindowSettings
-from clickprism.log.store import writing
+from clickprism.log.table import writing
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
+    from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
 PAIR: Final = ("query_id", "document_id")

@@ -21,7 +21,7 @@ import ibis
 
 from clickprism._util.tables import Table as TextTable
 from clickprism.errors import SettingError, UnsupportedError
-from clickprism.log.partials import (
+from clickprism.log.features.partials import (
     PAIR,
     Examiner,
     counting,
@@ -32,7 +32,8 @@ from clickprism.log.partials import (
     partial_rows,
     update_partials,
 )
-from clickprism.log.schedule import Clock, Window, midnight_after, now, parse_time, schedule
+from clickprism.log.features.schedule import Clock, Window, midnight_after, now, parse_time, schedule
+from clickprism.log.features.snapshots import Snapshot, commit_snapshot, find_snapshots
 from clickprism.log.schema import (
     DICTIONARY,
     EXAMINATION_UNIT,
@@ -46,12 +47,12 @@ from clickprism.log.schema import (
 )
 from clickprism.log.sessions import by_day, update_sessions
 from clickprism.log.settings import WindowSettings
-from clickprism.log.snapshots import Snapshot, commit_snapshot, find_snapshots
 from clickprism.log.store import SETTINGS_FILE
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
-    from clickprism.log.store import LogStore, LogTable
+    from clickprism.log.engines.base import Engine
+    from clickprism.log.store import LogStore
+    from clickprism.log.table import LogTable
 
 HOUR_US: Final = 3_600_000_000
 DERIVED: Final = ("sessions", "partials", "week", "month")
