@@ -65,6 +65,9 @@ TREE: Tree = {
     "diagnose": ("Report which biases a click log contains.", "auto:diagnose"),
     "train": ("Train one ranker on clicks.", "experiment:train"),
     "serve": ("Serve a bundle over HTTP.", "model:serve"),
+    "init": ("Create a project: look at a log and write clickprism.toml.", "project:init"),
+    "run": ("Bring a project up to date: ingest, train, compare and publish what is new.", "project:run"),
+    "status": ("Show what a project contains, which ranker serves, and what needs attention.", "project:status"),
     "evaluate": (
         "Measure rankers, on judged lists or from clicks.",
         {
