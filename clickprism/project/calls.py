@@ -128,7 +128,8 @@ def ingest_files(folder: Path, settings: ProjectSettings, files: Sequence[str], 
     for file in files if source.table else ():
         note(f"adding {Path(file).name}")
         with exported_events(file, table_settings(settings), note=note) as events:
-            add([events])
+            if events is not None:
+                add([events])
     return log_counts(folder)
 
 
@@ -163,9 +164,9 @@ def event_files(folder: Path) -> dict[str, int]:
 def update_features(folder: Path, settings: ProjectSettings, note: Note) -> dict[str, Any]:
     """Bring sessions and click features up to date; only days that changed are read."""
     from clickprism.examination.model import chosen_model
+    from clickprism.log.features.windows import features_time, windows
     from clickprism.log.settings import FeatureSettings
     from clickprism.log.store import LogStore
-    from clickprism.log.windows import features_time, windows
 
     store = LogStore.open(folder / LOG, note=note)
     with store.write(engine=settings.engine, memory=settings.memory) as writer:
@@ -229,13 +230,13 @@ def fit_model(folder: Path, settings: ProjectSettings, logged: Callable[[], Logg
 
     estimates, model = out / "estimates.parquet", out / "log_model"
     if settings.source.read == "memory":
-        from clickprism.relevance.of_table import estimate_table
+        from clickprism.relevance.estimate import estimate_table
 
         outcome = settings.training.outcome
         own = EstimateSettings(seed=settings.training.seed)
         return estimate_table(logged(), estimates, own, outcome=outcome, folder=model).pairs
     from clickprism.log.store import LogStore
-    from clickprism.relevance.of_log import estimate_relevance
+    from clickprism.relevance.estimate import estimate_relevance
 
     since = settings.training.since
     days = [day for day in log_days(folder) if day.isoformat() >= since] if since else None

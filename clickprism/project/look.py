@@ -249,7 +249,7 @@ def _head(file: Path, lines: int) -> list[str]:
 
 def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[ProjectSettings, Understood]:
     """Look at events: ingest a sample of them into a temporary log, and describe that."""
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
     from clickprism.log.info import log_info
     from clickprism.log.store import LogStore
 
