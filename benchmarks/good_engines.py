@@ -13,7 +13,7 @@ The shown documents of each query are ranked by the logged order (mean position)
 the model; the measure is nDCG(exp)@10. The model must not be worse than the logged order by more than .005, nor worse
 than the click rate, in any world.
 
-The curve table compares position curves with the true one in worlds of `clickprism.simulation.worlds`: mean |log error|
+The curve table compares position curves with the true one in worlds of `reproduce.common.worlds`: mean |log error|
 at positions 2 to 10 of AllPairs and of the model. Tables go to stderr.
 """
 
@@ -30,8 +30,8 @@ from clickprism.click_models.pbm import EYE_TRACKING
 from clickprism.data.logged import Logged
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel
-from clickprism.simulation.worlds import Policy, WorldSettings, make_world
 from clickprism.types import Bool, Clicks, Float64, Int32, Int64, JudgedLists, Lists
+from reproduce.common.worlds import Policy, WorldSettings, make_world
 
 SHOWN: Final = 10
 CANDIDATES: Final = 60

@@ -86,9 +86,11 @@ def diagnose(
         as_of: When the diagnosis is made, as text.
         columns: Which column of a table holds what, as `read_log` takes it.
 
-    >>> from clickprism.simulation.worlds import WorldSettings, make_world
-    >>> world = make_world(WorldSettings(policy="single", queries=20, sessions=2000))
-    >>> diagnose(world.logged, only=["identifiability"]).verdict("identifiability")
+    >>> import clickprism as cp
+    >>> from clickprism.data.logged import Logged
+    >>> data = cp.synthetic(cp.SyntheticSettings(train_queries=20, validation_queries=1, test_queries=1))
+    >>> log = cp.simulate(data.train, cp.PositionUser(), sessions=2000, seed=0)
+    >>> diagnose(Logged(log.clicks), only=["identifiability"]).verdict("identifiability")
     'absent'
     """
     names, settings = check_names(only), LogModelSettings(seed=seed)

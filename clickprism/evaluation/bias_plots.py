@@ -1,4 +1,4 @@
-"""Plots of bias, attention and examination, in the style of `plots`; methods differ by marker as well as colour."""
+"""Plots of attention and examination, in the style of `plots`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from clickprism.types import Float64, Lists
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 
 DOCUMENTS: Final = 10_000  # of an attention map
 LONGEST: Final = 24  # characters of a name along an axis

@@ -187,6 +187,10 @@ class Approximation:
         """Return the affine part alone, in (0, 1), [pairs]."""
         return _mean_of(self._networks(x)[0])
 
+    def trade_off(self, x: Float32) -> Float64:
+        """Return zeta, [pairs]; by default about 1 for a pair that was never shown."""
+        return _mean_of(self._networks(x)[1])
+
     def estimate(self, x: Float32, imputed: Float64) -> Float64:
         """Return the approximated doubly robust estimate, [pairs]; that of the preset published may leave (0, 1).
 
@@ -199,7 +203,7 @@ class Approximation:
         return self.parts(x, imputed).estimate
 
     def parts(self, x: Float32, imputed: Float64) -> Parts:
-        """Return the estimate with its parts; the trade-off is by default about 1 for a pair that was never shown."""
+        """Return the estimate with its parts."""
         checked = _checked(imputed, len(x))
         affine, zeta = self._networks(x)
         known = torch.from_numpy(checked).float()

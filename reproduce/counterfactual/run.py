@@ -14,7 +14,7 @@ from clickprism._util.processes import side_by_side
 from clickprism.evaluation.counterfactual.result import CounterfactualSettings, Estimate, Unit
 from clickprism.evaluation.counterfactual.run import counterfactual
 from clickprism.log_model.model import LogModel
-from clickprism.simulation.worlds import WorldSettings, draw_settings, make_world
+from reproduce.common.worlds import WorldSettings, draw_settings, make_world
 from reproduce.counterfactual.rankers import rankers
 from reproduce.counterfactual.truth import Truth, truth_of
 

@@ -10,10 +10,10 @@ import numpy as np
 from clickprism.click_models.popularity import item_ids
 from clickprism.click_models.users import Shown, attraction
 from clickprism.simulation.clicks import SimulationSettings, simulate
-from clickprism.simulation.composed import ComposedUser
 from clickprism.simulation.rankings import rank
-from clickprism.simulation.worlds import World
 from clickprism.types import Clicks, Float64, Int64, slices
+from reproduce.common.composed import ComposedUser
+from reproduce.common.worlds import World
 
 SESSIONS = 200_000
 PAIRS = 300_000

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from clickprism._util.processes import side_by_side
 from clickprism.diagnosis.diagnose import diagnose
-from clickprism.simulation.worlds import WorldSettings, draw_settings, make_world
+from reproduce.common.worlds import WorldSettings, draw_settings, make_world
 
 BIASES: Final = ("position", "trust", "coupling", "interaction", "popularity", "feedback", "identifiability")
 RIGHT_BAR, ALARM_BAR = 0.9, 0.1

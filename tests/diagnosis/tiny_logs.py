@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 
 from clickprism.data.logged import Logged
-from clickprism.simulation.worlds import WorldSettings, make_world
 from clickprism.types import Clicks, Lists
+from reproduce.common.worlds import WorldSettings, make_world
 
 Page = tuple[Sequence[int], Sequence[int], int, int]
 

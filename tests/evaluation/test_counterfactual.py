@@ -24,8 +24,8 @@ from clickprism.evaluation.counterfactual.support import place
 from clickprism.log_model.model import LogModel
 from clickprism.log_model.results import Curve
 from clickprism.simulation.clicks import SimulationSettings, simulate
-from clickprism.simulation.worlds import World, WorldSettings, make_world
 from clickprism.types import Clicks, Float64, Lists
+from reproduce.common.worlds import World, WorldSettings, make_world
 from tests.evaluation.known_model import known_model
 
 EASY = CounterfactualSettings(least_effective=1, least_queries=1, most_missing=0.6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import clickprism.relevance.of_log
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq

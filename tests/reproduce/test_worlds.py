@@ -5,7 +5,7 @@ import pytest
 
 from clickprism.click_models.pbm import count
 from clickprism.errors import SettingError
-from clickprism.simulation.worlds import Policy, World, WorldSettings, draw_settings, make_world
+from reproduce.common.worlds import Policy, World, WorldSettings, draw_settings, make_world
 
 
 def small_world(policy: Policy) -> World:

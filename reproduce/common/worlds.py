@@ -23,9 +23,9 @@ from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.errors import SettingError
 from clickprism.log_model.results import Verdict
 from clickprism.simulation.clicks import SimulationSettings, frequencies, simulate
-from clickprism.simulation.composed import Base, ComposedUser
 from clickprism.simulation.rankings import InitialRanker, Intervention
 from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists, concatenate
+from reproduce.common.composed import Base, ComposedUser
 
 Browsing: TypeAlias = Literal["pbm", "ubm", "ccm", "dbn"]
 Policy: TypeAlias = Literal["single", "blocks", "several", "changing", "swap", "first", "shuffle", "feedback"]
