@@ -48,7 +48,7 @@ def ingest(
     from clickprism.data.frames import is_database
     from clickprism.errors import ClickprismError, SettingError
     from clickprism.log.ingest import ingest
-    from clickprism.log.open_log import Watermark, exported_events, guess_columns
+    from clickprism.log.ingest.tables import Watermark, exported_events, guess_columns
     from clickprism.log.settings import read_log_settings
     from clickprism.log.store import SETTINGS_FILE
 

@@ -280,7 +280,7 @@ class Comparison:
 def compare_interleaved(store: LogStore, settings: InterleavingSettings) -> Comparison:
     """Compare two rankers by the clicks on the interleaved searches of a log; its sessions are updated first."""
     from clickprism.log.features.schedule import days_of
-    from clickprism.log.load import interleaved_searches
+    from clickprism.log.interleaved import interleaved_searches
     from clickprism.log.sessions import update_sessions
 
     days = days_of(settings.days)

@@ -7,12 +7,8 @@ log, a session file, a simulated log.
 from __future__ import annotations
 
 import gzip
-import hashlib
-import json
 import re
-import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,17 +16,13 @@ from typing import Any, Final, TypeAlias, Unpack, final
 
 import numpy as np
 
-from clickprism._util.files import read_json, write_file
-from clickprism._util.tables import Table
 from clickprism.data.click_table import (
     NAMES,
     OTHERS,
     ColumnNames,
     Columns,
-    event_table,
     parse_outcome,
     read_click_table,
-    text_rows,
 )
 from clickprism.data.clicks import load_clicks
 from clickprism.data.frames import is_database, is_frame, is_table, read_source, to_arrow
@@ -41,7 +33,6 @@ from clickprism.data.sessions import read_log as read_session_file
 from clickprism.data.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.load import merge_logged
-from clickprism.log.store import WATERMARKS
 from clickprism.types import Bool, Clicks, Int64, Lists, Text
 
 Source: TypeAlias = Any
@@ -122,139 +113,6 @@ def open_source(
     for sentence in logged.notes:
         tell(sentence)
     return logged
-
-
-@final
-@dataclass(frozen=True)
-class GuessedColumns:
-    """Which column of a table probably holds what.
-
-    Attributes:
-        source: The table.
-        roles: Column of each role.
-        features: Columns that would be features.
-        rows: The first rows, by role.
-        command: Command that uses the mapping.
-    """
-
-    source: str
-    roles: Mapping[str, str]
-    features: tuple[str, ...]
-    rows: tuple[Mapping[str, str], ...]
-    command: str
-
-    def tables(self) -> list[Table]:
-        """Return the mapping, five rows read by it, and the command."""
-        roles = [[role, self.roles.get(role, "not found")] for role in NAMES]
-        rows = [[row[role] for role in self.roles] for row in self.rows]
-        return [
-            Table(f"{self.source}: which column holds what", ["role", "column"], roles),
-            Table("The first rows", list(self.roles), rows),
-            Table("", ["features", ", ".join(self.features) or "none"], [["next", self.command]]),
-        ]
-
-
-def guess_columns(source: str, table: TableSettings) -> GuessedColumns:
-    """Propose which column of a table holds what, by the names of the columns."""
-    read = read_source(source, sql=table.query).table
-    columns = table.columns().found_in(read.column_names, source)
-    roles = columns.roles()
-    maps = " ".join(f"--map {role}={shlex.quote(column)}" for role, column in roles.items())
-    query = "" if table.query is None else f" --query {shlex.quote(table.query)}"
-    command = f"clickprism auto {shlex.quote(source)}{query} {maps} --out runs/auto"
-    features = tuple(columns.feature_names(read.column_names))
-    return GuessedColumns(source, roles, features, tuple(text_rows(read, columns)), command)
-
-
-@contextmanager
-def exported_events(
-    source: str, table: TableSettings, *, note: Callable[[str], None], watermark: Watermark | None = None
-) -> Iterator[str | None]:
-    """Write a table as impressions that `ingest` reads to a temporary file, whose name it yields; None without rows.
-
-    The content of the file is the same whenever the table is the same, so that it is ingested once.
-
-    Args:
-        source: Files, or the URL of a database.
-        table: Which column holds what.
-        note: Called with what was assumed.
-        watermark: Read only the rows that earlier runs have not read; it moves on when the block ends without an error.
-    """
-    import pyarrow.parquet as pq
-
-    sql = table.query if watermark is None else watermark.query()
-    if watermark is not None:
-        count = read_source(source, sql=f"SELECT count(*) AS new_rows FROM ({sql}) AS counted")  # noqa: S608
-        if not count.table["new_rows"][0].as_py():
-            note("The query has no new rows")
-            yield None
-            return
-    rows = read_source(source, sql=sql).table
-    if watermark is not None:
-        watermark.begin(rows)
-    events, notes = event_table(rows, table.columns(), source=source)
-    for sentence in notes:
-        note(sentence)
-    with TemporaryDirectory(prefix="clickprism-table-") as folder:
-        file = Path(folder) / f"{Path(source.partition('?')[0]).stem or 'table'}.parquet"
-        pq.write_table(events, file)
-        yield str(file)
-    if watermark is not None:
-        watermark.finish()
-
-
-@final
-class Watermark:
-    """Which rows of a query a log has read: those up to a value of a column that grows, such as an id or a time.
-
-    The log keeps the value in `watermarks.json`. An interrupted run is repeated with the same limits, so that its rows
-    make the same file, which is ingested once.
-
-    Args:
-        column: Column of the query.
-        sql: The query.
-        source: URL of the database.
-        log: Folder of the log.
-    """
-
-    def __init__(self, column: str, sql: str | None, *, source: str, log: Path) -> None:
-        if sql is None or not column.isidentifier():
-            raise SettingError("watermark", column, "be the name of a column, and be given with --query")
-        self._column, self._sql = column, sql.strip().rstrip(";")
-        self._path = log / WATERMARKS
-        self._key = hashlib.sha256("\n".join([source, self._sql, column]).encode()).hexdigest()
-        known = read_json(self._path, remedy="Delete it to read all rows again") if self._path.exists() else {}
-        self._last, self._next = known.get(self._key, [None, None])
-
-    def query(self) -> str:
-        """Return the query for the new rows."""
-        limits = [(">", self._last), ("<=", self._next)]
-        where = [f"{self._column} {sign} {_sql_value(value)}" for sign, value in limits if value is not None]
-        query = f"SELECT * FROM ({self._sql}) AS new_rows {'WHERE ' if where else ''}{' AND '.join(where)}"  # noqa: S608
-        return f"{query} ORDER BY {self._column}"
-
-    def begin(self, rows: Any) -> None:
-        """Keep the limits of a run, before anything of it is ingested."""
-        if self._column not in rows.column_names:
-            raise SettingError("watermark", self._column, f"be a column of the query ({', '.join(rows.column_names)})")
-        if rows[self._column].null_count:
-            raise DataError(f"the column {self._column!r} is empty in a row", remedy="Choose a column without nulls")
-        highest = max(rows[self._column].to_pylist())
-        self._next = highest if isinstance(highest, int | float) else str(highest)
-        self._write(self._last, self._next)
-
-    def finish(self) -> None:
-        """Move on, after the rows were ingested."""
-        self._write(self._next, None)
-
-    def _write(self, last: object, following: object) -> None:
-        known = read_json(self._path) if self._path.exists() else {}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(self._path, json.dumps({**known, self._key: [last, following]}))
-
-
-def _sql_value(value: str | float) -> str:
-    return repr(value) if isinstance(value, int | float) else "'" + value.replace("'", "''") + "'"
 
 
 def read_log(source: Source, *, note: Callable[[str], None] | None = None, **columns: Unpack[ColumnNames]) -> Logged:

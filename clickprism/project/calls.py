@@ -109,7 +109,7 @@ def fetch(url: str, into: Path, note: Note) -> None:
 def ingest_files(folder: Path, settings: ProjectSettings, files: Sequence[str], note: Note) -> dict[str, int]:
     """Add files to the log of the project, and return what the log holds then."""
     from clickprism.log.ingest import ingest
-    from clickprism.log.open_log import exported_events
+    from clickprism.log.ingest.tables import exported_events
     from clickprism.log.settings import IngestSettings, read_log_settings
 
     into, source = folder / LOG, settings.source
@@ -128,7 +128,8 @@ def ingest_files(folder: Path, settings: ProjectSettings, files: Sequence[str], 
     for file in files if source.table else ():
         note(f"adding {Path(file).name}")
         with exported_events(file, table_settings(settings), note=note) as events:
-            add([events])
+            if events is not None:
+                add([events])
     return log_counts(folder)
 
 
@@ -163,9 +164,9 @@ def event_files(folder: Path) -> dict[str, int]:
 def update_features(folder: Path, settings: ProjectSettings, note: Note) -> dict[str, Any]:
     """Bring sessions and click features up to date; only days that changed are read."""
     from clickprism.examination.model import chosen_model
+    from clickprism.log.features.windows import features_time, windows
     from clickprism.log.settings import FeatureSettings
     from clickprism.log.store import LogStore
-    from clickprism.log.windows import features_time, windows
 
     store = LogStore.open(folder / LOG, note=note)
     with store.write(engine=settings.engine, memory=settings.memory) as writer:

@@ -160,7 +160,8 @@ def _table(
 ) -> tuple[ProjectSettings, Understood]:
     """Look at a table: which column holds what, and which columns are known only after a click."""
     from clickprism.data.frames import read_source
-    from clickprism.log.open_log import TableSettings, guess_columns, open_source
+    from clickprism.log.ingest.tables import guess_columns
+    from clickprism.log.open_log import TableSettings, open_source
 
     plain = TableSettings(query=expand(draft.source.sql) or None)
     guessed = guess_columns(path, plain)
@@ -249,7 +250,7 @@ def _head(file: Path, lines: int) -> list[str]:
 
 def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[ProjectSettings, Understood]:
     """Look at events: ingest a sample of them into a temporary log, and describe that."""
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
     from clickprism.log.info import log_info
     from clickprism.log.store import LogStore
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from clickprism.errors import SettingError
-from clickprism.log.open_log import TableSettings, Watermark, exported_events
+from clickprism.log.ingest.tables import Watermark, exported_events
+from clickprism.log.open_log import TableSettings
 from clickprism.log.store import WATERMARKS, LogStore
 
 QUERY = "select * from clicks;"
