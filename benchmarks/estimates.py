@@ -79,8 +79,8 @@ def _ours(folder: str) -> dict[str, Any]:
     from clickprism.log.engines.base import connect
     from clickprism.log.store import LogStore
     from clickprism.log_model.parameters import ClickParameters
+    from clickprism.relevance.estimate import estimate_log
     from clickprism.relevance.estimators import Affine
-    from clickprism.relevance.of_log import estimate_log
 
     parameters = ClickParameters(1 / np.sqrt(np.arange(1.0, DEPTH + 1)), np.zeros(DEPTH))
     store = LogStore.open(folder)

@@ -216,13 +216,13 @@ def feedback(
     Args:
         method: Name of a method, or a label under --methods; may be repeated. By default all of --methods.
         jobs: Number of processes; 0 means one per core.
-        out: Folder for results.json, the figures and report.html; runs that it already contains are not repeated.
+        out: Folder for results.json, the figures and report.html.
     """
     from clickprism.experiments.feedback import feedback_loop, write_feedback
 
     settings = chosen(settings, method)
     with output.progress("runs") as progress:
-        results = feedback_loop(settings, out=out, jobs=jobs, progress=progress)
+        results = feedback_loop(settings, jobs=jobs, progress=progress)
     output.result(results)
     if out is not None:
         again = command_line("experiment", "feedback", "--config", out / "settings.toml", "--user", "popularity")

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from clickprism._util.files import make_folder
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.curves import Curve, Shares
 from clickprism.evaluation.plots import (
     COLOURS,
     GRID,
     INK,
     MARKERS,
-    Look,
     add_legend,
-    looks_of,
     new_figure,
     position_axis,
     styled,
@@ -35,104 +32,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-C = TypeVar("C", Curve, Shares)
 
-OWN: Final = "labels' own"
-WIDE: Final = 20.0  # frequencies that differ more than this are drawn on a log scale
 DOCUMENTS: Final = 10_000  # of an attention map
 LONGEST: Final = 24  # characters of a name along an axis
 NAMED: Final = 50  # most features that are named along an axis
 LEAST_ROWS: Final = 20  # of a point below a click; means of fewer rows are too noisy
 TRUTH: Final = "truly observed (held out)"
-
-
-@styled
-def moved_curve(
-    curves: Mapping[str, Curve],
-    labels: Curve,
-    *,
-    away: Mapping[str, float] | None = None,
-    looks: Mapping[str, Look] | None = None,
-) -> Figure:
-    """Plot the mean position after re-ranking, by position before or by item frequency, beside the labels' own.
-
-    The legend gives the distance of each method from the labels, in positions.
-
-    Args:
-        curves: By method, all by position or all by frequency.
-        labels: The curve of the grades.
-        away: Distance of each method from the labels if the curves are means over runs; by default that of the curves.
-        looks: By method; see `plots.looks_of`.
-    """
-    figure, axes = new_figure(height=3.8)
-    drawn, far = looks or looks_of(curves), _away(curves, labels) if away is None else away
-    axes.plot(labels.at, labels.value, color=INK, linewidth=2.6, alpha=0.85, label=OWN, zorder=2)
-    for name in sorted(curves, key=lambda name: far[name]):
-        look, curve, label = drawn[name], curves[name], f"{name}: {far[name]:.2f} from {OWN}"
-        axes.plot(curve.at, curve.value, color=look.colour, marker=look.marker, markersize=5, label=label, zorder=3)
-    if labels.axis == "position":
-        position_axis(axes, int(labels.at[-1]) if len(labels.at) else 1, "position before")
-    else:
-        _frequency_axis(axes, labels.at)
-    axes.set_ylabel("mean position after")
-    axes.invert_yaxis()
-    add_legend(axes)
-    return figure
-
-
-@styled
-def exposure_bars(
-    shares: Mapping[str, Shares],
-    labels: Shares,
-    *,
-    away: Mapping[str, float] | None = None,
-    looks: Mapping[str, Look] | None = None,
-) -> Figure:
-    """Plot the share of exposure of groups of items, from the least to the most popular, beside the labels' own.
-
-    A bar is the share of a group by the labels, a marker that by a method, a dashed line the share of items in it.
-
-    Args:
-        shares: By method.
-        labels: The shares of the grades.
-        away: Distance of each method from the labels if the shares are means over runs; by default that of the shares.
-        looks: By method; see `plots.looks_of`.
-    """
-    figure, axes = new_figure(height=3.8 + 0.09 * (len(shares) + 2))
-    drawn, far = looks or looks_of(shares), _away(shares, labels) if away is None else away
-    groups = np.arange(len(labels.value), dtype=np.float64)
-    axes.bar(groups, labels.value, width=0.86, color=GRID, alpha=0.35, label=OWN, zorder=1)
-    dashed: dict[str, Any] = {"color": INK, "linewidth": 1.4, "linestyle": (0, (3, 2))}
-    axes.hlines(labels.items, groups - 0.43, groups + 0.43, label="share of items", **dashed)
-    for slot, name in enumerate(sorted(shares, key=lambda name: far[name])):
-        x, (colour, marker) = groups + 0.7 * ((slot + 0.5) / len(shares) - 0.5), drawn[name]
-        label = f"{name}: {100 * far[name]:.1f}% from {OWN}"
-        axes.plot(x, shares[name].value, color=colour, linewidth=0.9, alpha=0.35, zorder=3)
-        axes.plot(x, shares[name].value, color=colour, marker=marker, linestyle="", label=label, zorder=4)
-    last = len(groups) - 1
-    axes.set_xticks(groups, ["least" if i == 0 else "most" if i == last else str(i + 1) for i in range(last + 1)])
-    axes.set_xlabel("groups of items by popularity in the log")
-    axes.set_ylabel("share of exposure")
-    axes.set_ylim(bottom=0)
-    axes.grid(visible=False, axis="x")
-    below = (0.5, -0.17)  # markers may be anywhere above
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper center", bbox_to_anchor=below, ncols=2)
-    return figure
-
-
-def _away(curves: Mapping[str, C], labels: C) -> dict[str, float]:
-    """Return the distance of each from the labels."""
-    return {name: curve.distance(labels) for name, curve in curves.items()}
-
-
-def _frequency_axis(axes: Axes, at: Float64) -> None:
-    axes.set_xlabel("frequency of the item in the log, relative to the most frequent")
-    if len(at) and at[0] > 0 and at[-1] > WIDE * at[0]:
-        axes.set_xscale("log")
-        ticks = [step * 10.0**power for power in range(-12, 1) for step in (1, 2, 5)]
-        axes.set_xticks([tick for tick in ticks if at[0] * 0.7 <= tick <= at[-1] * 1.4])
-        axes.set_xticks([], minor=True)
-        axes.xaxis.set_major_formatter("{x:g}")
 
 
 def model_attention(model: Model, lists: Lists, *, documents: int = DOCUMENTS) -> Float64:

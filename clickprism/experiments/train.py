@@ -22,14 +22,14 @@ from clickprism.debias.loop import Stopped
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Measure, evaluate
-from clickprism.experiments.bias import (
+from clickprism.experiments.data import Data, data_name, data_of, load_data, simulate_log, with_categories
+from clickprism.experiments.observation_models import (
     DocumentDependence,
     choice_text,
     dependence_of,
     independence_of,
     independence_text,
 )
-from clickprism.experiments.data import Data, data_name, data_of, load_data, simulate_log, with_categories
 from clickprism.experiments.settings import EvaluationSettings, ExperimentSettings, resolved
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose, suggest, to_toml

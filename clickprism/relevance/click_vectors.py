@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.relevance.estimates import PairCounts
-from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs
+from clickprism.relevance.pairs import FirstSlot, PairCounts, distinct_pairs, find_pairs
 from clickprism.types import Bool, Float32, Float64, Int64, Text, check
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import numpy as np
 
 from clickprism.errors import UnsupportedError
 from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
-from clickprism.relevance.estimates import PairCounts
-from clickprism.relevance.pairs import PAIR, distinct_pairs
+from clickprism.relevance.pairs import PAIR, PairCounts, distinct_pairs
 from clickprism.types import Float64, Int64, check
 
 if TYPE_CHECKING:

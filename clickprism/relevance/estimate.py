@@ -1,13 +1,14 @@
-"""Estimate the relevance of every pair of a click log, with equal values on DuckDB and Spark.
+"""Estimate the relevance of every pair of a log: a table of pairs in, a table of estimates out.
 
-By default the model of the log estimates it (`by_log_model`). For the other estimators the engine adds up whole numbers
-by pair and position; the estimator, which is numpy, then processes Arrow batches of pairs. What depends on the whole
-log is learned from a sample of its pairs first, the same on every engine.
+By default the model of the log estimates it (`by_log_model`), of an ingested log or of a log in memory. For the other
+estimators the engine, DuckDB or Spark, adds up whole numbers by pair and position; the estimator, which is numpy, then
+processes Arrow batches of pairs. What depends on the whole log is learned from a sample of its pairs first. Values are
+the same on every engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date
@@ -19,29 +20,34 @@ import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from clickprism._util.files import atomic_file
 from clickprism._util.tables import Table
+from clickprism.data.logged import Logged
 from clickprism.errors import SettingError, UnsupportedError
 from clickprism.examination.model import chosen_model
 from clickprism.log.features.partials import EXAMINATION, PAIR, Examiner, counting, update_partials
 from clickprism.log.schema import EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import update_sessions
+from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.log_model.parameters import ClickParameters
 from clickprism.log_model.propensities import read_propensities
-from clickprism.relevance.by_log_model import FittedLog, ModelSummary, fit_log, write_posterior
-from clickprism.relevance.estimate_files import (
+from clickprism.log_model.value import ClickValue, click_value
+from clickprism.relevance.by_log_model import ModelSummary, fit_log, posterior_estimates, write_posterior
+from clickprism.relevance.estimates import (
     ESTIMATES,
-    IMPUTATION,
-    check_imputation,
+    Estimates,
     count_written,
-    estimate_columns,
+    estimate_rows,
     join_files,
     with_suppressed,
 )
-from clickprism.relevance.estimates import Estimator, PairCounts
-from clickprism.relevance.estimators import DoublyRobust, EstimateSettings, FromLogModel
+from clickprism.relevance.estimators import DoublyRobust, EstimateSettings, Estimator, FromLogModel, normal_quantile
+from clickprism.relevance.pair_files import IMPUTATION, check_imputation
+from clickprism.relevance.pairs import PairCounts
 from clickprism.relevance.slot_parameters import first_intercept, log_slot_parameters
-from clickprism.types import Float64
+from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
     from clickprism.log.engines.base import Engine
@@ -71,7 +77,7 @@ class LogEstimates:
         below: Number of impressions below the last position that is used.
         without_imputation: Number of pairs without an imputation; they get the mean imputation of the shown pairs.
         estimator: Name of the estimator.
-        learned: The estimator with everything that it learned from the log; None for log_model.
+        beta_1: Click probability of an irrelevant first result that doubly_robust assumed; None for others.
         parameters: Click parameters of the positions.
         model: What the model of the log says; None if none was fitted.
         file: The file that was written.
@@ -84,10 +90,37 @@ class LogEstimates:
     below: int
     without_imputation: int
     estimator: str
-    learned: Estimator | None
     parameters: ClickParameters
     model: ModelSummary | None
     file: Path
+    beta_1: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        file: Path,
+        estimator: str,
+        parameters: ClickParameters,
+        *,
+        suppressed: int = 0,
+        below: int = 0,
+        imputed: bool = False,
+        model: LogModel | None = None,
+    ) -> LogEstimates:
+        """Count the rows of a file of estimates; `imputed` says whether there was an imputation."""
+        only, without, sources = count_written(file)
+        return cls(
+            pairs=sum(sources.values()),
+            sources=sources,
+            imputed_only=only,
+            suppressed=suppressed,
+            below=below,
+            without_imputation=without if imputed else 0,
+            estimator=estimator,
+            parameters=parameters,
+            model=None if model is None else ModelSummary.of(model),
+            file=file,
+        )
 
     def tables(self) -> list[Table]:
         """Return the counts, and what the model of the log says."""
@@ -145,8 +178,18 @@ def estimate_relevance(
         update_sessions(store, engine, days)
     fit = partial(fit_log, store, engine, settings, days=days, propensities=given, folder=model)
     if isinstance(estimator, FromLogModel):
-        return _posterior(store, fit(imputation=imputation), out, settings)
-    summary: ModelSummary | None = None
+        fitted = fit(imputation=imputation)
+        few = write_posterior(fitted, out, min_users=settings.min_users, store=store)
+        return LogEstimates.of(
+            out,
+            estimator.name,
+            fitted.model.parameters,
+            suppressed=few,
+            below=fitted.sums.below,
+            imputed=imputation is not None,
+            model=fitted.model,
+        )
+    log_model: LogModel | None = None
     if parameters is not None:
         found = ClickParameters.read(parameters)
         found = found if settings.depth is None else found.cut(settings.depth)
@@ -155,8 +198,8 @@ def estimate_relevance(
         if isinstance(estimator, DoublyRobust) and "beta_1" not in settings.estimator:
             estimator = replace(estimator, beta_1=first_intercept(found))
     else:
-        fitted = fit()
-        found, summary = fitted.model.parameters, ModelSummary.of(fitted.model)
+        log_model = fit().model
+        found = log_model.parameters
     examiner = chosen_model(store.folder / "models", examination)
     if estimator.name == "doubly_robust" and examiner is not None and examiner.settings.clicks == "all":
         store.note(
@@ -174,7 +217,8 @@ def estimate_relevance(
         k=settings.min_users,
         examiner=examiner,
     )
-    return replace(made, model=summary)
+    summary = None if log_model is None else ModelSummary.of(log_model)
+    return replace(made, model=summary, beta_1=getattr(estimator, "beta_1", None))
 
 
 def _check_options(
@@ -197,26 +241,6 @@ def _check_options(
         raise SettingError("click_parameters", "first_slot", "be used without --parameters, --propensities and --model")
     if name in ("doubly_robust", "imputation") and imputation is None:
         raise SettingError("imputation", None, f"be given for the estimator {name}")
-
-
-def _posterior(store: LogStore, fitted: FittedLog, out: Path, settings: EstimateSettings) -> LogEstimates:
-    """Write the estimates of the model of the log."""
-    least = store.settings.windows.k if settings.min_users is None else settings.min_users
-    suppressed = write_posterior(fitted, out, min_users=least, store=store)
-    only, without, sources = count_written(out)
-    return LogEstimates(
-        pairs=sum(sources.values()),
-        sources=sources,
-        imputed_only=only,
-        suppressed=suppressed,
-        below=fitted.sums.below,
-        without_imputation=without if fitted.imputed is not None else 0,
-        estimator=FromLogModel.name,
-        learned=None,
-        parameters=fitted.model.parameters,
-        model=ModelSummary.of(fitted.model),
-        file=out,
-    )
 
 
 def estimate_log(
@@ -242,11 +266,10 @@ def estimate_log(
         parameters: Click parameters; impressions below their last position are ignored.
         imputation: Parquet file of imputations (`IMPUTATION`). Pairs that were never shown get an estimate too.
         days: Use only these days; by default all.
-        k: Ignore the clicks on pairs seen by fewer users; by default the log's setting; 0 ignores none.
+        k: Ignore the clicks on pairs seen by fewer users. By default the k of the log, or 0 if it has no user ids.
         examiner: Examination model; `doubly_robust` needs one.
         refresh: Update the sessions first.
     """
-    k = store.settings.windows.k if k is None else k
     with store.lock(), ExitStack() as stack:
         partials = store.table("partials")
         chosen = None if days is None else sorted(days)
@@ -259,8 +282,11 @@ def estimate_log(
         rows = engine.read(partials.files(chosen), PARTIALS)
         sums = stack.enter_context(engine.held(pair_sums(rows, depth=len(parameters), names=names)))
         below, every = (int(_one(engine, value)) for value in (sums.below.sum().fill_null(0), sums.count()))
+        sessions = engine.read(store.table("sessions").files(chosen), SESSIONS)
+        if k is None:
+            k = store.settings.windows.k if _one(engine, sessions.user_id.count()) else 0
         if k > 0:
-            enough = _seen_by(engine.read(store.table("sessions").files(chosen), SESSIONS), k)
+            enough = _seen_by(sessions, k)
             sums = stack.enter_context(engine.held(sums.semi_join(enough, list(PAIR))))
         shown = int(_one(engine, sums.count())) if k > 0 else every
         if every and not shown and imputation is None:
@@ -275,21 +301,9 @@ def estimate_log(
         with store.staging() as folder:
             schema = with_suppressed(every - shown)
             files = engine.write_batches(sums, task, schema, Path(folder), stem="estimates")
-            pairs = join_files(files, out, schema)
-    only, without, sources = count_written(out)
-    return LogEstimates(
-        pairs=pairs,
-        sources=sources,
-        imputed_only=only,
-        suppressed=every - shown,
-        below=below,
-        without_imputation=without if imputation is not None else 0,
-        estimator=estimator.name,
-        learned=task.estimator,
-        parameters=parameters,
-        model=None,
-        file=out,
-    )
+            join_files(files, out, schema)
+    name, few, given = estimator.name, every - shown, imputation is not None
+    return LogEstimates.of(out, name, parameters, suppressed=few, below=below, imputed=given)
 
 
 def pair_sums(partials: Any, *, depth: int, names: Sequence[str] = COUNTS) -> Any:
@@ -323,13 +337,9 @@ class _Task:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         counts, imputed = self.inputs(batch)
-        estimates = estimate_columns(self.estimator.estimate(counts, self.parameters, imputed))
-        columns: dict[str, Any] = {name: batch.column(name) for name in PAIR} | estimates
-        columns["impressions"] = pa.array(counts.shown)
-        columns["clicked"] = pa.array(counts.clicked.sum(axis=1))
-        given = "imputation" in batch.schema.names
-        columns["imputation"] = batch.column("imputation") if given else pa.nulls(len(counts), pa.float64())
-        return pa.record_batch([columns[name] for name in ESTIMATES.names], schema=ESTIMATES)
+        estimates = self.estimator.estimate(counts, self.parameters, imputed)
+        rows = estimate_rows(batch, estimates, counts.shown, counts.clicked.sum(axis=1))
+        return pa.record_batch(rows, schema=ESTIMATES)
 
     def inputs(self, batch: Any) -> tuple[PairCounts, Float64 | None]:
         """Return the counts and the imputations of a batch, or of a table."""
@@ -359,8 +369,7 @@ def _learned(task: _Task, engine: Engine, sums: Any, *, shown: int) -> _Task:
             "the log has no pair to estimate", remedy="Ingest events first, use other days, or lower --min-users"
         )
     task = replace(task, mean=pc.mean(table["imputation"]).as_py() if given else None)
-    counts, imputed = task.inputs(table)
-    return replace(task, estimator=task.estimator.learn(counts, task.parameters, imputed))
+    return replace(task, estimator=task.estimator.learn(task.inputs(table)[0]))
 
 
 def with_imputation(sums: Any, imputed: Any) -> Any:
@@ -388,3 +397,74 @@ def _numbers(column: Any) -> Float64:
 
 def _one(engine: Engine, value: Any) -> Any:
     return engine.collect(value.name("value").as_table())["value"][0].as_py()
+
+
+def refuse_options(source: str, given: Mapping[str, object]) -> None:
+    """Refuse options that need an ingested log."""
+    for name, value in given.items():
+        if value is not None:
+            remedy = f"be omitted: it needs an ingested log. Run: clickprism log ingest {source} --into mylog"
+            raise SettingError(name, str(value), remedy)
+
+
+def estimate_table(
+    logged: Logged,
+    out: Path,
+    settings: EstimateSettings,
+    *,
+    outcome: str = "click",
+    propensities: Path | None = None,
+    folder: Path | None = None,
+    texts: Mapping[str, str] | None = None,
+) -> LogEstimates:
+    """Estimate the relevance of every pair that a log shows, and write the estimates to a file.
+
+    Args:
+        logged: The log.
+        out: Parquet file to write.
+        settings: Depth, confidence and seed.
+        outcome: What is estimated: click, another outcome, or a weighted sum of outcomes.
+        propensities: File with the known observation at each position.
+        folder: Folder to save the model of the log to.
+        texts: Text of each query by its id; by default the ids are the texts.
+    """
+    model = LogModel.fit(
+        logged,
+        settings=LogModelSettings(depth=settings.depth, confidence=settings.confidence, seed=settings.seed),
+        propensities=None if propensities is None else read_propensities(propensities),
+    )
+    if folder is not None:
+        model.save(folder)
+    value, found, estimates = click_value(logged, outcome), model.relevance, posterior_estimates(model)
+    if value is not None:
+        estimates = times_value(estimates, value, found.rows, settings.confidence)
+    ids = model.query_ids.tolist()
+    shown = {text: text for text in ids} if texts is None else texts
+    pairs = pa.table({"query_id": ids, "document_id": model.document_ids.tolist()})
+    pairs = pairs.append_column("query", pa.array([shown.get(query) for query in ids], pa.string()))
+    table = pa.table(estimate_rows(pairs, estimates, found.impressions, found.clicks), schema=ESTIMATES)
+    with atomic_file(out, parents=True) as draft:
+        pq.write_table(table.sort_by([(name, "ascending") for name in PAIR]), draft, compression="zstd")
+    name = FromLogModel.name if value is None else f"{FromLogModel.name}, of {outcome}"
+    below = int(logged.clicks.list_impressions[logged.clicks.positions > len(model.curve)].sum())
+    return LogEstimates.of(out, name, model.parameters, below=below, model=model)
+
+
+def times_value(estimates: Estimates, value: ClickValue, rows: Int64, confidence: float) -> Estimates:
+    """Return c_1 v as a share of the sum of the weights; the intervals combine the errors of both.
+
+    Args:
+        estimates: Estimates of c_1, [pairs].
+        value: v of each document.
+        rows: Document of each pair, [pairs].
+        confidence: Confidence level of the intervals.
+    """
+    full = sum(value.weights.values())
+    share = np.clip(value.values[rows] / full, 0.0, 1.0)
+    reach = normal_quantile(confidence) * estimates.values * value.errors[rows] / full
+    product = estimates.values * share
+    lower = product - np.hypot(share * (estimates.values - estimates.lower), reach)
+    upper = product + np.hypot(share * (estimates.upper - estimates.values), reach)
+    lower, upper = np.clip(lower, 0.0, product), np.clip(upper, product, 1.0)
+    variance = ((upper - lower) / (2 * normal_quantile(confidence))) ** 2
+    return replace(estimates, values=product, lower=lower, upper=upper, variance=variance)
