@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import clickprism.relevance.of_log
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +18,6 @@ import clickprism.evaluation.report
 import clickprism.log.ingest
 import clickprism.log.open_log
 import clickprism.relevance.judgments
-import clickprism.relevance.of_log
 import clickprism.serve.bundle.bundle
 import clickprism.serve.store.publish  # noqa: F401 - imported once, before the forks
 from clickprism._util.crash_points import VARIABLE
