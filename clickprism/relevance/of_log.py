@@ -26,8 +26,7 @@ from clickprism.examination.model import chosen_model
 from clickprism.log.partials import EXAMINATION, PAIR, Examiner, counting, update_partials
 from clickprism.log.schema import EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import update_sessions
-from clickprism.log_model.parameters import ClickParameters
-from clickprism.log_model.propensities import read_propensities
+from clickprism.log_model.parameters import ClickParameters, read_propensities
 from clickprism.relevance.by_log_model import FittedLog, ModelSummary, fit_log, write_posterior
 from clickprism.relevance.estimate_files import (
     ESTIMATES,

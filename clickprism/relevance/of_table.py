@@ -15,7 +15,7 @@ from clickprism._util.files import atomic_file
 from clickprism.data.logged import Logged
 from clickprism.errors import SettingError
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.log_model.propensities import read_propensities
+from clickprism.log_model.parameters import read_propensities
 from clickprism.log_model.value import ClickValue, click_value
 from clickprism.relevance.by_log_model import ModelSummary, posterior_estimates
 from clickprism.relevance.estimate_files import ESTIMATES, count_written, estimate_columns
