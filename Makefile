@@ -9,7 +9,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-all lint style types checks suite bench reproduce docs help clean
+.PHONY: demo test test-all lint style types checks suite bench reproduce docs release help clean
 
 demo: $(READY) ## a raw log with several biases: diagnosis, a table of methods, a ranker to serve, a report (a minute)
 	@$(BIN)/clickprism demo --out runs/demo
@@ -52,11 +52,14 @@ docs: $(WHOLE) ## the site, in site/: docs/cli.md and the API generated from the
 	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
 	@$(BIN)/python -m docs.build --out site
 
+release: ## build the wheel and try it in new environments, with each extra alone (needs the package registry; minutes)
+	@PYTHON=$(PYTHON) scripts/release
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 clean: ## remove the environment and all generated files
-	rm -rf .venv runs site
+	rm -rf .venv runs site dist
 
 # Byte-compile packages on all cores (pip uses one); files that are not valid Python, such as templates, are skipped.
 define install
@@ -65,7 +68,7 @@ define install
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 endef
 
-$(READY): EXTRAS := neural,trees,log,serve
+$(READY): EXTRAS := demo
 $(READY): pyproject.toml constraints.txt
 	$(install)
 	@touch $@

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.debias.batches import shares
 from clickprism.debias.click import Click
+from clickprism.debias.loop import shares
 from clickprism.rankers.attention import Attention
 from clickprism.rankers.base import NetworkRanker
 from clickprism.rankers.mlp import MLP

@@ -22,8 +22,8 @@ from clickprism.data.texts import Collection, nfcorpus
 from clickprism.evaluation.measures import evaluate
 from clickprism.evaluation.significance import interval, paired_randomisation, paired_t
 from clickprism.rankers.cross_encoder import BUDGET, CrossEncoderNetwork, probabilities
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
-from clickprism.rankers.similarity import Similarity
+from clickprism.rankers.language_model import CrossEncoder
+from clickprism.rankers.prior import Similarity
 from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.relevance.imputation import TextImputation, pairs_of
 from clickprism.relevance.pairs import FirstSlot

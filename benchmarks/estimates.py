@@ -76,11 +76,11 @@ def _by_hand(folder: str, table: str) -> dict[str, Any]:
 def _ours(folder: str) -> dict[str, Any]:
     import numpy as np
 
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
     from clickprism.log.store import LogStore
     from clickprism.log_model.parameters import ClickParameters
+    from clickprism.relevance.estimate import estimate_log
     from clickprism.relevance.estimators import Affine
-    from clickprism.relevance.of_log import estimate_log
 
     parameters = ClickParameters(1 / np.sqrt(np.arange(1.0, DEPTH + 1)), np.zeros(DEPTH))
     store = LogStore.open(folder)
@@ -100,7 +100,7 @@ def _ours(folder: str) -> dict[str, Any]:
 
 
 def _model(folder: str) -> dict[str, Any]:
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
     from clickprism.log.store import LogStore
     from clickprism.relevance.by_log_model import fit_log, write_posterior
     from clickprism.relevance.estimators import EstimateSettings

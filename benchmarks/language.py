@@ -20,7 +20,7 @@ import torch
 from benchmarks.base import Result
 from clickprism.data.texts import nfcorpus
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
+from clickprism.rankers.language_model import CrossEncoder
 from clickprism.serve.onnx.language import language_files
 from clickprism.serve.scoring.language import LanguageReader
 from clickprism.types import Float64

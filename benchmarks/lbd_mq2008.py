@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.base import Result
-from clickprism.evaluation.compare import compare
+from clickprism.evaluation.compare import as_text, compare
 from clickprism.evaluation.measures import Evaluation
-from clickprism.evaluation.tables import as_text
 from clickprism.experiments.compare import compare_methods
 from clickprism.experiments.results import Run
 from clickprism.experiments.settings import DataSettings, EvaluationSettings, ExperimentSettings

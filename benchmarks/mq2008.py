@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.evaluation.compare import Comparison, Row, compare
+from clickprism.evaluation.compare import Comparison, Row, as_text, compare
 from clickprism.evaluation.measures import Measure
-from clickprism.evaluation.tables import as_text
 from clickprism.experiments.compare import Measured, compare_methods
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.training.settings import FitSettings

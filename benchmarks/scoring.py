@@ -16,8 +16,7 @@ import numpy as np
 from benchmarks.base import Result, seconds
 from clickprism.data.normalise import fit
 from clickprism.model import Model
-from clickprism.rankers.boosting import Boosting
-from clickprism.rankers.lambdamart import LambdaMART
+from clickprism.rankers.lambdamart import Boosting, LambdaMART
 from clickprism.rankers.mlp import MLP
 from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.onnx.networks import network_onnx

@@ -97,9 +97,9 @@ def _windows(folder: str, as_of: datetime) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
+    from clickprism.log.features.windows import windows
     from clickprism.log.store import LogStore
-    from clickprism.log.windows import windows
 
     class Examiner:
         fingerprint = "one by the position"
@@ -114,7 +114,7 @@ def _windows(folder: str, as_of: datetime) -> dict[str, Any]:
 
 
 def _same(folder: str) -> dict[str, Any]:
-    from clickprism.log.snapshots import read_snapshot
+    from clickprism.log.features.snapshots import read_snapshot
     from clickprism.log.store import LogStore
 
     files = ", ".join(f"'{file}'" for file in read_snapshot(LogStore.open(folder)).files)

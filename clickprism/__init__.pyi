@@ -27,6 +27,7 @@ from .log.open_log import read_log as read_log
 from .log_model.model import LogModel as LogModel
 from .log_model.model import LogModelSettings as LogModelSettings
 from .model import Model as Model
+from .project.run import Project as Project
 from .rankers.lambdamart import LambdaMART as LambdaMART
 from .rankers.linear import Linear as Linear
 from .rankers.mlp import MLP as MLP

@@ -71,7 +71,7 @@ def clicks(judged: JudgedLists) -> Clicks:
 def forks() -> ForkServerContext:
     """A server that has imported what children of tests run, and forks them."""
     context = multiprocessing.get_context("forkserver")
-    children = ["auto.children", "faults.children", "serve.event_children", "serve.store_children"]
+    children = ["auto.children", "project.worlds", "faults.children", "serve.event_children", "serve.store_children"]
     context.set_forkserver_preload([f"tests.{name}" for name in children])
     return context
 

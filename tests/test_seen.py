@@ -11,7 +11,7 @@ import pytest
 from clickprism.click_models.pbm import PositionUser
 from clickprism.data.clicks import load_clicks, save_clicks
 from clickprism.data.synthetic import SyntheticSettings, synthetic
-from clickprism.debias.batches import pad
+from clickprism.debias.loop import pad
 from clickprism.errors import DataError
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Clicks, Lists, concatenate

@@ -12,7 +12,7 @@ import torch
 
 from clickprism.data.clicks import load_clicks, save_clicks
 from clickprism.debias import method
-from clickprism.debias.batches import pad
+from clickprism.debias.loop import pad
 from clickprism.errors import DataError
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit

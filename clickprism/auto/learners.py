@@ -301,8 +301,7 @@ class _ClickLikelihood:
 
 def tree_clicks(features: Float64, clicks: Float64, offset: Float64, query: Int64, *, seed: int) -> Trees:
     """Return trees that are grown by the likelihood of clicks within queries (as `linear_clicks`)."""
-    from clickprism.rankers.boosting import Boosting
-    from clickprism.rankers.lambdamart import LambdaMART
+    from clickprism.rankers.lambdamart import Boosting, LambdaMART
 
     rows = np.arange(len(query), dtype=np.int64)
     lengths = np.diff(np.append(np.arange(0, len(query), GROUP), len(query)))  # the objective knows the queries

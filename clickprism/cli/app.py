@@ -65,6 +65,9 @@ TREE: Tree = {
     "diagnose": ("Report which biases a click log contains.", "auto:diagnose"),
     "train": ("Train one ranker on clicks.", "experiment:train"),
     "serve": ("Serve a bundle over HTTP.", "model:serve"),
+    "init": ("Create a project: look at a log and write clickprism.toml.", "project:init"),
+    "run": ("Bring a project up to date: ingest, train, compare and publish what is new.", "project:run"),
+    "status": ("Show what a project contains, which ranker serves, and what needs attention.", "project:status"),
     "evaluate": (
         "Measure rankers, on judged lists or from clicks.",
         {
@@ -162,36 +165,6 @@ TREE: Tree = {
         },
     ),
 }
-RENAMED = {
-    "simulate --as-log": "log simulate",
-    "simulate": "experiment simulate",
-    "ingest": "log ingest",
-    "quarantine": "log quarantine",
-    "sessions": "log sessions",
-    "windows": "log features",
-    "compact": "log compact",
-    "forget": "log forget",
-    "observe": "bias position",
-    "parameters": "bias trust",
-    "examine": "bias examination",
-    "estimate": "relevance estimate",
-    "impute": "relevance impute",
-    "approximate": "relevance approximate",
-    "judgments": "relevance judgments",
-    "rank": "relevance rank",
-    "exploration": "relevance exploration",
-    "tune": "auto",
-    "bundle": "model bundle",
-    "score": "model score",
-    "export": "model export",
-    "promote": "model promote",
-    "publish": "store publish",
-    "interleave": "evaluate interleaving",
-    "compare": "experiment compare",
-    "feedback": "experiment feedback",
-    "data recipes": "data check",
-    "data adressa": "python -m reproduce.inforank",
-}
 FIRST_STEPS = """\
 clickprism separates relevance from observation in click logs.
 
@@ -216,7 +189,6 @@ def run(words: Sequence[str]) -> int:
         return 0
     given: list[Argument] = []
     try:
-        _check_renamed(words)
         _check_processes(words)
         app = build_app(words, given)
         app(full_names(app, words), exit_on_error=False, print_error=False, result_action="return_value")
@@ -238,6 +210,10 @@ def _explain(error: BaseException, words: Sequence[str], given: Sequence[Argumen
     if isinstance(error, ModuleNotFoundError):
         error = missing_extra(error)
     if isinstance(error, CycloptsError):
+        meant = [] if addressed(words) else commands_named(words[0])
+        if meant:
+            names = " or ".join(f"clickprism {name}" for name in meant)
+            return f"error: there is no command clickprism {words[0]}. Did you mean {names}?", WRONG_USE
         return f"error: {_misused(error)}\n{_see_help(words)}", WRONG_USE
     if isinstance(error, OSError):
         why = error.strerror or str(error)
@@ -321,6 +297,22 @@ def full_names(app: App, words: Sequence[str]) -> list[str]:
     arguments = app.assemble_argument_collection() if app.default_command else []
     short = "|".join(name for argument in arguments if argument.hint == dict[str, Any] for name in argument.names)
     return [re.sub(rf"^({short})(?==|$)", r"\1.name", word) if short else word for word in words]
+
+
+def commands_named(name: str, tree: Tree = TREE, path: tuple[str, ...] = ()) -> list[str]:
+    """Return the commands of groups that have this name.
+
+    >>> commands_named("ingest"), commands_named("info")
+    (['log ingest'], ['log info', 'store info', 'data info'])
+    """
+    found = []
+    for word, (_, inner) in tree.items():
+        here = (*path, word)
+        if word == name and path:
+            found.append(" ".join(here))
+        if not isinstance(inner, str):
+            found += commands_named(name, inner, here)
+    return found
 
 
 def find(path: Sequence[str]) -> Callable[..., None]:
@@ -507,23 +499,9 @@ def _named(error: SettingError, given: Sequence[Argument]) -> SettingError:
     return error.renamed(f"{name.removeprefix('--').replace('-', '_')} in {files[0]}" if files else name)
 
 
-def _check_renamed(words: Sequence[str]) -> None:
-    """Refuse the name of an old command, and say what it is called now."""
-    for old in (" ".join(words[:2]), words[0]):
-        if old in RENAMED:
-            new = RENAMED[old]
-            raise _RenamedError(
-                f"`clickprism {old}` is now `{new if new.startswith('python') else f'clickprism {new}'}`"
-            )
-
-
 def _check_processes(words: Sequence[str]) -> None:
     """Refuse several processes where only one can do the work."""
     if "RANK" in os.environ and words[0] != "train":
         from clickprism.training.distributed import alone
 
         alone(f"clickprism {' '.join(addressed(words))}", remedy="run it without torchrun")
-
-
-class _RenamedError(ClickprismError):
-    exit_code = WRONG_USE

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from clickprism.auto.run import AutoSettings
 from clickprism.cli.output import FLAT, Output, command_line, program
-from clickprism.log.logged import ReadSettings
-from clickprism.log.open_log import TableSettings
+from clickprism.log.open_log import ReadSettings, TableSettings
 
 DIAGNOSIS, REPORT = "diagnosis.json", "report.html"
 

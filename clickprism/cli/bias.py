@@ -10,9 +10,7 @@ from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog
 from clickprism.evaluation.clicks import ClickModelSettings
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.columns import ColumnSettings
-from clickprism.log.logged import ReadSettings
-from clickprism.log.open_log import TableSettings
+from clickprism.log.open_log import ColumnSettings, ReadSettings, TableSettings
 from clickprism.log.settings import EngineSettings
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Float64
@@ -155,7 +153,7 @@ def _fitted(
     A log without clicks or with one position only is refused.
     """
     from clickprism.errors import SettingError, UnsupportedError
-    from clickprism.log.columns import contexts, where
+    from clickprism.log.open_log import contexts, where
     from clickprism.log_model.model import LogModel
     from clickprism.log_model.parameters import read_propensities
 
@@ -232,7 +230,7 @@ def examination(
     """
     from clickprism._util.files import check_output
     from clickprism.examination.examine import fit_current
-    from clickprism.log.schedule import day_span
+    from clickprism.log.features.schedule import day_span
     from clickprism.log.store import LogStore
 
     span = day_span(days)
@@ -247,7 +245,7 @@ def examination(
     if found.warning is not None:
         output.note(found.warning)
     if out is not None:
-        from clickprism.evaluation.examination_plots import write_examination_report
+        from clickprism.evaluation.bias_plots import write_examination_report
 
         files = write_examination_report(found, log, out, next_command=command_line("log", "features", log))
         output.note(f"Written: {', '.join(map(str, files))}")

@@ -9,8 +9,7 @@ from clickprism.cli.output import FLAT, Output
 from clickprism.evaluation.counterfactual.result import CounterfactualSettings
 from clickprism.evaluation.interleaving import InterleavingSettings
 from clickprism.experiments.compare import JudgedSettings
-from clickprism.log.logged import ReadSettings
-from clickprism.log.open_log import TableSettings
+from clickprism.log.open_log import ReadSettings, TableSettings
 
 
 def judged(

@@ -177,7 +177,7 @@ def compare(
         form: Format of the table.
         out: Folder for the models, the table in every format, the figures and report.html.
     """
-    from clickprism.evaluation import tables
+    from clickprism.evaluation.compare import as_html, as_latex, as_markdown
     from clickprism.experiments.compare import compare_methods
     from clickprism.experiments.results import write_results
 
@@ -187,7 +187,7 @@ def compare(
     if form == "text":
         output.result(results)
     else:
-        written = {"markdown": tables.as_markdown, "latex": tables.as_latex, "html": tables.as_html}
+        written = {"markdown": as_markdown, "latex": as_latex, "html": as_html}
         output.show(written[form](results.comparison).rstrip(), results)
     if out is not None:
         title = f"{', '.join(settings.methods)}: {settings.user['name']} users, {settings.ranker['name']} ranker"
@@ -216,13 +216,13 @@ def feedback(
     Args:
         method: Name of a method, or a label under --methods; may be repeated. By default all of --methods.
         jobs: Number of processes; 0 means one per core.
-        out: Folder for results.json, the figures and report.html; runs that it already contains are not repeated.
+        out: Folder for results.json, the figures and report.html.
     """
     from clickprism.experiments.feedback import feedback_loop, write_feedback
 
     settings = chosen(settings, method)
     with output.progress("runs") as progress:
-        results = feedback_loop(settings, out=out, jobs=jobs, progress=progress)
+        results = feedback_loop(settings, jobs=jobs, progress=progress)
     output.result(results)
     if out is not None:
         again = command_line("experiment", "feedback", "--config", out / "settings.toml", "--user", "popularity")

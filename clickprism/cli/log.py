@@ -48,7 +48,7 @@ def ingest(
     from clickprism.data.frames import is_database
     from clickprism.errors import ClickprismError, SettingError
     from clickprism.log.ingest import ingest
-    from clickprism.log.open_log import exported_events, guess_columns
+    from clickprism.log.open_log import Watermark, exported_events, guess_columns
     from clickprism.log.settings import read_log_settings
     from clickprism.log.store import SETTINGS_FILE
 
@@ -61,7 +61,13 @@ def ingest(
         raise SettingError("into", None, "name the folder of the log")
     with ExitStack() as stack:
         if table or is_database(paths[0]):
-            paths = (stack.enter_context(exported_events(paths[0], table, note=output.note)),)
+            read = None
+            if settings.watermark is not None and not settings.dry_run:
+                read = Watermark(settings.watermark, table.query, source=paths[0], log=into)
+            exported = stack.enter_context(exported_events(paths[0], table, note=output.note, watermark=read))
+            if exported is None:
+                return
+            paths = (exported,)
         progress = stack.enter_context(output.progress("reading"))
         try:
             account = ingest(
@@ -114,7 +120,7 @@ def sessions(
         out: Parquet file for the rows: one for each document shown, with its clicks. Rows of robots are excluded.
     """
     from clickprism._util.files import check_output
-    from clickprism.log.schedule import days_of
+    from clickprism.log.features.schedule import days_of
     from clickprism.log.sessions import build_sessions, has_display_times
     from clickprism.log.store import LogStore
 
@@ -161,10 +167,10 @@ def features(
     from clickprism._util.files import check_output
     from clickprism.errors import SettingError
     from clickprism.examination.model import chosen_model
-    from clickprism.log.schedule import follow as keep_following
-    from clickprism.log.snapshots import find_snapshots
+    from clickprism.log.features.schedule import follow as keep_following
+    from clickprism.log.features.snapshots import find_snapshots
+    from clickprism.log.features.windows import end_of_log, features_time, inputs_of, windows
     from clickprism.log.store import LogStore
-    from clickprism.log.windows import end_of_log, features_time, inputs_of, windows
 
     if follow and as_of is not None:
         raise SettingError("as_of", as_of, "not be given with --follow, which uses the current hour")
@@ -362,7 +368,7 @@ def info(
     Args:
         log: Folder of an ingested log.
     """
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
     from clickprism.log.info import log_info
     from clickprism.log.store import LogStore
 

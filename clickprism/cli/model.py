@@ -215,16 +215,23 @@ def serve(
     ```
 
     Args:
-        source: Folder of a bundle or of a deployment; the current bundle of a deployment is followed.
+        source: Folder of a bundle, of a deployment or of a project; the current bundle of a deployment is followed. A
+            project serves its current ranker with its store, and its log receives the events.
         no_auth: Accept requests without a token; only on a loopback address.
     """
     import os
+    from dataclasses import replace
 
+    from clickprism.project.run import Project, is_project
     from clickprism.serve.http.call import new_token
     from clickprism.serve.http.server import run
     from clickprism.serve.settings import TOKEN_VARIABLE
     from clickprism.serve.store.base import typed_address
 
+    if is_project(source):
+        own = Project(source).service()
+        source = own.pop("source")
+        settings = replace(settings, **{name: own[name] for name in own if getattr(settings, name) is None})
     if settings.store is not None:
         typed_address(settings.store)
     given = os.environ.get(TOKEN_VARIABLE)

@@ -16,7 +16,7 @@ from clickprism.relevance.judgments import JudgmentSettings
 from clickprism.relevance.ranking import RankSettings
 
 if TYPE_CHECKING:
-    from clickprism.relevance.of_log import LogEstimates
+    from clickprism.relevance.estimate import LogEstimates
 
 
 def estimate(
@@ -69,17 +69,17 @@ def estimate(
     """
     from clickprism._util.files import check_output
     from clickprism.errors import SettingError
+    from clickprism.log.features.schedule import days_of
     from clickprism.log.open_log import open_source, read_log
-    from clickprism.log.schedule import days_of
     from clickprism.log.store import LogStore
-    from clickprism.relevance.of_log import estimate_relevance
-    from clickprism.relevance.of_table import estimate_table, refuse_options
+    from clickprism.relevance.estimate import estimate_relevance, estimate_table, refuse_options
+    from clickprism.relevance.pair_files import read_query_texts
 
     check_output(out, suffix=".parquet")
     chosen = days_of(days)
-    logged = open_source(log, table, outcome=outcome, note=output.note)
+    logged, texts = open_source(log, table, outcome=outcome, note=output.note), None
     if logged is None and Path(log).is_file():
-        logged = read_log(log, note=output.note)
+        logged, texts = read_log(log, note=output.note), read_query_texts(Path(log))
         for sentence in logged.notes:
             output.note(sentence)
     if logged is not None:
@@ -87,7 +87,9 @@ def estimate(
         given: dict[str, object] = {"imputation": imputation, "parameters": parameters, "days": days}
         given |= {"examination": examination, "estimator": None if other == "log_model" else other}
         refuse_options(log, given)
-        found = estimate_table(logged, out, settings, outcome=outcome, propensities=propensities, folder=model)
+        found = estimate_table(
+            logged, out, settings, outcome=outcome, propensities=propensities, folder=model, texts=texts
+        )
         _show_estimates(found, out, output)
         return
     if outcome != "click":
@@ -142,11 +144,11 @@ def impute_fit(
             and impressions as randomised first results.
         out: Folder for the model.
     """
-    from clickprism.relevance.impute import open_source, train_imputation
+    from clickprism.relevance.impute import Source, train_imputation
 
     with output.progress("training") as progress:
-        source = open_source(files, settings=settings, note=output.note, progress=progress)
-        found = train_imputation(clicks, source, out, note=output.note)
+        source = Source(files, settings=settings, note=output.note, progress=progress)
+        found = train_imputation(clicks, source, out)
     output.result(found)
     if found.warning is not None:
         output.note(found.warning)
@@ -177,10 +179,9 @@ def impute_apply(
         pairs: Table of query_id and document_id to predict.
         out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
     """
-    from clickprism.relevance.impute import apply_imputation, open_source
+    from clickprism.relevance.impute import Source, apply_imputation
 
-    source = open_source(files, note=output.note)
-    output.result(apply_imputation(imputation, source, pairs, out))
+    output.result(apply_imputation(imputation, Source(files, note=output.note), pairs, out))
     output.note(f"Written: {out}")
 
 
@@ -210,11 +211,11 @@ def impute_cross_fit(
         out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
         folds: Number of parts of the queries, and of models.
     """
-    from clickprism.relevance.impute import cross_impute, open_source
+    from clickprism.relevance.impute import Source, cross_impute
 
     with output.progress("training") as progress:
-        source = open_source(files, settings=settings, note=output.note, progress=progress)
-        found = cross_impute(clicks, source, pairs, out, folds=folds, seed=settings.seed, note=output.note)
+        source = Source(files, settings=settings, note=output.note, progress=progress)
+        found = cross_impute(clicks, source, pairs, out, folds=folds)
     output.result(found)
     output.note(f"Written: {out}")
 
@@ -249,7 +250,7 @@ def approximate_fit(
             the last half of the log, at most four weeks.
     """
     from clickprism.examination.model import chosen_model
-    from clickprism.log.schedule import parse_time
+    from clickprism.log.features.schedule import parse_time
     from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import fit_log
 
@@ -304,7 +305,7 @@ def approximate_apply(
     """
     from clickprism._util.files import check_output
     from clickprism.examination.model import chosen_model
-    from clickprism.log.schedule import parse_time
+    from clickprism.log.features.schedule import parse_time
     from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import apply_log
     from clickprism.relevance.approximation import Approximation
@@ -395,23 +396,20 @@ def exploration(
     log: Path,
     /,
     *,
-    estimates: Path | None = None,
     settings: Annotated[ExplorationSettings, FLAT],
     output: Annotated[Output, FLAT],
 ) -> None:
     """Measure what a randomised first result costs.
 
-    The result is the number of clicks lost, with an interval. With estimates of the same log it is also how much more
-    certain the estimates are because of the randomised first results.
+    The result is the number of clicks lost, with an interval.
 
     ```bash
     clickprism relevance exploration mylog
-    clickprism relevance exploration mylog --estimates estimates.parquet --share 0.02
+    clickprism relevance exploration mylog --share 0.02
     ```
 
     Args:
         log: Ingested log in which some first results were randomised, and are marked as such.
-        estimates: Estimates of the same log, from `clickprism relevance estimate`.
     """
     from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
@@ -420,6 +418,4 @@ def exploration(
     store = LogStore.open(log, note=output.note)
     with store.write() as writer:
         update_sessions(store, writer.engine)
-        output.result(measure_exploration(store, settings, estimates=estimates))
-    if estimates is None:
-        output.next("relevance", "exploration", log, "--estimates", "estimates.parquet")
+        output.result(measure_exploration(store, settings))

@@ -15,7 +15,7 @@ METHODS: Final[dict[str, str]] = {
     "dla": "clickprism.debias.dla:DualLearning",
     "regression_em": "clickprism.debias.regression_em:RegressionEM",
     "pal": "clickprism.debias.pal:PositionAware",
-    "affine": "clickprism.debias.affine:AffineCorrection",
+    "affine": "clickprism.debias.ipw:AffineCorrection",
     "click_model": "clickprism.debias.click_model:NeuralClickModel",
     "lbd": "clickprism.debias.lbd:Decoupling",
     "lbd_paper": "clickprism.debias.lbd_paper:LBDPaper",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import nn
 
-from clickprism.debias.base import Bias, Learner
-from clickprism.debias.listwise import score, softmax_loss
+from clickprism.debias.base import Declared, Learner
+from clickprism.debias.losses import score, softmax_loss
 from clickprism.types import Batch, Clicks
 
 
 @final
 @dataclass(frozen=True)
-class Click:
+class Click(Declared):
     """No correction: softmax cross entropy on the clicks as they are.
 
     loss = - sum_i c_i log softmax_i(f(x))
@@ -23,13 +23,10 @@ class Click:
     Unbiased when every document is observed alike: when the log has no position bias.
     """
 
-    name: ClassVar[str] = "click"
-    summary: ClassVar[str] = "Softmax cross entropy on raw clicks: the floor of a comparison."
-    corrects: ClassVar[tuple[Bias, ...]] = ()
-    needs: ClassVar[tuple[str, ...]] = ()
-    learns_observation: ClassVar[bool] = False
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = True
+    name = "click"
+    summary = "Softmax cross entropy on raw clicks: the floor of a comparison."
+    needs = ()
+    takes_weights = True
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
         """A learner with no observation model."""
@@ -51,7 +48,7 @@ class ClickLearner(Learner):
 
 @final
 @dataclass(frozen=True)
-class Labels:
+class Labels(Declared):
     """Softmax cross entropy on the clicks of an ideal user, who sees everything and errs never.
 
     loss = - sum_i (2^y_i - 1) log softmax_i(f(x))
@@ -60,13 +57,10 @@ class Labels:
     makes of them: 2^y - 1 clicks in 2^ymax - 1 impressions. Whoever calls that function has chosen to use labels.
     """
 
-    name: ClassVar[str] = "labels"
-    summary: ClassVar[str] = "Softmax cross entropy on judged grades: the ceiling of a comparison."
-    corrects: ClassVar[tuple[Bias, ...]] = ()
-    needs: ClassVar[tuple[str, ...]] = ("judged grades",)
-    learns_observation: ClassVar[bool] = False
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = True
+    name = "labels"
+    summary = "Softmax cross entropy on judged grades: the ceiling of a comparison."
+    needs = ("judged grades",)
+    takes_weights = True
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
         """The learner of plain clicks: an ideal user's need no correction."""

@@ -14,15 +14,14 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, TypeAlias, final, get_args
+from typing import Final, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Bias, Learner
-from clickprism.debias.listwise import score
-from clickprism.debias.pointwise import count_loss, log_both, log_click
+from clickprism.debias.base import Declared, Learner
+from clickprism.debias.losses import count_loss, log_both, log_click, score
 from clickprism.errors import DataError, SettingError
 from clickprism.model import network_scores
 from clickprism.types import Batch, Bool, Clicks, Float64, Int64
@@ -39,7 +38,7 @@ LEAST: Final = 1e-9
 
 @final
 @dataclass(frozen=True)
-class NeuralClickModel:
+class NeuralClickModel(Declared):
     """The exact likelihood of the clicks of a session, with a network for the attraction a(x).
 
     loss = - sum_k [c_k log(e_k a_k) + (1 - c_k) log(1 - e_k a_k)],  a = sigmoid(f(x) + constant)
@@ -75,13 +74,12 @@ class NeuralClickModel:
     (10,)
     """
 
-    name: ClassVar[str] = "click_model"
-    summary: ClassVar[str] = "Neural click model: observation depends on the clicks and documents above."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position", "interaction")
-    needs: ClassVar[tuple[str, ...]] = ("single sessions",)
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = True
-    takes_weights: ClassVar[bool] = False
+    name = "click_model"
+    summary = "Neural click model: observation depends on the clicks and documents above."
+    corrects = ("position", "interaction")
+    needs = ("single sessions",)
+    learns_observation = True
+    needs_patterns = True
     model: ModelName = "ubm"
     satisfaction: Literal["network", "constant"] = "network"
     observation_features: bool = False

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import nn
 
-from clickprism.debias.base import Bias, Learner
-from clickprism.debias.listwise import score, softmax_loss
+from clickprism.debias.base import SIMILAR, Declared, Learner
+from clickprism.debias.losses import score, softmax_loss
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
 
@@ -19,7 +19,7 @@ LARGEST_LOG = 60.0  # a weight beyond e^60 is no weight, and infinity times no c
 
 @final
 @dataclass(frozen=True)
-class DualLearning:
+class DualLearning(Declared):
     """Two softmax cross entropies that weigh each other (Ai et al., 2018).
 
     ranking     = - sum_i c_i (o_1 / o_k(i)) log softmax_i(f(x))
@@ -42,13 +42,12 @@ class DualLearning:
     DualLearning(max_weight=0.0, observation_rate=1.0, link='elu')
     """
 
-    name: ClassVar[str] = "dla"
-    summary: ClassVar[str] = "Learns relevance and the position curve together; each weights the clicks for the other."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
-    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = True
+    name = "dla"
+    summary = "Learns relevance and the position curve together; each weights the clicks for the other."
+    corrects = ("position",)
+    needs = SIMILAR
+    learns_observation = True
+    takes_weights = True
     max_weight: float = 50.0
     observation_rate: float = 10.0
     link: Literal["free", "elu"] = "free"

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, final, get_args
+from typing import Any, Final, Literal, final, get_args
 
 import torch
 from torch import nn
 
-from clickprism.debias.base import Bias, Learner, RestoringMethod
-from clickprism.debias.document import DocumentLearner, at, towered
+from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, Learner, RestoringMethod, at, towered
 from clickprism.debias.inforank import Odds, flat, information, spread
 from clickprism.errors import SettingError
 from clickprism.settings import choose
@@ -25,7 +24,7 @@ LEAST: Final = 1e-6
 
 @final
 @dataclass(frozen=True)
-class Independence:
+class Independence(Declared):
     """The loss of another method on scores f(x) - (1 - o) d(x), and eta times I(relevant; seen | x) (InfoRank, Eq. 13).
 
     o is the observation that the method itself has learned so far, relative to the first position, without a gradient:
@@ -43,13 +42,11 @@ class Independence:
         given: what relevance is conditioned on.
     """
 
-    name: ClassVar[str] = "independence"
-    summary: ClassVar[str] = "Another method, with InfoRank's penalty on relevance that depends on observation."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
-    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = False
+    name = "independence"
+    summary = "Another method, with InfoRank's penalty on relevance that depends on observation."
+    corrects = ("position",)
+    needs = SIMILAR
+    learns_observation = True
     of: Of = "dla"
     settings: dict[str, Any] = field(default_factory=dict)
     eta: float = 0.5

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, NamedTuple, final, get_args
+from typing import Final, Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
@@ -16,10 +16,8 @@ from torch import nn
 from torch.nn.functional import logsigmoid, pad
 
 from clickprism.debias.anchor import Anchor
-from clickprism.debias.base import Bias
-from clickprism.debias.document import DocumentLearner, at, towered
-from clickprism.debias.information import mutual_information
-from clickprism.debias.pointwise import count_loss, log_both, log_click, start_odds
+from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, at, towered
+from clickprism.debias.losses import count_loss, log_both, log_click, mutual_information, start_odds
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks
 
@@ -31,7 +29,7 @@ SURE: Final = 0.99  # the largest observation probability, where the curve rises
 
 @final
 @dataclass(frozen=True)
-class InfoRank:
+class InfoRank(Declared):
     """P(click) = P(relevant | o, x) P(observed | x, k), and eta times I(relevant; observed | x) (after InfoRank).
 
     loss = - [c log P + (n - c) log(1 - P)] + eta n I(R; O | x),  P = P(R | o, x) P(O | x, k)
@@ -63,13 +61,11 @@ class InfoRank:
         start: P(observed) at the start: at every position, or at the first if the curve is that of the log's model.
     """
 
-    name: ClassVar[str] = "inforank"
-    summary: ClassVar[str] = "Model of relevance and observation with a penalty on their mutual information."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position", "document")
-    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = False
+    name = "inforank"
+    summary = "Model of relevance and observation with a penalty on their mutual information."
+    corrects = ("position", "document")
+    needs = SIMILAR
+    learns_observation = True
     eta: float = 0.5
     given: Given = "smooth"
     observation: Observation = "position"

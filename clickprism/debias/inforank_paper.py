@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, final
+from typing import Any, Final, final
 
 import torch
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-from clickprism.debias.base import Bias
-from clickprism.debias.document import DocumentLearner, on_entries
+from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, on_entries
 from clickprism.debias.inforank import Odds, information, spread
-from clickprism.debias.pointwise import count_loss, log_both, log_click
+from clickprism.debias.losses import count_loss, log_both, log_click
 from clickprism.errors import SettingError
 from clickprism.rankers.attention import Attention, AttentionNetwork
 from clickprism.rankers.base import Chained
@@ -24,7 +23,7 @@ CONTEXT: Final = 2  # tokens beside those of the features: position and o
 
 @final
 @dataclass(frozen=True)
-class InfoRankPaper:
+class InfoRankPaper(Declared):
     """P(click) = P(R | o, x) P(O | x), x with the position, o cut at one half (InfoRank, Eqs. 8 to 17).
 
     loss = sum over the batch of [- c log P - (1 - c) log(1 - P) + eta I(R; O | x)] + l2 / 2 ||weights||^2
@@ -47,14 +46,12 @@ class InfoRankPaper:
         batch: Number of documents in a training step (whole lists are drawn); replaces the batch size.
     """
 
-    name: ClassVar[str] = "inforank_paper"
-    summary: ClassVar[str] = "InfoRank as printed: relevance and observation from attention over features and position."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position", "document")
-    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = False
-    published: ClassVar[bool] = True
+    name = "inforank_paper"
+    summary = "InfoRank as printed: relevance and observation from attention over features and position."
+    corrects = ("position", "document")
+    needs = SIMILAR
+    learns_observation = True
+    published = True
     eta: float = 0.5
     l2: float = 0.01
     learning_rate: float = 0.001

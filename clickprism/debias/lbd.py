@@ -7,17 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import ClassVar, Final, Literal, final, get_args
+from typing import Final, Literal, final, get_args
 
 import numpy as np
 import torch
 from torch import nn
 
 from clickprism.debias.anchor import position_curve
-from clickprism.debias.base import Bias
-from clickprism.debias.batches import batches
-from clickprism.debias.document import DocumentLearner, at, on_entries, towered
-from clickprism.debias.listwise import log_softmax, score, softmax_loss
+from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, at, on_entries, towered
+from clickprism.debias.loop import Measured, Standing, batches, run
+from clickprism.debias.losses import log_softmax, score, softmax_loss
 from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
@@ -92,7 +91,7 @@ def _are_sizes(sizes: Sequence[object], *, least: int) -> bool:
 
 @final
 @dataclass(frozen=True)
-class Decoupling:
+class Decoupling(Declared):
     """Softmax cross entropy with every click divided by the observation of its document at its position.
 
     loss = - sum_i c_i / o_k(x_i) log softmax_i(f(x)),  log o_k(x) = s(x) (log o_1 + b_k)
@@ -123,13 +122,11 @@ class Decoupling:
         max_weight: weights above this are cut to it.
     """
 
-    name: ClassVar[str] = "lbd"
-    summary: ClassVar[str] = "Weights each click by the inverse observation of its document at its position."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position", "document")
-    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
-    learns_observation: ClassVar[bool] = False
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = True
+    name = "lbd"
+    summary = "Weights each click by the inverse observation of its document at its position."
+    corrects = ("position", "document")
+    needs = SIMILAR
+    takes_weights = True
     observation: ObservationSettings = field(default_factory=ObservationSettings)
     first: float = 0.8
     drop: float | None = None
@@ -397,7 +394,7 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
         for hidden, penalty in _candidates(settings, bent=bent):
             torch.manual_seed(seed)
             found.append(_learn(learn, check, settings, hidden=hidden, penalty=penalty, positions=clicks.max_position))
-    found = [each for each in found if each.choice.likelihood > -math.inf and each.observed.below.isfinite().all()]
+    found = [each for each in found if math.isfinite(each.choice.likelihood) and each.observed.below.isfinite().all()]
     if not found:
         raise TrainingError("the observation of documents is not finite. Look for very large features (normalise them)")
     chosen = _chosen(found)
@@ -445,36 +442,62 @@ def _split(clicks: Clicks, settings: ObservationSettings, rng: np.random.Generat
     return kept.take(~out), kept.take(out)
 
 
+class _Learning:
+    """An observation and its companion as the task of a loop: an epoch a round, measured on the queries held out."""
+
+    def __init__(
+        self,
+        learn: Clicks,
+        check: Clicks | None,
+        companion: nn.Module,
+        observed: DocumentObservation,
+        penalty: float,
+    ) -> None:
+        self.learn, self.check, self.companion, self.observed = learn, check, companion, observed
+        self.penalty, self.likelihoods, self.kept = penalty, np.zeros(0), np.zeros(0)
+        groups = [list(companion.parameters()), [observed.below], list(observed.chain.parameters())]
+        self.optimiser = torch.optim.Adagrad([{"params": group} for group in groups if group], lr=LEARNING_RATE)
+        self.best = observed.state_dict()
+
+    def train(self, number: int) -> None:
+        """Go over all lists once."""
+        for batch in batches(self.learn, BATCH, shuffle=(int(torch.initial_seed() % 2**32), number)):
+            penalised = 0 < self.penalty < math.inf
+            logits, slope = _logits(self.companion, self.observed, batch, penalised=penalised)
+            loss = softmax_loss(logits, batch.clicks, mask=batch.mask)
+            self.optimiser.zero_grad()
+            torch.autograd.backward(loss if slope is None else loss + self.penalty * slope)
+            for group in self.optimiser.param_groups:
+                nn.utils.clip_grad_norm_(group["params"], CLIP_NORM)
+            self.optimiser.step()
+
+    def measure(self, number: int) -> Measured:
+        """Return the likelihood of the clicks held out; later epochs are better without any."""
+        if self.check is None:
+            return Measured(float(number))
+        self.likelihoods = _likelihoods(self.companion, self.observed, self.check)
+        return Measured(float(self.likelihoods.mean()))
+
+    def keep(self) -> None:
+        """Remember the observation."""
+        self.best = {key: tensor.clone() for key, tensor in self.observed.state_dict().items()}
+        self.kept = self.likelihoods
+
+    def report(self, number: int) -> None:
+        """Say nothing."""
+
+
 def _learn(
     learn: Clicks, check: Clicks | None, settings: ObservationSettings, *, hidden: int, penalty: float, positions: int
 ) -> _Found:
-    features = learn.lists.features.shape[1]
+    features, flat = learn.lists.features.shape[1], penalty == math.inf
     companion = MLP(hidden=settings.companion).build(features)
-    observed = DocumentObservation(
-        settings.shape, features=features, positions=positions, hidden=hidden, flat=penalty == math.inf
-    )
-    groups = [list(companion.parameters()), [observed.below], list(observed.chain.parameters())]
-    optimiser = torch.optim.Adagrad([{"params": group} for group in groups if group], lr=LEARNING_RATE)
-    found = _Found(Choice(hidden, penalty, -math.inf, 0), observed, np.zeros(0))
-    best, waited = observed.state_dict(), 0
-    for epoch in range(1, settings.epochs + 1):
-        for batch in batches(learn, BATCH, shuffle=(int(torch.initial_seed() % 2**32), epoch)):
-            logits, slope = _logits(companion, observed, batch, penalised=0 < penalty < math.inf)
-            loss = softmax_loss(logits, batch.clicks, mask=batch.mask) + (penalty * slope if slope is not None else 0)
-            optimiser.zero_grad()
-            torch.autograd.backward(loss)
-            for group in optimiser.param_groups:
-                nn.utils.clip_grad_norm_(group["params"], CLIP_NORM)
-            optimiser.step()
-        likelihoods = np.full(1, epoch, dtype=np.float64) if check is None else _likelihoods(companion, observed, check)
-        if likelihoods.mean() > found.choice.likelihood:
-            best = {key: tensor.clone() for key, tensor in observed.state_dict().items()}
-            found = _Found(Choice(hidden, penalty, float(likelihoods.mean()), epoch), observed, likelihoods)
-            waited = 0
-        elif (waited := waited + 1) >= settings.patience:
-            break
-    observed.load_state_dict(best)
-    return found
+    observed = DocumentObservation(settings.shape, features=features, positions=positions, hidden=hidden, flat=flat)
+    task, standing = _Learning(learn, check, companion, observed, penalty), Standing()
+    run(task, standing, rounds=settings.epochs, patience=settings.patience)
+    observed.load_state_dict(task.best)
+    likelihood = -math.inf if standing.best_value is None else standing.best_value
+    return _Found(Choice(hidden, penalty, likelihood, standing.best_epoch), observed, task.kept)
 
 
 def _logits(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from clickprism.debias.base import Bias
-from clickprism.debias.document import LARGEST_LOG, DocumentLearner, at, on_entries, towered
-from clickprism.debias.listwise import score, softmax_loss
+from clickprism.debias.base import LARGEST_LOG, SIMILAR, Declared, DocumentLearner, at, on_entries, towered
+from clickprism.debias.losses import score, softmax_loss
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
 
@@ -21,9 +20,37 @@ CODE_BATCH: Final = 256  # lists in a step of the authors' code, which its penal
 CODE_KEPT: Final = 0.1  # share of the outputs that its penalty keeps in a step
 
 
+@dataclass(frozen=True)
+class _Preset(Declared):
+    """What both presets share.
+
+    Attributes:
+        penalty: lambda.
+        drop: t, the share of documents whose observation is left out of a step.
+    """
+
+    corrects = ("position", "document")
+    needs = SIMILAR
+    learns_observation = True
+    takes_weights = True
+    published = True
+    penalty: float = 100.0
+    drop: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.penalty < math.inf:
+            raise SettingError("penalty", self.penalty, "be finite and not negative")
+        if not 0 <= self.drop <= 1:
+            raise SettingError("drop", self.drop, "be in [0, 1]")
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> PublishedLearner:
+        """Return a learner of which one output is the ranker."""
+        return PublishedLearner(self, ranker, clicks)
+
+
 @final
 @dataclass(frozen=True)
-class LBDPaper:
+class LBDPaper(_Preset):
     """Softmax cross entropy of log r(x) + g log o_k(x), and the norms of the gradients of o (Chen et al., 2022, §5).
 
     L(q) = - sum_i c_i log softmax_i(log r(x_i) + g_i log o_k(x_i)) + penalty * sum_i sum_k ||d o_k(x_i) / d x||_2
@@ -39,34 +66,15 @@ class LBDPaper:
     and 10,000 steps, penalty from 1, 100 and 10,000, drop from .1, .2, .3 and .4.
 
     The order of relevance is right if the observation changes slowly enough with the document, which no log can show.
-
-    Attributes:
-        penalty: lambda.
-        drop: t, the share of documents whose observation is left out of a step.
     """
 
-    name: ClassVar[str] = "lbd_paper"
-    summary: ClassVar[str] = "LBD as printed: relevance and document-dependent observation from one network."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position", "document")
-    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = True
-    published: ClassVar[bool] = True
-    penalty: float = 100.0
-    drop: float = 0.1
-
-    def __post_init__(self) -> None:
-        _check(self.penalty, self.drop)
-
-    def learner(self, ranker: nn.Module, clicks: Clicks) -> PublishedLearner:
-        """Return a learner with 2 + 2n outputs, one of which is the ranker."""
-        return PublishedLearner(self, ranker, clicks)
+    name = "lbd_paper"
+    summary = "LBD as printed: relevance and document-dependent observation from one network."
 
 
 @final
 @dataclass(frozen=True)
-class LBDCode:
+class LBDCode(_Preset):
     """The loss of the authors' public code: as `lbd_paper` with 1 + n outputs and another penalty.
 
     penalty * sum_i ||d/dx_i mean over documents j and positions k of m_jk log o_k(x_j) / .1||_2^2
@@ -74,43 +82,17 @@ class LBDCode:
     with m_jk = 1 with probability .1 and else 0. The gradient of a mean falls with the batch: for B lists of n
     documents this is 1 / (B n^4) times the mean over lists of sum_i ||d/dx_i sum_k m_ik log o_k(x_i) / .1||^2. B is
     held at 256, the published batch, whatever the batch.
-
-    Attributes:
-        penalty: lambda.
-        drop: t, the share of documents whose observation is left out of a step.
     """
 
-    name: ClassVar[str] = "lbd_code"
-    summary: ClassVar[str] = "LBD as in the authors' code: as `lbd_paper`, with a weaker penalty."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position", "document")
-    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = True
-    published: ClassVar[bool] = True
-    penalty: float = 100.0
-    drop: float = 0.1
-
-    def __post_init__(self) -> None:
-        _check(self.penalty, self.drop)
-
-    def learner(self, ranker: nn.Module, clicks: Clicks) -> PublishedLearner:
-        """Return a learner with 1 + n outputs, one of which is the ranker."""
-        return PublishedLearner(self, ranker, clicks)
-
-
-def _check(penalty: float, drop: float) -> None:
-    if not 0 <= penalty < math.inf:
-        raise SettingError("penalty", penalty, "be finite and not negative")
-    if not 0 <= drop <= 1:
-        raise SettingError("drop", drop, "be in [0, 1]")
+    name = "lbd_code"
+    summary = "LBD as in the authors' code: as `lbd_paper`, with a weaker penalty."
 
 
 @final
 class PublishedLearner(DocumentLearner):
     """One network: the last layer of the ranker is log r, `rest` has the other outputs of the same hidden units."""
 
-    def __init__(self, settings: LBDPaper | LBDCode, ranker: nn.Module, clicks: Clicks) -> None:
+    def __init__(self, settings: _Preset, ranker: nn.Module, clicks: Clicks) -> None:
         super().__init__(ranker, clicks)
         self.settings, self.positions = settings, clicks.max_position
         others = 1 + 2 * self.positions if isinstance(settings, LBDPaper) else self.positions

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Bias, Learner
-from clickprism.debias.listwise import score
-from clickprism.debias.pointwise import count_loss, log_both, log_click, start_odds
+from clickprism.debias.base import SIMILAR, Declared, Learner
+from clickprism.debias.losses import count_loss, log_both, log_click, score, start_odds
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
 
@@ -21,7 +20,7 @@ FALSE_AT_START = 0.1
 
 @final
 @dataclass(frozen=True)
-class PositionAware:
+class PositionAware(Declared):
     """P(click) = P(seen | k) P(click | x, seen), the likelihood of clicks and skips (Guo et al., 2019).
 
     loss = - [c log(theta_k s) + (n - c) log(1 - theta_k s)],  theta_k = sigmoid g_k, s = sigmoid f(x)
@@ -37,15 +36,11 @@ class PositionAware:
         start: theta at the start, at every position.
     """
 
-    name: ClassVar[str] = "pal"
-    summary: ClassVar[str] = (
-        "Position-based model of click probabilities, fitted by gradients; with trust bias if asked."
-    )
-    corrects: ClassVar[tuple[Bias, ...]] = ("position", "trust")
-    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = False
+    name = "pal"
+    summary = "Position-based model of click probabilities, fitted by gradients; with trust bias if asked."
+    corrects = ("position", "trust")
+    needs = SIMILAR
+    learns_observation = True
     trust: bool = False
     observation_rate: float = 5.0
     trust_rate: float = 20.0

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
-from clickprism.debias.base import Bias
+from clickprism.debias.base import Declared
 from clickprism.errors import SettingError
-from clickprism.rankers.boosting import Boosting
-from clickprism.rankers.lambdamart import LambdaMART
+from clickprism.rankers.lambdamart import Boosting, LambdaMART
 from clickprism.types import Clicks
 
 
 @final
 @dataclass(frozen=True)
-class PositionBias:
+class PositionBias(Declared):
     """Lambdarank on the clicks of each session, with a bias a position that LightGBM learns beside the trees.
 
     A document of a session has the score f(x) + b_k in training and f(x) in serving. For trees only.
@@ -32,12 +31,11 @@ class PositionBias:
         regularisation: LightGBM's L2 penalty on b (`lambdarank_position_bias_regularization`).
     """
 
-    name: ClassVar[str] = "position"
-    summary: ClassVar[str] = "LightGBM's own position bias term; for trees only."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
-    needs: ClassVar[tuple[str, ...]] = ("single sessions",)
-    needs_patterns: ClassVar[bool] = True
-    takes_weights: ClassVar[bool] = False
+    name = "position"
+    summary = "LightGBM's own position bias term; for trees only."
+    corrects = ("position",)
+    needs = ("single sessions",)
+    needs_patterns = True
     regularisation: float = 0.0
 
     def __post_init__(self) -> None:

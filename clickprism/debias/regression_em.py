@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final, get_args
+from typing import Literal, final, get_args
 
 import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Bias, Learner
-from clickprism.debias.listwise import score
-from clickprism.debias.pointwise import by_position, count_loss, log_both, log_click, shown_at, skips, start_odds
+from clickprism.debias.base import SIMILAR, Declared, Learner
+from clickprism.debias.losses import by_position, count_loss, log_both, log_click, score, shown_at, skips, start_odds
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks, Float64
 
@@ -21,7 +20,7 @@ LEAST = 1e-5
 
 @final
 @dataclass(frozen=True)
-class RegressionEM:
+class RegressionEM(Declared):
     """P(click) = theta_k s(f(x)): theta by EM, f by gradients (Wang et al., 2018).
 
     E: P(seen | skip)     = theta_k (1 - s) / (1 - theta_k s)
@@ -47,13 +46,11 @@ class RegressionEM:
     RegressionEM(form='drawn', step=0.05, start=0.9, centred=False)
     """
 
-    name: ClassVar[str] = "regression_em"
-    summary: ClassVar[str] = "Position-based model of click probabilities, fitted by expectation maximisation."
-    corrects: ClassVar[tuple[Bias, ...]] = ("position",)
-    needs: ClassVar[tuple[str, ...]] = ("similar documents at several positions",)
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = False
+    name = "regression_em"
+    summary = "Position-based model of click probabilities, fitted by expectation maximisation."
+    corrects = ("position",)
+    needs = SIMILAR
+    learns_observation = True
     form: Form = "likelihood"
     step: float = 0.5
     start: float = 0.9

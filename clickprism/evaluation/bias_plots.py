@@ -1,126 +1,244 @@
-"""Pictures of bias: where documents go by where they stood or how frequent they were, who is exposed, Delta-CI.
-
-They show the values of `curves` and `independence`, in the look of `plots`; methods differ by marker as well as colour.
-"""
+"""Plots of bias, attention and examination, in the style of `plots`; methods differ by marker as well as colour."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from clickprism.evaluation.curves import Curve, Shares
-from clickprism.evaluation.plots import GRID, INK, Look, add_legend, looks_of, new_figure, position_axis, styled
-from clickprism.types import Float64
+from clickprism._util.files import make_folder
+from clickprism.errors import DataError, SettingError
+from clickprism.evaluation.plots import (
+    COLOURS,
+    GRID,
+    INK,
+    MARKERS,
+    add_legend,
+    new_figure,
+    position_axis,
+    styled,
+    svg,
+)
+from clickprism.evaluation.report import write_report
+from clickprism.examination.examine import Examination, Point
+from clickprism.model import Model
+from clickprism.settings import plain
+from clickprism.types import Float64, Lists
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-C = TypeVar("C", Curve, Shares)
 
-OWN: Final = "labels' own"
-WIDE: Final = 20.0  # frequencies that differ more than this are drawn on a log scale
+DOCUMENTS: Final = 10_000  # of an attention map
+LONGEST: Final = 24  # characters of a name along an axis
+NAMED: Final = 50  # most features that are named along an axis
+LEAST_ROWS: Final = 20  # of a point below a click; means of fewer rows are too noisy
+TRUTH: Final = "truly observed (held out)"
+
+
+def model_attention(model: Model, lists: Lists, *, documents: int = DOCUMENTS) -> Float64:
+    """Return how much each feature attends to each other, on average over documents and heads; rows sum to 1.
+
+    Features that share a token share its weight evenly.
+
+    Args:
+        model: A model of the attention ranker.
+        lists: Lists with features as the model takes them.
+        documents: Largest number of documents, evenly spread over the data.
+
+    Returns:
+        [features, features]; a row is the feature that attends, a column one that is attended to.
+    """
+    import torch
+
+    from clickprism.rankers.attention import Attention, attention_map
+
+    if model.ranker.name != Attention.name:
+        raise SettingError("ranker", model.ranker.name, "be attention to show it")
+    if lists.features.shape[1] != model.features:
+        raise DataError(f"the model takes {model.features} features, the data has {lists.features.shape[1]}")
+    if lists.documents == 0:
+        raise DataError("there is no document to look at")
+    features = lists.features if model.normaliser is None else model.normaliser(lists).features
+    chosen = np.linspace(0, len(features) - 1, min(documents, len(features)), dtype=np.int64)
+    return attention_map(model.network, torch.from_numpy(np.array(features[chosen], dtype=np.float32))).numpy()
 
 
 @styled
-def moved_curve(
-    curves: Mapping[str, Curve],
-    labels: Curve,
-    *,
-    away: Mapping[str, float] | None = None,
-    looks: Mapping[str, Look] | None = None,
-) -> Figure:
-    """The mean position after re-ranking, by position before or by item frequency, beside the labels' own.
-
-    The legend says how far each is from the labels, in positions.
+def attention_heat_map(attention: Float64, *, names: Sequence[str] | None = None) -> Figure:
+    """Plot an attention map; white is the average attention, 1 / N.
 
     Args:
-        curves: by method, all by position or all by frequency.
-        labels: the curve of the grades.
-        away: by method, its distance from the labels, where the curves are means over runs; else that of the curves.
-        looks: by method; see `plots.looks_of`.
+        attention: [features, features], rows sum to 1.
+        names: Names of the features; their numbers from 1 by default.
+    """
+    from matplotlib.colors import TwoSlopeNorm
+    from matplotlib.figure import Figure
+
+    count = len(attention)
+    if attention.shape != (count, count) or count == 0:
+        raise DataError(f"an attention map has as many rows as columns, this one is {attention.shape}")
+    if names is not None and len(names) != count:
+        raise DataError(f"the map has {count} features, {len(names)} have names")
+    times = attention * count
+    most = max(float(np.quantile(times, 0.995)), 1.01)
+    figure = Figure(figsize=(7.4, 6.4), layout="constrained")
+    axes = figure.add_subplot()
+    norm = TwoSlopeNorm(1.0, vmin=0.0, vmax=most)
+    image = axes.imshow(times, cmap="RdBu_r", norm=norm, interpolation="nearest", aspect="equal")
+    ticks = list(range(0, count, -(-count // NAMED)))
+    labels = [shorten(names[tick]) if names is not None else str(tick + 1) for tick in ticks]
+    size = 6 if len(ticks) > 25 else 8
+    axes.set_xticks(ticks, labels, rotation=90, fontsize=size)
+    axes.set_yticks(ticks, labels, fontsize=size)
+    axes.set_xlabel("feature that is attended to")
+    axes.set_ylabel("feature that attends")
+    bar = figure.colorbar(image, ax=axes, shrink=0.85, extend="max" if times.max() > most else "neither")
+    bar.set_label("attention relative to even attention")
+    return figure
+
+
+def shorten(name: str) -> str:
+    """Return a name as an axis shows it: not too long, and without formulas.
+
+    >>> shorten("section=" + "x" * 40)
+    'section=xxxxxxxxxxxxxxx…'
+    """
+    return (name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…").replace("$", r"\$")
+
+
+@styled
+def save_picture(figure: Figure, file: Path) -> None:
+    """Write a figure in the format that the name of the file ends in."""
+    figure.savefig(file, dpi=150, bbox_inches="tight")
+
+
+def write_examination_report(found: Examination, log: Path, out: Path, *, next_command: str) -> list[Path]:
+    """Write an HTML report with the plots beside it as PNG, and return the paths of all files."""
+    make_folder(out.parent)
+    plots = {
+        "position": ("Examination by position", examination_curve(found)),
+        "anchor": ("Examination below a click", anchor_curves(found)),
+        "calibration": ("Calibration on the held-out searches", calibration_curve(found)),
+    }
+    written = [out]
+    for name, (_, figure) in plots.items():
+        path = out.with_name(f"{out.stem}-{name}.png")
+        figure.savefig(path, dpi=150)
+        written.append(path)
+    days, tables = found.days, found.tables()
+    span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    truth = "" if found.truth is None else f" Against true observation: AUC {found.truth.quality.auc:.4f}."
+    write_report(
+        out,
+        title="The examination model",
+        summary=(
+            f"Trained on {found.learned:,} rows of the searches of {span}, merged into {found.cells:,} cells. "
+            f"AUC {found.quality.auc:.4f} on the labels of held-out searches.{truth}"
+        ),
+        comparison=tables[:2],
+        figures={caption: svg(figure, title=caption) for caption, figure in plots.values()},
+        settings={"log": str(log), "fingerprint": found.fingerprint, "examination": plain(found.settings)},
+        more={"In detail": tables[2:]},
+        notes=[
+            "Estimates are calibrated to the labels, which exclude display times between the thresholds.",
+            "Below a click: rows whose nearest click above is at that position; the first point is the click itself.",
+            *([] if found.warning is None else [f"{found.warning}."]),
+        ],
+        next_commands=[next_command],
+    )
+    return written
+
+
+@styled
+def examination_curve(examination: Examination) -> Figure:
+    """Plot the mean estimate at each position, with the share of positive labels and the truth if known.
+
+    This is Figure 4 (a) of the doubly robust paper. Only rows with a long or a short display time have a label, so the
+    share of positives may differ from the mean estimate. Each page has its own line, because only users who opened it
+    are counted there.
     """
     figure, axes = new_figure(height=3.8)
-    drawn, far = looks or looks_of(curves), _away(curves, labels) if away is None else away
-    axes.plot(labels.at, labels.value, color=INK, linewidth=2.6, alpha=0.85, label=OWN, zorder=2)
-    for name in sorted(curves, key=lambda name: far[name]):
-        look, curve, label = drawn[name], curves[name], f"{name}: {far[name]:.2f} from {OWN}"
-        axes.plot(curve.at, curve.value, color=look.colour, marker=look.marker, markersize=5, label=label, zorder=3)
-    if labels.axis == "position":
-        position_axis(axes, int(labels.at[-1]) if len(labels.at) else 1, "position before")
-    else:
-        _frequency_axis(axes, labels.at)
-    axes.set_ylabel("mean position after")
-    axes.invert_yaxis()
+    if examination.truth is not None:
+        axes.plot(*_xy(examination.truth.by_position), color=INK, linewidth=2.6, alpha=0.85, label=TRUTH, zorder=2)
+    labels: dict[str, Any] = {"color": GRID, "linestyle": "--", "linewidth": 1.4, "label": "share of positive labels"}
+    axes.plot(*_xy(examination.labels), **labels, zorder=2)
+    _marked(axes, examination.by_position, 0, "mean estimate")
+    _examination_axes(axes, max([point.position for point in examination.by_position], default=1))
+    return figure
+
+
+@styled
+def anchor_curves(examination: Examination) -> Figure:
+    """Plot the mean estimate at a click and below it on its page, one line per position of the click.
+
+    This is Figure 4 (b). Thin dark lines are the truth, if known. Points of fewer than 20 rows are omitted.
+    """
+    figure, axes = new_figure(height=4.0)
+    true = {} if examination.truth is None else examination.truth.below_anchor
+    deepest = 1
+    for number, (anchor, curve) in enumerate(examination.below_anchor.items()):
+        points = _on_its_page(curve)
+        deepest = max([deepest, *(point.position for point in points)])
+        _marked(axes, points, number, f"click at {anchor}")
+    for anchor, curve in true.items():
+        label = TRUTH if anchor == max(true) else None
+        axes.plot(*_xy(_on_its_page(curve)), color=INK, linewidth=1.0, alpha=0.6, label=label, zorder=2)
+    _examination_axes(axes, deepest)
+    return figure
+
+
+@styled
+def calibration_curve(examination: Examination) -> Figure:
+    """Plot the share of positives among rows with similar estimates, on held-out searches, and the truth if known.
+
+    The area of a marker grows with the number of its rows.
+    """
+    figure, axes = new_figure(height=4.2)
+    axes.plot([0, 1], [0, 1], color=GRID, linestyle="--", linewidth=1.2, label="calibrated", zorder=1)
+    drawn = [(examination.quality, COLOURS[0], "o", "labels by display time")]
+    if examination.truth is not None:
+        drawn.append((examination.truth.quality, INK, "D", "true observation"))
+    for quality, colour, marker, name in drawn:
+        x, y = [one.estimate for one in quality.bins], [one.share for one in quality.bins]
+        sizes = [12 + 160 * one.rows / quality.rows for one in quality.bins]
+        label = f"{name}: {quality.calibration_error:.3f} off on average"
+        axes.plot(x, y, color=colour, linewidth=1.2, alpha=0.7, zorder=2)
+        axes.scatter(x, y, s=sizes, color=colour, marker=marker, alpha=0.85, linewidths=0, label=label, zorder=3)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="mean estimate", ylabel="share that is positive")
     add_legend(axes)
     return figure
 
 
-@styled
-def exposure_bars(
-    shares: Mapping[str, Shares],
-    labels: Shares,
-    *,
-    away: Mapping[str, float] | None = None,
-    looks: Mapping[str, Look] | None = None,
-) -> Figure:
-    """The share of exposure that groups of items get, from the least to the most popular, beside the labels' own.
-
-    A bar a group is the share by the labels, a marker a method; the dashes say how many of the items are in the group.
-
-    Args:
-        shares: by method.
-        labels: the shares of the grades.
-        away: by method, its distance from the labels, where the shares are means over runs; else that of the shares.
-        looks: by method; see `plots.looks_of`.
-    """
-    figure, axes = new_figure(height=3.8 + 0.09 * (len(shares) + 2))
-    drawn, far = looks or looks_of(shares), _away(shares, labels) if away is None else away
-    places = np.arange(len(labels.value), dtype=np.float64)
-    axes.bar(places, labels.value, width=0.86, color=GRID, alpha=0.35, label=OWN, zorder=1)
-    axes.hlines(
-        labels.items,
-        places - 0.43,
-        places + 0.43,
-        color=INK,
-        linewidth=1.4,
-        linestyle=(0, (3, 2)),
-        label="share of items",
-    )
-    for slot, name in enumerate(sorted(shares, key=lambda name: far[name])):
-        shift = 0.7 * ((slot + 0.5) / len(shares) - 0.5)
-        look, share = drawn[name], shares[name]
-        label = f"{name}: {100 * far[name]:.1f}% from {OWN}"
-        axes.plot(places + shift, share.value, color=look.colour, linewidth=0.9, alpha=0.35, zorder=3)
-        axes.plot(
-            places + shift, share.value, color=look.colour, marker=look.marker, linestyle="", label=label, zorder=4
-        )
-    axes.set_xticks(places, [_group_name(i, len(places)) for i in range(len(places))])
-    axes.set_xlabel("groups of items by popularity in the log")
-    axes.set_ylabel("share of exposure")
-    axes.set_ylim(bottom=0)
-    axes.grid(visible=False, axis="x")
-    below = (0.5, -0.17)  # marks may stand anywhere above
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper center", bbox_to_anchor=below, ncols=2)
-    return figure
+def _marked(axes: Axes, points: Sequence[Point], number: int, label: str) -> None:
+    """Draw a line with markers in the style of this number."""
+    colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+    axes.plot(*_xy(points), color=colour, marker=marker, markersize=4.5, linewidth=1.6, label=label, zorder=3)
 
 
-def _away(curves: Mapping[str, C], labels: C) -> dict[str, float]:
-    """The distance of each from the labels, in whose order they stand in the legend."""
-    return {name: curve.distance(labels) for name, curve in curves.items()}
+def _on_its_page(curve: Sequence[Point]) -> list[Point]:
+    """Return the points on the page of the first one that have enough rows."""
+    return [point for point in curve if point.page == curve[0].page and point.rows >= LEAST_ROWS]
 
 
-def _frequency_axis(axes: Axes, at: Float64) -> None:
-    axes.set_xlabel("frequency of the item in the log, relative to the most frequent")
-    if len(at) and at[0] > 0 and at[-1] > WIDE * at[0]:
-        axes.set_xscale("log")
-        ticks = [step * 10.0**power for power in range(-12, 1) for step in (1, 2, 5)]
-        axes.set_xticks([tick for tick in ticks if at[0] * 0.7 <= tick <= at[-1] * 1.4])
-        axes.set_xticks([], minor=True)
-        axes.xaxis.set_major_formatter("{x:g}")
+def _xy(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    """Return positions and values, with a gap where a page ends."""
+    x: list[float] = []
+    y: list[float] = []
+    for before, point in zip([None, *points], points, strict=False):
+        if before is not None and before.page != point.page:
+            x, y = [*x, point.position - 0.5], [*y, math.nan]
+        x, y = [*x, float(point.position)], [*y, point.value]
+    return x, y
 
 
-def _group_name(group: int, groups: int) -> str:
-    return "least" if group == 0 else "most" if group == groups - 1 else str(group + 1)
+def _examination_axes(axes: Axes, deepest: int) -> None:
+    """Label the axes, and draw the legend above them, where no line is."""
+    position_axis(axes, deepest, "position")
+    axes.set(ylabel="examination", ylim=(0, 1.03))
+    above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3, "columnspacing": 1.4}
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK, **above)

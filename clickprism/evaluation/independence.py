@@ -74,7 +74,7 @@ def learner_independence(learner: ConditionalLearner, clicks: Clicks) -> Indepen
     """Return Delta-CI of a learner over a log: each document at the positions where it was shown, by impressions."""
     import torch
 
-    from clickprism.debias.information import mutual_information
+    from clickprism.debias.losses import mutual_information
 
     gap, information = np.empty(len(clicks.rows)), np.empty(len(clicks.rows))
     with torch.no_grad():

@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from clickprism._util.files import write_file
 from clickprism._util.tables import Table, code_html
 from clickprism.errors import DataError
-from clickprism.evaluation.compare import Comparison
-from clickprism.evaluation.tables import as_html
+from clickprism.evaluation.compare import Comparison, as_html
 
 Part: TypeAlias = "Table | Said | Beside | str | Mapping[str, str]"
 

@@ -35,7 +35,7 @@ from clickprism.log.sessions import by_day, has_display_times, update_sessions
 from clickprism.types import Bool, Int64
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
+    from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
 ANCHORS: Final = 5  # positions of a click that have a curve

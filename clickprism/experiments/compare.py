@@ -20,11 +20,8 @@ from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Evaluation, Measure, evaluate
-from clickprism.experiments.bias import BiasBasis, bias_basis, dependence_of, find_items, independence_of
 from clickprism.experiments.bundle import model_folder, saved_settings
 from clickprism.experiments.data import (
-    Data,
-    Log,
     Part,
     data_name,
     graded,
@@ -34,6 +31,7 @@ from clickprism.experiments.data import (
     simulate_log,
     with_categories,
 )
+from clickprism.experiments.observation_models import dependence_of, independence_of
 from clickprism.experiments.results import INITIAL, Results, Run, results_of
 from clickprism.experiments.settings import DataSettings, ExperimentSettings, read_settings
 from clickprism.experiments.train import (
@@ -46,8 +44,7 @@ from clickprism.experiments.train import (
     train_method,
     true_trust,
 )
-from clickprism.log.logged import READ, ReadSettings, read_logged
-from clickprism.log.open_log import NO_TABLE, TableSettings, open_source
+from clickprism.log.open_log import NO_TABLE, READ, ReadSettings, TableSettings, open_source, read_logged
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.serve.bundle.bundle import MANIFEST
@@ -163,24 +160,10 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
         best=0 if fitted is None else fitted.best_epoch,
         stopped="" if fitted is None else fitted.stopped,
         seconds=round(time.perf_counter() - start, 2),
-        bias=_basis(settings, data, log, seed).bias(scores),
         document_dependence=None if fitted is None else dependence_of(fitted.learner),
         independence=None if fitted is None else independence_of(fitted.learner, clicks),
     )
     return run, evaluation
-
-
-def _basis(settings: ExperimentSettings, data: Data, log: Log, seed: int) -> BiasBasis:
-    """Return what bias is measured on; items are found once per data set, the rest once per log."""
-    parts, by = (data.dataset.train.lists, data.dataset.test.lists), settings.evaluation.items
-    items = _cached("items", (settings.data, by), lambda: find_items(*parts, by))
-    clicks, length = log.simulation.clicks, settings.simulation.length
-    basis: BiasBasis = _cached(
-        "basis",
-        (settings, seed),
-        lambda: bias_basis(data.dataset, clicks, log.initial, length=length, items=items),
-    )
-    return basis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +239,7 @@ def draw_attention(model: Path, file: Path, *, settings: JudgedSettings = DEFAUL
         file: Picture to write: .png, .svg or .pdf.
         settings: The lists on which attention is averaged.
     """
-    from clickprism.evaluation.attention import attention_heat_map, model_attention, save_picture
+    from clickprism.evaluation.bias_plots import attention_heat_map, model_attention, save_picture
 
     if file.suffix.lower() not in PICTURES:
         raise SettingError("attention", str(file), f"end in {', '.join(PICTURES)}")

@@ -307,7 +307,7 @@ def _encoded(settings: DataSettings, parts: ImpressionParts) -> RawData:
 
 def _ingested(folder: Path) -> ImpressionParts:
     """Return an ingested log split into training, validation and test queries; a clicked document has grade 1."""
-    from clickprism.log.logged import read_logged
+    from clickprism.log.open_log import read_logged
 
     logged = read_logged(folder)
     clicks, lists = logged.clicks, logged.clicks.lists

@@ -27,12 +27,12 @@ from clickprism.diagnosis.finding import Diagnosis
 from clickprism.diagnosis.position import click_rates
 from clickprism.errors import DataError
 from clickprism.evaluation import plots
-from clickprism.evaluation.compare import compare
+from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import evaluate
 from clickprism.evaluation.report import Beside, write_report
 from clickprism.evaluation.significance import intervals
 from clickprism.log.ingest import ingest
-from clickprism.log.logged import read_logged
+from clickprism.log.open_log import read_logged
 from clickprism.log.settings import LogSettings, WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.log_model.model import LogModel
@@ -41,7 +41,7 @@ from clickprism.rankers.attention import Attention
 from clickprism.rankers.base import NetworkRanker
 from clickprism.rankers.linear import Linear
 from clickprism.simulation.clicks import ideal_clicks
-from clickprism.simulation.demo_log import FEATURES, POPULARITY, DemoLog, write_demo_log
+from clickprism.simulation.demo_log import FEATURES, POPULARITY, SHOWN, DemoLog, write_demo_log
 from clickprism.simulation.raw_settings import DemoSettings
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
@@ -171,9 +171,11 @@ def run_demo(settings: DemoSettings, *, out: Path, program: str = "clickprism", 
     scores = {OURS: _scores(ranker, truth)} | train_methods(logged, truth, seed=settings.seed, say=say)
     say("estimating the relevance of each pair")
     scores |= estimate_pairs(out, logged, truth, ranker)
+    say("repeating it with users of another form")
+    other = other_users(settings, out, say=say)
     say("writing the report")
     _serve(out, truth)
-    rows = compare_scores(scores, truth)
+    rows, comparison = compare_scores(scores, truth)
     biases, rates = _biases(made.diagnosis, truth), click_rates(logged)
     curves = {"truth": truth.observation, "click rate": rates / rates[0]}
     curves |= {} if made.diagnosis.curve is None else {"estimated": made.diagnosis.curve.values}
@@ -182,16 +184,38 @@ def run_demo(settings: DemoSettings, *, out: Path, program: str = "clickprism", 
         biases=biases,
         curves={name: tuple(map(float, values)) for name, values in curves.items()},
         rows=rows,
-        notes=tuple(_notes(settings, truth)),
+        notes=tuple(_notes(settings, truth, rows, other)),
         report=out / "report.html",
         commands=tuple(next_commands(out, program=program)),
     )
-    _write_report(demo, settings, made.diagnosis)
+    _write_report(demo, settings, made.diagnosis, comparison)
     write_file(out / MARKER, to_json({"settings": settings, "result": demo}) + "\n")
     return demo
 
 
-def train_methods(logged: Logged, truth: DemoLog, *, seed: int, say: Say) -> dict[str, Scores]:
+def other_users(settings: DemoSettings, out: Path, *, say: Say) -> dict[str, float]:
+    """Return nDCG@10 on new queries of `auto` and of raw clicks, from a log of users who browse in another form."""
+    with tempfile.TemporaryDirectory(dir=out) as name:
+        raw, log, run = (Path(name) / part for part in (RAW, LOG, AUTO))
+        create_folder(raw)
+        truth = write_demo_log(raw, settings, browsing=True)
+        ingest([raw], log, settings=LogSettings().with_part("windows", WindowSettings(k=0)))
+        auto(
+            log,
+            out=run,
+            settings=AutoSettings(seed=settings.seed),
+            name="other users",
+            progress=lambda _, text: say(text),
+        )
+        scores = train_methods(read_logged(log), truth, seed=settings.seed, say=say, methods=(CLICK,))
+        scores[OURS] = _scores(Model.load(run / RANKER), truth)
+    new = {name: scores[name].new for name in (OURS, CLICK)}
+    return {name: evaluate(truth.test, each, MEASURE).mean(MEASURE) for name, each in new.items() if each is not None}
+
+
+def train_methods(
+    logged: Logged, truth: DemoLog, *, seed: int, say: Say, methods: Sequence[str] = tuple(METHODS)
+) -> dict[str, Scores]:
     """Train a ranker by each method on the clicks of the log, and one on the true grades.
 
     The clicks of some queries are held out: their likelihood chooses the epoch, without labels.
@@ -200,8 +224,9 @@ def train_methods(logged: Logged, truth: DemoLog, *, seed: int, say: Say) -> dic
     clicks = replace(logged.clicks, lists=normaliser(logged.clicks.lists))
     part = split_queries(clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]], (HELD_OUT,), seed=seed)
     loop = FitSettings(epochs=40, patience=5, threads=1, seed=seed)
-    scores = {}
-    for label, (name, ranker) in METHODS.items():
+    scores: dict[str, Scores] = {}
+    for label in methods:
+        name, ranker = METHODS[label]
         say(f"training {label}")
         rule = method(name)
         own, held_out = (clicks.take(np.flatnonzero(part == which)) for which in (0, 1))
@@ -221,10 +246,11 @@ def estimate_pairs(out: Path, logged: Logged, truth: DemoLog, ranker: Model) -> 
     from clickprism.examination.settings import ExaminationSettings
     from clickprism.relevance.approximate_log import apply_log, fit_log
     from clickprism.relevance.approximation import Approximation
+    from clickprism.relevance.estimate import estimate_relevance
     from clickprism.relevance.estimators import EstimateSettings
     from clickprism.relevance.imputation import FeatureImputation
-    from clickprism.relevance.of_log import estimate_relevance
-    from clickprism.relevance.pairs import read_first_slot, write_rows
+    from clickprism.relevance.pair_files import write_rows
+    from clickprism.relevance.pairs import read_first_slot
 
     lists, store, model = truth.train.lists, LogStore.open(out / LOG), LogModel.load(out / AUTO / LOG_MODEL)
     ids = _pair_ids(lists)
@@ -261,12 +287,13 @@ def estimate_pairs(out: Path, logged: Logged, truth: DemoLog, ranker: Model) -> 
     }
 
 
-def compare_scores(scores: Mapping[str, Scores], truth: DemoLog) -> tuple[Row, ...]:
+def compare_scores(scores: Mapping[str, Scores], truth: DemoLog) -> tuple[tuple[Row, ...], Comparison]:
     """Measure all methods on new queries, and on the queries of the log by their traffic."""
     found = {name: evaluate(truth.test, each.new, MEASURE) for name, each in scores.items() if each.new is not None}
     new = dict(sorted(found.items(), key=lambda item: -item[1].mean(MEASURE)))
     own = {name: evaluate(truth.train, each.own, MEASURE)[MEASURE] for name, each in scores.items()}
-    measured = {row.method: row for row in compare(new, baseline=CLICK, reference=[LABELS]).rows}
+    comparison = compare(new, baseline=CLICK, reference=[LABELS])
+    measured = {row.method: row for row in comparison.rows}
     values = {name: each[MEASURE] for name, each in new.items()}
     part, rows = traffic_of(truth.searches), []
     for name in (*new, *sorted(own.keys() - new.keys(), key=lambda name: -float(np.nanmean(own[name])))):
@@ -277,7 +304,7 @@ def compare_scores(scores: Mapping[str, Scores], truth: DemoLog) -> tuple[Row, .
         else:
             closed = gap_closed(values[name], values[LOGGED], values[LABELS])
             rows.append(Row(name, (row.mean, row.low, row.high), closed, row.verdict, traffic))
-    return tuple(rows)
+    return tuple(rows), comparison
 
 
 def gap_closed(values: Float64, low: Float64, high: Float64) -> Interval:
@@ -388,41 +415,40 @@ def _biases(diagnosis: Diagnosis, truth: DemoLog) -> dict[str, tuple[str, str, s
 
 
 def _verdict(biases: Mapping[str, tuple[str, str, str]], rows: Sequence[Row]) -> list[str]:
-    """Return the results in sentences: the diagnosis, `auto`, what is below raw clicks, and pairs of the log."""
+    """Return the results in three sentences: the diagnosis, `auto` on new queries, and estimates of logged pairs."""
     found = [name for name, cells in biases.items() if cells[0].endswith("present")]
     missed, wrong = [name for name in SIMULATED if name not in found], [name for name in found if name not in SIMULATED]
     said = f"The diagnosis finds {_listed(found)}"
     said += f"; it misses {_listed(missed)}" if missed else "" if wrong else ", as simulated"
     said += f"; not simulated: {_listed(wrong)}" if wrong else ""
+    _, size, truth = biases["position"]
+    if size:
+        said += f". Position {SHOWN} is observed {size} as often as position 1; the truth is {truth}"
     of = {row.method: row for row in rows}
     new = {row.method: _short(row.new[0]) for row in rows if row.new is not None}
     closed = {row.method: f"{row.closed[0]:.0%}" for row in rows if row.closed is not None}
-    worse = [f"{row.method} ({new[row.method]})" for row in rows if row.verdict == "worse" and row.method != LOGGED]
-    below = f"Below raw clicks ({new[CLICK]}) on this log: {', '.join(worse)}. {JOINT}"
-    named = {
-        OURS: "the ranker",
-        RATE: "click rates",
-        ROBUST: "Eq. 4 alone",
-        POSTERIOR: "the posterior of the log model",
-    }
-    on_log = {name: " / ".join(map(_short, of[name].traffic.values())) for name in (APPROXIMATED, *named)}
-    others = ", ".join(f"{words} {on_log[name]}" for name, words in named.items())
+    on_log = {name: " / ".join(map(_short, of[name].traffic.values())) for name in (POSTERIOR, OURS, RATE)}
     return [
         f"{said}.",
-        f"`auto` reaches nDCG@10 {new[OURS]} on queries that are not in the log, without labels. It closes "
-        f"{closed[OURS]} of the gap between the logged order ({new[LOGGED]}) and a ranker trained on true grades "
-        f"({new[LABELS]}); raw clicks close {closed[CLICK]}.",
-        *([below] if worse else []),
-        "On queries of the log, clicks on each result add to what the ranker knows. The approximated doubly robust "
-        f"estimate reaches {on_log[APPROXIMATED]} on {' / '.join(TRAFFIC)} queries; {others}.",
+        f"`auto` learns from clicks alone and reaches nDCG@10 {new[OURS]} on queries that are not in the log: "
+        f"{closed[OURS]} of the way from the logged order ({new[LOGGED]}) to a ranker trained on true grades "
+        f"({new[LABELS]}). A ranker trained on raw clicks gets {closed[CLICK]} of the way ({new[CLICK]}).",
+        "On the queries of the log, each result has clicks of its own. Ranked by the model of the log, "
+        f"{' / '.join(TRAFFIC)} queries reach {on_log[POSTERIOR]}; by this ranker {on_log[OURS]}, by click rates "
+        f"{on_log[RATE]}.",
     ]
 
 
-def _notes(settings: DemoSettings, truth: DemoLog) -> list[str]:
+def _notes(settings: DemoSettings, truth: DemoLog, rows: Sequence[Row], other: Mapping[str, float]) -> list[str]:
+    """Return how to read the table, and where its numbers do not hold."""
     part = traffic_of(truth.searches)
     shares = [truth.searches[part == place].sum() / settings.searches for place in range(len(TRAFFIC))]
     texts = [f"{name} {of:.0%} ({share:.0%})" for (name, of), share in zip(TRAFFIC.items(), shares, strict=True)]
+    worse = [row.method for row in rows if row.verdict == "worse" and row.method != LOGGED]
     return [
+        "This world is kind to auto: its users observe as the model of the log assumes, and relevance is linear in the "
+        "features but for noise. With users of another form on the same engine (half stop after a click, half after "
+        f"three results), auto reaches {_short(other[OURS])}, raw clicks {_short(other[CLICK])}.",
         f"New queries: {settings.test_queries:,} queries that are not in the log, with all {settings.candidates} "
         "candidates. Gap closed: 0% is the logged order, 100% a ranker trained on true grades. ▲ ▼: better or worse "
         "than click, p < .05.",
@@ -432,30 +458,34 @@ def _notes(settings: DemoSettings, truth: DemoLog) -> list[str]:
         "between documents (standard deviation); by how much it is flatter for the most clicked ones.",
         "Rankers are linear in the features if not said otherwise, and held-out clicks choose the epoch. The last rows "
         "estimate each pair from its own clicks, so they have no value on new queries.",
-        "This world is kind to auto: its users observe as the model of the log assumes, and relevance is linear in the "
-        "features but for noise.",
+        *([f"Worse than raw clicks here: {', '.join(worse)}. {JOINT}"] if worse else []),
     ]
 
 
-def _write_report(demo: Demo, settings: DemoSettings, diagnosis: Diagnosis) -> None:
+def _write_report(demo: Demo, settings: DemoSettings, diagnosis: Diagnosis, comparison: Comparison) -> None:
+    """Write the page: verdict, one figure, what to do; the tables are folded."""
     lines, ends, curve = {}, {}, diagnosis.curve
     if curve is not None:
         lines, ends = {"estimated from clicks": curve.values}, {"estimated from clicks": (curve.lower, curve.upper)}
     lines |= {"click rate": np.array(demo.curves["click rate"])}
     drawn = plots.observation_curve(np.array(demo.curves["truth"]), lines, intervals=ends)
-    figure = plots.svg(
+    observed = plots.svg(
         drawn, title="How often each position is observed: the truth, and the estimate from clicks alone"
     )
-    write_file(demo.report.parent / "observation.svg", figure)
+    write_file(demo.report.parent / "observation.svg", observed)
+    caption = f"nDCG@10 on {settings.test_queries:,} queries that are not in the log, with 95% intervals"
     biases, methods = demo.tables()
     write_report(
         demo.report,
         title=TITLE,
         summary="\n\n".join(demo.verdict).replace("`", ""),
-        comparison=[methods],
-        figures={},
-        more={biases.caption: [Beside(figure, biases._replace(caption=""))]},
-        notes=demo.notes,
+        comparison=[],
+        figures={caption: plots.svg(plots.method_dots(comparison), title=caption)},
+        folded={
+            f"{biases.caption}: biases and the position curve": [Beside(observed, biases._replace(caption=""))],
+            f"{methods.caption}, also on head, middle and tail queries": [methods._replace(caption="")],
+            "How to read the numbers": demo.notes,
+        },
         settings=to_plain(settings),
         next_commands=demo.commands,
     )

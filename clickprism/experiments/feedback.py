@@ -7,8 +7,6 @@ them to the past of the items, and trains the next ranker on the log, with the p
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -21,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from clickprism._util.files import make_folder, write_file
 from clickprism._util.processes import process_count, side_by_side
 from clickprism._util.progress import Progress, no_progress
-from clickprism._util.tables import Table, to_json
+from clickprism._util.tables import Table
 from clickprism.click_models import USERS
 from clickprism.click_models.pbm import PositionUser
 from clickprism.click_models.popularity import PopularityUser, percentiles
@@ -32,29 +29,27 @@ from clickprism.click_models.users import User, adapted
 from clickprism.data.impression_parts import PARTS
 from clickprism.data.items import items_across
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation import plots, tables
-from clickprism.evaluation.compare import Comparison
-from clickprism.evaluation.concentration import concentration, position_exposure
-from clickprism.evaluation.measures import Evaluation, Measure, evaluate
-from clickprism.evaluation.report import versions
+from clickprism.evaluation import plots
+from clickprism.evaluation.compare import Comparison, bounds, number
+from clickprism.evaluation.curves import concentration, position_exposure
+from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.experiments.compare import check_methods
 from clickprism.experiments.data import Data, data_name, graded, load_data, simulation_settings, with_categories
 from clickprism.experiments.results import as_svg, compare_runs, write_experiment
-from clickprism.experiments.settings import FeedbackSettings, resolved
+from clickprism.experiments.settings import FeedbackSettings
 from clickprism.experiments.train import make_method, train_method, true_trust, uses_truth
 from clickprism.settings import choose
 from clickprism.simulation.clicks import simulate
 from clickprism.simulation.rankings import Intervention
 from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
-from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, Simulation, concatenate
+from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, Simulation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PRIOR: Final = 10.0  # impressions at the mean rate that every item's rate starts with
-CHAINS: Final = "chains"
 WARM: Final = "click"  # the method of the first rounds, with its defaults
 FIRST: Final = 1  # the first round in which all measures exist: popularity needs a past
 CONFIDENCE: Final = 0.95
@@ -117,13 +112,11 @@ class Rounds:
     Attributes:
         mean: Mean over runs, [rounds + 1].
         change: Change from the round after which methods differ to the last.
-        growth: Change from the first round to the last.
         against_click: Difference to the method `click` in the last round; None if there is no such method.
     """
 
     mean: Float64
     change: Change
-    growth: Change
     against_click: Change | None
 
 
@@ -165,20 +158,17 @@ class FeedbackResults:
         for label, measured in self.methods.items():
             found = measured[measure]
             change = found.change
-            cells = [tables.number(float(found.mean[each])) for each in shown]
-            cells += [tables.number(change.mean, signed=True), tables.bounds(change.low, change.high, signed=True)]
+            cells = [number(float(found.mean[each])) for each in shown]
+            cells += [number(change.mean, signed=True), bounds(change.low, change.high, signed=True)]
             rows.append([label, *cells, change.verdict])
         return Table(f"{NAMES.get(measure, measure)}; change since round {self.fork}", header, rows)
 
 
-def feedback_loop(
-    settings: FeedbackSettings, *, out: Path | None = None, jobs: int = 1, progress: Progress = no_progress
-) -> FeedbackResults:
-    """Run the loop for every method and run; chains that `out` contains for the same settings are not run again.
+def feedback_loop(settings: FeedbackSettings, *, jobs: int = 1, progress: Progress = no_progress) -> FeedbackResults:
+    """Run the loop for every method and run.
 
     Args:
         settings: Settings of the loop.
-        out: Folder in which each chain is saved as soon as it is complete.
         jobs: Number of processes, one run each; 0 for one per core.
         progress: Called for each chain when its run is complete.
     """
@@ -186,9 +176,7 @@ def feedback_loop(
     check_methods(settings)
     if not settings.methods:
         raise SettingError("methods", (), "name at least one method")
-    if out is not None:
-        make_folder(out / CHAINS)
-    tasks = [(settings, seed, out) for seed in settings.seeds]
+    tasks = [(settings, seed) for seed in settings.seeds]
     done: list[Measured] = []
     for chains in side_by_side([(_chains, task) for task in tasks], process_count(jobs)):
         for chain, evaluation in chains:
@@ -215,7 +203,6 @@ def feedback_results(settings: FeedbackSettings, done: Sequence[Measured]) -> Fe
             measure: Rounds(
                 mean=each.mean(axis=0),
                 change=_change(each[:, -1] - each[:, fork]),
-                growth=_change(each[:, -1] - each[:, FIRST]),
                 against_click=_change(each[:, -1] - curves[WARM][measure][:, -1])
                 if WARM in curves and label != WARM
                 else None,
@@ -247,63 +234,18 @@ def warm_settings(settings: FeedbackSettings) -> FeedbackSettings:
     return replace(settings, methods={WARM: {}})
 
 
-def chain_key(settings: FeedbackSettings, label: str, *, seed: int) -> str:
-    """Return a digest of everything that determines a chain: the settings and the versions of the packages."""
-    values = resolved(replace(settings, seed=seed, runs=1), methods=[label])
-    values |= {"warm": resolved(warm_settings(settings))["methods"], "versions": versions()}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def _write_chain(path: Path, key: str, chain: Chain, evaluation: Evaluation) -> None:
-    values = {
-        "key": key,
-        "chain": chain,
-        "measures": [str(measure) for measure in evaluation.measures],
-        "values": evaluation.values,
-        "query_ids": evaluation.query_ids,
-        "empty": evaluation.empty,
-    }
-    write_file(path, to_json(values) + "\n")
-
-
-def _read_chain(path: Path, key: str) -> Measured | None:
-    """Return the chain in a file; None if there is none, it is broken, or it was run with other settings."""
-    try:
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if kept["key"] != key:
-            return None
-        values = np.array(kept["values"], dtype=np.float64)  # null becomes NaN
-        chain = Chain(**kept["chain"])
-        rounds = tuple(
-            {name: float(np.array(value, dtype=np.float64)) for name, value in one.items()} for one in chain.rounds
-        )
-        measures = tuple(Measure.parse(name) for name in kept["measures"])
-        return replace(chain, rounds=rounds), Evaluation(measures, values, np.array(kept["query_ids"]), kept["empty"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _chains(settings: FeedbackSettings, seed: int, out: Path | None) -> list[Measured]:
+def _chains(settings: FeedbackSettings, seed: int) -> list[Measured]:
     """Return the chains of one run; the rounds that methods share are run once."""
-    loop: _Loop | None = None
+    loop = _Loop(settings, seed)
+    for _ in range(settings.warm):
+        loop.step(WARM, warm_settings(loop.settings))
     chains = []
     for label in settings.methods:
-        key = chain_key(settings, label, seed=seed)
-        path = None if out is None else out / CHAINS / f"{label}-{seed}.json"
-        done = None if path is None else _read_chain(path, key)
-        if done is None:
-            if loop is None:
-                loop = _Loop(settings, seed)
-                for _ in range(settings.warm):
-                    loop.step(WARM, warm_settings(loop.settings))
-            start, own = time.perf_counter(), loop.fork()
-            while len(own.rounds) <= settings.rounds:
-                own.step(label, loop.settings)
-            seconds = round(time.perf_counter() - start, 2)
-            done = Chain(label, seed, tuple(own.rounds), own.world.ideal, seconds), own.evaluation
-            if path is not None:
-                _write_chain(path, key, *done)
-        chains.append(done)
+        start, own = time.perf_counter(), loop.fork()
+        while len(own.rounds) <= settings.rounds:
+            own.step(label, loop.settings)
+        seconds = round(time.perf_counter() - start, 2)
+        chains.append((Chain(label, seed, tuple(own.rounds), own.world.ideal, seconds), own.evaluation))
     return chains
 
 
@@ -381,7 +323,6 @@ class _Loop:
         exposure: Exposure of each item in all rounds, as the method of each round estimates it.
         scores: Scores by part that order the next round.
         rounds: Measurements so far.
-        logs: Logs of all rounds, if the rankers train on all of them.
     """
 
     settings: FeedbackSettings
@@ -392,7 +333,6 @@ class _Loop:
     scores: dict[str, Float64] = field(init=False)
     evaluation: Evaluation = field(init=False)
     rounds: list[dict[str, float]] = field(default_factory=list)
-    logs: list[Clicks] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.world = _World(self.settings, self.seed)
@@ -406,7 +346,7 @@ class _Loop:
     def fork(self) -> _Loop:
         """Return a copy that can be continued without changing this chain."""
         other = copy(self)
-        other.rounds, other.logs = list(self.rounds), list(self.logs)
+        other.rounds = list(self.rounds)
         return other
 
     def step(self, label: str, settings: FeedbackSettings) -> None:
@@ -422,12 +362,11 @@ class _Loop:
         if settings.evaluation.validation == "clicks":
             held_out = self._log(parts["validation"], "validation", seeds[1]).clicks
             held_out = held_out.merge() if merges else held_out
-        self.logs = [*self.logs, simulation.clicks] if settings.log == "all" else []
         fitted = train_method(
             settings,
             Dataset(world.dataset.name, *parts.values()),
             label,
-            clicks=_joined(self.logs, same=column is None) if self.logs else clicks,
+            clicks=clicks,
             truth=simulation.observation,
             trust=true_trust(settings),
             held_out=held_out,
@@ -500,28 +439,6 @@ def _standard(lists: Lists, values: Float64) -> Float64:
     own = values - means[lists.list_of]
     deviation = float(own.std()) if len(own) else 0.0
     return np.asarray(own / deviation if deviation > 0 else np.zeros(len(own)))
-
-
-def _joined(logs: Sequence[Clicks], *, same: bool) -> Clicks:
-    """Return the logs of several rounds as one.
-
-    With a feature of the past, the documents of each round are different ones, with the past as it was then; without,
-    they are the `same` in all rounds.
-    """
-    if same:
-        return concatenate([replace(log, lists=logs[0].lists) for log in logs])
-    lists = [log.lists for log in logs]
-    ids = [one.document_ids for one in lists if one.document_ids is not None]
-    stacked = Lists(
-        np.concatenate([one.features for one in lists]),
-        np.concatenate([[0], np.cumsum(np.concatenate([one.lengths for one in lists]))]).astype(np.int64),
-        np.concatenate([one.query_ids for one in lists]),
-        np.concatenate(ids) if len(ids) == len(lists) else None,
-    )
-    starts = np.cumsum([0, *(one.documents for one in lists)])
-    return concatenate(
-        [replace(log, lists=stacked, rows=log.rows + start) for log, start in zip(logs, starts[:-1], strict=True)]
-    )
 
 
 def write_feedback(results: FeedbackResults, out: Path, *, next_commands: Sequence[str] = ()) -> Path:

@@ -11,24 +11,21 @@ import numpy as np
 
 from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import Table, to_json
-from clickprism.evaluation import plots, tables
-from clickprism.evaluation.compare import Comparison, compare
+from clickprism.evaluation import plots
+from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, as_text, compare
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
-from clickprism.experiments.bias import (
+from clickprism.experiments.data import data_name
+from clickprism.experiments.observation_models import (
     DEPENDENCE,
-    HEADING,
-    Bias,
-    BiasResults,
     DocumentDependence,
-    bias_results,
     choices_table,
     choices_text,
     independence_text,
     mean_curve,
+    mean_independence,
 )
-from clickprism.experiments.data import data_name
 from clickprism.experiments.settings import ExperimentSettings, resolved
 from clickprism.experiments.train import SETTINGS, make_method, uses_truth
 from clickprism.settings import to_toml
@@ -57,7 +54,6 @@ class Run:
         best: Epoch (or number of trees) that was chosen.
         stopped: Why training ended.
         seconds: Duration of the run in seconds.
-        bias: How the ranking moves documents that were shown high or often.
         document_dependence: How `lbd` lets observation depend on documents; None for other methods.
         independence: Delta-CI over the log; None for a method that does not model relevance given observation.
     """
@@ -72,7 +68,6 @@ class Run:
     best: int
     stopped: str
     seconds: float
-    bias: Bias
     document_dependence: DocumentDependence | None = None
     independence: Independence | None = None
 
@@ -85,14 +80,14 @@ class Results:
         settings: Settings of the experiment.
         comparison: Methods side by side, with intervals and tests.
         observation: Mean curve of each method that has one, and the "truth".
-        bias: Bias of the methods; means over runs.
+        delta_ci: Delta-CI of each method that models relevance given observation; means over runs.
         runs: All runs; those of the initial ranking come last.
     """
 
     settings: ExperimentSettings
     comparison: Comparison
     observation: Mapping[str, Float64]
-    bias: BiasResults
+    delta_ci: Mapping[str, Independence]
     runs: tuple[Run, ...]
 
     def of(self, label: str) -> list[Run]:
@@ -109,7 +104,7 @@ class Results:
     def tables(self) -> list[Table]:
         """Return the comparison, and what methods chose or measured of their observation model."""
         rows = [[label, choices_text(of)] for label, of in self.dependences.items()]
-        rows += [[label, independence_text(gap)] for label, gap in self.bias.delta_ci.items()]
+        rows += [[label, independence_text(gap)] for label, gap in self.delta_ci.items()]
         return [*self.comparison.tables(), *([Table("", ["method", "observation model"], rows)] if rows else [])]
 
 
@@ -122,16 +117,12 @@ def results_of(
     for run in only:
         if run.observation is not None:
             curves.setdefault(run.label, []).append(run.observation)
-    methods = settings.methods
+    gaps = _by_label({(run.label, run.seed): run.independence for run in only if run.independence is not None})
     return Results(
         settings=settings,
         comparison=compare_runs(settings, evaluated, data=described(settings), baseline=baseline),
         observation={label: mean_curve(several) for label, several in curves.items()},
-        bias=bias_results(
-            _by_label({(run.label, run.seed): run.bias for run in only}),
-            _by_label({(run.label, run.seed): run.independence for run in only if run.independence is not None}),
-            next((run.label for run in only if methods.get(run.label, {}).get("name", run.label) == CEILING), None),
-        ),
+        delta_ci={label: mean_independence(list(of.values())) for label, of in gaps.items()},
         runs=tuple(only),
     )
 
@@ -158,13 +149,13 @@ def compare_runs(
 
 def write_results(results: Results, out: Path, *, title: str, next_commands: Sequence[str] = ()) -> Path:
     """Write the tables, the figures, the settings and report.html; return the path of the report."""
-    biased, dependences = bias_figures(results), results.dependences
+    dependences = results.dependences
     make_folder(out)
-    write_file(out / "table.txt", tables.as_text(results.comparison))
-    write_file(out / "table.md", tables.as_markdown(results.comparison))
-    write_file(out / "table.tex", tables.as_latex(results.comparison))
-    write_file(out / "table.html", tables.as_html(results.comparison))
-    _write_figures(out, biased)
+    write_file(out / "table.txt", as_text(results.comparison))
+    write_file(out / "table.md", as_markdown(results.comparison))
+    write_file(out / "table.tex", as_latex(results.comparison))
+    write_file(out / "table.html", as_html(results.comparison))
+    gaps = [f"{label}: {independence_text(gap)}." for label, gap in results.delta_ci.items()]
     doubts = [
         f"{label}, seed {seed}: {one.doubt}."
         for label, of in dependences.items()
@@ -179,9 +170,8 @@ def write_results(results: Results, out: Path, *, title: str, next_commands: Seq
         title=title,
         summary=summary_of(results),
         figures=figures(results),
-        more={HEADING: results.bias.section(dict(biased.values()))}
-        | ({DEPENDENCE: [choices_table(dependences)]} if dependences else {}),
-        notes=[*(_note(results, label) for label in results.settings.methods), *doubts],
+        more={DEPENDENCE: [choices_table(dependences)]} if dependences else {},
+        notes=[*(_note(results, label) for label in results.settings.methods), *gaps, *doubts],
         next_commands=next_commands,
     )
 
@@ -197,13 +187,9 @@ def write_experiment(
     values = resolved(settings)
     write_file(out / "results.json", to_json(results) + "\n")
     write_file(out / SETTINGS, to_toml(values))
-    _write_figures(out, figures)
-    return write_report(out / "report.html", figures=dict(figures.values()), settings=values, **report)
-
-
-def _write_figures(out: Path, figures: Mapping[str, tuple[str, str]]) -> None:
     for name, (_, picture) in figures.items():
         write_file(out / f"{name}.svg", picture, durable=False)
+    return write_report(out / "report.html", figures=dict(figures.values()), settings=values, **report)
 
 
 def summary_of(results: Results) -> str:
@@ -252,7 +238,7 @@ def described(settings: ExperimentSettings) -> str:
 
 
 def figures(results: Results) -> dict[str, tuple[str, str]]:
-    """Return the caption and SVG of each figure that the runs have data for, except those of bias, by file name."""
+    """Return the caption and SVG of each figure that the runs have data for, by file name."""
     settings, looks, truth = results.settings, _looks(results), results.observation["truth"]
     trees = settings.ranker["name"] == "lambdamart"
     drawn: dict[str, tuple[str, Figure]] = {}
@@ -285,11 +271,6 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
         plots.method_dots(results.comparison, looks=looks),
     )
     return as_svg(drawn)
-
-
-def bias_figures(results: Results) -> dict[str, tuple[str, str]]:
-    """Return the caption and SVG of each figure of bias, by file name."""
-    return as_svg(results.bias.figures(_looks(results)))
 
 
 def _by_label(values: Mapping[tuple[str, int], T]) -> dict[str, dict[int, T]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 from clickprism.click_models import USERS
 from clickprism.data.normalise import Kind
@@ -22,7 +22,6 @@ from clickprism.simulation.clicks import SimulationSettings
 from clickprism.training.settings import TrainingSettings
 
 DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
-Items: TypeAlias = Literal["auto", "ids", "features", "none"]
 SOURCES = ("synthetic", "files", "impressions", "log", *RECIPES)
 
 
@@ -84,15 +83,11 @@ class EvaluationSettings:
         empty: Value of queries without a relevant document: "drop" excludes them, "zero" counts 0, "one" counts 1.
         validation: What chooses the best epoch: a measure on the judged validation part, "clicks" (the likelihood of
             held-out clicks, which needs no labels), or "none" (the last epoch).
-        items: What counts as the same item in measurements of popularity: documents with the same id ("ids"), clusters
-            of documents with similar features ("features"), "none" to skip these measurements, or "auto": ids if the
-            training and test part share a quarter of them, else clusters if they are found within a second.
     """
 
     measures: tuple[str, ...] = ("nDCG(exp)@10",)
     empty: Empty = "drop"
     validation: str = "nDCG(exp)@10"
-    items: Items = "auto"
 
     def __post_init__(self) -> None:
         if not self.measures:
@@ -173,7 +168,6 @@ class FeedbackSettings(ExperimentSettings):
         feature: What the ranker knows about the past clicks of an item, as a feature that is updated every round: the
             "count" of clicks, the "rate" of clicks per exposure as the last method estimates exposure, or "none".
         exploration: Share of the sessions that see a shuffled list.
-        log: Clicks to train on: those of the last "round", or "all" rounds, each with the past as it was then.
         worlds: Whether generated data is different for every run (data.synthetic.seed plus the seed of the run).
     """
 
@@ -198,7 +192,6 @@ class FeedbackSettings(ExperimentSettings):
     boost: float = 0.3
     feature: Literal["count", "rate", "none"] = "count"
     exploration: float = 0.0
-    log: Literal["round", "all"] = "round"
     worlds: bool = True
 
     def __post_init__(self) -> None:
@@ -215,7 +208,10 @@ class FeedbackSettings(ExperimentSettings):
 
 def read_settings(file: Path) -> ExperimentSettings:
     """Return the settings in a TOML file; those that it does not name have their defaults."""
-    return build(ExperimentSettings, read_toml(file))
+    values = read_toml(file)
+    if isinstance(values.get("evaluation"), dict):
+        values["evaluation"].pop("items", None)  # of earlier versions
+    return build(ExperimentSettings, values)
 
 
 def resolved(settings: ExperimentSettings, *, methods: Sequence[str] | None = None) -> dict[str, Any]:

@@ -18,23 +18,24 @@ from clickprism.click_models import USERS
 from clickprism.click_models.trust import TrustUser
 from clickprism.data.clicks import load_clicks, load_log
 from clickprism.debias import METHODS
+from clickprism.debias.loop import Stopped
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Measure, evaluate
-from clickprism.experiments.bias import (
+from clickprism.experiments.data import Data, data_name, data_of, load_data, simulate_log, with_categories
+from clickprism.experiments.observation_models import (
     DocumentDependence,
     choice_text,
     dependence_of,
     independence_of,
     independence_text,
 )
-from clickprism.experiments.data import Data, data_name, data_of, load_data, simulate_log, with_categories
 from clickprism.experiments.settings import EvaluationSettings, ExperimentSettings, resolved
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose, suggest, to_toml
 from clickprism.simulation.clicks import ideal_clicks
 from clickprism.training.distributed import place
-from clickprism.training.settings import FitSettings, Fitted, Stopped, Validation
+from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Lists, Simulation
 
 LEAST_OBSERVATION = 1e-3

@@ -23,14 +23,14 @@ import pyarrow.parquet as pq
 from clickprism._util.crash_points import crash_point
 from clickprism._util.files import sync
 from clickprism._util.tables import Table
+from clickprism.log.features.schedule import Clock, now
+from clickprism.log.features.snapshots import find_snapshots
 from clickprism.log.ingest.stage import GROUP_ROWS, event_writer, keys
 from clickprism.log.quarantine import clear
-from clickprism.log.schedule import Clock, now
 from clickprism.log.schema import ROW
 from clickprism.log.sessions import by_day
 from clickprism.log.settings import CompactSettings
-from clickprism.log.snapshots import find_snapshots
-from clickprism.log.store import SUM, files_id, sweep, writing
+from clickprism.log.table import SUM, files_id, sweep, writing
 
 if TYPE_CHECKING:
     from clickprism.log.store import LogStore

@@ -32,12 +32,13 @@ from clickprism.errors import SettingError
 from clickprism.log.ingest.stage import GROUP_ROWS, event_writer
 from clickprism.log.schema import QUARANTINE
 from clickprism.log.sessions import by_day, update_sessions
-from clickprism.log.store import COLUMNS_FILE, PENDING, LogStore, sweep, writing
+from clickprism.log.store import COLUMNS_FILE, PENDING, LogStore
+from clickprism.log.table import sweep, writing
 from clickprism.types import Bool
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
-    from clickprism.log.store import LogTable
+    from clickprism.log.engines.base import Engine
+    from clickprism.log.table import LogTable
 
 DROPPED: Final = ("week", "month", "snapshots")
 INBOX: Final = ".inbox"

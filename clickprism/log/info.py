@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from clickprism._util.tables import Table
+from clickprism.log.features.snapshots import find_snapshots
 from clickprism.log.quarantine import Standing, standing
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS
-from clickprism.log.snapshots import find_snapshots
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
+    from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
 POSITIONS = 20  # positions that the table for people shows

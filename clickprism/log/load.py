@@ -1,8 +1,9 @@
-"""Sessions that are alike in all that a log tells of them, joined into one ranked list with counts."""
+"""Load an ingested log into memory: ranked lists with clicks, their features, sums by pair, interleaved searches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -18,21 +19,17 @@ import pyarrow.parquet as pq
 from clickprism._util.grouping import same_lists
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import LARGEST, SessionLog
-from clickprism.errors import DataError
-from clickprism.log.partials import PAIR, counting
+from clickprism.errors import DataError, UnsupportedError
+from clickprism.log.features.partials import PAIR, counting
 from clickprism.log.schema import EVENTS, SESSIONS, conform
 from clickprism.log.sessions import by_day, kinds_of, update_sessions
 from clickprism.log.store import LogStore
 from clickprism.types import Bool, Clicks, Float32, Int64, Lists, Text, slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     import duckdb
 
-    from clickprism.log.engine import Engine
-    from clickprism.log.store import LogStore
+    from clickprism.log.engines.base import Engine
 
 
 def merge_logged(logged: Logged) -> Logged:
@@ -269,7 +266,7 @@ def _last(
     """A connection with the table `pairs`: the features that each pair had last; None where there are no events."""
     import duckdb
 
-    from clickprism.log.duckdb_engine import failing
+    from clickprism.log.engines.duckdb import failing
 
     files = {name: store.table(name).files() for name in ("events", "sessions")}
     if not files["events"]:
@@ -527,3 +524,79 @@ def _account(store: LogStore, engine: Engine) -> dict[str, int]:
 def _told(account: dict[str, int]) -> dict[str, int]:
     """What was counted, without what there is none of; the rows that came in stay."""
     return {name: count for name, count in account.items() if count or name.startswith("rows in")}
+
+
+TWO_RANKERS: Final = """
+with teams as (
+    select day, search_id, ranker, sum(cast(clicked as int)) as clicks, min(time) as time, min(user_id) as user_id
+    from read_parquet($files, hive_partitioning = true, hive_types_autocast = false)
+    where filter is null and ranker is not null group by all
+)
+select search_id, min(time) as time, min(user_id) as user_id, min(ranker) as low, max(ranker) as high,
+    cast(arg_min(clicks, ranker) as bigint) as low_clicks, cast(arg_max(clicks, ranker) as bigint) as high_clicks
+from teams group by day, search_id having count(*) = 2 order by time, search_id
+"""
+FIRST_TIMES: Final = """
+select ranker, min(time) from read_parquet($files, hive_partitioning = true)
+where filter is null and ranker is not null group by ranker
+"""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class InterleavedSearches:
+    """Searches whose list two rankers have made, in the order of time.
+
+    Attributes:
+        rankers: the first and the second.
+        first: documents of the first that were clicked, [searches].
+        second: those of the second, [searches].
+        users: a number for each user, -1 where it is not known, [searches].
+        others: how many searches other rankers made together.
+    """
+
+    rankers: tuple[str, str]
+    first: Int64
+    second: Int64
+    users: Int64
+    others: int
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def interleaved_searches(
+    store: LogStore, *, rankers: tuple[str, str] | None = None, days: Iterable[date] | None = None
+) -> InterleavedSearches:
+    """The interleaved searches of a log, as its sessions are now.
+
+    Args:
+        store: the log; `update_sessions` brings its sessions up to date.
+        rankers: which two, the one in use first; by default those that made the most searches together, the one that
+            the log has known for longer first.
+        days: of these days only.
+    """
+    import duckdb
+
+    searches, born = pa.table({"low": [], "high": []}), dict[str, Any]()
+    if files := store.table("sessions").files(days):
+        with duckdb.connect() as connection:
+            searches = connection.sql(TWO_RANKERS, params={"files": files}).to_arrow_table()
+            born = dict(connection.sql(FIRST_TIMES, params={"files": files}).fetchall())
+    pairs = Counter(zip(searches["low"].to_pylist(), searches["high"].to_pylist(), strict=True))
+    if rankers is None and pairs:
+        one, other = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        rankers = (one, other) if born[one] <= born[other] else (other, one)
+    if rankers is None or not pairs[min(rankers), max(rankers)]:
+        known = "; ".join(f"--rankers {one} {other}" for one, other in sorted(pairs)[:5])
+        raise UnsupportedError(
+            "has no interleaved searches of these two rankers" if pairs else "has no interleaved searches",
+            file=store.folder,
+            remedy=f"Choose from: {known}" if known else "Each impression must name its ranker in the field `ranker`",
+        )
+    low, high = sorted(rankers)
+    chosen = searches.filter(pc.and_(pc.equal(searches["low"], low), pc.equal(searches["high"], high)))
+    clicks = [chosen[name].to_numpy() for name in ("low_clicks", "high_clicks")]
+    first, second = clicks if rankers[0] == low else clicks[::-1]
+    users = chosen["user_id"].combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy().astype(np.int64)
+    return InterleavedSearches(rankers, first, second, users, pairs.total() - len(chosen))

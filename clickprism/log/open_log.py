@@ -1,16 +1,26 @@
-"""`read_log`: any log in, the one log in memory out."""
+"""Any log in, the one log in memory out: `read_log` for every source, and which sessions of it are used.
+
+A source is a frame, a table or query with one row for each result, events, or what clickprism has written: an ingested
+log, a session file, a simulated log.
+"""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
+import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias, Unpack, final
 
+import numpy as np
+
+from clickprism._util.files import read_json, write_file
 from clickprism._util.tables import Table
 from clickprism.data.click_table import (
     NAMES,
@@ -22,11 +32,17 @@ from clickprism.data.click_table import (
     read_click_table,
     text_rows,
 )
+from clickprism.data.clicks import load_clicks
 from clickprism.data.frames import is_database, is_frame, is_table, read_source, to_arrow
+from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
+from clickprism.data.sessions import SessionLog
+from clickprism.data.sessions import read_log as read_session_file
 from clickprism.data.ubi import PARQUET, is_ubi, read_ubi
-from clickprism.errors import DataError, SettingError
-from clickprism.log.logged import ReadSettings, read_logged
+from clickprism.errors import DataError, SettingError, UnsupportedError
+from clickprism.log.load import merge_logged
+from clickprism.log.store import WATERMARKS
+from clickprism.types import Bool, Clicks, Int64, Lists, Text
 
 Source: TypeAlias = Any
 """A frame, a path, the URL of a database, or a log that was read."""
@@ -151,20 +167,94 @@ def guess_columns(source: str, table: TableSettings) -> GuessedColumns:
 
 
 @contextmanager
-def exported_events(source: str, table: TableSettings, *, note: Callable[[str], None]) -> Iterator[str]:
-    """Write a table as impressions that `ingest` reads to a temporary file, whose name it yields.
+def exported_events(
+    source: str, table: TableSettings, *, note: Callable[[str], None], watermark: Watermark | None = None
+) -> Iterator[str | None]:
+    """Write a table as impressions that `ingest` reads to a temporary file, whose name it yields; None without rows.
 
     The content of the file is the same whenever the table is the same, so that it is ingested once.
+
+    Args:
+        source: Files, or the URL of a database.
+        table: Which column holds what.
+        note: Called with what was assumed.
+        watermark: Read only the rows that earlier runs have not read; it moves on when the block ends without an error.
     """
     import pyarrow.parquet as pq
 
-    events, notes = event_table(read_source(source, sql=table.query).table, table.columns(), source=source)
+    sql = table.query if watermark is None else watermark.query()
+    if watermark is not None:
+        count = read_source(source, sql=f"SELECT count(*) AS new_rows FROM ({sql}) AS counted")  # noqa: S608
+        if not count.table["new_rows"][0].as_py():
+            note("The query has no new rows")
+            yield None
+            return
+    rows = read_source(source, sql=sql).table
+    if watermark is not None:
+        watermark.begin(rows)
+    events, notes = event_table(rows, table.columns(), source=source)
     for sentence in notes:
         note(sentence)
     with TemporaryDirectory(prefix="clickprism-table-") as folder:
         file = Path(folder) / f"{Path(source.partition('?')[0]).stem or 'table'}.parquet"
         pq.write_table(events, file)
         yield str(file)
+    if watermark is not None:
+        watermark.finish()
+
+
+@final
+class Watermark:
+    """Which rows of a query a log has read: those up to a value of a column that grows, such as an id or a time.
+
+    The log keeps the value in `watermarks.json`. An interrupted run is repeated with the same limits, so that its rows
+    make the same file, which is ingested once.
+
+    Args:
+        column: Column of the query.
+        sql: The query.
+        source: URL of the database.
+        log: Folder of the log.
+    """
+
+    def __init__(self, column: str, sql: str | None, *, source: str, log: Path) -> None:
+        if sql is None or not column.isidentifier():
+            raise SettingError("watermark", column, "be the name of a column, and be given with --query")
+        self._column, self._sql = column, sql.strip().rstrip(";")
+        self._path = log / WATERMARKS
+        self._key = hashlib.sha256("\n".join([source, self._sql, column]).encode()).hexdigest()
+        known = read_json(self._path, remedy="Delete it to read all rows again") if self._path.exists() else {}
+        self._last, self._next = known.get(self._key, [None, None])
+
+    def query(self) -> str:
+        """Return the query for the new rows."""
+        limits = [(">", self._last), ("<=", self._next)]
+        where = [f"{self._column} {sign} {_sql_value(value)}" for sign, value in limits if value is not None]
+        query = f"SELECT * FROM ({self._sql}) AS new_rows {'WHERE ' if where else ''}{' AND '.join(where)}"  # noqa: S608
+        return f"{query} ORDER BY {self._column}"
+
+    def begin(self, rows: Any) -> None:
+        """Keep the limits of a run, before anything of it is ingested."""
+        if self._column not in rows.column_names:
+            raise SettingError("watermark", self._column, f"be a column of the query ({', '.join(rows.column_names)})")
+        if rows[self._column].null_count:
+            raise DataError(f"the column {self._column!r} is empty in a row", remedy="Choose a column without nulls")
+        highest = max(rows[self._column].to_pylist())
+        self._next = highest if isinstance(highest, int | float) else str(highest)
+        self._write(self._last, self._next)
+
+    def finish(self) -> None:
+        """Move on, after the rows were ingested."""
+        self._write(self._next, None)
+
+    def _write(self, last: object, following: object) -> None:
+        known = read_json(self._path) if self._path.exists() else {}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(self._path, json.dumps({**known, self._key: [last, following]}))
+
+
+def _sql_value(value: str | float) -> str:
+    return repr(value) if isinstance(value, int | float) else "'" + value.replace("'", "''") + "'"
 
 
 def read_log(source: Source, *, note: Callable[[str], None] | None = None, **columns: Unpack[ColumnNames]) -> Logged:
@@ -299,3 +389,256 @@ def _refuse(columns: dict[str, Any], sql: str | None, why: str) -> None:
     named = [name for name, value in (*columns.items(), ("sql", sql)) if value is not None]
     if named:
         raise SettingError(named[0], columns.get(named[0], sql), f"be omitted: {why}")
+
+
+DAYS: Final = ("day", "date", "time", "timestamp")
+RANKERS: Final = ("ranker", "policy")
+RANDOMISED: Final = ("randomised", "randomized")
+FLAGS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+RAW: Final = (".json", ".jsonl", ".ndjson", ".parquet")
+_DATE: Final = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ].*)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSettings:
+    """How a log is read.
+
+    Attributes:
+        day_column: Column of a session file with the day, as dates, times or whole numbers. By default `day`, `date`,
+            `time` or `timestamp`, if there is one.
+        ranker_column: Column of a session file with the name of the ranker. By default `ranker` or `policy`.
+        randomised_column: Column of a session file that is 1 if the list was in random order. By default `randomised`.
+        on_error: Stop at the first broken line of a session file (raise), or skip and count such lines (quarantine).
+        memory: Memory that the engine may use to read an ingested log, such as 700MB.
+    """
+
+    day_column: str | None = None
+    ranker_column: str | None = None
+    randomised_column: str | None = None
+    on_error: OnError = "raise"
+    memory: str = "700MB"
+
+    def refuse_columns(self, why: str) -> None:
+        """Refuse columns that a log does not have."""
+        for name in ("day_column", "ranker_column", "randomised_column"):
+            if getattr(self, name) is not None:
+                raise SettingError(name, getattr(self, name), f"be omitted: {why}")
+
+
+READ: Final = ReadSettings()
+
+
+def read_logged(
+    path: PathLike,
+    *,
+    lists: Lists | None = None,
+    settings: ReadSettings = READ,
+    columns: Collection[str] = (),
+    note: Callable[[str], None] | None = None,
+) -> Logged:
+    r"""Read a log with everything it records about each list; what it does not record is None.
+
+    Args:
+        path: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        lists: The documents of a simulated log, for their features; without them there are none.
+        settings: How to read it.
+        columns: Other columns of a session file to keep for each list, such as the device.
+        note: Called with messages about the progress.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "log.tsv"
+    ...     rows = ["cat\ta,b\tb\t2026-03-01", "cat\ta,b\tb\t2026-03-01", "cat\ta,b\tb\t2026-03-03"]
+    ...     _ = file.write_text("\n".join(["query\tdocuments\tclicks\tday", *rows]))
+    ...     log = read_logged(file)
+    >>> log.clicks, log.days.tolist(), log.policy, log.has_features
+    (Clicks(2 ranked lists, 3 sessions, 3 clicks), [0, 2], None, False)
+    """
+    file = Path(path)
+    if file.is_dir():
+        settings.refuse_columns("an ingested log records them itself")
+        if lists is not None:
+            raise SettingError("data", "given", "not be given with a folder: a log has its own documents")
+        from clickprism.log.load import read_store
+
+        return read_store(file, memory=settings.memory, note=note)
+    if [each for each in file.suffixes if each not in PACKED][-1:] in [[each] for each in RAW]:
+        remedy = f"Ingest it first: clickprism log ingest {file.name} --into mylog"
+        raise DataError("is a file of events, not a log", file=file, remedy=remedy)
+    if not file.exists():
+        remedy = "Name a folder that `clickprism log ingest` created, or a session file"
+        raise DataError("there is no such file or folder", file=file, remedy=remedy)
+    if lists is not None:
+        settings.refuse_columns("a simulated log has no columns")
+        return merge_logged(Logged(load_clicks(file, lists)))
+    return of_sessions(read_session_file(file, on_error=settings.on_error), settings, columns=columns)
+
+
+def of_sessions(log: SessionLog, settings: ReadSettings = READ, *, columns: Collection[str] = ()) -> Logged:
+    """Return the sessions of a file as `Logged`, with these other columns."""
+    day = settings.day_column
+    days = _column(log, day, DAYS, "day_column")
+    rankers = _column(log, settings.ranker_column, RANKERS, "ranker_column")
+    chance = _column(log, settings.randomised_column, RANDOMISED, "randomised_column")
+    policy, policies = (None, ()) if rankers is None else _places(rankers[1])
+    account = {"sessions": log.clicks.sessions, "clicks outside the list": log.outside}
+    account["lines quarantined"] = len(log.quarantined)
+    return merge_logged(
+        Logged(
+            log.clicks,
+            None if days is None else _days(*days, asked=day is not None),
+            policy,
+            policies,
+            None if chance is None else np.repeat(_flags(*chance), np.diff(log.clicks.offsets)),
+            account={name: count for name, count in account.items() if count},
+            columns={name: log.column(name) for name in columns},
+        )
+    )
+
+
+def _column(log: SessionLog, wanted: str | None, usual: tuple[str, ...], what: str) -> tuple[str, Text] | None:
+    if wanted is not None:
+        if wanted not in log.columns:
+            has = ", ".join(log.columns) or "none besides query, documents and clicks"
+            raise SettingError(what, wanted, f"be a column of the log, which has {has}")
+        return wanted, log.columns[wanted]
+    found = next((name for name in usual if name in log.columns), None)
+    return None if found is None else (found, log.columns[found])
+
+
+def _days(name: str, values: Text, *, asked: bool) -> Int64 | None:
+    """Days from the first on; None where a column that nobody asked for does not look like days."""
+    kinds, place = np.unique(values, return_inverse=True)
+    texts = [each.strip() for each in kinds.tolist()]
+    dates = [_DATE.fullmatch(each) for each in texts]
+    wrong = next((each for each, date in zip(texts, dates, strict=True) if date is None), texts[0])
+    whole = asked or name in DAYS[:2]
+    try:
+        if any(dates) or not whole:
+            named = ["wrong" if date is None else "-".join(date.groups()[:3]) for date in dates]
+            days = np.array(named, dtype="datetime64[D]").astype(np.int64)
+        else:
+            days = np.array([int(each) for each in texts], dtype=np.int64)
+    except (ValueError, OverflowError):
+        if not asked:
+            return None
+        remedy = "Give days as 2026-03-01, or as whole numbers"
+        raise DataError(f"column {name!r} has a value that is no day: {wrong!r}", remedy=remedy) from None
+    made: Int64 = (days - days.min())[place]
+    return made
+
+
+def _flags(name: str, values: Text) -> Bool:
+    kinds, place = np.unique(values, return_inverse=True)
+    texts = [each.strip().lower() for each in kinds.tolist()]
+    wrong = [each for each in texts if each not in FLAGS]
+    if wrong:
+        raise DataError(f"column {name!r} has {wrong[0]!r}, which is neither 1 nor 0", remedy="Give 1 or 0")
+    made: Bool = np.array([FLAGS[each] for each in texts], dtype=np.bool_)[place]
+    return made
+
+
+def _places(values: Text) -> tuple[Int64, tuple[str, ...]]:
+    kinds, place = np.unique(values, return_inverse=True)
+    return place.astype(np.int64), tuple(each or "not named" for each in kinds.tolist())
+
+
+QUERY_FREQUENCY: Final = "query-frequency"
+BUCKETS: Final = ("head", "middle", "tail")
+COMPUTED: Final = (QUERY_FREQUENCY, "ranker", "randomised")  # columns that are not read from a session file
+OTHER: Final = "other values"
+NAMED: Final = 10  # values of a column that an error lists
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ColumnSettings:
+    """Which sessions to use, and how to split them.
+
+    Attributes:
+        where: Use only the sessions with this value, written as column=value; may be repeated.
+        by: Compare the values of this column, such as device. Also: query-frequency (head, middle and tail queries),
+            ranker, randomised.
+        min_sessions: Values of the column of --by with fewer sessions are added together as "other values".
+    """
+
+    where: tuple[str, ...] = ()
+    by: str | None = None
+    min_sessions: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.min_sessions < 1:
+            raise SettingError("min_sessions", self.min_sessions, "be at least 1")
+        for condition in self.where:
+            if "=" not in condition:
+                raise SettingError("where", condition, "be written as column=value")
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the columns that must be read from a session file."""
+        names = [condition.partition("=")[0] for condition in self.where]
+        return [name for name in dict.fromkeys([*names, *([self.by] if self.by else [])]) if name not in COMPUTED]
+
+
+def column(logged: Logged, name: str) -> Text:
+    """Return the value of a column for each ranked list, [ranked lists]."""
+    if name in logged.columns:
+        return logged.columns[name]
+    if name == QUERY_FREQUENCY:
+        return query_frequency(logged.clicks)
+    known = list(logged.columns)
+    if logged.policy is not None:
+        if name == "ranker":
+            named: Text = np.array(logged.policies, dtype=np.str_)[logged.policy]
+            return named
+        known.append("ranker")
+    if logged.randomised is not None:
+        if name == "randomised":
+            return np.where(np.logical_and.reduceat(logged.randomised, logged.clicks.offsets[:-1]), "1", "0")
+        known.append("randomised")
+    raise DataError(f"the log has no column {name!r}", remedy=f"It has {', '.join([*known, QUERY_FREQUENCY])}")
+
+
+def where(logged: Logged, settings: ColumnSettings) -> Logged:
+    """Return the ranked lists that meet all conditions."""
+    for condition in settings.where:
+        name, _, value = condition.partition("=")
+        values = column(logged, name)
+        chosen = values == value
+        if not chosen.any():
+            found = np.unique(values).tolist()
+            shown = ", ".join(found[:NAMED]) + (", ..." if len(found) > NAMED else "")
+            raise DataError(f"no session has {condition}", remedy=f"The column has {shown}")
+        logged = logged.take(chosen)
+    return logged
+
+
+def contexts(logged: Logged, settings: ColumnSettings) -> Text | None:
+    """Return the context of each ranked list: its value of `by`, where rare values are one; None without `by`."""
+    if settings.by is None:
+        return None
+    names, number = np.unique(column(logged, settings.by), return_inverse=True)
+    sessions = np.bincount(number, weights=logged.clicks.impressions)
+    common = sessions >= settings.min_sessions
+    if not common.any():
+        raise UnsupportedError(
+            f"no value of {settings.by} has {settings.min_sessions:,} sessions (the largest has {sessions.max():,.0f})",
+            remedy="Lower --min-sessions, or omit --by",
+        )
+    kept: Text = np.where(common, names, OTHER)[number]
+    return kept
+
+
+def query_frequency(clicks: Clicks) -> Text:
+    """Return the bucket of each ranked list: the most frequent queries that make a third of the sessions are the head.
+
+    [ranked lists]; a query is in one bucket, that of its middle session.
+    """
+    query = clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]]
+    asked = np.bincount(query, weights=clicks.impressions, minlength=len(clicks.lists))
+    order = np.argsort(-asked, kind="stable")
+    middle = np.empty(len(asked))
+    middle[order] = np.cumsum(asked[order]) - asked[order] / 2
+    bucket = np.minimum((3 * middle / asked.sum()).astype(np.int64), 2)
+    names: Text = np.array(BUCKETS, dtype=np.str_)[bucket[query]]
+    return names

@@ -22,7 +22,8 @@ from clickprism.log.read.inputs import FORMATS, extension
 from clickprism.log.read.validate import shown
 from clickprism.log.schema import QUARANTINE
 from clickprism.log.settings import RowFilter
-from clickprism.log.store import LogStore, sweep, writing
+from clickprism.log.store import LogStore
+from clickprism.log.table import sweep, writing
 
 _BATCH: Final = 10_000
 CUT: Final = ("too-long", "unreadable")

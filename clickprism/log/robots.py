@@ -32,7 +32,7 @@ def verdicts(
         by: the column that tells days apart; none if there is but one day.
 
     >>> import pyarrow as pa
-    >>> from clickprism.log.engine import connect
+    >>> from clickprism.log.engines.base import connect
     >>> from clickprism.log.schema import EVENTS
     >>> row = {"kind": "ranking", "search_id": "s", "documents": ["a"], "agent": "Googlebot/2.1"}
     >>> with connect() as engine:

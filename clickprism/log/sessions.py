@@ -26,16 +26,16 @@ import pyarrow.parquet as pq
 
 from clickprism._util.files import atomic_file
 from clickprism._util.tables import Table as TextTable
-from clickprism.log.engine import by_rows
+from clickprism.log.engines.base import by_rows
 from clickprism.log.robots import query_of, verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
-from clickprism.log.store import files_id, writing
+from clickprism.log.table import files_id, writing
 from clickprism.settings import plain
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
 
-    from clickprism.log.engine import Engine
+    from clickprism.log.engines.base import Engine
     from clickprism.log.settings import SessionSettings
     from clickprism.log.store import LogStore
 

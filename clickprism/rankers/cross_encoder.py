@@ -15,10 +15,8 @@ from torch import nn
 from clickprism.data.bm25 import BM25
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
-from clickprism.rankers.language_model import encoder_of, load_language_model
-from clickprism.rankers.prior import Prior
-from clickprism.rankers.similarity import Similarity
+from clickprism.rankers.language_model import CrossEncoder, encoder_of, load_language_model
+from clickprism.rankers.prior import Prior, Similarity
 from clickprism.rankers.text_tokens import (
     DOCUMENT,
     QUERY,

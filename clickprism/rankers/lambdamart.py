@@ -1,21 +1,209 @@
-"""LambdaMART by LightGBM: gradient boosted trees on the lambdarank objective."""
+"""LambdaMART by LightGBM: gradient boosted trees on the lambdarank objective, in one process or several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, final
 
 import numpy as np
 
-from clickprism.errors import DataError, MissingExtraError, SettingError
-from clickprism.rankers.boosting import Boosting
-from clickprism.rankers.machines import Derivatives, Machines, placeless
-from clickprism.types import Float32, Float64, Int64
+from clickprism.errors import DataError, MissingExtraError, SettingError, TrainingError
+from clickprism.types import Clicks, Float32, Float64, Int32, Int64
 
+Derivatives: TypeAlias = Callable[[Float64], tuple[Float64, Float64]]
 MAX_LEVELS = 4096
 LONGEST_LIST = 10_000
+ALONE: Final = {
+    "tree_learner": "serial",
+    "num_machines": 1,
+    "machines": "",
+    "local_listen_port": 12400,
+    "time_out": 120,
+}
+
+
+class Objective(Protocol):
+    """A loss of the scores of all rows, by its derivatives; it may learn an observation beside the trees."""
+
+    def __call__(self, scores: Float64) -> tuple[Float64, Float64]:
+        """The first and second derivative at these scores, [rows] each; called once a tree."""
+        ...
+
+    def observation(self) -> Float64 | None:
+        """The observation by position relative to the first, as learned so far or given; None if there is none."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Boosting:
+    """The rows that LightGBM sees, group by group; a document may stand in several groups.
+
+    Weights belong to groups, not to rows: lambdarank looks at pairs, and a pair whose two rows weigh differently pulls
+    one of them more than it pushes the other.
+
+    Attributes:
+        features: one row a document, [documents, features]; the rows below point into it.
+        rows: the document of each row.
+        lengths: how many rows each group has.
+        targets: the gain of each row, 0 or more; lambdarank learns to order by it.
+        positions: where each row was displayed, from 1, for LightGBM's own position bias; None to leave it out.
+        position_penalty: LightGBM's `lambdarank_position_bias_regularization`, as it would act on rows of weight 1.
+        weights: of each group; only ratios count. None weighs all alike.
+        objective: the loss, in place of lambdarank on the targets.
+    """
+
+    features: Float32
+    rows: Int64
+    lengths: Int64
+    targets: Float64
+    positions: Int32 | None = None
+    position_penalty: float = 0.0
+    weights: Float64 | None = None
+    objective: Objective | None = None
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.targets).all() or float(self.targets.min(initial=0.0)) < 0:
+            raise DataError("targets of LambdaMART must be finite and not negative")
+        if len(self.lengths) == 0 or int(self.lengths.min()) < 1 or int(self.lengths.sum()) != len(self.rows):
+            raise DataError(f"the groups of LambdaMART must be of 1 or more and add up to its {len(self.rows)} rows")
+        for name, length in (
+            ("targets", len(self.rows)),
+            ("positions", len(self.rows)),
+            ("weights", len(self.lengths)),
+        ):
+            values = getattr(self, name)
+            if values is not None and values.shape != (length,):
+                raise DataError(f"LambdaMART needs {length} {name}, got an array of shape {values.shape}")
+        if self.weights is not None and not (np.isfinite(self.weights) & (self.weights >= 0)).all():
+            raise DataError("weights of groups must be finite and not negative")
+        if self.weights is not None and not self.weights.any():
+            raise DataError("no group has a weight above 0")
+
+    def observation(self) -> Float64 | None:
+        """The observation that the objective learned or was given; None without one (LightGBM keeps its own)."""
+        return None if self.objective is None else self.objective.observation()
+
+    @property
+    def repetition(self) -> float:
+        """In how many groups a document stands, on average over the documents that do in any."""
+        return len(self.rows) / int((np.bincount(self.rows) > 0).sum())
+
+    def row_weights(self) -> Float64 | None:
+        """The weight of each row, equal within a group; documents weigh 1 on average, all their rows together."""
+        if self.weights is None and self.repetition == 1.0:
+            return None
+        groups = np.ones(len(self.lengths)) if self.weights is None else self.weights
+        spread = np.repeat(groups, self.lengths)
+        scaled: Float64 = spread * (len(spread) / (self.repetition * spread.sum()))
+        return scaled
+
+
+def shown(clicks: Clicks) -> tuple[Int64, Int64]:
+    """The documents that a log shows, in the order of their lists, and how many there are of each such list."""
+    rows = np.flatnonzero(np.bincount(clicks.rows, minlength=clicks.lists.documents))
+    if len(rows) == 0:
+        raise DataError("the log shows no documents")
+    lengths = np.bincount(clicks.lists.list_of[rows], minlength=len(clicks.lists))
+    return rows, lengths[lengths > 0]
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The processes that grow one ensemble together, each on its share of the groups.
+
+    Each finds the best splits of some of the features, from histograms that are summed over all processes, and all
+    take the best of these: the trees are those of one process but for the counts of rows in a leaf, which LightGBM
+    then estimates from its weight.
+
+    Attributes:
+        rank: the number of this process, from 0.
+        addresses: of every process, `host:port`, each with a free port for LightGBM.
+        minutes: how long to wait for the others.
+        add: adds an array up over the processes.
+    """
+
+    rank: int
+    addresses: tuple[str, ...]
+    minutes: int
+    add: Callable[[Float64], Float64]
+
+    def rows(self, lengths: Int64) -> Int64:
+        """The rows of this process: whole groups, one after the other, so that all have about as many rows.
+
+        >>> Machines(1, ("a:1", "b:1"), 1, lambda sums: sums).rows(np.array([3, 1, 2, 2]))
+        array([4, 5, 6, 7])
+        """
+        ends = np.cumsum(lengths)
+        owner = (ends - lengths / 2) * len(self.addresses) // ends[-1]
+        if len(np.unique(owner)) < len(self.addresses):
+            must = f"be lower: there are too few lists ({len(lengths)}) for every process to have one"
+            raise SettingError("WORLD_SIZE", len(self.addresses), must)
+        return np.flatnonzero(np.repeat(owner == self.rank, lengths))
+
+    def share(self, boosting: Boosting) -> tuple[Derivatives | None, Int64]:
+        """The objective and the rows of this process.
+
+        An objective of one's own wants the scores of all rows: they are gathered, and every process works out all
+        derivatives, so it costs what it costs one process.
+        """
+        if boosting.positions is not None:
+            why = "which each process would learn for itself (start it without torchrun)"
+            must = f"be 1 for LightGBM's own position bias, {why}"
+            raise SettingError("WORLD_SIZE", len(self.addresses), must)
+        mine, whole = self.rows(boosting.lengths), boosting.objective
+        if whole is None:
+            return None, mine
+
+        def objective(scores: Float64) -> tuple[Float64, Float64]:
+            every = np.zeros(len(boosting.rows))
+            every[mine] = scores
+            first, second = whole(self.add(every))
+            return first[mine], second[mine]
+
+        return objective, mine
+
+    def parameters(self) -> dict[str, Any]:
+        """What LightGBM must know of the others."""
+        return {
+            "tree_learner": "data",
+            "num_machines": len(self.addresses),
+            "machines": ",".join(self.addresses),
+            "local_listen_port": int(self.addresses[self.rank].rpartition(":")[2]),
+            "time_out": self.minutes,
+        }
+
+    @contextmanager
+    def connected(self, failure: type[Exception]) -> Iterator[None]:
+        """While LightGBM talks to the others: what it prints goes to standard error, for results are on the other.
+
+        It tells that it listens whatever its verbosity.
+        """
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
+        try:
+            yield
+        except failure as error:
+            raise TrainingError(f"LightGBM cannot go on with the other processes ({error})") from None
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def placeless(text: str) -> str:
+    r"""A model as one process writes it, without the addresses of the processes that made it.
+
+    >>> placeless("[learning_rate: 0.1]\n[machines: 10.0.0.1:5000,10.0.0.2:5000]")
+    '[learning_rate: 0.1]\n[machines: ]'
+    """
+    for key, value in ALONE.items():
+        text = re.sub(rf"^\[{key}: .*\]$", f"[{key}: {value}]", text, flags=re.MULTILINE)
+    return text
 
 
 @final

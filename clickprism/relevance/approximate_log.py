@@ -18,31 +18,25 @@ import pyarrow.compute as pc
 
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError, UnsupportedError
-from clickprism.log.partials import PAIR
+from clickprism.log.features.partials import PAIR
+from clickprism.log.features.windows import end_of_log, windows
 from clickprism.log.schema import SNAPSHOT
 from clickprism.log.sessions import update_sessions
-from clickprism.log.windows import end_of_log, windows
 from clickprism.relevance.approximation import Approximation, fit_approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import ClickVectors, empty_vector
-from clickprism.relevance.estimate_files import (
-    ESTIMATES,
-    IMPUTATION,
-    check_imputation,
-    count_written,
-    estimate_columns,
-    join_files,
-)
+from clickprism.relevance.estimate import with_imputation
+from clickprism.relevance.estimates import ESTIMATES, count_written, estimate_rows, join_files
 from clickprism.relevance.estimators import normal_quantile
-from clickprism.relevance.of_log import with_imputation
+from clickprism.relevance.pair_files import IMPUTATION, check_imputation
 from clickprism.relevance.pairs import FirstSlot, read_first_slot
 from clickprism.types import Float32, Float64
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
-    from clickprism.log.partials import Examiner
+    from clickprism.log.engines.base import Engine
+    from clickprism.log.features.partials import Examiner
+    from clickprism.log.features.snapshots import Snapshot
     from clickprism.log.settings import WindowSettings
-    from clickprism.log.snapshots import Snapshot
     from clickprism.log.store import LogStore
 
 LONGEST: Final = timedelta(days=28)
@@ -314,13 +308,12 @@ class _Task:
         x = _matrix(batch.column("x"), self.empty)
         given = batch.column("imputation").to_numpy(zero_copy_only=False).astype(np.float64)
         known = np.clip(np.where(np.isnan(given), self.mean, given), EDGE, 1 - EDGE)
-        estimates = estimate_columns(self.approximation.estimates(x[:, self.columns], known))
-        columns: dict[str, Any] = {name: batch.column(name) for name in PAIR} | estimates
+        estimates = self.approximation.estimates(x[:, self.columns], known)
+        sums = []
         for name in ("impressions", "clicked"):
             own = [column for column, field in enumerate(self.fields) if field.partition(".")[2] == name]
-            columns[name] = pa.array(np.rint(x[:, own].max(axis=1)).astype(np.int64))
-        columns["imputation"] = batch.column("imputation")
-        return pa.record_batch([columns[name] for name in ESTIMATES.names], schema=ESTIMATES)
+            sums.append(np.rint(x[:, own].max(axis=1)).astype(np.int64))
+        return pa.record_batch(estimate_rows(batch, estimates, *sums), schema=ESTIMATES)
 
 
 def _span(store: LogStore) -> tuple[datetime, datetime]:

@@ -185,11 +185,7 @@ class Approximation:
 
     def affine(self, x: Float32) -> Float64:
         """Return the affine part alone, in (0, 1), [pairs]."""
-        return _mean_of(self._affine(x))
-
-    def trade_off(self, x: Float32) -> Float64:
-        """Return zeta, [pairs]; by default about 1 for a pair that was never shown."""
-        return _mean_of(self._trade_offs(x))
+        return _mean_of(self._networks(x)[0])
 
     def estimate(self, x: Float32, imputed: Float64) -> Float64:
         """Return the approximated doubly robust estimate, [pairs]; that of the preset published may leave (0, 1).
@@ -200,38 +196,31 @@ class Approximation:
             x: Click vectors with the fields of training, [pairs, L].
             imputed: Imputations in (0, 1), [pairs].
         """
-        return _mean_of(self._estimates(x, imputed))
-
-    def spread(self, x: Float32, imputed: Float64) -> Float64:
-        """Return the standard deviation of the estimate over the networks, [pairs]; 0 for a single one."""
-        return np.asarray(torch.stack(self._estimates(x, imputed)).double().std(0, correction=0).numpy())
+        return self.parts(x, imputed).estimate
 
     def parts(self, x: Float32, imputed: Float64) -> Parts:
-        """Return the estimate with its parts."""
-        known = np.asarray(imputed, np.float64)
-        return Parts(self.estimate(x, imputed), self.affine(x), self.trade_off(x), known, self.spread(x, imputed))
+        """Return the estimate with its parts; the trade-off is by default about 1 for a pair that was never shown."""
+        checked = _checked(imputed, len(x))
+        affine, zeta = self._networks(x)
+        known = torch.from_numpy(checked).float()
+        combined = published_blend if self.settings.published else partial(blend, mean=self.means[1])
+        values = combined(zeta, known, affine)
+        spread = np.asarray(values.double().std(0, correction=0).numpy())
+        return Parts(_mean_of(values), _mean_of(affine), _mean_of(zeta), checked, spread)
 
     def estimates(self, x: Float32, imputed: Float64, *, confidence: float = 0.95) -> Estimates:
         """Return the estimates with intervals, see `Certainty`."""
-        values, spread = self.estimate(x, imputed), self.spread(x, imputed)
-        return self.certainty.estimates(values, most_shown(x, self.scale.fields), spread, confidence=confidence)
+        parts, shown = self.parts(x, imputed), most_shown(x, self.scale.fields)
+        return self.certainty.estimates(parts.estimate, shown, parts.spread, confidence=confidence)
 
-    def _estimates(self, x: Float32, imputed: Float64) -> list[torch.Tensor]:
-        known = torch.from_numpy(_checked(imputed, len(x))).float()
-        blended = published_blend if self.settings.published else partial(blend, mean=self.means[1])
-        return [blended(zeta, known, affine) for affine, zeta in zip(self._affine(x), self._trade_offs(x), strict=True)]
-
-    def _affine(self, x: Float32) -> list[torch.Tensor]:
-        return [torch.sigmoid(odds) for odds in self._outputs("affine", x)]
-
-    def _trade_offs(self, x: Float32) -> list[torch.Tensor]:
-        start = begin(torch.from_numpy(most_shown(x, self.scale.fields)).float(), k=self.k)
-        return [torch.tanh(start + odds) for odds in self._outputs("trade_off", x)]
-
-    def _outputs(self, name: str, x: Float32) -> list[torch.Tensor]:
+    def _networks(self, x: Float32) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the affine part and the trade-off of each network, both [networks, pairs]."""
         inputs = torch.from_numpy(self.scale(x))
+        start = begin(torch.from_numpy(most_shown(x, self.scale.fields)).float(), k=self.k)
         with torch.inference_mode():
-            return [member[name](inputs) for member in self.members]
+            affine = torch.stack([torch.sigmoid(member["affine"](inputs)) for member in self.members])
+            zeta = torch.stack([torch.tanh(start + member["trade_off"](inputs)) for member in self.members])
+        return affine, zeta
 
     def save(self, folder: Path | str) -> None:
         """Write weights, scale and settings into a folder; an older approximation there is replaced in one step."""
@@ -291,7 +280,7 @@ def fit_approximation(
         settings: Settings of the networks.
 
     >>> import numpy as np
-    >>> from clickprism.relevance.estimates import PairCounts
+    >>> from clickprism.relevance.pairs import PairCounts
     >>> ids = np.array([f"q{i // 4}" for i in range(80)]), np.array([f"d{i}" for i in range(80)])
     >>> month = PairCounts(np.full((80, 1), 50), np.tile([[5], [10], [20], [30]], (20, 1)))
     >>> vectors = ClickVectors.of_counts(*ids, {"month": month})
@@ -395,8 +384,9 @@ def _held_out_mean(values: list[torch.Tensor], parts: list[Split]) -> torch.Tens
     return (stacked * held_out).sum(0) / held_out.sum(0)
 
 
-def _mean_of(values: list[torch.Tensor]) -> Float64:
-    return np.asarray(torch.stack(values).double().mean(0).numpy())
+def _mean_of(values: torch.Tensor) -> Float64:
+    """Return the mean over networks, [networks, pairs] to [pairs]."""
+    return np.asarray(values.double().mean(0).numpy())
 
 
 def _checked(imputed: Float64, pairs: int) -> Float64:

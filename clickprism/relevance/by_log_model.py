@@ -20,26 +20,20 @@ from scipy.special import betaincinv, expit
 
 from clickprism._util.files import atomic_file
 from clickprism.errors import UnsupportedError
+from clickprism.log.features.partials import PAIR, counting
 from clickprism.log.load import LogSums, read_sums
-from clickprism.log.partials import PAIR, counting
-from clickprism.log.schema import SESSIONS
+from clickprism.log.schema import EVENTS, SESSIONS
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.log_model.results import Curve, Verdict
 from clickprism.log_model.terms import log_odds
-from clickprism.relevance.estimate_files import (
-    ESTIMATES,
-    IMPUTATION,
-    check_imputation,
-    estimate_columns,
-    with_suppressed,
-)
-from clickprism.relevance.estimates import SOURCES, Estimates
+from clickprism.relevance.estimates import ESTIMATES, SOURCES, Estimates, estimate_rows, with_suppressed
 from clickprism.relevance.estimators import EstimateSettings, normal_quantile
+from clickprism.relevance.pair_files import IMPUTATION, check_imputation
 from clickprism.training.calibration import Calibration
 from clickprism.types import Bool, Float64
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
+    from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
 SHOWN: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200)  # positions of the curve in the output
@@ -128,10 +122,12 @@ class FittedLog:
         sums: What it was fitted to.
         imputed: Imputation of each pair of the log, nan if it has none, [pairs]; None without an imputation.
         unshown: query_id, document_id and imputation of the pairs that were never shown; None without an imputation.
+        texts: query_id and query, the text of each query.
     """
 
     model: LogModel
     sums: LogSums
+    texts: pa.Table
     imputed: Float64 | None = None
     unshown: pa.Table | None = None
 
@@ -176,7 +172,9 @@ def fit_log(
         number = engine.collect(searches.as_table())["searches"][0].as_py()
         model = replace(model, size=replace(model.size, sessions=int(number)))
         model.save(folder)
-    return FittedLog(model, sums, imputed, unshown)
+    events = engine.read(store.table("events").files(days), EVENTS)
+    texts = engine.collect(events.group_by("query_id").aggregate(query=events.query.max()))
+    return FittedLog(model, sums, texts, imputed, unshown)
 
 
 def _matched(pairs: pa.Table, given: pa.Table) -> tuple[Float64, pa.Table]:
@@ -232,54 +230,49 @@ def posterior_estimates(model: LogModel) -> Estimates:
     return Estimates(found.value, found.lower, found.upper, variance, found.weight, shown, source)
 
 
-def write_posterior(fitted: FittedLog, out: Path, *, min_users: int, store: LogStore) -> int:
+def write_posterior(fitted: FittedLog, out: Path, *, min_users: int | None, store: LogStore) -> int:
     """Write the estimates of a model (`ESTIMATES`), ordered by query and document.
 
     Args:
         fitted: The model of the log.
         out: Parquet file to write.
-        min_users: Pairs seen by fewer users are treated as if they had never been shown.
-        store: The log, which messages name.
+        min_users: Pairs seen by fewer users are treated as if they had never been shown. By default the k of the log,
+            or 0 if no row of the log has a user id.
+        store: The log.
 
     Returns:
         The number of pairs that too few users saw.
     """
     sums, relevance, imputed = fitted.sums, fitted.model.relevance, fitted.imputed
     known = posterior_estimates(fitted.model)
-    enough: Bool = sums.users >= min_users
+    if min_users is None and not sums.users.any():
+        store.note("This log has no user ids, so no pair is excluded because few users saw it (--min-users).")
+        min_users = 0
+    least = store.settings.windows.k if min_users is None else min_users
+    enough: Bool = sums.users >= least
     if not enough.any() and imputed is None:
         raise UnsupportedError(
-            f"fewer than {min_users} users saw each of the {len(enough):,} pairs, so they are excluded (privacy)",
+            f"fewer than {least} users saw each of the {len(enough):,} pairs, so they are excluded (privacy)",
             file=store.folder,
-            remedy="If the log has no user ids, or few users, use --min-users 0; otherwise use more days",
+            remedy="If this log does not need the threshold, use --min-users 0; otherwise use more days",
         )
     kept = np.flatnonzero(enough)
-    shown = None if imputed is None else imputed[kept]
-    impressions, clicks = relevance.impressions[kept], relevance.clicks[kept]
-    table = _table(sums.pairs.take(kept), known.select(kept), shown, impressions, clicks)
+    pairs = sums.pairs
+    if imputed is not None:
+        pairs = pairs.append_column("imputation", pa.array(imputed, from_pandas=True))
+    rows = estimate_rows(pairs.take(kept), known.select(kept), relevance.impressions[kept], relevance.clicks[kept])
+    table = pa.table(rows, schema=ESTIMATES)
     if imputed is not None and fitted.unshown is not None:
         few = np.flatnonzero(~enough & np.isfinite(imputed))
-        hidden = sums.pairs.take(few).append_column("imputation", pa.array(imputed[few]))
-        rest = pa.concat_tables([hidden.cast(IMPUTATION), fitted.unshown])
-        values = rest["imputation"].to_numpy()
+        rest = pa.concat_tables([pairs.take(few).cast(IMPUTATION), fitted.unshown])
         usable = np.flatnonzero(enough & np.isfinite(imputed))
         prior = PriorOfImputation.of(imputed[usable], known.select(usable))
-        found = prior.estimates(values, fitted.model.settings.confidence)
-        none = np.zeros(len(values))
-        table = pa.concat_tables([table, _table(rest, found, values, none, none)])
-        table = table.sort_by([(name, "ascending") for name in PAIR])
+        found = prior.estimates(rest["imputation"].to_numpy(), fitted.model.settings.confidence)
+        none = np.zeros(rest.num_rows)
+        table = pa.concat_tables([table, pa.table(estimate_rows(rest, found, none, none), schema=ESTIMATES)])
+    table = table.drop_columns("query").join(fitted.texts, "query_id", join_type="left outer").select(ESTIMATES.names)
+    table = table.sort_by([(name, "ascending") for name in PAIR])
     suppressed = len(enough) - len(kept)
     with atomic_file(out, parents=True) as draft:
         pq.write_table(table.cast(with_suppressed(suppressed)), draft, compression="zstd")
     return suppressed
-
-
-def _table(
-    pairs: pa.Table, estimates: Estimates, imputed: Float64 | None, impressions: Float64, clicks: Float64
-) -> pa.Table:
-    """Return rows of `ESTIMATES`."""
-    columns = {name: pairs[name] for name in PAIR} | estimate_columns(estimates)
-    columns |= {"impressions": pa.array(impressions.astype(np.int64)), "clicked": pa.array(clicks.astype(np.int64))}
-    nothing = pa.nulls(len(estimates), pa.float64())
-    columns["imputation"] = nothing if imputed is None else pa.array(imputed, from_pandas=True)
-    return pa.table([columns[name] for name in ESTIMATES.names], schema=ESTIMATES)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.relevance.estimates import PairCounts
-from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs
+from clickprism.relevance.pairs import FirstSlot, PairCounts, distinct_pairs, find_pairs
 from clickprism.types import Bool, Float32, Float64, Int64, Text, check
 
 if TYPE_CHECKING:
-    from clickprism.log.snapshots import Snapshot
+    from clickprism.log.features.snapshots import Snapshot
 
 RATIOS: Final = {
     "clicked": "impressions",
@@ -145,7 +144,7 @@ def most_shown(x: Float32, fields: tuple[str, ...]) -> Float64:
 
 def empty_vector(snapshot: Snapshot) -> Float32:
     """Return the vector of a pair that was never shown in a snapshot, [L]."""
-    from clickprism.log.schedule import schedule
+    from clickprism.log.features.schedule import schedule
     from clickprism.log.schema import no_clicks
 
     examined = "day.examination" in snapshot.fields

@@ -1,103 +1,49 @@
-"""Sums of clicks by pair and position, and the estimates of relevance that are computed from them."""
+"""Estimates of relevance, one row per pair, and the Parquet files that hold them."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Final, Protocol, final, runtime_checkable
+from pathlib import Path
+from typing import Final, final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from clickprism._util.files import atomic_file
 from clickprism.errors import DataError, SettingError
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log.schema import conform
+from clickprism.relevance.pairs import PAIR
 from clickprism.types import Bool, Float64, Int32, Int64, Text, check
 
 SOURCES: Final = ("clicks", "position", "features", "imputation")
 """What an estimate may come from; "position" is where the logged ranker showed the document."""
 
-
-@final
-@dataclass(frozen=True, eq=False)
-class PairCounts:
-    """Sums over the impressions of each (query, document) at each position, all [pairs, positions].
-
-    An impression has a click c (0 or 1). If the log has an examination model, an impression also has e, the estimated
-    probability that it was observed.
-
-    Attributes:
-        impressions: Number of impressions.
-        clicked: Sum of c.
-        examination: Sum of e, or None.
-        examination_clicked: Sum of e c, or None.
-        examination_squared: Sum of e^2, or None.
-
-    >>> day = PairCounts(np.array([[3, 0], [1, 2]]), np.array([[2, 0], [0, 1]]))
-    >>> day.shown.tolist(), day.total().clicked.tolist()
-    ([3, 3], [[2, 1]])
-    """
-
-    impressions: Int64
-    clicked: Int64
-    examination: Float64 | None = None
-    examination_clicked: Float64 | None = None
-    examination_squared: Float64 | None = None
-
-    def __post_init__(self) -> None:
-        shape = self.impressions.shape
-        check(len(shape) == 2, f"impressions must be [pairs, positions], got {len(shape)} dimensions")
-        for each, sums in zip(fields(self), self._sums, strict=True):
-            if sums is None:
-                continue
-            name, number = each.name, np.integer if each.name in ("impressions", "clicked") else np.float64
-            check(sums.shape == shape, f"{name} must be {list(shape)} as impressions are, got {list(sums.shape)}")
-            wanted = "whole numbers" if number is np.integer else "float64"
-            check(bool(np.issubdtype(sums.dtype, number)), f"{name} must be {wanted}, got {sums.dtype}")
-            check(self.examination is not None or number is np.integer, f"{name} cannot be given without examination")
-        if self.impressions.size:
-            self._check_values()
-
-    def _check_values(self) -> None:
-        check(int(self.clicked.min()) >= 0, "clicked must not be negative")
-        check(bool((self.clicked <= self.impressions).all()), "a pair cannot be clicked more often than it was shown")
-        slack = 1e-6 * (1 + self.impressions)
-        for name, sums, most in (
-            ("examination", self.examination, self.impressions),
-            ("examination_clicked", self.examination_clicked, self.clicked),
-            ("examination_squared", self.examination_squared, self.examination),
-        ):
-            if sums is not None and most is not None:
-                valid = (sums >= 0) & (sums <= most + slack)
-                check(bool(valid.all()), f"{name} must be a sum of values between 0 and 1")
-
-    def __len__(self) -> int:
-        return len(self.impressions)
-
-    def __repr__(self) -> str:
-        shown, clicked = int(self.impressions.sum()), int(self.clicked.sum())
-        return f"PairCounts({len(self)} pairs, {self.positions} positions, {shown} impressions, {clicked} clicked)"
-
-    @property
-    def positions(self) -> int:
-        """Return the number of positions."""
-        return int(self.impressions.shape[1])
-
-    @property
-    def shown(self) -> Int64:
-        """Return the impressions of each pair at all positions, [pairs]."""
-        return np.asarray(self.impressions.sum(axis=1), dtype=np.int64)
-
-    def select(self, pairs: Int64 | Bool | slice) -> PairCounts:
-        """Return the counts of some pairs, in this order."""
-        selected: list[Any] = [None if sums is None else sums[pairs] for sums in self._sums]
-        return PairCounts(*selected)
-
-    def total(self) -> PairCounts:
-        """Return the sums over all pairs, as the counts of one pair, [1, positions]."""
-        totals: list[Any] = [None if sums is None else sums.sum(axis=0, keepdims=True) for sums in self._sums]
-        return PairCounts(*totals)
-
-    @property
-    def _sums(self) -> list[Any]:
-        return [getattr(self, each.name) for each in fields(self)]
+ESTIMATES: Final = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("estimate", pa.float64()),
+        pa.field("lower", pa.float64(), nullable=False),
+        pa.field("upper", pa.float64(), nullable=False),
+        pa.field("variance", pa.float64()),
+        pa.field("weight", pa.float64(), nullable=False),
+        pa.field("imputed_only", pa.bool_(), nullable=False),
+        pa.field("impressions", pa.int64(), nullable=False),
+        pa.field("clicked", pa.int64(), nullable=False),
+        pa.field("imputation", pa.float64()),
+        pa.field("source", pa.string()),
+        pa.field("query", pa.string()),
+    ]
+)
+"""`estimate` is null if nothing is known. `Estimates` describes the columns `lower` to `imputed_only` and `source`.
+`query` is the text of the query, null if it is not known."""
+SUPPRESSED: Final = b"clickprism.suppressed"  # key of the number of pairs that too few users saw, in the metadata
+_BATCH: Final = 65_536
+_REMEDY: Final = "Create it with: clickprism relevance estimate LOG --out FILE.parquet"
 
 
 def source_of(weight: Float64) -> Int32:
@@ -169,32 +115,106 @@ class Estimates:
         return replace(self, **scaled, variance=self.variance / slope**2)
 
 
-@runtime_checkable
-class Estimator(Protocol):
-    """An estimator of relevance, which estimates a batch of pairs at a time."""
-
-    name: ClassVar[str]
-
-    def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimator:
-        """Return the estimator with the values that it has to learn from the whole log, or from a sample of it."""
-        ...
-
-    def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
-        """Return the estimates of these pairs; an estimator that has not learned learns from these pairs first."""
-        ...
+def estimate_columns(estimates: Estimates) -> dict[str, pa.Array]:
+    """Return the columns that `Estimates` holds; nan becomes null."""
+    return {
+        "estimate": pa.array(estimates.values, from_pandas=True),
+        "lower": pa.array(estimates.lower),
+        "upper": pa.array(estimates.upper),
+        "variance": pa.array(estimates.variance, from_pandas=True),
+        "weight": pa.array(estimates.weight),
+        "imputed_only": pa.array(estimates.imputed_only),
+        "source": pa.DictionaryArray.from_arrays(estimates.source, list(SOURCES)).cast(pa.string()),
+    }
 
 
-def check_inputs(counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> None:
-    """Raise `DataError` if the parameters have too few positions, or an imputation is not a probability."""
-    deep, known = counts.positions, len(parameters)
-    check(deep <= known, f"the counts have {deep} positions, but the click parameters only {known}")
-    if imputed is not None:
-        check(imputed.shape == (len(counts),), f"{len(counts)} pairs but imputations of shape {list(imputed.shape)}")
-        check(bool(((imputed >= 0) & (imputed <= 1)).all()), "imputations must be between 0 and 1")
+def estimate_rows(
+    pairs: pa.Table | pa.RecordBatch, estimates: Estimates, impressions: Float64 | Int64, clicked: Float64 | Int64
+) -> list[pa.Array]:
+    """Return the columns of `ESTIMATES`; the pairs may have columns `imputation` and `query`."""
+    columns = {name: pairs.column(name) for name in PAIR} | estimate_columns(estimates)
+    columns |= {"impressions": pa.array(impressions.astype(np.int64)), "clicked": pa.array(clicked.astype(np.int64))}
+    for name in ("imputation", "query"):
+        given = name in pairs.schema.names
+        columns[name] = pairs.column(name) if given else pa.nulls(len(estimates), ESTIMATES.field(name).type)
+    return [columns[name] for name in ESTIMATES.names]
 
 
-def require_imputed(imputed: Float64 | None) -> Float64:
-    """Return the imputations, or raise `DataError` if there are none."""
-    if imputed is None:
-        raise DataError("this estimator needs an imputation for each pair")
-    return np.asarray(imputed, dtype=np.float64)
+def join_files(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
+    """Write the rows of Parquet files to one file, a batch at a time; return the number of rows."""
+    with atomic_file(path, parents=True) as draft:
+        if len(files) == 1 and pq.read_schema(files[0]).equals(schema, check_metadata=True):
+            shutil.copyfile(files[0], draft)
+            return int(pq.read_metadata(draft).num_rows)
+        rows = 0
+        with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+            for file in files:
+                with pq.ParquetFile(file) as opened:
+                    for batch in opened.iter_batches(_BATCH):
+                        writer.write_table(conform(pa.Table.from_batches([batch]), schema, what=str(path)))
+                        rows += batch.num_rows
+        return rows
+
+
+def with_suppressed(suppressed: int) -> pa.Schema:
+    """Return `ESTIMATES` with the number of pairs that are not in the file, since too few users saw them."""
+    return ESTIMATES.with_metadata({SUPPRESSED: str(suppressed).encode()})
+
+
+def count_suppressed(path: Path) -> int:
+    """Return the number of pairs that are not in a file of estimates, since too few users saw them."""
+    return int((pq.read_schema(path).metadata or {}).get(SUPPRESSED, b"0"))
+
+
+def count_written(out: Path) -> tuple[int, int, dict[str, int]]:
+    """Return how many rows of a file of estimates use no clicks, how many have no imputation, and rows by source."""
+    imputed_only = without = 0
+    sources = dict.fromkeys(SOURCES, 0)
+    with pq.ParquetFile(out) as opened:
+        for batch in opened.iter_batches(columns=["imputed_only", "imputation", "source"]):
+            imputed_only += pc.sum(batch.column("imputed_only")).as_py() or 0
+            without += batch.column("imputation").null_count
+            for each in batch.column("source").value_counts().to_pylist():
+                sources[each["values"]] += each["counts"]
+    return imputed_only, without, {name: count for name, count in sources.items() if count}
+
+
+def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
+    """Read a file of estimates, sorted by query and document.
+
+    Files of earlier versions have no columns `source` and `query`; the source is then derived from the weight.
+
+    Returns:
+        The columns query_id, document_id, impressions, query; the query of each pair as a number from 0, [pairs]; the
+        estimates.
+    """
+    if not path.is_file():
+        raise DataError("is a folder" if path.is_dir() else "does not exist", file=path, remedy=_REMEDY)
+    try:
+        table = pq.read_table(path)
+        for name in {"source", "query"} - set(table.column_names):
+            table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
+        table = conform(table, ESTIMATES, what="estimates").sort_by([(name, "ascending") for name in PAIR])
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=_REMEDY) from None
+    except (pa.ArrowInvalid, DataError) as error:
+        raise DataError(f"does not hold estimates: {error}", file=path, remedy=_REMEDY) from None
+    numbers = [table[name].to_numpy().astype(np.float64) for name in ESTIMATES.names[2:7]]
+    values, lower, upper, variance, weight = numbers
+    known = pc.index_in(table["source"].combine_chunks(), value_set=pa.array(SOURCES))
+    source = pc.coalesce(known, pa.array(source_of(weight))).to_numpy(zero_copy_only=False)
+    imputed_only = table["imputed_only"].to_numpy().astype(np.bool_)
+    estimates = Estimates(values, lower, upper, variance, weight, imputed_only, source.astype(np.int32))
+    valid = (lower >= -1e-9) & (upper <= 1 + 1e-9) & (lower <= upper) & (weight >= 0)
+    if not valid.all():
+        raise DataError("has an interval that is not within 0 and 1", file=path, remedy=_REMEDY)
+    queries, documents = (_changes(table[name]) for name in PAIR)
+    if not (queries | documents)[1:].all():
+        raise DataError("has a pair twice", file=path, remedy=_REMEDY)
+    return table.select([*PAIR, "impressions", "query"]), np.cumsum(queries) - 1, estimates
+
+
+def _changes(column: pa.ChunkedArray) -> Bool:
+    """Return whether each value is the first one or differs from the value before."""
+    other = pc.not_equal(column.slice(1), column.slice(0, max(len(column) - 1, 0)))
+    return np.append(np.ones(min(len(column), 1), np.bool_), other.to_numpy().astype(np.bool_))

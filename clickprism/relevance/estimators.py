@@ -1,43 +1,33 @@
-"""Estimators of relevance: inverse propensity, affine, imputation, doubly robust (Zou et al. 2022, §3 to §5).
+"""Estimators of relevance as published: inverse propensity, affine, imputation, doubly robust (Zou et al. 2022, §3-§5).
 
 The default estimator is the model of the log (`clickprism.log_model`); this module has the other ones.
 
 All estimate c_1, the click probability at position 1 (`clickprism.log_model.parameters`). With alpha_k and beta_k of
-position k, p_k(y) = alpha_k y + beta_k is the click probability of a document with c_1 = y, and every estimate that
-uses clicks is the y at which
+position k, p_k(y) = alpha_k y + beta_k is the click probability of a document with c_1 = y. The paper averages
+(c - beta_k) / alpha_k over the impressions of a pair: this is the y at which
 
-    T(y) = sum of w_k (c - p_k(y)) = total - scale y
+    T(y) = sum over impressions of (c - p_k(y)) / alpha_k = total - scale y
 
-is 0. At the true y, T has mean 0 and variance V(y) = sum of w_k^2 p_k (1 - p_k), a polynomial in y. The interval holds
-all y that a score test does not reject, T(y)^2 <= z^2 V(y): its ends are the roots of a quadratic. With one position it
-is Wilson's interval (1927). The interval estimate ± z sd (Wald) would be empty for a pair without clicks.
-
-The weights w_k of the impressions at position k are
-
-- "mean": 1 / alpha_k, the paper's mean over impressions of (c - beta_k) / alpha_k;
-- "ratio": 1, self-normalised: [sum of (c - beta_k)] / [sum of alpha_k];
-- "precision": alpha_k / (r_k (1 - r_k)) with the click rate r_k of position k in the log. No other weights have a lower
-  variance for a document that is clicked at these rates. The rates are measured, not computed from the parameters:
-  parameters that are too low at a position would give it the most weight.
-
-The weights do not depend on the clicks of the pair, so each of the three is unbiased with the right parameters.
+is 0. At the true y, T has mean 0 and variance V(y) = sum of p_k (1 - p_k) / alpha_k^2, a polynomial in y. The interval
+holds all y that a score test does not reject, T(y)^2 <= z^2 V(y): its ends are the roots of a quadratic. With one
+position it is Wilson's interval (1927). The interval estimate +- z sd would be empty for a pair without clicks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, final, get_args
+from typing import Any, ClassVar, Final, Literal, Protocol, final, runtime_checkable
 
 import numpy as np
 from scipy.special import ndtri
 
 from clickprism.errors import DataError, SettingError
 from clickprism.log_model.parameters import ClickParameters
-from clickprism.relevance.estimates import Estimates, Estimator, PairCounts, check_inputs, require_imputed
+from clickprism.relevance.estimates import Estimates
+from clickprism.relevance.pairs import PairCounts
 from clickprism.settings import choose
 from clickprism.types import Float64, Int64, check
 
-Weighting = Literal["mean", "ratio", "precision"]
 ESTIMATORS: Final = {
     "log_model": "clickprism.relevance.estimators:FromLogModel",
     "ipw": "clickprism.relevance.estimators:InversePropensity",
@@ -46,7 +36,6 @@ ESTIMATORS: Final = {
     "doubly_robust": "clickprism.relevance.estimators:DoublyRobust",
 }
 DEFAULT: Final = "log_model"
-EDGE: Final = 1e-4  # click rates are kept this far from 0 and 1, since weights are divided by them
 LEAST: Final = 1e-12
 FLOOR: Final = 1e-3  # least variance of a click, relative to the largest, if parameters do not fit and leave none
 SHARE: Final = 0.05  # least share of the variance of clicks that remains with an examination model
@@ -58,12 +47,9 @@ class EstimateSettings:
     """How the relevance of the pairs of a log is estimated.
 
     Attributes:
-        estimator: Estimator: the model of the log (log_model), or clicks that are corrected and averaged (affine, ipw),
-            doubly_robust (Eq. 4 of the doubly robust paper), or imputation. Settings of an estimator are given as
-            --estimator.beta-1 0.1.
-        weighting: Weights of the impressions of a pair: equal after correction (mean), by how much each says about
-            relevance (ratio), or by the smallest variance (precision). By default mean for doubly_robust, as in Eq. 4,
-            and precision for affine and ipw; log_model needs none.
+        estimator: Estimator: the model of the log (log_model), or clicks that are corrected and averaged as in the
+            doubly robust paper (affine, ipw, doubly_robust), or imputation. The assumed click probability of an
+            irrelevant first result is given as --estimator.beta-1 0.1.
         click_parameters: Source of the click parameters of affine, ipw and doubly_robust: the model of the log, or
             randomised first results (first_slot), as in the doubly robust paper. beta_1 of doubly_robust is then
             estimated too, unless it is given.
@@ -75,7 +61,6 @@ class EstimateSettings:
     """
 
     estimator: dict[str, Any] = field(default_factory=dict)
-    weighting: Weighting | None = None
     click_parameters: Literal["log_model", "first_slot"] = "log_model"
     confidence: float = 0.95
     depth: int | None = None
@@ -101,10 +86,8 @@ class EstimateSettings:
     def build(self) -> Estimator | FromLogModel:
         """Return the estimator with its settings."""
         estimator: Any = choose(ESTIMATORS, self.estimator, path="estimator")
-        if hasattr(estimator, "sums"):
-            weighting = self.weighting or estimator.sums.weighting
-            sums = replace(estimator.sums, weighting=weighting, confidence=self.confidence)
-            estimator = replace(estimator, sums=sums)
+        if hasattr(estimator, "confidence"):
+            estimator = replace(estimator, confidence=self.confidence)
         checked: Estimator | FromLogModel = estimator
         return checked
 
@@ -115,6 +98,21 @@ class FromLogModel:
     """The posterior mean of the model of the log: it is fitted to the whole log, not to a batch of pairs."""
 
     name: ClassVar[str] = "log_model"
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """An estimator of relevance, which estimates a batch of pairs at a time."""
+
+    name: ClassVar[str]
+
+    def learn(self, counts: PairCounts) -> Estimator:
+        """Return the estimator with what it has to learn from the whole log, or from a sample of it."""
+        ...
+
+    def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
+        """Return the estimates of these pairs; an estimator that has not learned learns from these pairs first."""
+        ...
 
 
 def normal_quantile(confidence: float) -> float:
@@ -140,7 +138,7 @@ class Score:
         added: Coefficients of the part of V that an examination model adds, y^0 and y^1, [pairs, 2]; None without one.
 
     >>> parameters = ClickParameters(np.array([1.0]), np.array([0.0]))
-    >>> score = click_score(PairCounts(np.array([[30]]), np.array([[3]])), parameters, np.ones(1))
+    >>> score = click_score(PairCounts(np.array([[30]]), np.array([[3]])), parameters)
     >>> [end.round(4).tolist() for end in score.interval(0.95)]  # Wilson's for 3 of 30
     [[0.0346], [0.2562]]
     """
@@ -176,16 +174,42 @@ class Score:
         lower, upper = (np.clip((half + side * root) / square, 0.0, 1.0) for side in (-1, 1))
         return np.where(shown, lower, 0.0), np.where(shown, upper, 1.0)
 
+    def estimates(self, confidence: float) -> Estimates:
+        """Return the y at which T is 0, with its interval; nan for pairs without impressions."""
+        shown, scale = self.scale > 0, np.where(self.scale > 0, self.scale, 1.0)
+        values = np.where(shown, self.total / scale, np.nan)
+        lower, upper = self.interval(confidence)
+        middle = (lower + upper) / 2
+        variance = np.where(shown, self.variance(middle) / scale**2, np.nan)
+        weight = np.divide(middle * (1 - middle), variance, out=np.zeros(len(values)), where=shown & (variance > 0))
+        return Estimates(values, lower, upper, variance, weight, np.zeros(len(values), dtype=np.bool_))
 
-def click_score(counts: PairCounts, parameters: ClickParameters, weights: Float64) -> Score:
-    """Return T with total = sum of w (c - beta_k) and scale = sum of w alpha_k; weights are [positions]."""
-    shown, deep = counts.impressions.astype(np.float64), counts.positions
+
+def click_score(counts: PairCounts, parameters: ClickParameters) -> Score:
+    """Return T of the clicks; V includes the uncertainty of alpha and beta, if it is known.
+
+    Errors of alpha and of beta are assumed to be independent: they add the sum over positions of
+    (n_k / alpha_k)^2 (y^2 var alpha_k + var beta_k), taken at the estimate.
+    """
+    deep = counts.positions
+    check(deep <= len(parameters), f"the counts have {deep} positions, but the click parameters only {len(parameters)}")
     alpha, beta = parameters.alpha[:deep], parameters.beta[:deep]
-    squared = weights**2
-    columns = [squared * beta * (1 - beta), squared * alpha * (1 - 2 * beta), -squared * alpha**2]
-    sums = over_positions(shown, np.stack([weights * beta, weights * alpha, *columns], axis=1))
-    clicks = over_positions(counts.clicked, weights[:, None])[:, 0]
-    return Score(clicks - sums[:, 0], sums[:, 1], sums[:, 2:])
+    squared = alpha**-2.0
+    columns = [squared * beta * (1 - beta), (1 - 2 * beta) / alpha, -np.ones(deep)]
+    shown = counts.impressions.astype(np.float64)
+    sums = over_positions(shown, np.stack([beta / alpha, np.ones(deep), *columns], axis=1))
+    clicks = over_positions(counts.clicked, (1 / alpha)[:, None])[:, 0]
+    score = Score(clicks - sums[:, 0], sums[:, 1], sums[:, 2:])
+    if np.isnan(parameters.alpha_upper).all():
+        return score
+    wide = 2 * normal_quantile(parameters.confidence)
+    slope = np.nan_to_num((parameters.alpha_upper - parameters.alpha_lower)[:deep] / wide)
+    start = np.nan_to_num((parameters.beta_upper - parameters.beta_lower)[:deep] / wide)
+    near = np.clip(score.total / np.where(score.scale > 0, score.scale, 1), 0.0, 1.0)
+    errors = over_positions(shown**2, np.stack([squared * slope**2, squared * start**2], axis=1))
+    spread = score.spread.copy()
+    spread[:, 0] += near**2 * errors[:, 0] + errors[:, 1]
+    return replace(score, spread=spread)
 
 
 def over_positions(values: Float64 | Int64, columns: Float64) -> Float64:
@@ -201,83 +225,13 @@ def over_positions(values: Float64 | Int64, columns: Float64) -> Float64:
     return product.T
 
 
-def parameter_variance(counts: PairCounts, parameters: ClickParameters, weights: Float64, y: Float64) -> Float64:
-    """Return what the uncertainty of alpha and beta adds to V: sum over k of (w n)^2 (y^2 var alpha_k + var beta_k).
-
-    Errors of alpha and of beta are assumed to be independent; parameters without intervals add nothing.
-    """
-    deep, wide = counts.positions, 2 * normal_quantile(parameters.confidence)
-    slope = np.nan_to_num((parameters.alpha_upper - parameters.alpha_lower)[:deep] / wide)
-    start = np.nan_to_num((parameters.beta_upper - parameters.beta_lower)[:deep] / wide)
-    squared = counts.impressions.astype(np.float64) ** 2
-    sums = over_positions(squared, np.stack([(weights * slope) ** 2, (weights * start) ** 2], axis=1))
-    return np.asarray(y**2 * sums[:, 0] + sums[:, 1], dtype=np.float64)
-
-
-@final
-@dataclass(frozen=True)
-class Sums:
-    """How the clicks of a pair are added up.
-
-    Attributes:
-        weighting: "mean", "ratio" or "precision", see above.
-        rates: Click rate at each position, which "precision" needs; None learns them from the log.
-        confidence: Confidence level of the intervals.
-        parameter_uncertainty: Whether intervals include the uncertainty of alpha and beta, if it is known.
-    """
-
-    weighting: Weighting = "precision"
-    rates: tuple[float, ...] | None = None
-    confidence: float = 0.95
-    parameter_uncertainty: bool = True
-
-    def __post_init__(self) -> None:
-        if self.weighting not in get_args(Weighting):
-            raise SettingError("weighting", self.weighting, f"be one of {', '.join(get_args(Weighting))}")
-        if self.rates is not None and not all(0 < rate < 1 for rate in self.rates):
-            raise SettingError("rates", self.rates, "be between 0 and 1")
-        normal_quantile(self.confidence)
-
-    def learn(self, counts: PairCounts) -> Sums:
-        """Return the same with the click rates of this log, if they are needed and not given."""
-        if self.rates is not None or self.weighting != "precision":
-            return self
-        shown, clicked = counts.impressions.sum(axis=0), counts.clicked.sum(axis=0)
-        rates = np.clip((clicked + 0.5) / (shown + 1), EDGE, 1 - EDGE)
-        return replace(self, rates=tuple(rates.tolist()))
-
-    def weights(self, parameters: ClickParameters, positions: int) -> Float64:
-        """Return the weight w of each position, 1 at the first, [positions]."""
-        alpha = parameters.alpha[:positions]
-        if self.weighting == "mean":
-            return 1 / alpha
-        if self.weighting == "ratio" or self.rates is None:
-            return np.ones(positions)
-        check(len(self.rates) >= positions, f"{positions} positions but click rates of {len(self.rates)}")
-        rates = np.array(self.rates)[:positions]
-        spread = rates * (1 - rates)
-        return np.asarray(alpha * spread[0] / spread, dtype=np.float64)
-
-    def score(self, counts: PairCounts, parameters: ClickParameters) -> tuple[Score, Float64]:
-        """Return T of the clicks, and the weights."""
-        weights = self.weights(parameters, counts.positions)
-        score = click_score(counts, parameters, weights)
-        if self.parameter_uncertainty and not np.isnan(parameters.alpha_upper).all():
-            near = np.clip(score.total / np.where(score.scale > 0, score.scale, 1), 0.0, 1.0)
-            spread = score.spread.copy()
-            spread[:, 0] += parameter_variance(counts, parameters, weights, near)
-            score = replace(score, spread=spread)
-        return score, weights
-
-    def estimates(self, score: Score) -> Estimates:
-        """Return the y at which T is 0, with its interval; nan for pairs without impressions."""
-        shown, scale = score.scale > 0, np.where(score.scale > 0, score.scale, 1.0)
-        values = np.where(shown, score.total / scale, np.nan)
-        lower, upper = score.interval(self.confidence)
-        middle = (lower + upper) / 2
-        variance = np.where(shown, score.variance(middle) / scale**2, np.nan)
-        weight = np.divide(middle * (1 - middle), variance, out=np.zeros(len(values)), where=shown & (variance > 0))
-        return Estimates(values, lower, upper, variance, weight, np.zeros(len(values), dtype=np.bool_))
+def _imputations(counts: PairCounts, imputed: Float64 | None) -> Float64:
+    """Return the imputations of all pairs; raise `DataError` if there are none, or one is not a probability."""
+    if imputed is None:
+        raise DataError("this estimator needs an imputation for each pair")
+    check(imputed.shape == (len(counts),), f"{len(counts)} pairs but imputations of shape {list(imputed.shape)}")
+    check(bool(((imputed >= 0) & (imputed <= 1)).all()), "imputations must be between 0 and 1")
+    return np.asarray(imputed, dtype=np.float64)
 
 
 @final
@@ -287,30 +241,23 @@ class Affine:
 
     Unbiased if alpha and beta are right (Theorem 1). Pairs without impressions have no estimate.
 
-    Attributes:
-        sums: How clicks are added up; `Sums(weighting="mean")` is the paper's form.
-
     >>> parameters = ClickParameters(np.array([1.0, 0.5]), np.array([0.0, 0.1]))
     >>> counts = PairCounts(np.array([[10, 20]]), np.array([[4, 5]]))
-    >>> for weighting in ("mean", "ratio"):  # (4 / 1 + 3 / .5) / 30 and (4 + 3) / (10 + 10)
-    ...     Affine(Sums(weighting)).estimate(counts, parameters).values.round(4).tolist()
+    >>> Affine().estimate(counts, parameters).values.round(4).tolist()  # (4 / 1 + 3 / .5) / 30
     [0.3333]
-    [0.35]
     """
 
     name: ClassVar[str] = "affine"
 
-    sums: Sums = field(default_factory=Sums)
+    confidence: float = 0.95
 
-    def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Affine:
-        """Return the same with the click rates of the log."""
-        return replace(self, sums=self.sums.learn(counts))
+    def learn(self, counts: PairCounts) -> Affine:
+        """Return itself: there is nothing to learn."""
+        return self
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """Return the estimates of these pairs, [pairs]."""
-        check_inputs(counts, parameters)
-        sums = self.sums.learn(counts)
-        return sums.estimates(sums.score(counts, parameters)[0])
+        return click_score(counts, parameters).estimates(self.confidence)
 
 
 @final
@@ -320,26 +267,21 @@ class InversePropensity:
 
     It ignores trust: it is the affine estimate with alpha = theta_k / theta_1 and beta = 0. If theta is not known,
     alpha is used in its place, as under the position-based model.
-
-    Attributes:
-        sums: How clicks are added up; `Sums(weighting="mean")` is the paper's form.
     """
 
     name: ClassVar[str] = "ipw"
 
-    sums: Sums = field(default_factory=Sums)
+    confidence: float = 0.95
 
-    def learn(
-        self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None
-    ) -> InversePropensity:
-        """Return the same with the click rates of the log."""
-        return replace(self, sums=self.sums.learn(counts))
+    def learn(self, counts: PairCounts) -> InversePropensity:
+        """Return itself: there is nothing to learn."""
+        return self
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """Return the estimates of these pairs, [pairs]."""
         theta = parameters.alpha if parameters.theta is None else parameters.theta / parameters.theta[0]
         without_trust = ClickParameters(theta, np.zeros(len(theta)), parameters.theta)
-        return Affine(self.sums).estimate(counts, without_trust)
+        return click_score(counts, without_trust).estimates(self.confidence)
 
 
 @final
@@ -349,14 +291,13 @@ class Imputed:
 
     name: ClassVar[str] = "imputation"
 
-    def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Imputed:
+    def learn(self, counts: PairCounts) -> Imputed:
         """Return itself: there is nothing to learn."""
         return self
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """Return the imputations."""
-        check_inputs(counts, parameters, imputed)
-        values = require_imputed(imputed)
+        values = _imputations(counts, imputed)
         zeros, ones = np.zeros(len(values)), np.ones(len(values))
         return Estimates(values, zeros, ones, np.full(len(values), np.nan), zeros, ones.astype(np.bool_))
 
@@ -366,12 +307,12 @@ class Imputed:
 class DoublyRobust:
     """The imputation, corrected by the clicks on documents that were observed (§5, Eq. 4).
 
-        imp + [sum of w (c - beta_k - alpha_k (beta_1 + e / theta_k (imp - beta_1)))] / [sum of w alpha_k]
+        imp + mean of (c - beta_k - alpha_k (beta_1 + e / theta_k (imp - beta_1))) / alpha_k
 
-    with the examination e of each impression and its mean theta_k at position k in the log. With w = 1 / alpha_k, the
-    default, this is Eq. 4 for the relevance gamma = (c_1 - beta_1) / alpha_1; the value depends on the assumed beta_1.
-    Unbiased if alpha and beta are right and e has the mean theta_k for each pair, for any imputation (Theorem 2). If e
-    is theta_k, it is the affine estimate. The estimate of a pair without impressions is the imputation.
+    with the examination e of each impression and its mean theta_k at position k in the log. This is Eq. 4 for the
+    relevance gamma = (c_1 - beta_1) / alpha_1; the value depends on the assumed beta_1. Unbiased if alpha and beta are
+    right and e has the mean theta_k for each pair, for any imputation (Theorem 2). If e is theta_k, it is the affine
+    estimate. The estimate of a pair without impressions is the imputation.
 
     A right imputation makes up for a wrong alpha_k only if alpha_k is wrong by its theta_k alone and e is right; give
     the `theta` that alpha was computed with.
@@ -380,7 +321,7 @@ class DoublyRobust:
     for every e that is not negatively correlated with clicks.
 
     Attributes:
-        sums: How clicks are added up.
+        confidence: Confidence level of the intervals.
         beta_1: Assumed click probability, at position 1, of a document that is not relevant at all.
         theta: Mean of e at each position; None learns it, and the following two, from the log.
         theta_clicked: Mean of e of clicked impressions.
@@ -395,7 +336,7 @@ class DoublyRobust:
 
     name: ClassVar[str] = "doubly_robust"
 
-    sums: Sums = field(default_factory=lambda: Sums("mean"))
+    confidence: float = 0.95
     beta_1: float = 0.0
     theta: tuple[float, ...] | None = None
     theta_clicked: tuple[float, ...] | None = None
@@ -411,11 +352,10 @@ class DoublyRobust:
             if means is not None and (self.theta is None or len(means) != len(self.theta)):
                 raise SettingError(name, means, "have as many positions as theta")
 
-    def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> DoublyRobust:
-        """Return the same with the click rates and the mean examination of the log."""
-        sums = self.sums.learn(counts)
+    def learn(self, counts: PairCounts) -> DoublyRobust:
+        """Return the same with the mean examination of the log."""
         if self.theta is not None:
-            return replace(self, sums=sums)
+            return self
         if counts.examination is None:
             raise DataError(
                 "the doubly robust estimator needs the examination of each impression, which these counts do not have",
@@ -424,7 +364,7 @@ class DoublyRobust:
         total = counts.total()
         shown, clicked = total.impressions[0], total.clicked[0]
         theta = np.clip(_mean(total.examination, shown, np.ones(len(shown))), 1e-6, 1.0)
-        learned = replace(self, sums=sums, theta=tuple(theta.tolist()))
+        learned = replace(self, theta=tuple(theta.tolist()))
         if counts.examination_clicked is None or counts.examination_squared is None:
             return learned
         with_click = _mean(total.examination_clicked, clicked, theta)
@@ -433,10 +373,9 @@ class DoublyRobust:
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """Return the estimates of these pairs, [pairs]."""
-        check_inputs(counts, parameters, imputed)
-        known, learned = require_imputed(imputed), self.learn(counts, parameters)
+        known, learned = _imputations(counts, imputed), self.learn(counts)
         score = learned.score(counts, parameters, known)
-        found, alone = learned.sums.estimates(score), score.scale <= 0
+        found, alone = score.estimates(self.confidence), score.scale <= 0
         return replace(found, values=np.where(alone, known, found.values), imputed_only=alone)
 
     def taken(self, parameters: ClickParameters, imputed: Float64, positions: int) -> tuple[Float64, Float64]:
@@ -450,15 +389,15 @@ class DoublyRobust:
         deep = counts.positions
         if counts.examination is None or self.theta is None or len(self.theta) < deep:
             raise DataError(f"the doubly robust estimator needs examination at all {deep} positions")
-        clicks, weights = self.sums.score(counts, parameters)
+        clicks = click_score(counts, parameters)
         alpha, beta, theta = parameters.alpha[:deep], parameters.beta[:deep], np.array(self.theta)[:deep]
         squared = theta if self.theta_squared is None else np.array(self.theta_squared)[:deep]
         clicked = theta if self.theta_clicked is None else np.array(self.theta_clicked)[:deep]
         per_e, always = self.taken(parameters, imputed, deep)
-        per_e *= weights
-        regardless = over_positions(counts.impressions * (always - beta), weights[:, None])[:, 0]
+        per_e /= alpha
+        regardless = over_positions(counts.impressions * (always - beta), (1 / alpha)[:, None])[:, 0]
         subtracted = (counts.examination * per_e).sum(axis=1) + regardless
-        along = over_positions(2 * counts.impressions * per_e * weights * (clicked - theta), np.stack([beta, alpha], 1))
+        along = over_positions(2 * counts.impressions * per_e * (clicked - theta) / alpha, np.stack([beta, alpha], 1))
         spread = over_positions(counts.impressions * per_e**2, (squared - theta**2)[:, None])
         added = np.concatenate([spread, np.zeros_like(spread)], axis=1) - along
         return replace(clicks, total=clicks.total + imputed * clicks.scale - subtracted, added=added)

@@ -1,23 +1,19 @@
-"""What randomised first results cost in clicks, and how much more certain they make the estimates."""
+"""What randomised first results cost in clicks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError, UnsupportedError
-from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.estimators import normal_quantile
-from clickprism.relevance.pairs import PAIR, FirstSlot, read_first_slot
-from clickprism.types import Float64, Int64, check
+from clickprism.relevance.pairs import FirstSlot, read_first_slot
+from clickprism.types import Int64
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from clickprism.log.store import LogStore
 
 
@@ -114,40 +110,22 @@ def exploration_cost(
 
 
 @final
-@dataclass(frozen=True)
-class Gain:
-    """Certainty of the estimates with a multiple of the randomised first results of the log.
-
-    Attributes:
-        times: The multiple: 0 for none, 2 for twice as many.
-        width: Mean width of the intervals of pairs with randomised first results.
-        distinguished: Share of these pairs that are significantly worse than the best of their query.
-    """
-
-    times: float
-    width: float
-    distinguished: float
-
-
-@final
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """What randomised first results cost in clicks, and how much more certain they make the estimates.
+    """What randomised first results cost in clicks.
 
     Attributes:
         cost: Clicks on randomised first results against the others of the same queries.
         share: Share of the searches that the following cost is for.
         lost_per_1000_searches: Clicks lost per 1,000 searches at this share, and the ends of the interval.
-        gain: Certainty without, with, and with twice the randomised first results; empty without estimates.
     """
 
     cost: Cost
     share: float
     lost_per_1000_searches: tuple[float, float, float]
-    gain: tuple[Gain, ...]
 
     def tables(self) -> list[Table]:
-        """Return the cost, and the gain if there are estimates."""
+        """Return the cost."""
         cost, (lost, low, high) = self.cost, self.lost_per_1000_searches
         rows = [
             ["searches", f"{cost.searches:,}"],
@@ -159,76 +137,16 @@ class Exploration:
                 f"{lost:.2f} ({low:.2f} to {high:.2f})",
             ],
         ]
-        tables = [Table("", ["cost", ""], rows)]
-        if self.gain:
-            names = {0.0: "none", 1.0: "as in the log", 2.0: "twice as many"}
-            rows = [[names[each.times], f"{each.width:.4f}", f"{each.distinguished:.1%}"] for each in self.gain]
-            header = ["randomised first results", "mean width of intervals", "documents proven worse than the best"]
-            tables.append(Table("", header, rows))
-        return tables
+        return [Table("", ["cost", ""], rows)]
 
 
-def measure_exploration(
-    store: LogStore, settings: ExplorationSettings | None = None, *, estimates: Path | None = None
-) -> Exploration:
-    """Measure what the randomised first results of a log cost, and with estimates of the same log what they gain.
-
-    Args:
-        store: The log, with sessions that are up to date.
-        settings: Which share, and the confidence of the intervals.
-        estimates: Parquet file that `clickprism relevance estimate` has written.
-    """
-    from clickprism.relevance.estimate_files import read_estimates
-
+def measure_exploration(store: LogStore, settings: ExplorationSettings | None = None) -> Exploration:
+    """Measure what the randomised first results of a log cost; its sessions must be up to date."""
     settings = settings or ExplorationSettings()
-    known = None if estimates is None else read_estimates(estimates)
     every, randomised = read_first_slot(store, randomised=False), read_first_slot(store)
     cost = exploration_cost(*by_query(every, randomised), confidence=settings.confidence)
-    gain: tuple[Gain, ...] = ()
-    if known is not None:
-        pairs, queries, values = known
-        gain = exploration_gain(values, queries, _explored(pairs, randomised), confidence=settings.confidence)
     share = cost.share if settings.share is None else settings.share
-    return Exploration(cost=cost, share=share, lost_per_1000_searches=cost.per_thousand(share), gain=gain)
-
-
-def exploration_gain(
-    estimates: Estimates, queries: Int64, explored: Int64, *, confidence: float = 0.95
-) -> tuple[Gain, ...]:
-    """Return the certainty without, with, and with twice the randomised first results.
-
-    An estimate m with the variance v is equivalent to m (1 - m) / v - 1 impressions at position 1, and each randomised
-    first result is one of them. The estimates themselves stay the same.
-
-    Args:
-        estimates: Estimates of the pairs, of the same days.
-        queries: Query of each pair as a number from 0, [pairs].
-        explored: Randomised first results of each pair, [pairs].
-        confidence: Confidence level of the intervals.
-
-    >>> values, none = np.array([0.58, 0.42]), np.zeros(2)
-    >>> known = Estimates(values, none, none + 1, np.full(2, 0.2436 / 101), none, np.zeros(2, np.bool_))
-    >>> found = exploration_gain(known, np.zeros(2, np.int64), np.array([50, 50]))
-    >>> [round(each.width, 3) for each in found], [each.distinguished for each in found]
-    ([0.271, 0.193, 0.157], [0.0, 1.0, 1.0])
-    """
-    check(len(queries) == len(estimates) == len(explored), "estimates, queries, explored must have one value per pair")
-    known = np.isfinite(estimates.values) & np.isfinite(estimates.variance)
-    m = np.clip(np.where(known, estimates.values, 0.5), 1e-6, 1 - 1e-6)
-    size = np.where(known, m * (1 - m) / np.maximum(np.where(known, estimates.variance, 1.0), 1e-12) - 1, 0.0)
-    best, z = _best(m, queries), normal_quantile(confidence)
-    counted, others = known & (explored > 0), best != np.arange(len(m))
-    if not counted.any():
-        raise UnsupportedError(
-            "no pair of the estimates was a randomised first result", remedy="Use estimates of the same log"
-        )
-    gains = []
-    for times in (0, 1, 2):
-        variance = m * (1 - m) / (np.maximum(size + (times - 1) * explored, 0.0) + 1)
-        worse = (m[best] - m > z * np.sqrt(variance + variance[best]))[counted & others]
-        width = float(2 * z * np.sqrt(variance[counted]).mean())
-        gains.append(Gain(float(times), width, float(worse.mean()) if len(worse) else float("nan")))
-    return tuple(gains)
+    return Exploration(cost=cost, share=share, lost_per_1000_searches=cost.per_thousand(share))
 
 
 def by_query(every: FirstSlot, randomised: FirstSlot) -> tuple[Int64, Int64, Int64, Int64]:
@@ -241,25 +159,3 @@ def by_query(every: FirstSlot, randomised: FirstSlot) -> tuple[Int64, Int64, Int
 
     explored, clicked = total(randomised, randomised.impressions), total(randomised, randomised.clicks)
     return total(every, every.impressions) - explored, total(every, every.clicks) - clicked, explored, clicked
-
-
-def _explored(pairs: pa.Table, randomised: FirstSlot) -> Int64:
-    """Return how often each of these pairs was a randomised first result, [pairs]."""
-    import pyarrow as pa
-
-    names, shown = list(PAIR), (randomised.query_ids, randomised.document_ids, randomised.impressions)
-    numbered = pairs.select(names).append_column("row", [np.arange(pairs.num_rows)])
-    found = numbered.join(pa.table(list(map(pa.array, shown)), names=[*names, "shown"]), names, join_type="inner")
-    explored = np.zeros(pairs.num_rows, np.int64)
-    explored[found["row"].to_numpy()] = found["shown"].to_numpy()
-    return explored
-
-
-def _best(values: Float64, queries: Int64) -> Int64:
-    """Return, for each pair, the pair with the highest value of its query, [pairs]."""
-    order = np.lexsort((-values, queries))
-    first = np.flatnonzero(np.append(True, queries[order][1:] != queries[order][:-1]))
-    size = np.diff(np.append(first, len(order)))
-    best = np.empty(len(order), np.int64)
-    best[order] = np.repeat(order[first], size)
-    return best

@@ -33,10 +33,10 @@ from clickprism.types import Clicks, Float64, Int64, Lists, Text
 if TYPE_CHECKING:
     from clickprism.model import Model
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.rankers.cross_encoder_settings import CrossEncoder
+    from clickprism.rankers.language_model import CrossEncoder
     from clickprism.rankers.prior import Prior
     from clickprism.rankers.text_tokens import Pairs
-    from clickprism.training.text_settings import TextFitSettings, TextFitted
+    from clickprism.training.text_settings import TextFitSettings
 
 FORMAT: Final = 2
 FILES: Final = re.compile(r"(network|config|tokenizer|about|corpus|untuned)-[0-9a-f]{16}\.(safetensors|json)")
@@ -88,7 +88,7 @@ class TextImputation:
 def read_network(folder: Path | str) -> CrossEncoderNetwork:
     """Read the cross-encoder of a saved imputation by texts; no code in its files is run."""
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.rankers.cross_encoder_settings import CrossEncoder
+    from clickprism.rankers.language_model import CrossEncoder
 
     def read(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> CrossEncoderNetwork:
         _check_kind(about, "text", Path(folder))
@@ -168,16 +168,22 @@ class FeatureImputation:
 @final
 @dataclass(frozen=True, eq=False)
 class FittedImputation:
-    """A trained imputation by texts; `fitted` has the history of the training."""
+    """A trained imputation.
 
-    imputation: TextImputation
-    fitted: TextFitted
+    Attributes:
+        imputation: The imputation.
+        best: Epoch of the ranker, or step of the language model, that was kept; None if nothing was trained.
+        stopped: Why training ended; None if there was none.
+        losses: Losses on queries that were used for nothing else: of the imputation (best), of the untrained language
+            model (untrained) and of the click rate (constant); nan without such queries.
+        without_features: Number of pairs with clicks that have no features, and were ignored.
+    """
 
-    @property
-    def losses(self) -> dict[str, float]:
-        """Return losses on measured queries: of the imputation, of the untrained one, and of the click rate alone."""
-        fitted = self.fitted
-        return {"best": fitted.best, "untrained": fitted.untrained, "constant": fitted.constant}
+    imputation: TextImputation | FeatureImputation
+    best: int | None
+    stopped: str | None
+    losses: dict[str, float]
+    without_features: int = 0
 
 
 def fit_imputation(
@@ -203,7 +209,7 @@ def fit_imputation(
         note: Receives messages about the training, see `fit_text`.
         progress: Called after each step.
     """
-    from clickprism.rankers.cross_encoder_settings import CrossEncoder
+    from clickprism.rankers.language_model import CrossEncoder
     from clickprism.training.text import fit_text
     from clickprism.training.text_settings import TextFitSettings
 
@@ -211,7 +217,9 @@ def fit_imputation(
     network = (CrossEncoder() if encoder is None else encoder).build(documents, known=known)
     pairs = pairs_of(network, queries, documents, slot.query_ids, slot.document_ids)
     fitted = fit_text(network, pairs, slot.clicks, slot.impressions, settings=settings, note=note, progress=progress)
-    return FittedImputation(TextImputation(network, queries, documents), fitted)
+    best = fitted.best_step if network.residual else None
+    losses = {"best": fitted.best, "untrained": fitted.untrained, "constant": fitted.constant}
+    return FittedImputation(TextImputation(network, queries, documents), best, fitted.stopped, losses)
 
 
 def pairs_of(
@@ -261,25 +269,6 @@ class FeatureImputationSettings:
         choose(RANKERS, self.ranker, path="ranker")
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class FittedFeatures:
-    """A trained imputation by features.
-
-    Attributes:
-        imputation: The imputation.
-        fitted: The training of its ranker; None if a trained ranker was given.
-        without_features: Number of pairs with clicks that have no features, and were ignored.
-        losses: Losses on the measured queries, of the imputation ("best") and of the click rate alone ("constant"); nan
-            without such queries.
-    """
-
-    imputation: FeatureImputation
-    fitted: Fitted | None
-    without_features: int
-    losses: dict[str, float]
-
-
 def fit_features(
     slot: FirstSlot,
     lists: Lists,
@@ -287,7 +276,7 @@ def fit_features(
     settings: FeatureImputationSettings | None = None,
     model: Model | None = None,
     show: bool | None = None,
-) -> FittedFeatures:
+) -> FittedImputation:
     """Train a ranker on features and clicks on randomised first results, and calibrate its scores.
 
     Queries are split: most train, some choose the best epoch and calibrate, on some only the loss is measured. At one
@@ -324,7 +313,10 @@ def fit_features(
         constant = log_loss(np.full(int(last.sum()), level), clicks[last], shown[last])
         best = log_loss(calibration(scores[last]), clicks[last], shown[last])
     imputation = FeatureImputation(model, lists, calibration)
-    return FittedFeatures(imputation, fitted, len(slot) - len(known), {"best": best, "constant": constant})
+    chosen, stopped = (None, None) if fitted is None else (fitted.best_epoch, fitted.stopped)
+    return FittedImputation(
+        imputation, chosen, stopped, {"best": best, "constant": constant}, without_features=len(slot) - len(known)
+    )
 
 
 def _trained(

@@ -14,12 +14,10 @@ from clickprism._util.tables import Table
 from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import SettingError
 from clickprism.model import Model
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
-from clickprism.rankers.language_model import check_installed
+from clickprism.rankers.language_model import CrossEncoder, check_installed
 from clickprism.relevance.imputation import (
     FeatureImputation,
     FeatureImputationSettings,
-    FittedFeatures,
     FittedImputation,
     Imputation,
     TextImputation,
@@ -27,8 +25,9 @@ from clickprism.relevance.imputation import (
     fit_features,
     fit_imputation,
 )
-from clickprism.relevance.pairs import PAIR, FirstSlot, check_suffix, read_features, read_pairs, read_slot, write_rows
-from clickprism.training.text_settings import TextFitSettings, TextRecord
+from clickprism.relevance.pair_files import check_suffix, read_features, read_pairs, read_slot, write_rows
+from clickprism.relevance.pairs import PAIR, FirstSlot
+from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Float64, Lists, Text
 
 if TYPE_CHECKING:
@@ -100,33 +99,25 @@ class ImputationSummary:
     Attributes:
         kind: What it reads: texts or features.
         pairs: Number of pairs with randomised first results.
-        impressions: Number of their impressions.
-        clicks: Number of their clicks.
-        trained: Whether the ranker or the language model was trained; otherwise only its scale was fitted.
-        best: Epoch of the ranker, or step of the language model, that was kept.
-        stopped: Why training ended: all epochs, patience, or interrupted.
+        impressions: Number of impressions of these pairs as randomised first results.
+        clicks: Number of clicks on them.
+        best: Epoch of the ranker, or step of the language model, that was kept; None if only a scale was fitted.
+        stopped: Why training ended: all epochs, patience, or interrupted; None if there was none.
         losses: Losses on queries that were used for nothing else: of the imputation (best), of the untrained language
             model (untrained) and of the click rate (constant).
-        folder: The folder that was written.
         without_features: Number of pairs without features, which were not used.
-        ranker: Name of the ranker, of an imputation by features.
-        encoder: Settings of the language model, of an imputation by texts.
-        history: The validations of the language model.
+        folder: The folder that was written.
     """
 
     kind: Literal["text", "features"]
     pairs: int
     impressions: int
     clicks: int
-    trained: bool
     best: int | None
     stopped: str | None
     losses: dict[str, float]
+    without_features: int
     folder: Path
-    without_features: int = 0
-    ranker: str | None = None
-    encoder: CrossEncoder | None = None
-    history: tuple[TextRecord, ...] = ()
 
     def tables(self) -> list[Table]:
         """Return what it was fitted to, and the losses."""
@@ -137,7 +128,7 @@ class ImputationSummary:
         ]
         if self.without_features:
             rows.append(["pairs without features, not used", f"{self.without_features:,}"])
-        if self.trained and self.best is not None:
+        if self.best is not None:
             rows.append([f"best {'epoch' if self.kind == 'features' else 'step'}", f"{self.best} ({self.stopped})"])
         tables = [Table("", ["fitted to", ""], rows)]
         if np.isfinite(self.losses["best"]):
@@ -175,27 +166,8 @@ class ImputedPairs:
 
 
 @final
-@dataclass(frozen=True, eq=False)
 class Source:
-    """The texts or the features that an imputation reads.
-
-    Attributes:
-        fit: Fits an imputation to clicks on randomised first results.
-        load: Reads a saved imputation from a folder, to be used with these texts or features.
-    """
-
-    fit: Callable[[FirstSlot], FittedImputation | FittedFeatures]
-    load: Callable[[Path], Imputation]
-
-
-def open_source(
-    files: SourceFiles,
-    *,
-    settings: ImputeSettings | None = None,
-    note: Callable[[str], None] = lambda _: None,
-    progress: Progress = no_progress,
-) -> Source:
-    """Read the texts or the features of an imputation.
+    """The texts or the features that an imputation reads, from files.
 
     Args:
         files: The files to read.
@@ -203,100 +175,81 @@ def open_source(
         note: Receives messages for the user.
         progress: Called after each training step.
     """
-    settings = settings or ImputeSettings()
-    queries, documents, features = files.queries, files.documents, files.features
-    if features is not None:
-        if queries is not None or documents is not None:
-            raise SettingError("features", str(features), "not be given with --queries and --documents")
-        if features.is_dir():
-            _update(features, note)
-        return _feature_source(read_features(features), settings)
-    if queries is None or documents is None:
-        raise SettingError("queries", None, "be given with --documents, or else --features")
-    if settings.model is not None:
-        raise SettingError("model", str(settings.model), "be given with --features only")
-    check_installed("an imputation by texts")
-    return _text_source(read_texts(queries), read_texts(documents), settings.text, note, progress)
 
+    def __init__(
+        self,
+        files: SourceFiles,
+        *,
+        settings: ImputeSettings | None = None,
+        note: Callable[[str], None] = lambda _: None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.settings, self.note, self.progress = settings or ImputeSettings(), note, progress
+        self._read: Lists | tuple[Texts, Texts]
+        self._model: Model | None = None
+        self._prior: Prior | None = None  # of the texts, computed by the first fit
+        queries, documents, features, model = files.queries, files.documents, files.features, self.settings.model
+        if features is not None:
+            if queries is not None or documents is not None:
+                raise SettingError("features", str(features), "not be given with --queries and --documents")
+            if features.is_dir():
+                _update(features, note)
+            self._read = read_features(features)
+            self._model = None if model is None else Model.load(model)
+            return
+        if queries is None or documents is None:
+            raise SettingError("queries", None, "be given with --documents, or else --features")
+        if model is not None:
+            raise SettingError("model", str(model), "be given with --features only")
+        check_installed("an imputation by texts")
+        self._read = read_texts(queries), read_texts(documents)
 
-def _feature_source(lists: Lists, settings: ImputeSettings) -> Source:
-    model = None if settings.model is None else Model.load(settings.model)
-
-    def fit(slot: FirstSlot) -> FittedFeatures:
-        return fit_features(slot, lists, settings=settings.feature, model=model, show=False)
-
-    return Source(fit, lambda folder: FeatureImputation.load(folder, lists=lists))
-
-
-def _text_source(
-    queries: Texts,
-    documents: Texts,
-    settings: TextImputationSettings,
-    note: Callable[[str], None],
-    progress: Progress,
-) -> Source:
-    known: Prior | None = None  # of the texts, computed by the first fit
-
-    def fit(slot: FirstSlot) -> FittedImputation:
-        nonlocal known
+    def fit(self, slot: FirstSlot) -> FittedImputation:
+        """Fit an imputation to clicks on randomised first results."""
+        if isinstance(self._read, Lists):
+            return fit_features(slot, self._read, settings=self.settings.feature, model=self._model, show=False)
+        text = self.settings.text
         fitted = fit_imputation(
             slot,
-            queries,
-            documents,
-            encoder=settings.encoder,
-            settings=settings.fit,
-            known=known,
-            note=note,
-            progress=progress,
+            *self._read,
+            encoder=text.encoder,
+            settings=text.fit,
+            known=self._prior,
+            note=self.note,
+            progress=self.progress,
         )
-        known = fitted.imputation.network.prior
+        if isinstance(fitted.imputation, TextImputation):
+            self._prior = fitted.imputation.network.prior
         return fitted
 
-    return Source(fit, lambda folder: TextImputation.load(folder, queries=queries, documents=documents))
+    def load(self, folder: Path) -> Imputation:
+        """Read a saved imputation from a folder, to be used with these texts or features."""
+        if isinstance(self._read, Lists):
+            return FeatureImputation.load(folder, lists=self._read)
+        return TextImputation.load(folder, queries=self._read[0], documents=self._read[1])
 
 
-def train_imputation(
-    clicks: Path, source: Source, out: Path, *, note: Callable[[str], None] = lambda _: None
-) -> ImputationSummary:
+def train_imputation(clicks: Path, source: Source, out: Path) -> ImputationSummary:
     """Fit an imputation to clicks on randomised first results, and save it.
 
     Args:
         clicks: Table of query_id, document_id, clicks, impressions, or the folder of an ingested log.
         source: Texts or features.
         out: Folder for the imputation.
-        note: Receives messages for the user.
     """
-    slot = _read_clicks(clicks, note)
+    slot = _read_clicks(clicks, source.note)
     done = source.fit(slot)
     done.imputation.save(out)
-    shared: dict[str, Any] = {
-        "pairs": len(slot),
-        "impressions": int(slot.impressions.sum()),
-        "clicks": int(slot.clicks.sum()),
-        "losses": done.losses,
-        "folder": out,
-    }
-    if isinstance(done, FittedFeatures):
-        ranker, fitted = done.imputation.model.ranker.name, done.fitted
-        best, stopped = (None, None) if fitted is None else (fitted.best_epoch, fitted.stopped)
-        return ImputationSummary(
-            kind="features",
-            without_features=done.without_features,
-            ranker=ranker,
-            trained=fitted is not None,
-            best=best,
-            stopped=stopped,
-            **shared,
-        )
-    text = done.fitted
     return ImputationSummary(
-        kind="text",
-        encoder=text.network.settings,
-        trained=text.network.residual,
-        best=text.best_step,
-        stopped=text.stopped,
-        history=tuple(text.history),
-        **shared,
+        kind="features" if isinstance(done.imputation, FeatureImputation) else "text",
+        pairs=len(slot),
+        impressions=int(slot.impressions.sum()),
+        clicks=int(slot.clicks.sum()),
+        best=done.best,
+        stopped=done.stopped,
+        losses=done.losses,
+        without_features=done.without_features,
+        folder=out,
     )
 
 
@@ -306,19 +259,10 @@ def apply_imputation(folder: Path, source: Source, pairs: Path, out: Path) -> Im
     return _written(out, read_pairs(pairs), source.load(folder).impute)
 
 
-def cross_impute(
-    clicks: Path,
-    source: Source,
-    pairs: Path,
-    out: Path,
-    *,
-    folds: int,
-    seed: int,
-    note: Callable[[str], None] = lambda _: None,
-) -> ImputedPairs:
+def cross_impute(clicks: Path, source: Source, pairs: Path, out: Path, *, folds: int) -> ImputedPairs:
     """Predict the relevance of every pair of a table, each query by an imputation fitted to other queries."""
     check_suffix(out)
-    slot, ids = _read_clicks(clicks, note), read_pairs(pairs)
+    slot, ids, seed = _read_clicks(clicks, source.note), read_pairs(pairs), source.settings.seed
 
     def fit(part: FirstSlot) -> Imputation:
         return source.fit(part).imputation

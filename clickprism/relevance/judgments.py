@@ -183,9 +183,8 @@ def judge_file(
         kind: Format of the list.
         queries: Texts of the queries.
     """
-    from clickprism.relevance.estimate_files import count_suppressed, read_estimates
-    from clickprism.relevance.of_table import query_ids_are_texts
-    from clickprism.relevance.pairs import check_suffix, write_rows
+    from clickprism.relevance.estimates import count_suppressed, read_estimates
+    from clickprism.relevance.pair_files import check_suffix, write_rows
 
     if kind == "table":
         check_suffix(out)
@@ -197,9 +196,9 @@ def judge_file(
     grades, uncertain, listed = judgments.grades[order], judgments.uncertain[order], known.select(order)
     query_ids, document_ids = (table[name].take(order) for name in ("query_id", "document_id"))
     names = listed.source_names
-    texts = query_texts(queries, query_ids.to_pylist(), unique=kind != "table")
-    if queries is None and query_ids_are_texts(estimates):
-        texts = query_ids.to_pylist()
+    texts = table["query"].take(order).to_pylist()
+    if queries is not None:
+        texts = query_texts(queries, query_ids.to_pylist(), unique=kind != "table")
     if kind == "table":
         columns = {"query_id": query_ids, "document_id": document_ids, "query": np.array(texts, dtype=object)}
         values = {"estimate": listed.values, "lower": listed.lower, "upper": listed.upper, "source": names}
@@ -224,16 +223,14 @@ def judge_file(
     )
 
 
-def query_texts(file: Path | None, query_ids: list[str], *, unique: bool) -> list[str | None]:
+def query_texts(file: Path, query_ids: list[str], *, unique: bool) -> list[str | None]:
     """Return the text of the query of each pair, or None if it is not known, [pairs].
 
     Args:
-        file: Texts of the queries, or None.
+        file: Texts of the queries.
         query_ids: Query of each pair.
         unique: Whether two queries with the same text are an error, since tools cannot distinguish them.
     """
-    if file is None:
-        return [None] * len(query_ids)
     read = read_texts(file)
     texts = dict(zip(read.names, read.texts, strict=True))
     if unique:

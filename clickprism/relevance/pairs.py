@@ -1,33 +1,21 @@
-"""Pairs of a query and a document: ids, clicks on randomised first results, and tables of pairs in files."""
+"""Pairs of a query and a document: their ids, their counts, and clicks on randomised first results."""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from clickprism._util.files import atomic_file, write_errors
-from clickprism.data.tables import Table, read_table
-from clickprism.data.vocabulary import Names
-from clickprism.errors import DataError, SettingError, UnsupportedError
-from clickprism.types import Bool, Int64, Lists, Text, check
+from clickprism.errors import UnsupportedError
+from clickprism.types import Bool, Float64, Int64, Text, check
 
 if TYPE_CHECKING:
-    from clickprism.data.tables import Kind
     from clickprism.log.store import LogStore
 
 PAIR: Final = ("query_id", "document_id")
 COUNTS: Final = ("clicks", "impressions")
-SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
-FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""How a text starts that a spreadsheet runs as a formula."""
-COMPRESSED: Final = (".gz", ".zst")
 
 
 def distinct_pairs(query_ids: Text, document_ids: Text) -> tuple[Int64, Int64]:
@@ -57,6 +45,85 @@ def find_pairs(known: tuple[Text, Text], wanted: tuple[Text, Text]) -> Int64:
     first, pair = distinct_pairs(both[0], both[1])
     rows = first[pair[len(known[0]) :]]
     return np.where(rows < len(known[0]), rows, -1)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PairCounts:
+    """Sums over the impressions of each (query, document) at each position, all [pairs, positions].
+
+    An impression has a click c (0 or 1). If the log has an examination model, an impression also has e, the estimated
+    probability that it was observed.
+
+    Attributes:
+        impressions: Number of impressions.
+        clicked: Sum of c.
+        examination: Sum of e, or None.
+        examination_clicked: Sum of e c, or None.
+        examination_squared: Sum of e^2, or None.
+
+    >>> day = PairCounts(np.array([[3, 0], [1, 2]]), np.array([[2, 0], [0, 1]]))
+    >>> day.shown.tolist(), day.total().clicked.tolist()
+    ([3, 3], [[2, 1]])
+    """
+
+    impressions: Int64
+    clicked: Int64
+    examination: Float64 | None = None
+    examination_clicked: Float64 | None = None
+    examination_squared: Float64 | None = None
+
+    def __post_init__(self) -> None:
+        shape = self.impressions.shape
+        check(len(shape) == 2, f"impressions must be [pairs, positions], got {len(shape)} dimensions")
+        limits: dict[str, Any] = {"impressions": None, "clicked": self.impressions, "examination": self.impressions}
+        limits |= {"examination_clicked": self.clicked, "examination_squared": self.examination}
+        for (name, most), sums in zip(limits.items(), self._sums, strict=True):
+            if sums is None:
+                continue
+            whole = name in ("impressions", "clicked")
+            check(sums.shape == shape, f"{name} must be {list(shape)} as impressions are, got {list(sums.shape)}")
+            if whole:
+                check(bool(np.issubdtype(sums.dtype, np.integer)), f"{name} must be whole numbers, got {sums.dtype}")
+                check(bool((sums >= 0).all()), f"{name} must not be negative")
+            else:
+                check(sums.dtype == np.float64, f"{name} must be float64, got {sums.dtype}")
+                check(self.examination is not None, f"{name} cannot be given without examination")
+            if most is not None:
+                valid = bool(((sums >= 0) & (sums <= most + (0 if whole else 1e-6 * (1 + self.impressions)))).all())
+                broken = "a sum of values between 0 and 1" if not whole else "at most impressions"
+                check(valid, f"{name} must be {broken}")
+
+    def __len__(self) -> int:
+        return len(self.impressions)
+
+    def __repr__(self) -> str:
+        shown, clicked = int(self.impressions.sum()), int(self.clicked.sum())
+        return f"PairCounts({len(self)} pairs, {self.positions} positions, {shown} impressions, {clicked} clicked)"
+
+    @property
+    def positions(self) -> int:
+        """Return the number of positions."""
+        return int(self.impressions.shape[1])
+
+    @property
+    def shown(self) -> Int64:
+        """Return the impressions of each pair at all positions, [pairs]."""
+        return np.asarray(self.impressions.sum(axis=1), dtype=np.int64)
+
+    def select(self, pairs: Int64 | Bool | slice) -> PairCounts:
+        """Return the counts of some pairs, in this order."""
+        selected: list[Any] = [None if sums is None else sums[pairs] for sums in self._sums]
+        return PairCounts(*selected)
+
+    def total(self) -> PairCounts:
+        """Return the sums over all pairs, as the counts of one pair, [1, positions]."""
+        totals: list[Any] = [None if sums is None else sums.sum(axis=0, keepdims=True) for sums in self._sums]
+        return PairCounts(*totals)
+
+    @property
+    def _sums(self) -> list[Any]:
+        return [getattr(self, each.name) for each in fields(self)]
 
 
 @final
@@ -176,168 +243,3 @@ def read_first_slot(
     ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in PAIR]
     clicks, impressions = (table[name].to_numpy().astype(np.int64) for name in ("clicked_sum", "clicked_count"))
     return FirstSlot.of(ids[0], ids[1], clicks, impressions=impressions, since=since)
-
-
-def read_pairs(path: Path) -> tuple[Text, Text]:
-    """Read the query ids and document ids of a table."""
-    return _ids(_read(path, PAIR))
-
-
-def read_slot(path: Path) -> FirstSlot:
-    """Read clicks on randomised first results from a table, or from the folder of an ingested log."""
-    if path.is_dir():
-        from clickprism.log.store import LogStore
-
-        return read_first_slot(LogStore.open(path))
-    table = _read(path, (*PAIR, *COUNTS))
-    clicks, impressions = (_counts(table, name) for name in COUNTS)
-    wrong = np.flatnonzero((clicks > impressions) | (clicks < 0))
-    if len(wrong):
-        row = int(wrong[0])
-        problem = f"has {clicks[row]} clicks on {impressions[row]} impressions"
-        remedy = "Clicks must be from 0 to impressions"
-        raise DataError(problem, file=path, line=int(table.lines[row]), remedy=remedy)
-    query_ids, document_ids = _ids(table)
-    return FirstSlot.of(query_ids, document_ids, clicks, impressions=impressions)
-
-
-def read_features(path: Path) -> Lists:
-    """Read the features of pairs: a table of query_id, document_id and numbers, LETOR text, or an ingested log.
-
-    A file that ends in .csv, .tsv, .jsonl or .parquet is a table, in which every other column is a feature. LETOR lines
-    must have document ids. For an ingested log the features are those of its impressions.
-    """
-    if path.is_dir():
-        from clickprism.log.load import logged_features
-
-        return logged_features(path)
-    suffixes = [each for each in path.suffixes if each not in COMPRESSED]
-    if suffixes and suffixes[-1] in SUFFIXES:
-        lists = _feature_table(path)
-    else:
-        from clickprism.data.letor import read_letor
-
-        lists = read_letor(path).lists
-    if lists.document_ids is None or (lists.document_ids == "").any():
-        raise DataError("has rows without a document id", file=path, remedy="End each line with: # docid = ID")
-    first, _ = distinct_pairs(lists.query_ids[lists.list_of], lists.document_ids)
-    if len(first) < lists.documents:
-        problem = f"has {lists.documents:,} rows for {len(first):,} pairs"
-        raise DataError(problem, file=path, remedy="Give each pair of a query and a document once")
-    return lists
-
-
-def _feature_table(path: Path) -> Lists:
-    table = read_table(path, lambda name: "names" if name in PAIR else "numbers")
-    _check(table, PAIR)
-    names = [name for name in table.header if name in table.columns and name not in PAIR]
-    if not names:
-        raise DataError("has no column with features", file=path, remedy="Give numbers beside the two ids")
-    queries, documents = _ids(table)
-    distinct, owner = np.unique(queries, return_inverse=True)
-    order = np.argsort(owner, kind="stable")
-    features = np.empty((len(order), len(names)), dtype=np.float32)
-    for column, name in enumerate(names):
-        features[:, column] = np.asarray(table.columns[name])[order]
-    missing = ~np.isfinite(features)
-    if missing.any():
-        row, column = (int(each[0]) for each in np.nonzero(missing))
-        remedy = "Give every feature of every pair as a finite number"
-        raise DataError(f"has no {names[column]}", file=path, line=int(table.lines[order[row]]), remedy=remedy)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(distinct)))]).astype(np.int64)
-    return Lists(features, offsets, distinct, documents[order])
-
-
-def _read(path: Path, names: tuple[str, ...]) -> Table:
-    """Read a table that has these columns."""
-    kinds: dict[str, Kind] = {name: "names" if name in PAIR else "numbers" for name in names}
-    table = read_table(path, lambda name: kinds.get(name, "none"))
-    _check(table, names)
-    return table
-
-
-def _check(table: Table, names: tuple[str, ...]) -> None:
-    path = table.file
-    missing = [name for name in names if name not in table.columns]
-    if missing:
-        remedy = f"Its columns are {', '.join(table.header)}; needed are {', '.join(names)}"
-        raise DataError(f"has no column {missing[0]!r}", file=path, remedy=remedy)
-    if table.broken:
-        first = table.broken[0]
-        raise DataError(first.reason, file=path, line=first.line, remedy="Correct or remove the row")
-    if not len(table):
-        raise DataError("has no row", file=path, remedy=f"Give rows of {', '.join(names)}")
-
-
-def _ids(table: Table) -> tuple[Text, Text]:
-    columns: list[Any] = [table.columns[name] for name in PAIR]
-    for name, column in zip(PAIR, columns, strict=True):
-        if not isinstance(column, Names) or "" in column.values:
-            raise DataError(f"has a row without a {name}", file=table.file, remedy="Give both ids in every row")
-    return columns[0].texts("queries"), columns[1].texts("documents")
-
-
-def _counts(table: Table, name: str) -> Int64:
-    values: Any = table.columns[name]
-    wrong = np.flatnonzero(~(np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)))
-    if len(wrong):
-        row = int(wrong[0])
-        problem = f"has {name} {values[row]:g}"
-        raise DataError(problem, file=table.file, line=int(table.lines[row]), remedy="Counts must be whole numbers")
-    counts: Int64 = values.astype(np.int64)
-    return counts
-
-
-def check_suffix(out: Path) -> None:
-    """Raise `SettingError` unless the suffix of the file is that of a table."""
-    if out.suffix not in SUFFIXES:
-        raise SettingError("out", str(out), f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-
-
-def write_rows(out: Path, columns: Mapping[str, Any], *, spreadsheet_safe: bool = False) -> None:
-    """Write columns to a CSV, TSV, JSON lines or Parquet file, by its suffix; numbers that are not finite become null.
-
-    Args:
-        out: The file.
-        columns: Arrays of equal length by name, of numpy or of Arrow.
-        spreadsheet_safe: In CSV and TSV files, write an apostrophe before texts that a spreadsheet would run.
-    """
-    with write_errors(out, remedy="Choose another --out"), atomic_file(out, parents=True) as draft:
-        if out.suffix == ".parquet":
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            arrays = {
-                name: values if isinstance(values, pa.ChunkedArray) else pa.array(values, from_pandas=True)
-                for name, values in columns.items()
-            }
-            pq.write_table(pa.table(arrays), draft, compression="zstd")
-            return
-        names = list(columns)
-        rows = zip(*(_plain(np.asarray(values)) for values in columns.values()), strict=True)
-        with draft.open("w", encoding="utf-8", newline="") as file:
-            if out.suffix == ".jsonl":
-                file.writelines(
-                    json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows
-                )
-                return
-            writer = csv.writer(file, delimiter="," if out.suffix == ".csv" else "\t", lineterminator="\n")
-            writer.writerow(names)
-            writer.writerows(map(_escaped, rows) if spreadsheet_safe else rows)
-
-
-def _escaped(row: Sequence[Any]) -> list[Any]:
-    """Return a row in which no text is a formula of a spreadsheet.
-
-    >>> _escaped(["=1+1", "-3", "a", -3.0])
-    ["'=1+1", "'-3", 'a', -3.0]
-    """
-    return [f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value for value in row]
-
-
-def _plain(values: Any) -> list[Any]:
-    """Return Python values, rounded; None for numbers that are not finite."""
-    plain: list[Any] = values.tolist()
-    if values.dtype.kind == "f":
-        return [round(value, 9) if np.isfinite(value) else None for value in plain]
-    return plain

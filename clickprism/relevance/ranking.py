@@ -74,8 +74,8 @@ def rank_file(estimates: Path, out: Path, settings: RankSettings | None = None) 
         out: File to write; its suffix decides the format.
         settings: What documents are ranked by.
     """
-    from clickprism.relevance.estimate_files import read_estimates
-    from clickprism.relevance.pairs import check_suffix, write_rows
+    from clickprism.relevance.estimates import read_estimates
+    from clickprism.relevance.pair_files import check_suffix, write_rows
 
     settings = settings or RankSettings()
     check_suffix(out)

@@ -10,12 +10,11 @@ import numpy as np
 
 from clickprism.errors import UnsupportedError
 from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
-from clickprism.relevance.estimates import PairCounts
-from clickprism.relevance.pairs import PAIR, distinct_pairs
+from clickprism.relevance.pairs import PAIR, PairCounts, distinct_pairs
 from clickprism.types import Float64, Int64, check
 
 if TYPE_CHECKING:
-    from clickprism.log.engine import Engine
+    from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
 FEWEST: Final = 3  # pairs that a line through the clicks at a position needs
@@ -96,7 +95,7 @@ def log_slot_parameters(
         days: Use only these days; by default all.
         depth: Last position; by default the last one to which every position shares enough pairs with first slots.
     """
-    from clickprism.log.partials import counting
+    from clickprism.log.features.partials import counting
     from clickprism.log.schema import SESSIONS
 
     rows = counting(engine.read(store.table("sessions").files(days), SESSIONS))

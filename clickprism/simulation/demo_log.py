@@ -7,6 +7,8 @@ that no feature shows. Most queries are rare. The result d at position k is obse
 
 where x_d are its features (document-dependent observation) and pop_d is the share of results that had fewer clicks on
 earlier days (popularity). An observed result is clicked with a probability that depends on its relevance only.
+
+The model of a log has this form. A second kind of users has another one (`_browse`), to see what happens then.
 """
 
 from __future__ import annotations
@@ -68,8 +70,14 @@ class DemoLog:
     clicks: int
 
 
-def write_demo_log(folder: Path, settings: DemoSettings) -> DemoLog:
+def write_demo_log(folder: Path, settings: DemoSettings, *, browsing: bool = False) -> DemoLog:
     """Simulate the log and write one Parquet file for each day, with a row for each result that was shown.
+
+    Args:
+        folder: Folder for the files.
+        settings: Size of the log, and the seed.
+        browsing: Whether users browse as `_browse` says, instead of the form above; the truth about observation and
+            coupling is then not that of these users.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as scratch:
@@ -105,7 +113,10 @@ def write_demo_log(folder: Path, settings: DemoSettings) -> DemoLog:
         rows, randomised = _randomised(best[query_of[today]], rng)
         exponent = np.maximum(steepness - POPULARITY * percentiles(past), 0.05)
         observed = rng.random(rows.shape) < position ** (-SEVERITY * exponent[rows])
-        clicked = observed & (rng.random(rows.shape) < attraction[rows])
+        attracted = rng.random(rows.shape) < attraction[rows]
+        if browsing:
+            observed = _browse(attracted, rng)
+        clicked = observed & attracted
         past += np.bincount(rows[clicked], minlength=cut)
         shown[rows] = True
         events = _events(train.lists, today, rows, (clicked, observed, randomised), day=day, rng=rng)
@@ -114,6 +125,20 @@ def write_demo_log(folder: Path, settings: DemoSettings) -> DemoLog:
     coupling = float(steepness[shown].std())
     searches = np.bincount(query_of, minlength=queries)
     return DemoLog(train, test, engine[cut:], observation, coupling, searches, int(past.sum()))
+
+
+def _browse(attracted: Bool, rng: np.random.Generator) -> Bool:
+    """Return what users observe who read from the top: half stop after a click, the others after three results.
+
+    Before that, each result is the last one with probability .05.
+    """
+    observed, looking = np.zeros_like(attracted), np.ones(len(attracted), dtype=np.bool_)
+    brief = rng.random(len(attracted)) < 0.5
+    for place in range(attracted.shape[1]):
+        observed[:, place] = looking
+        stops = np.where(brief, place == 2, attracted[:, place]) | (rng.random(len(attracted)) < 0.05)
+        looking &= ~stops
+    return observed
 
 
 def _randomised(rows: Int64, rng: np.random.Generator) -> tuple[Int64, Bool]:

@@ -1,12 +1,12 @@
-"""Checkpoints: one safetensors file with the weights, the best weights, the optimiser, and where the loop stands.
+"""What a run writes: metrics.jsonl, and checkpoints: one file with weights, best weights, optimiser and progress.
 
-Random numbers need no place in it: the loop draws them anew each epoch from the seed and the epoch's number.
+A checkpoint holds no random state: the loop draws from the seed and the number of the epoch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,12 +17,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load as tensors_of
 from safetensors.torch import save_file
 
-from clickprism._util.files import atomic_file
+from clickprism._util.files import atomic_file, write_file
 from clickprism.debias.base import Learner
 from clickprism.errors import DataError, SettingError
 from clickprism.training.settings import Plain, Progress, Record
 
 FORMAT = 1
+METRICS = "metrics.jsonl"
 Weights = dict[str, torch.Tensor]
 
 
@@ -104,3 +105,20 @@ def _same_plan(then: Plain, now: Plain) -> None:
     for key in dict.fromkeys([*now, *then]):
         if then.get(key) != now.get(key):
             raise SettingError(key, now.get(key), f"be {then.get(key)!r} as in the checkpoint that is to be resumed")
+
+
+def start_metrics(out: Path | None, history: Iterable[Record] = ()) -> None:
+    """Begin metrics.jsonl, with the history of a resumed run."""
+    if out is not None:
+        write_file(out / METRICS, "".join(map(_line, history)), durable=False)
+
+
+def add_metrics(out: Path | None, record: Record) -> None:
+    """Add a line: an epoch, or a validation of trees."""
+    if out is not None:
+        with (out / METRICS).open("a", encoding="utf-8") as file:
+            file.write(_line(record))
+
+
+def _line(record: Record) -> str:
+    return json.dumps(asdict(record)) + "\n"

@@ -10,6 +10,7 @@ import numpy as np
 
 from clickprism.debias import METHODS
 from clickprism.debias.base import Learner, Method, NetworkMethod, PublishedMethod, TreeMethod
+from clickprism.debias.loop import Stopped
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.rankers.base import NetworkRanker, Ranker
@@ -17,7 +18,7 @@ from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.mlp import MLP
 from clickprism.settings import resolve
 from clickprism.training import network, trees
-from clickprism.training.settings import FitSettings, Fitted, Progress, Stopped, Validation
+from clickprism.training.settings import FitSettings, Fitted, Progress, Validation
 from clickprism.types import Clicks, Lists
 
 BLOCK = 65_536

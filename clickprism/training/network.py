@@ -18,15 +18,14 @@ import torch
 from clickprism._util.progress import progress_bar
 from clickprism.data.clicks import fingerprint
 from clickprism.debias.base import Learner, NetworkMethod, RestoringMethod
-from clickprism.debias.batches import Share, batches, shares
-from clickprism.debias.listwise import softmax_loss
+from clickprism.debias.loop import Measured, Share, Stopped, held_out_likelihood, run, shares
 from clickprism.errors import DataError, TrainingError
 from clickprism.model import network_scores
 from clickprism.rankers.base import NetworkRanker
 from clickprism.settings import plain
-from clickprism.training import checkpoint, journal
+from clickprism.training import checkpoint
 from clickprism.training.distributed import Group, joined, share_of_threads
-from clickprism.training.settings import FitSettings, Plain, Progress, Record, Stopped, Validation
+from clickprism.training.settings import FitSettings, Plain, Progress, Record, Validation
 from clickprism.types import Clicks
 
 RUNAWAY: Final = 1e3
@@ -76,24 +75,25 @@ def train(
             with checkpoint.usable(saved):
                 before.put_into(learner, optimiser)
             loop.progress, loop.best = before.progress, before.best
-        journal.start(out, loop.progress.history)
+        checkpoint.start_metrics(out, loop.progress.history)
         title = f"{method.name} · {ranker.name}"
         stopped: Stopped = "epochs"
         with progress_bar(title, show=show) as report:
             report(loop.progress.epoch, settings.epochs)
+
+            def ended(record: Record) -> None:
+                if watch is not None and loop.is_due(record.epoch):
+                    watch(record.epoch, learner.eval())
+                checkpoint.add_metrics(out, record)
+                due = record.epoch % settings.checkpoint_every == 0 or record.epoch == settings.epochs
+                if due and out is not None and saved is not None:
+                    checkpoint.save(saved, learner, optimiser, best=loop.best, progress=loop.progress, plan=plan)
+                report(record.epoch, settings.epochs, f"{title}  {record.text()}")
+
+            loop.ended = ended
             try:
-                while loop.progress.epoch < settings.epochs:
-                    if settings.patience and loop.progress.waited >= settings.patience:
-                        stopped = "patience"
-                        break
-                    record = loop.epoch()
-                    if watch is not None and loop.is_due(record.epoch):
-                        watch(record.epoch, learner.eval())
-                    journal.add(out, record)
-                    due = record.epoch % settings.checkpoint_every == 0 or record.epoch == settings.epochs
-                    if due and out is not None and saved is not None:
-                        checkpoint.save(saved, learner, optimiser, best=loop.best, progress=loop.progress, plan=plan)
-                    report(record.epoch, settings.epochs, f"{title}  {record.text()}")
+                rounds = {"rounds": settings.epochs, "patience": settings.patience}
+                stopped = run(loop, loop.progress, **rounds, best=loop.best_so_far())
             except KeyboardInterrupt:
                 if loop.progress.epoch == 0 or not group.agreed:
                     raise
@@ -104,7 +104,7 @@ def train(
 
 
 class _Loop:
-    """What one run works on, and the best weights so far."""
+    """A learner and a log as the task of a loop, and the best weights so far."""
 
     def __init__(
         self,
@@ -123,38 +123,58 @@ class _Loop:
         self.validation = validation
         self.group = group
         self.progress = Progress()
+        self.record = Record(0, 0, {}, 0.0, 0.0, 0.0, None)
+        self.ended: Callable[[Record], None] = lambda _: None
         self.best = self._weights()
 
-    def epoch(self) -> Record:
-        """Go over all ranked lists once, validate where it is due, and keep the best."""
+    def train(self, number: int) -> None:
+        """Go over all ranked lists once."""
         settings, progress, start = self.settings, self.progress, time.perf_counter()
-        epoch = progress.epoch + 1
-        torch.manual_seed(settings.seed * 1_000_003 + epoch + 2**32 * self.group.rank)
+        torch.manual_seed(settings.seed * 1_000_003 + number + 2**32 * self.group.rank)
         self.group.copy(self.learner.state_dict().values())
         self.learner.train()
         step, lists, norms = progress.step, 0, 0.0
         sums: dict[str, float] = {}
         part = {"rank": self.group.rank, "processes": self.group.size}
-        for share in shares(self.clicks, settings.batch_size, shuffle=(settings.seed, epoch), **part):
+        for share in shares(self.clicks, settings.batch_size, shuffle=(settings.seed, number), **part):
             step += 1
-            parts, norm = self._step(share, f"in epoch {epoch}, step {step}")
+            parts, norm = self._step(share, f"in epoch {number}, step {step}")
             for name, value in parts.items():
                 sums[name] = sums.get(name, 0.0) + value * share.lists
             norms += norm * share.lists
             lists += share.lists
         means = {name: value / lists for name, value in sums.items()}
-        _check_runaway(means, progress, epoch, settings)
+        _check_runaway(means, progress, number, settings)
         seconds = time.perf_counter() - start
-        measured = self._validate() if self.is_due(epoch) else None
-        record = Record(epoch, step, means, norms / lists, lists / seconds, seconds, measured)
-        progress.epoch, progress.step = epoch, step
-        progress.history.append(record)
-        if progress.is_best(measured, self.validation):
-            progress.best_epoch, progress.best_value, progress.waited = epoch, measured, 0
-            self.best = self._weights()
-        elif measured is not None:
-            progress.waited += 1
-        return record
+        self.record = Record(number, step, means, norms / lists, lists / seconds, seconds, None)
+        progress.step = step
+
+    def measure(self, number: int) -> Measured | None:
+        """Validate if it is due, in the first process."""
+        measured = self._validated() if self.is_due(number) else None
+        self.record = replace(self.record, validation=None if measured is None else measured.value)
+        self.progress.history.append(self.record)
+        return measured
+
+    def keep(self) -> None:
+        """Remember the weights as the best."""
+        self.best = self._weights()
+
+    def report(self, number: int) -> None:
+        """Write what happened."""
+        self.ended(self.record)
+
+    def best_so_far(self) -> Measured | None:
+        """Return the best validation of a resumed run; that of held-out clicks is measured again."""
+        if self.progress.best_value is None:
+            return None
+        if isinstance(self.validation, Validation):
+            return Measured(self.progress.best_value, higher=self.validation.higher_is_better)
+        now = {key: value.detach().clone() for key, value in self.learner.state_dict().items()}
+        self.learner.load_state_dict(self.best)
+        measured = self._validated()
+        self.learner.load_state_dict(now)
+        return measured
 
     def is_due(self, epoch: int) -> bool:
         """Whether this epoch is validated."""
@@ -199,23 +219,24 @@ class _Loop:
         """Sums over the part of this process become sums over the batch."""
         return self.group.add(sums * (share.weight > 0))[0]
 
-    def _validate(self) -> float | None:
-        """The value of the epoch, measured by the first process."""
+    def _validated(self) -> Measured | None:
+        """Return what the first process measures, in all of them."""
         validation = self.validation
         if validation is None:
             return None
         self.learner.train(mode=False)
-        return self.group.first_says(lambda: self._value(validation))
-
-    def _value(self, validation: Validation | Clicks) -> float:
         if isinstance(validation, Validation):
-            return validation.of(lambda lists: network_scores(self.learner.ranker, lists.features))
-        total, lists = 0.0, 0
-        with torch.no_grad():
-            for batch in batches(validation, max(self.settings.batch_size, 1024)):
-                loss = softmax_loss(self.learner.click_logits(batch), batch.clicks, mask=batch.mask)
-                total, lists = total - float(loss) * len(batch.clicks), lists + len(batch.clicks)
-        return total / max(lists, 1)
+            value = self.group.first_says(
+                lambda: validation.of(lambda lists: network_scores(self.learner.ranker, lists.features)).value
+            )
+            return Measured(value, higher=validation.higher_is_better)
+
+        def likelihoods() -> bytes:
+            found = held_out_likelihood(self.learner, validation)
+            return np.array([found.value, *(() if found.by_query is None else found.by_query)]).tobytes()
+
+        numbers = np.frombuffer(self.group.share(likelihoods))
+        return Measured(float(numbers[0]), numbers[1:])
 
     def _weights(self) -> checkpoint.Weights:
         weights = {key: value.detach().clone() for key, value in self.learner.state_dict().items()}

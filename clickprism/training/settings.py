@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from clickprism.debias.loop import Measured, Standing, Stopped
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
-from clickprism.types import Clicks, Float64, Lists
+from clickprism.types import Float64, Lists
 
 if TYPE_CHECKING:
     from clickprism.debias.base import Learner
 
 LARGEST = 1e6
 Scorer: TypeAlias = Callable[[Lists], Float64]
-Stopped: TypeAlias = Literal["epochs", "patience", "interrupted"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +94,13 @@ class Validation:
     measure: Callable[[Scorer], float]
     higher_is_better: bool = True
 
-    def of(self, score: Scorer) -> float:
-        """The measure of this scorer; what is not a finite number cannot choose anything, and is an error."""
+    def of(self, score: Scorer) -> Measured:
+        """Return the measure of this scorer; a value that is not a finite number cannot choose, and is an error."""
         value = float(self.measure(score))
         if not math.isfinite(value):
             remedy = "Look whether the validation part has any relevant document"
             raise DataError(f"validation by {self.name} gave {value}", remedy=remedy)
-        return value
+        return Measured(value, higher=self.higher_is_better)
 
 
 @dataclass(frozen=True)
@@ -148,24 +148,11 @@ class Fitted:
 
 
 @dataclass
-class Progress:
-    """Where the loop stands, all of which a checkpoint holds beside the weights."""
+class Progress(Standing):
+    """Where the loop stands: all that a checkpoint holds beside the weights."""
 
-    epoch: int = 0
     step: int = 0
-    best_epoch: int = 0
-    best_value: float | None = None
-    waited: int = 0
     history: list[Record] = field(default_factory=list)
-
-    def is_best(self, value: float | None, validation: Validation | Clicks | None) -> bool:
-        """Whether this value is a new best; every epoch is while nothing was validated."""
-        if self.best_value is None:
-            return True
-        if value is None:
-            return False
-        lower = isinstance(validation, Validation) and not validation.higher_is_better
-        return value < self.best_value if lower else value > self.best_value
 
 
 Plain: TypeAlias = dict[str, Any]

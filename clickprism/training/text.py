@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -13,11 +14,11 @@ import torch
 from torch import nn
 
 from clickprism._util.progress import Progress, no_progress
+from clickprism.debias.loop import Measured, Standing, Stopped, run
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.training.calibration import PRIOR, log_loss, log_odds, logistic
-from clickprism.training.settings import Stopped
 from clickprism.training.split import CHOOSE, MEASURE, TRAIN, split_queries
 from clickprism.training.text_settings import TextCost, TextFitSettings, TextFitted, TextRecord
 from clickprism.types import Float64, Int64
@@ -68,17 +69,18 @@ def fit_text(
     if not settings.epochs and network.prior is None:
         raise SettingError("epochs", 0, "be at least 1 where there is no prior")
     with _torch_set_for(settings):
-        loop = _Loop(network, pairs, clicks, impressions, settings)
+        loop = _Loop(network, pairs, clicks, impressions, settings, note=note, progress=progress)
         constant, untrained = loop.start()
         stopped: Stopped = "epochs"
         cost = None
         try:
             if settings.epochs:
-                cost, before = loop.cost(), loop.validate(0, float("nan"), 0.0)
+                cost, before = loop.cost(), loop.held_out_loss()
                 none = "no queries are held out"
-                so_far = none if np.isnan(before) else f"the loss on held-out queries is {before:.4f} so far"
+                so_far = none if before is None else f"the loss on held-out queries is {before.value:.4f} so far"
                 note(f"{cost}; at most {settings.epochs}; {so_far}")
-                stopped = loop.run(note, progress)
+                rounds = settings.epochs * settings.validations
+                stopped = run(loop, Standing(), rounds=rounds, patience=settings.patience, best=before)
         except KeyboardInterrupt:
             stopped = "interrupted"
         best = loop.finish()
@@ -103,7 +105,7 @@ def freeze(network: CrossEncoderNetwork, *, share: float, embeddings: bool) -> N
 
 @final
 class _Loop:
-    """What one run works on, and the best weights so far."""
+    """A network and its pairs as the task of a loop, and the best weights so far."""
 
     def __init__(
         self,
@@ -112,14 +114,17 @@ class _Loop:
         clicks: Int64,
         impressions: Int64,
         settings: TextFitSettings,
+        *,
+        note: Note,
+        progress: Progress,
     ) -> None:
-        self.network, self.settings = network, settings
+        self.network, self.settings, self.note, self.progress = network, settings, note, progress
         parts = split_queries(pairs.query_rows, (settings.held_out, settings.measured), seed=settings.seed)
         most = settings.most_impressions
         weight = np.minimum(impressions, most) / impressions if most else np.ones(len(pairs))
         self.every = pairs, clicks * weight, impressions * weight
         rows = [np.flatnonzero(parts == part) for part in (TRAIN, CHOOSE, MEASURE)]
-        self.train, self.rest, self.last = (pairs.take(each) for each in rows)
+        self.learned, self.rest, self.last = (pairs.take(each) for each in rows)
         counts = [(self.every[1][each], self.every[2][each]) for each in rows]
         (self.clicks, self.impressions), self.rest_counts, self.last_counts = counts
         scale = float(self.impressions.mean())
@@ -130,20 +135,21 @@ class _Loop:
         self.steps = sum(map(len, self.order))
         self.optimiser = self._optimiser()
         self.history: list[TextRecord] = []
-        self.best, self.best_step, self.best_weights = math.inf, 0, self._weights()
-        self.before, self.waited = self.best_weights, 0
+        self.step, self.record = 0, TextRecord(0, 0.0, 0.0, None, 0.0)
+        self.best_step, self.best_weights = 0, self._weights()
+        self.before = self.best_weights
 
     def start(self) -> tuple[float, float]:
         """Fit the weights of the prior; the loss of the click rate alone and of the prior on the measured queries."""
         torch.nn.init.zeros_(self.network.head.weight)
-        self._fit_prior(self.train, self.clicks, self.impressions)
+        self._fit_prior(self.learned, self.clicks, self.impressions)
         constant = untrained = float("nan")
         if len(self.last):
             level = log_odds(self.clicks, self.impressions)
             constant = log_loss(np.full(len(self.last), level), *self.last_counts)
             untrained = log_loss(self.network.prior_odds(self.last), *self.last_counts)
         self.before = self._weights()
-        self._keep()
+        self.keep()
         return constant, untrained
 
     def _fit_prior(self, pairs: Pairs, clicks: Float64, impressions: Float64) -> None:
@@ -159,7 +165,7 @@ class _Loop:
     def cost(self) -> TextCost:
         """The time of an epoch, by a few steps forward and backward, after which the weights are as before."""
         batches = self.order[0]
-        tokens = [int(self.train.lengths[rows].max()) * len(rows) for rows in batches]
+        tokens = [int(self.learned.lengths[rows].max()) * len(rows) for rows in batches]
         middle = np.argsort(tokens)[len(tokens) // 2 :][:MEASURED].tolist()
         start, worked = time.perf_counter(), 0
         state = torch.get_rng_state()
@@ -170,44 +176,45 @@ class _Loop:
         self.optimiser.zero_grad()
         torch.set_rng_state(state)
         seconds = (time.perf_counter() - start) / worked * sum(tokens)
-        return TextCost(len(self.train), sum(tokens), len(batches), seconds)
+        return TextCost(len(self.learned), sum(tokens), len(batches), seconds)
 
-    def run(self, note: Note, progress: Progress) -> Stopped:
-        """All steps, until there are no more, or the held-out queries say that it gets no better."""
-        settings, step = self.settings, 0
-        for epoch, batches in enumerate(self.order):
-            due = {round((i + 1) * len(batches) / settings.validations) for i in range(settings.validations)} - {0}
-            loss, pairs, start = 0.0, 0, time.perf_counter()
-            for place, rows in enumerate(batches, start=1):
-                step += 1
-                loss += self._step(rows, step) * len(rows)
-                pairs += len(rows)
-                progress(step, self.steps)
-                if place not in due:
-                    continue
-                speed = pairs / (time.perf_counter() - start)
-                self.validate(step, loss / pairs, speed, epoch=epoch + place / len(batches))
-                note(f"step {step} of {self.steps}: {self.history[-1]}")
-                if settings.patience and self.waited >= settings.patience:
-                    return "patience"
-                loss, pairs, start = 0.0, 0, time.perf_counter()
-        return "epochs"
+    def train(self, number: int) -> None:
+        """Take the steps up to the next validation, of which each epoch has several."""
+        epoch, part = divmod(number - 1, self.settings.validations)
+        batches = self.order[epoch]
+        first, last = (round((part + i) * len(batches) / self.settings.validations) for i in (0, 1))
+        loss, pairs, start = 0.0, 0, time.perf_counter()
+        for rows in batches[first:last]:
+            self.step += 1
+            loss += self._step(rows, self.step) * len(rows)
+            pairs += len(rows)
+            self.progress(self.step, self.steps)
+        speed = pairs / max(time.perf_counter() - start, 1e-9)
+        self.record = TextRecord(self.step, epoch + last / len(batches), loss / max(pairs, 1), None, speed)
 
-    def validate(self, step: int, loss: float, speed: float, *, epoch: float = 0.0) -> float:
-        """Measure on the held-out queries, and keep the weights if they are the best."""
-        value = float("nan")
-        if len(self.rest):
-            value = log_loss(self.network.odds(self.rest), *self.rest_counts)
-            if not math.isfinite(value):
-                raise TrainingError(f"the loss on held-out queries is {value} at step {step}: lower learning_rate")
-        if step:
-            self.history.append(TextRecord(step, epoch, loss, value if len(self.rest) else None, speed))
-        if not len(self.rest) or value < self.best:
-            self.best, self.best_step, self.waited = value, step, 0
-            self._keep()
-        else:
-            self.waited += 1
-        return value
+    def measure(self, number: int) -> Measured | None:
+        """Measure the loss on the held-out queries."""
+        measured = self.held_out_loss()
+        self.record = replace(self.record, held_out=None if measured is None else measured.value)
+        self.history.append(self.record)
+        return measured
+
+    def held_out_loss(self) -> Measured | None:
+        """Return the loss on the held-out queries; None without any."""
+        if not len(self.rest):
+            return None
+        value = log_loss(self.network.odds(self.rest), *self.rest_counts)
+        if not math.isfinite(value):
+            raise TrainingError(f"the loss on held-out queries is {value} at step {self.step}: lower learning_rate")
+        return Measured(value, higher=False)
+
+    def keep(self) -> None:
+        """Remember the weights as the best."""
+        self.best_step, self.best_weights = self.step, self._weights()
+
+    def report(self, number: int) -> None:
+        """Say how it goes."""
+        self.note(f"step {self.step} of {self.steps}: {self.record}")
 
     def finish(self) -> float:
         """Put the best weights in and calibrate; the loss on the measured queries."""
@@ -272,14 +279,14 @@ class _Loop:
         return value
 
     def _loss(self, rows: Int64) -> torch.Tensor:
-        odds = self.network(*self.network.batch(self.train.take(rows)))
+        odds = self.network(*self.network.batch(self.learned.take(rows)))
         clicked, skipped = (torch.from_numpy(each[rows]).to(odds.dtype) for each in (self.clicked, self.skipped))
         return cross_entropy(odds, clicked, skipped).mean()
 
     def _batches(self) -> list[Int64]:
         settings = self.settings
         sizes = {"budget": settings.batch_tokens, "most": settings.batch_pairs}
-        return list(by_length(self.train.lengths, **sizes, shuffle=self.generator))
+        return list(by_length(self.learned.lengths, **sizes, shuffle=self.generator))
 
     def _optimiser(self) -> torch.optim.Optimizer:
         settings, head = self.settings, {id(each) for each in self.network.head.parameters()}
@@ -299,9 +306,6 @@ class _Loop:
                 groups.append({"params": chosen, "most": settings.learning_rate, "weight_decay": decay})
         kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
         return kind(groups, lr=settings.learning_rate)
-
-    def _keep(self) -> None:
-        self.best_weights = self._weights()
 
     def _weights(self) -> dict[str, torch.Tensor]:
         return {name: each.detach().clone() for name, each in self.network.named_parameters() if each.requires_grad}

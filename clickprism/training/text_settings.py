@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, final, get_args
 
+from clickprism.debias.loop import Stopped
 from clickprism.errors import SettingError
-from clickprism.training.settings import Stopped
 
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork

@@ -11,13 +11,12 @@ import torch
 
 from clickprism._util.progress import progress_bar
 from clickprism.debias.base import Learner
-from clickprism.rankers.boosting import Boosting, shown
-from clickprism.rankers.lambdamart import LambdaMART, Trees
-from clickprism.rankers.machines import Machines
+from clickprism.debias.loop import Measured, Stopped
+from clickprism.rankers.lambdamart import Boosting, LambdaMART, Machines, Trees, shown
 from clickprism.settings import plain
-from clickprism.training import journal
+from clickprism.training import checkpoint
 from clickprism.training.distributed import TIMEOUT, Group, addresses, joined, share_of_threads
-from clickprism.training.settings import FitSettings, Progress, Record, Stopped, Validation
+from clickprism.training.settings import FitSettings, Progress, Record, Validation
 from clickprism.types import Clicks, Float64, Int64
 
 EVERY = 10
@@ -85,6 +84,7 @@ def train(
     """Train an ensemble; what comes back is cut to the best number of trees by validation, or is whole without one."""
     progress, start = Progress(), time.perf_counter()
     grown: list[Trees] = []
+    best: list[Measured | None] = []
     stopped: Stopped = "epochs"
 
     def on_tree(count: int, trees: Trees) -> bool:
@@ -93,14 +93,18 @@ def train(
         progress.epoch = progress.step = count
         if count % EVERY and count != ranker.trees:
             return False
-        value = None if validation is None else group.first_says(lambda: validation.of(lambda x: trees(x.features)))
-        seconds = time.perf_counter() - start
-        record = Record(count, count, {}, 0.0, len(boosting.lengths) * count / seconds, seconds, value)
+        measured, seconds = None, time.perf_counter() - start
+        if validation is not None:
+            value = group.first_says(lambda: validation.of(lambda x: trees(x.features)).value)
+            measured = Measured(value, higher=validation.higher_is_better)
+        speed = len(boosting.lengths) * count / seconds
+        record = Record(count, count, {}, 0.0, speed, seconds, None if measured is None else measured.value)
         progress.history.append(record)
-        journal.add(out, record)
+        checkpoint.add_metrics(out, record)
         report(count, ranker.trees, f"{title}  {record.text()}")
-        if progress.is_best(value, validation):
-            progress.best_epoch, progress.best_value, progress.waited = count, value, 0
+        if not best or best[0] is None or (measured is not None and measured.beats(best[0])):
+            progress.best_epoch, progress.best_value, progress.waited = count, record.validation, 0
+            best[:] = [measured]
         else:
             progress.waited += 1
         return settings.patience > 0 and progress.waited >= settings.patience
@@ -109,7 +113,7 @@ def train(
         if not group.first:
             out, show = None, False
         machines = None if group.size == 1 else _machines(group, boosting, ranker, settings)
-        journal.start(out)
+        checkpoint.start_metrics(out)
         threads = share_of_threads(settings.threads)
         with progress_bar(title, show=show) as report, group.watched():
             try:

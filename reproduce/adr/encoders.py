@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from clickprism.data.bm25 import BM25
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
+from clickprism.rankers.language_model import CrossEncoder
 from clickprism.rankers.text_tokens import DOCUMENT, QUERY, assemble
 from clickprism.relevance.imputation import pairs_of
 from clickprism.training.calibration import logistic

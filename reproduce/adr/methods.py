@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
 from clickprism.relevance.approximation import descend, split, torch_for
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import VectorScale
-from clickprism.relevance.estimators import Affine, DoublyRobust, InversePropensity, Sums
+from clickprism.relevance.estimators import Affine, DoublyRobust, InversePropensity
 from clickprism.types import Float32, Float64
 from reproduce.adr.encoders import METHODS, Encoded, Loss, fit_encoder, lower_layers, training_data
 from reproduce.adr.pipeline import Counts, Pipeline
@@ -84,13 +84,12 @@ def draw(folder: Path, size: Size, *, seed: int, texts: Path | None, say: Say) -
             )
             scores[f"approximated affine, {preset}"] = fitted.affine(x[1])
         note("approximations fitted and applied")
-        mean = Sums("mean")
-        scores["ipw of counts"] = run.estimates(InversePropensity(mean), imputation)
-        scores["affine"] = run.estimates(Affine(mean), imputation)
-        scores["doubly robust, Eq. 4"] = run.estimates(DoublyRobust(mean, beta_1=run.level), imputation)
+        scores["ipw of counts"] = run.estimates(InversePropensity(), imputation)
+        scores["affine"] = run.estimates(Affine(), imputation)
+        scores["doubly robust, Eq. 4"] = run.estimates(DoublyRobust(beta_1=run.level), imputation)
         scores["log_model"] = run.log_model(imputation)
         oracle = world.truth.parameters
-        scores[ORACLES[1]] = run.estimates(Affine(mean), imputation, parameters=oracle)
+        scores[ORACLES[1]] = run.estimates(Affine(), imputation, parameters=oracle)
         scores[ORACLES[0]] = world.truth.judged.grades.astype(np.float64)
         scores["clicks of counts"] = _click_rate(after["log"])
         scores["engine"] = _mean_rank(after["log"])

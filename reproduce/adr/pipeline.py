@@ -18,20 +18,20 @@ import pyarrow.parquet as pq
 from clickprism.examination.examine import Examination, examine, make_current
 from clickprism.examination.model import ExaminationModel
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
+from clickprism.log.features.windows import windows
 from clickprism.log.ingest import ingest
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.log.windows import windows
 from clickprism.log_model.parameters import ClickParameters
 from clickprism.relevance.approximate_log import ApproximationSummary, apply_log, fit_log
 from clickprism.relevance.approximation import Approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings, Preset
 from clickprism.relevance.click_vectors import ClickVectors
-from clickprism.relevance.estimate_files import read_estimates
-from clickprism.relevance.estimates import Estimator
-from clickprism.relevance.of_log import estimate_log, estimate_relevance
+from clickprism.relevance.estimate import estimate_log, estimate_relevance
+from clickprism.relevance.estimates import read_estimates
+from clickprism.relevance.estimators import Estimator
 from clickprism.relevance.pairs import FirstSlot, find_pairs, read_first_slot
 from clickprism.relevance.slot_parameters import first_intercept, log_slot_parameters
 from clickprism.types import Float64, Int64, Text

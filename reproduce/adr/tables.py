@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from clickprism.examination.examine import Examination, examine
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
 from clickprism.log.ingest import ingest
 from clickprism.log.sessions import update_sessions
 from clickprism.log.store import LogStore

@@ -9,34 +9,29 @@ from __future__ import annotations
 import numpy as np
 
 from clickprism.log_model.parameters import ClickParameters
-from clickprism.relevance.estimates import PairCounts
-from clickprism.relevance.estimators import DoublyRobust, Sums
+from clickprism.relevance.estimators import DoublyRobust
+from clickprism.relevance.pairs import PairCounts
 from clickprism.types import Float64, check
 
-PAPER = Sums("mean")
 
-
-def affine_bias(
-    counts: PairCounts, used: ClickParameters, true: ClickParameters, relevance: Float64, *, sums: Sums = PAPER
-) -> Float64:
+def affine_bias(counts: PairCounts, used: ClickParameters, true: ClickParameters, relevance: Float64) -> Float64:
     """Return the bias of the affine estimate (Theorem 1).
 
-    It is sum of w [(alpha - alpha^) y + beta - beta^] / sum of w alpha^, in the paper with w = 1 / alpha^.
+    It is sum of w [(alpha - alpha^) y + beta - beta^] / sum of w alpha^ with w = 1 / alpha^.
 
     Args:
         counts: impressions of each pair by position; clicks are not used.
         used: parameters that the estimator used (with the hat).
         true: parameters that the clicks follow.
         relevance: true y of each pair, [pairs].
-        sums: weights of the estimator; "precision" must have its rates.
     """
     deep = counts.positions
-    weights = sums.weights(used, deep)
+    weights = 1 / used.alpha[:deep]
     missed = relevance[:, None] * (true.alpha - used.alpha)[:deep] + (true.beta - used.beta)[:deep]
     return ((counts.impressions * missed) @ weights) / _scale(counts, used, weights)
 
 
-def affine_variance(counts: PairCounts, used: ClickParameters, values: Float64, *, sums: Sums = PAPER) -> Float64:
+def affine_variance(counts: PairCounts, used: ClickParameters, values: Float64) -> Float64:
     """Return the variance of the affine estimate (Theorem 1, over D), computed from the log.
 
     It is sum of w^2 (alpha^ y^ + beta^ - c)^2 / (sum of w alpha^)^2, and 0 for a pair
@@ -46,21 +41,18 @@ def affine_variance(counts: PairCounts, used: ClickParameters, values: Float64, 
         counts: impressions and clicks of each pair by position.
         used: parameters that the estimator used.
         values: estimates y^, [pairs].
-        sums: weights of the estimator; "precision" must have its rates.
     """
     deep = counts.positions
-    weights = sums.weights(used, deep)
+    weights = 1 / used.alpha[:deep]
     chance = values[:, None] * used.alpha[:deep] + used.beta[:deep]
     squares = counts.clicked * (1 - 2 * chance) + counts.impressions * chance**2
     return (squares @ weights**2) / _scale(counts, used, weights) ** 2
 
 
-def expected_variance(
-    counts: PairCounts, used: ClickParameters, true: ClickParameters, relevance: Float64, *, sums: Sums = PAPER
-) -> Float64:
+def expected_variance(counts: PairCounts, used: ClickParameters, true: ClickParameters, relevance: Float64) -> Float64:
     """Return the variance of the affine estimate at the true relevance: sum of w^2 p (1 - p) / (sum of w alpha^)^2."""
     deep = counts.positions
-    weights = sums.weights(used, deep)
+    weights = 1 / used.alpha[:deep]
     chance = true.click_rates(relevance)[:, :deep]
     return ((counts.impressions * chance * (1 - chance)) @ weights**2) / _scale(counts, used, weights) ** 2
 
@@ -86,11 +78,11 @@ def doubly_robust_bias(
         true: parameters that the clicks follow.
         relevance: true y of each pair, [pairs].
         imputed: imputation of each pair, [pairs].
-        estimator: with its theta and rates learned or given.
+        estimator: with its theta learned or given.
         seen: mean of e at each position, E[e], [positions].
     """
     deep = counts.positions
-    weights = estimator.sums.weights(used, deep)
+    weights = 1 / used.alpha[:deep]
     each, always = estimator.taken(used, imputed, deep)
     left = relevance[:, None] * true.alpha[:deep] + true.beta[:deep] - always - seen[:deep] * each
     return imputed - relevance + ((counts.impressions * left) @ weights) / _scale(counts, used, weights)
@@ -109,7 +101,7 @@ def doubly_robust_variance(
         used: parameters that the estimator used.
         values: estimates, [pairs].
         imputed: imputation of each pair, [pairs].
-        estimator: with its theta and rates learned or given.
+        estimator: with its theta learned or given.
     """
     check(counts.examination is not None, "the variance of the doubly robust estimate needs examination estimates")
     deep, shown = counts.positions, counts.impressions
@@ -118,7 +110,7 @@ def doubly_robust_variance(
         e * counts.clicked / np.maximum(shown, 1) if counts.examination_clicked is None else counts.examination_clicked
     )
     squared = e if counts.examination_squared is None else counts.examination_squared
-    weights = estimator.sums.weights(used, deep)
+    weights = 1 / used.alpha[:deep]
     each, always = estimator.taken(used, imputed, deep)
     rest = always + (values - imputed)[:, None] * used.alpha[:deep]  # a term's distance is c - each e - rest
     squares = (

@@ -17,11 +17,9 @@ from torch.nn.functional import softplus
 
 from clickprism._util.compiled import compiled
 from clickprism.debias.base import Learner
-from clickprism.debias.listwise import score
-from clickprism.debias.pointwise import by_position, skips
+from clickprism.debias.losses import by_position, score, skips
 from clickprism.errors import SettingError
-from clickprism.rankers.boosting import Boosting, shown
-from clickprism.rankers.lambdamart import LambdaMART
+from clickprism.rankers.lambdamart import Boosting, LambdaMART, shown
 from clickprism.types import Batch, Bool, Clicks, Float64, Int64
 
 NEAR: Final = 0.01

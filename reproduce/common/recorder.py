@@ -6,20 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import torch
 
 import clickprism as cp
-from clickprism.debias.batches import batches
-from clickprism.debias.listwise import softmax_loss
+from clickprism.debias.loop import Measured, held_out_likelihood
 from clickprism.evaluation.measures import Evaluation
 from clickprism.model import network_scores
 from clickprism.types import Float64
 
-RULES: Final = (
-    "clicks",
-    "best",
-    "last",
-)  # which epoch counts: best by held-out clicks, by labelled validation, the last
+RULES: Final = ("clicks", "best", "last")  # the epoch that counts: by held-out clicks, by labels, the last
 
 
 class Recorder:
@@ -35,7 +29,7 @@ class Recorder:
         self.dataset, self.held_out, self.measures = dataset, held_out, tuple(measures)
         self.epochs: list[int] = []
         self.validated: list[float] = []
-        self.likelihoods: list[float] = []
+        self.likelihoods: list[Measured] = []
         self.tested: list[Evaluation] = []
         self.scores: list[Float64] = []
 
@@ -53,7 +47,12 @@ class Recorder:
         """The validation that a rule takes."""
         if rule == "last":
             return len(self.epochs) - 1
-        return int(np.argmax(self.likelihoods if rule == "clicks" else self.validated))
+        if rule == "best":
+            return int(np.argmax(self.validated))
+        best = 0
+        for point, measured in enumerate(self.likelihoods):
+            best = point if measured.beats(self.likelihoods[best]) else best
+        return best
 
     def plain(self) -> dict[str, Any]:
         """All of it as JSON can hold it."""
@@ -66,18 +65,8 @@ class Recorder:
             "curve": self.validated,
             "test": [evaluation.mean(self.measures[0]) for evaluation in self.tested],
             "validation": {rule: self.validated[self.point(rule)] for rule in RULES},
-            "likelihood": max(self.likelihoods),
+            "likelihood": max(measured.value for measured in self.likelihoods),
         }
-
-
-def held_out_likelihood(learner: Any, clicks: cp.Clicks) -> float:
-    """Mean log-likelihood of a held-out list's clicks under the learner's softmax: needs no label, knows no gauge."""
-    total, lists = 0.0, 0
-    with torch.no_grad():
-        for batch in batches(clicks, 1024):
-            loss = softmax_loss(learner.click_logits(batch), batch.clicks, mask=batch.mask)
-            total, lists = total - float(loss) * len(batch.clicks), lists + len(batch.clicks)
-    return total / max(lists, 1)
 
 
 def by_query(evaluation: Evaluation) -> dict[str, list[float | None]]:

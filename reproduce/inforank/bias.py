@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import clickprism as cp
-from clickprism.experiments.bias import KnownItems, bias_basis, find_items
 from clickprism.experiments.data import Log
 from clickprism.types import Float64
 from reproduce.common.kept import keep
+from reproduce.inforank.bias_curves import KnownItems, bias_basis, find_items
 from reproduce.inforank.worlds import World, data_key
 
 LENGTH = 10

@@ -8,8 +8,8 @@ from typing import ClassVar, Final, final
 import torch
 from torch import nn
 
-from clickprism.debias.document import DocumentLearner, towered
-from clickprism.debias.listwise import softmax_loss
+from clickprism.debias.base import DocumentLearner, towered
+from clickprism.debias.losses import softmax_loss
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks
 

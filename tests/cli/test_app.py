@@ -15,7 +15,7 @@ from cyclopts import App
 from cyclopts.argument import Argument
 
 from clickprism import __version__
-from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, RENAMED, TREE, addressed, build_app, find
+from clickprism.cli.app import EXIT_CODES, FIRST_STEPS, TREE, addressed, build_app, find
 from clickprism.click_models import USERS
 from clickprism.debias import METHODS
 from clickprism.rankers import RANKERS
@@ -48,13 +48,11 @@ def test_the_version_is_that_of_the_package(cli: Run) -> None:
     assert cli("--version").stdout.strip() == __version__
 
 
-@pytest.mark.parametrize("old", RENAMED)
-def test_the_name_of_an_old_command_leads_to_the_new_one(old: str, cli: Run) -> None:
-    told = cli(*old.split(), "anything", "--flag", code=2).stderr
-    assert told.count("\n") == 1
-    assert RENAMED[old] in told
-    if not RENAMED[old].startswith("python"):
-        assert addressed(RENAMED[old].split()) == tuple(RENAMED[old].split())
+def test_a_command_without_its_group_leads_to_the_full_name(cli: Run) -> None:
+    told = cli("ingest", "anything", "--flag", code=2).stderr
+    assert told == "error: there is no command clickprism ingest. Did you mean clickprism log ingest?\n"
+    assert "clickprism store info or clickprism data info" in cli("info", code=2).stderr
+    assert "For help" in cli("tune", code=2).stderr
 
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)

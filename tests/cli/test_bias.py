@@ -21,7 +21,7 @@ from clickprism.data.clicks import save_clicks
 from clickprism.examination.examine import Examination
 from clickprism.examination.model import ExaminationModel, newest_model
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore

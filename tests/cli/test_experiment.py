@@ -191,8 +191,7 @@ def test_compare_prints_a_table_and_saves_everything(tmp_path: Path, cli: Run) -
         assert fact in comparison["data"]
     assert len(results["observation"]["dla"]) == 10
     tables = {"table.txt", "table.md", "table.tex", "table.html", "results.json"}
-    bias = {"positions.svg", "frequency.svg", "exposure.svg"}
-    figures = {"observation.svg", "training.svg", "methods.svg", *bias}
+    figures = {"observation.svg", "training.svg", "methods.svg"}
     names = {file.name for file in out.iterdir() if file.is_file()}
     assert names == tables | figures | {"report.html", "settings.toml"}
     assert json.loads((out / "results.json").read_text()) == results
@@ -231,8 +230,10 @@ def test_the_demo_writes_a_report_and_a_bundle_with_a_store(tmp_path: Path, cli:
     for fact in ("Position bias", "Observation by position", "doubly robust (approx.)", "Try next"):
         assert fact in printed
     page = (out / "report.html").read_text()
-    assert page.count("<figure>") == 1
-    for fact in (*shown["commands"], "auto reaches nDCG@10", "Popularity bias"):
+    assert page.partition("<details>")[0].count("<figure>") == 1
+    assert len(shown["verdict"]) == 3
+    assert "users of another form" in shown["notes"][0]
+    for fact in (*shown["commands"], "auto learns from clicks alone", "Popularity bias"):
         assert html.escape(fact) in page
     page_queries = read_examples((out / "bundle" / "examples.json").read_bytes()).queries
     with closing(open_store(out / "store")) as store:

@@ -16,12 +16,12 @@ import pytest
 
 from clickprism.cli.app import TREE
 from clickprism.cli.reference import examples
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
+from clickprism.log.features.schedule import follow
+from clickprism.log.features.windows import windows
 from clickprism.log.ingest import ingest
-from clickprism.log.schedule import follow
 from clickprism.log.schema import SESSIONS
 from clickprism.log.store import PENDING, LogStore
-from clickprism.log.windows import windows
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings
 from tests.data.shop import shop_table
@@ -290,7 +290,7 @@ def test_following_reads_changed_settings_and_closes_its_engine(
     def limited(make: Callable[[datetime], object], *, state: Callable[[], object]) -> None:
         follow(make, state=state, clock=lambda: next(times), sleep=sleep, rounds=3)
 
-    monkeypatch.setattr("clickprism.log.schedule.follow", limited)
+    monkeypatch.setattr("clickprism.log.features.schedule.follow", limited)
     shown = cli("log", "features", log, "--follow", "--json").stdout
     (log / "log.toml").write_text(kept)
     assert [json.loads(line)["min_users"] for line in shown.splitlines()] == [5, 3]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from clickprism.cli.reference import examples
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
+from clickprism.log.features.windows import windows
 from clickprism.log.ingest import ingest
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.log.windows import windows
 from clickprism.serve.bundle.deployment import Deployment
 from clickprism.serve.store.base import PASSWORD_VARIABLE
 from tests.log.raw_logs import random_files

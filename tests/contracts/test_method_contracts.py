@@ -13,7 +13,7 @@ import torch
 
 from clickprism.debias import METHODS
 from clickprism.debias.base import BIASES, Declared, Learner, NetworkMethod, TreeMethod
-from clickprism.debias.batches import batches, pad
+from clickprism.debias.loop import batches, pad
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.rankers import RANKERS

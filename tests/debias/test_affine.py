@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from clickprism.click_models.trust import TrustUser
-from clickprism.debias.affine import AffineCorrection
-from clickprism.debias.batches import pad
-from clickprism.debias.ipw import InversePropensity
+from clickprism.debias.ipw import AffineCorrection, InversePropensity
+from clickprism.debias.loop import pad
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments.settings import ExperimentSettings
 from clickprism.experiments.train import make_method, true_trust, uses_truth

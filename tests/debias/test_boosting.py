@@ -11,8 +11,7 @@ import pytest
 
 from clickprism.debias.position import PositionBias
 from clickprism.errors import DataError, SettingError
-from clickprism.rankers.boosting import Boosting, shown
-from clickprism.rankers.lambdamart import LambdaMART
+from clickprism.rankers.lambdamart import Boosting, LambdaMART, shown
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Float64, Lists

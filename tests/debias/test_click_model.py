@@ -16,7 +16,6 @@ from clickprism.click_models.dbn import BayesianUser
 from clickprism.click_models.pbm import PositionUser
 from clickprism.click_models.ubm import BrowsingUser
 from clickprism.click_models.users import Shown, User
-from clickprism.debias.batches import pad
 from clickprism.debias.click_model import (
     CERTAIN,
     Browsing,
@@ -28,7 +27,8 @@ from clickprism.debias.click_model import (
     Page,
     fresh_copy,
 )
-from clickprism.debias.pointwise import log_both, log_click
+from clickprism.debias.loop import pad
+from clickprism.debias.losses import log_both, log_click
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP

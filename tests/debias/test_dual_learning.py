@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.debias.batches import pad
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
+from clickprism.debias.loop import pad
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.types import Clicks, Lists

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.debias.batches import batches
 from clickprism.debias.inforank_paper import InfoRankPaper, InfoRankPaperLearner
+from clickprism.debias.loop import batches
 from clickprism.errors import SettingError
 from clickprism.rankers.attention import Attention, AttentionNetwork, BatchNorm
 from clickprism.rankers.mlp import MLP

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clickprism.debias.information import LARGEST, mutual_information
+from clickprism.debias.losses import LARGEST, mutual_information
 
 odds = st.floats(-30, 30, width=32)
 

@@ -14,10 +14,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from clickprism.debias import lbd
-from clickprism.debias.batches import pad
 from clickprism.debias.click import Click
 from clickprism.debias.lbd import DecoupledLearner, Decoupling, DocumentObservation, ObservationSettings
-from clickprism.debias.listwise import softmax_loss
+from clickprism.debias.loop import pad
+from clickprism.debias.losses import softmax_loss
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear

@@ -13,9 +13,9 @@ import torch
 
 from clickprism.debias import lbd
 from clickprism.debias.anchor import position_curve
-from clickprism.debias.batches import batches
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.lbd import DocumentObservation, ObservationSettings, learn_observation
+from clickprism.debias.loop import batches
 from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from clickprism.debias.batches import pad
 from clickprism.debias.click import Click
 from clickprism.debias.lbd_paper import LBDCode, LBDPaper, PublishedLearner
-from clickprism.debias.listwise import softmax_loss
+from clickprism.debias.loop import pad
+from clickprism.debias.losses import softmax_loss
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP, MLPNetwork

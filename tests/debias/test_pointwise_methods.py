@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.debias.batches import pad
+from clickprism.debias.loop import pad
+from clickprism.debias.losses import log_click, start_odds
 from clickprism.debias.pal import PositionAware
-from clickprism.debias.pointwise import log_click, start_odds
 from clickprism.debias.regression_em import Form, RegressionEM, RegressionLearner
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear

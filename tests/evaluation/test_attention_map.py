@@ -12,7 +12,7 @@ import torch
 
 from clickprism.data.normalise import fit
 from clickprism.errors import DataError
-from clickprism.evaluation.attention import attention_heat_map, model_attention
+from clickprism.evaluation.bias_plots import attention_heat_map, model_attention
 from clickprism.model import Model
 from clickprism.rankers.attention import Attention, attention_map
 from clickprism.rankers.mlp import MLP

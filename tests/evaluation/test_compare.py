@@ -11,7 +11,7 @@ import pytest
 
 from clickprism._util.tables import to_json, to_plain
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation import tables
+from clickprism.evaluation import compare as tables
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Empty, Evaluation, Measure
 from clickprism.evaluation.significance import holm, interval, paired_randomisation, paired_t

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from clickprism.cli.reference import examples
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.interleaving import by_user, preference, sign_test, team_draft, winners
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
 from clickprism.log.ingest import ingest
-from clickprism.log.interleaved import interleaved_searches
+from clickprism.log.load import interleaved_searches
 from clickprism.log.sessions import update_sessions
 from clickprism.log.store import LogStore
 from clickprism.types import Float64, Int64

@@ -70,7 +70,7 @@ def test_every_measure_round_trips(measure: Measure) -> None:
     [
         ("nDGC@10", "did you mean 'nDCG'"),
         ("AP@10", "did you mean 'MAP'"),
-        ("recall@10", "known: nDCG"),
+        ("recall@10", "known: ARP"),
         ("nDCG@", "look like"),
         ("nDCG@0", "at least 1"),
         ("nDCG(cubic)@10", "'exp'"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clickprism.errors import DataError
-from clickprism.evaluation import ranking
+from clickprism.evaluation import measures as ranking
 
 
 @given(st.lists(st.integers(0, 70), max_size=60))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.sequential import arm_differences, confidence_sequence
+from clickprism.evaluation.interleaving import confidence_sequence
 
 
 def test_the_formula_by_hand() -> None:
@@ -35,15 +35,6 @@ def test_a_difference_is_found_and_not_much_later_than_the_usual_test_could_at_i
     assert confidence_sequence(-values).decided == decided
 
 
-def test_differences_of_arms_have_the_difference_as_their_mean() -> None:
-    random = np.random.default_rng(2)
-    treated = random.random(200_000) < 0.5
-    values = 5.0 + 0.3 * treated + random.standard_normal(len(treated))
-    found = arm_differences(values, treated)
-    assert found.mean() == pytest.approx(0.3, abs=3 * found.std() / np.sqrt(len(found)))
-    assert found[1000:].std() == pytest.approx(2.0, rel=0.02)  # that of 2 (y - m): the level of 5 costs nothing
-
-
 def test_wrong_settings_and_data_are_refused() -> None:
     with pytest.raises(SettingError, match="confidence must be between 0 and 1"):
         confidence_sequence(np.zeros(3), confidence=1)
@@ -51,6 +42,4 @@ def test_wrong_settings_and_data_are_refused() -> None:
         confidence_sequence(np.zeros(3), first_look=1)
     with pytest.raises(DataError, match="finite"):
         confidence_sequence(np.array([np.nan]))
-    with pytest.raises(DataError, match="arms"):
-        arm_differences(np.zeros(2), np.zeros(3, dtype=np.bool_))
     assert confidence_sequence(np.zeros(0)).decided is None

@@ -21,12 +21,12 @@ from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.examination_plots import anchor_curves, calibration_curve, examination_curve
+from clickprism.evaluation.bias_plots import anchor_curves, calibration_curve, examination_curve
 from clickprism.examination.cells import BETWEEN, CELLS, MISSING, cells, collected, column, matrix
 from clickprism.examination.examine import Examination, auc, examine, log_loss, quality
 from clickprism.examination.model import ExaminationModel, grow, load_model, newest_model, save_model
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.engine import Engine, connect
+from clickprism.log.engines.base import Engine, connect
 from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT, SESSIONS
 from clickprism.log.store import LogStore
 from clickprism.types import Bool, Int64

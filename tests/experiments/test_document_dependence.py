@@ -11,9 +11,15 @@ from clickprism._util.tables import to_json
 from clickprism.data.clicks import save_clicks
 from clickprism.data.synthetic import SyntheticSettings
 from clickprism.debias.lbd import Choice
-from clickprism.experiments.bias import DocumentDependence, choice_text, choices_table, choices_text, dependence_of
 from clickprism.experiments.compare import compare_methods
 from clickprism.experiments.data import load_data, simulate_log
+from clickprism.experiments.observation_models import (
+    DocumentDependence,
+    choice_text,
+    choices_table,
+    choices_text,
+    dependence_of,
+)
 from clickprism.experiments.results import write_results
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.experiments.train import train_ranker

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clickprism._util.tables import to_plain
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import Evaluation, Measure
 from clickprism.experiments import feedback
 from clickprism.experiments.feedback import (
     Chain,
     FeedbackResults,
-    chain_key,
     feedback_loop,
     feedback_results,
     summary_of,
@@ -68,13 +66,8 @@ class Spy:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("feedback")
-
-
-@pytest.fixture(scope="module")
-def results(folder: Path) -> FeedbackResults:
-    return feedback_loop(tiny(), out=folder)
+def results() -> FeedbackResults:
+    return feedback_loop(tiny())
 
 
 def values(chain: Chain) -> list[list[float]]:
@@ -102,23 +95,6 @@ def test_the_same_seed_gives_the_same_chain_whatever_is_beside_it(results: Feedb
     assert values(one(results.settings, "dla", 1)) == values(results.chains[3])
 
 
-def test_what_a_folder_holds_is_not_run_again(
-    results: FeedbackResults, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feedback, "_Loop", None)
-    again = feedback_loop(results.settings, out=folder)
-    assert to_plain(again) == to_plain(results)
-    with pytest.raises(TypeError):
-        feedback_loop(replace(results.settings, sessions=21), out=folder)
-
-
-def test_a_broken_chain_is_run_again(results: FeedbackResults, folder: Path) -> None:
-    path = folder / "chains" / "click-0.json"
-    path.write_text(path.read_text()[:100])
-    assert values(feedback_loop(results.settings, out=folder).chains[0]) == values(results.chains[0])
-    assert json.loads(path.read_text())["chain"]["label"] == "click"
-
-
 def test_raw_clicks_make_what_is_popular_more_popular_and_labels_do_not() -> None:
     """With a system that adds popularity, the first retrained ranker takes the places of its log for relevance."""
     settings = tiny(rounds=4, warm=0, boost=0.7)
@@ -130,9 +106,7 @@ def test_raw_clicks_make_what_is_popular_more_popular_and_labels_do_not() -> Non
         assert click[-1] > labels[-1] + 0.02
 
 
-@pytest.mark.parametrize(
-    "loop", [{"feature": "rate"}, {"feature": "none", "boost": 0.0}, {"log": "all", "exploration": 0.5}]
-)
+@pytest.mark.parametrize("loop", [{"feature": "rate"}, {"feature": "none", "boost": 0.0}, {"exploration": 0.5}])
 def test_every_setting_of_the_loop_changes_it(results: FeedbackResults, loop: dict[str, Any]) -> None:
     assert values(one(tiny(**loop)))[2:] != values(results.chains[0])[2:]
 
@@ -151,40 +125,10 @@ def test_the_first_rounds_are_raw_clicks_whatever_is_called_click(results: Feedb
     assert values(dla) == values(results.chains[3])
     assert values(pal)[:2] == values(dla)[:2]
     assert values(pal)[2] not in (values(dla)[2], values(results.chains[1])[2])
-    assert chain_key(named, "dla", seed=1) == chain_key(results.settings, "dla", seed=1)
-    assert chain_key(named, "click", seed=1) != chain_key(results.settings, "click", seed=1)
-
-
-def test_all_rounds_are_learned_from_with_the_past_as_it_was_when_they_were_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    spy = Spy(monkeypatch)
-    one(tiny(log="all"))
-    shown = [parts.train.lists.features for parts in spy.parts]
-    assert not shown[0][:, -1].any()
-    assert (shown[1][:, -1] != shown[2][:, -1]).any()
-    last, size = spy.clicks[-1], len(shown[0])
-    assert np.array_equal(last.lists.features, np.concatenate(shown))
-    round_of = last.rows // size
-    assert np.array_equal(np.unique(round_of), [0, 1, 2])
-    for place, clicks in enumerate(spy.clicks):
-        own = round_of <= place
-        assert np.array_equal(clicks.rows, last.rows[own])
-        assert np.array_equal(clicks.clicks, last.clicks[own])
-        assert clicks.sessions == (place + 1) * 80 * 20
-
-
-def test_without_a_past_among_the_features_all_rounds_are_of_the_same_documents(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    spy = Spy(monkeypatch)
-    one(tiny(log="all", feature="none"))
-    assert spy.clicks[-1].lists.documents == spy.parts[0].train.lists.documents
-    assert spy.clicks[-1].sessions == 3 * 80 * 20
 
 
 def test_a_method_that_needs_patterns_has_them_of_the_first_rounds_too_and_changes_no_other() -> None:
-    settings = replace(tiny(log="all", rounds=2, feature="rate"), runs=1)
+    settings = replace(tiny(rounds=2, feature="rate"), runs=1)
     settings = replace(settings, evaluation=replace(settings.evaluation, validation="clicks"))
     alone = one(settings, "dla")
     beside, model = feedback_loop(replace(settings, methods={"dla": {}, "click_model": {}})).chains

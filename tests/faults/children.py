@@ -11,14 +11,14 @@ import ibis.backends.duckdb  # noqa: F401 - so that it is imported once, before 
 from clickprism._util.crash_points import VARIABLE
 from clickprism._util.tables import to_json
 from clickprism.log.compact import compact
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
+from clickprism.log.features.windows import windows
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.ingest.stage import MANY
 from clickprism.log.quarantine import clear
 from clickprism.log.settings import CompactSettings, WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.log.windows import windows
 
 AS_OF = datetime(2026, 3, 3, 12)
 

@@ -21,7 +21,7 @@ import pytest
 
 from clickprism._util.crash_points import POINTS
 from clickprism.errors import DataError
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.read import SourceSettings

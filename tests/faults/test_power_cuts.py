@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from clickprism.log.compact import compact
-from clickprism.log.engine import Engine, connect
+from clickprism.log.engines.base import Engine, connect
+from clickprism.log.features.windows import windows
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.quarantine import clear
 from clickprism.log.settings import CompactSettings, WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.log.windows import windows
 from tests.faults.children import AS_OF
 from tests.faults.disks import Disk
 from tests.log.raw_logs import BROKEN, impression, write_lines

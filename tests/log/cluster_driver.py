@@ -8,11 +8,11 @@ from datetime import datetime
 from pathlib import Path
 
 from clickprism.examination.examine import examine, make_current
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
+from clickprism.log.features.windows import windows
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.log.windows import windows
 
 
 def main(log: Path, as_of: datetime) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from clickprism.log.engine import Engine, connect
-from clickprism.log.spark_engine import JAVA, SparkEngine, java
+from clickprism.log.engines.base import Engine, connect
+from clickprism.log.engines.spark import JAVA, SparkEngine, java
 
 QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

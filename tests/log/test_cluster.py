@@ -12,12 +12,12 @@ import pytest
 
 from clickprism.examination.examine import examine, make_current
 from clickprism.examination.model import newest_model
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
+from clickprism.log.features.snapshots import read_snapshot
+from clickprism.log.features.windows import windows
 from clickprism.log.schema import KINDS
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
-from clickprism.log.snapshots import read_snapshot
-from clickprism.log.windows import windows
 from tests.log.cluster import standalone_cluster
 from tests.log.conftest import need_java
 from tests.log.event_logs import NOON, random_rows

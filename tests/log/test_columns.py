@@ -8,8 +8,7 @@ import pytest
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog
 from clickprism.errors import DataError, SettingError, UnsupportedError
-from clickprism.log.columns import OTHER, ColumnSettings, column, contexts, query_frequency, where
-from clickprism.log.logged import of_sessions
+from clickprism.log.open_log import OTHER, ColumnSettings, column, contexts, of_sessions, query_frequency, where
 from clickprism.log_model.counts import cut
 from clickprism.types import Clicks, Lists
 

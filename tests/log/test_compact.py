@@ -12,15 +12,16 @@ import pytest
 from clickprism._util.crash_points import COMPACT_POINTS
 from clickprism.errors import SettingError
 from clickprism.log.compact import compact
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
+from clickprism.log.features.schedule import DAY
+from clickprism.log.features.windows import windows
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.quarantine import standing
-from clickprism.log.schedule import DAY
 from clickprism.log.sessions import by_day, update_sessions
 from clickprism.log.settings import CompactSettings, WindowSettings
-from clickprism.log.store import SUM, LogStore
-from clickprism.log.windows import windows
+from clickprism.log.store import LogStore
+from clickprism.log.table import SUM
 from tests.faults.children import AS_OF, compact_log, run
 from tests.log.raw_logs import everything, impression, random_files, write_lines
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from clickprism.errors import EngineError, SettingError
-from clickprism.log.engine import Engine, connect
+from clickprism.log.engines.base import Engine, connect
 
 DAY = "day=2026-03-01"
 COLUMNS = pa.schema(

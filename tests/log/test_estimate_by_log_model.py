@@ -16,12 +16,12 @@ import pytest
 from clickprism.data.logged import Logged
 from clickprism.errors import UnsupportedError
 from clickprism.evaluation.measures import evaluate
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log.load import read_sums
 from clickprism.log.store import LogStore
 from clickprism.log_model.model import LogModel
 from clickprism.relevance.by_log_model import FittedLog, PriorOfImputation, fit_log, write_posterior
-from clickprism.relevance.estimate_files import ESTIMATES, count_suppressed, read_estimates
+from clickprism.relevance.estimates import ESTIMATES, count_suppressed, read_estimates
 from clickprism.relevance.estimators import EstimateSettings
 from clickprism.types import Clicks, Float64, Int64, JudgedLists, Lists
 from tests.log.window_logs import make_log, session

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log_model.parameters import ClickParameters
-from clickprism.relevance.estimate_files import ESTIMATES, count_suppressed, read_estimates
-from clickprism.relevance.estimates import Estimates, Estimator, PairCounts
-from clickprism.relevance.estimators import Affine, DoublyRobust, Imputed
-from clickprism.relevance.of_log import LogEstimates, estimate_log
+from clickprism.relevance.estimate import LogEstimates, estimate_log
+from clickprism.relevance.estimates import ESTIMATES, Estimates, count_suppressed, read_estimates
+from clickprism.relevance.estimators import Affine, DoublyRobust, Estimator, Imputed
+from clickprism.relevance.pairs import PairCounts
 from clickprism.types import Float64
 from tests.log.window_logs import UNIT, Thirds, make_log, random_rows
 
@@ -111,12 +111,12 @@ class Told:
 
     pairs: list[int]
 
-    def learn(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimator:
+    def learn(self, counts: PairCounts) -> Estimator:
         self.pairs.append(len(counts))
-        return DoublyRobust().learn(counts, parameters, imputed)
+        return DoublyRobust().learn(counts)
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
-        return self.learn(counts, parameters, imputed).estimate(counts, parameters, imputed)
+        return self.learn(counts).estimate(counts, parameters, imputed)
 
 
 @pytest.mark.parametrize("k", [0, 999])

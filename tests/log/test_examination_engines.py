@@ -16,7 +16,7 @@ from clickprism.examination.cells import CELLS, MOST_CLICKS, TRUTH_CELLS, cells,
 from clickprism.examination.examine import TRUTH
 from clickprism.examination.model import train_model
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log.schema import BEHAVIOUR, SESSIONS
 
 SETTINGS = ExaminationSettings(max_position=7, held_out=0.4, seed=2, min_hessian=0.0, trees=5)

@@ -19,13 +19,13 @@ import pytest
 from clickprism.errors import SettingError
 from clickprism.log import forget as module
 from clickprism.log.compact import compact
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
+from clickprism.log.features.snapshots import find_snapshots, read_snapshot
+from clickprism.log.features.windows import windows
 from clickprism.log.forget import Forgotten, Mentions, forget
 from clickprism.log.ingest import ingest
 from clickprism.log.settings import CompactSettings, WindowSettings
-from clickprism.log.snapshots import find_snapshots, read_snapshot
 from clickprism.log.store import PENDING, LogStore
-from clickprism.log.windows import windows
 from tests.conftest import run_command
 from tests.faults.children import forget_user, run
 from tests.log.scanning import files_with

@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
-from clickprism.log import read as readers
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
 from clickprism.log.forget import forget
-from clickprism.log.ingest import Account, ingest, run, stage
-from clickprism.log.ingest.run import Group, filtered_rows
+from clickprism.log.ingest import Account, group, ingest, run, stage
+from clickprism.log.ingest.group import Group
+from clickprism.log.ingest.run import filtered_rows
 from clickprism.log.quarantine import reasons, write_raw
-from clickprism.log.read import SourceSettings, Task, read_tasks
+from clickprism.log.read import Part, SourceSettings, read_parts
 from clickprism.log.settings import LogSettings
 from clickprism.log.store import LogStore
 from tests.log.raw_logs import BROKEN, everything, impression, random_files, stored, write_lines
@@ -156,7 +156,7 @@ def test_rows_that_repeat_an_event_count_once(files: list[list[tuple[int, int, b
 
 
 def test_many_small_files_make_few_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "GROUP_FILES", 4)
+    monkeypatch.setattr(group, "GROUP_FILES", 4)
     files = random_files(tmp_path / "raw", files=8, rows=80, seed=3)
     ingest([tmp_path / "raw"], tmp_path / "log", max_bad_ratio=1)
     assert _versions(tmp_path / "log") == [2, 2, 2]
@@ -263,24 +263,24 @@ def test_what_the_engine_says_is_not_blamed_on_the_disk(tmp_path: Path, monkeypa
 def test_a_file_that_changes_or_vanishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write_lines(tmp_path / "a.jsonl", [impression(1)])
     other = write_lines(tmp_path / "b.jsonl", [impression(2)])
-    read = read_tasks
+    read = read_parts
 
-    def growing(path: Path, source: SourceSettings, **_: int) -> Iterator[Task]:
-        yield from read(path, source)
+    def growing(path: Path, *rest: Any, **options: Any) -> Iterator[Part]:
+        yield from read(path, *rest, **options)
         if path == other:
             with path.open("a", encoding="utf-8") as handle:
                 handle.write("\n")
 
-    def vanishing(path: Path, source: SourceSettings, **_: int) -> Iterator[Task]:
-        yield from read(path, source)
+    def vanishing(path: Path, *rest: Any, **options: Any) -> Iterator[Part]:
+        yield from read(path, *rest, **options)
         if path == other:
             path.unlink()
 
-    monkeypatch.setattr(run, "read_tasks", growing)
+    monkeypatch.setattr(run, "read_parts", growing)
     with pytest.raises(DataError, match="changed while it was read; nothing of it was ingested"):
         ingest([whole, other], tmp_path / "log")
     assert len(stored(tmp_path / "log")) == 1
-    monkeypatch.setattr(run, "read_tasks", vanishing)
+    monkeypatch.setattr(run, "read_parts", vanishing)
     with pytest.raises(DataError, match="cannot be read"):
         ingest([other], tmp_path / "log")
     with pytest.raises(DataError, match="no such file"):
@@ -325,14 +325,13 @@ def test_what_is_put_on_disk_is_what_was_held(
     account = ingest(files, tmp_path / "held", max_bad_ratio=1)
     monkeypatch.setattr(stage, "HELD_BYTES", held)
     monkeypatch.setattr(stage, "GROUP_ROWS", rows)
-    monkeypatch.setattr(run, "REST_BYTES", 1)
+    monkeypatch.setattr(group, "PART_BYTES", 1)
     spilled = ingest(files, tmp_path / "spilled", max_bad_ratio=1)
     assert replace(account, seconds=0.0) == replace(spilled, seconds=0.0)
     assert everything(tmp_path / "held") == everything(tmp_path / "spilled")
 
 
-def test_lines_of_several_files_that_are_left_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "WORTH", 0)
+def test_lines_of_several_files_that_are_left_are_told_apart(tmp_path: Path) -> None:
     mixed: list[dict[str, Any] | str] = [
         impression(1, query='a "b"'),
         "{",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log.load import session_log
 from clickprism.log.sessions import update_sessions
 from tests.conftest import Done

@@ -12,7 +12,7 @@ import pytest
 
 from clickprism.data.clicks import save_clicks
 from clickprism.errors import DataError, SettingError
-from clickprism.log.logged import ReadSettings, read_logged
+from clickprism.log.open_log import ReadSettings, read_logged
 from clickprism.types import Clicks, Lists
 from tests.log.event_logs import NOON, Row, event
 from tests.log.test_sessions import log

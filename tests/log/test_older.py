@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.schema import EVENTS, TABLES
 from clickprism.log.sessions import update_sessions
-from clickprism.log.store import LogStore, LogTable
+from clickprism.log.store import LogStore
+from clickprism.log.table import LogTable
 from tests.log.raw_logs import impression, write_lines
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clickprism.errors import SettingError
-from clickprism.log.engine import Engine
-from clickprism.log.partials import partial_rows, update_partials
+from clickprism.log.engines.base import Engine
+from clickprism.log.features.partials import partial_rows, update_partials
 from clickprism.log.schema import PARTIALS, SESSIONS, conform
 from clickprism.log.settings import WindowSettings
 from tests.log.window_logs import UNIT, Thirds, make_log, session, write_sessions
@@ -97,7 +97,7 @@ def test_only_stale_days_are_made_anew(duck: Engine, tmp_path: Path) -> None:
 
 
 def test_the_model_sees_each_cell_once(tmp_path: Path) -> None:
-    from clickprism.log.engine import connect
+    from clickprism.log.engines.base import connect
 
     class Counting(Thirds):
         seen = 0

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import SettingError
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import KINDS
 from clickprism.log.settings import AGENTS, RobotSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log.schema import KINDS
 from clickprism.log.sessions import session_report, update_sessions
 from tests.log.event_logs import NOON, Row, event, judged_rows, random_rows, sessions_of, stored

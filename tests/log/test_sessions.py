@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import SettingError
-from clickprism.log.engine import Engine
+from clickprism.log.engines.base import Engine
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
 from clickprism.log.sessions import behaviour, kinds_of, session_report, shown_rows, update_sessions

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import DataError, SettingError
-from clickprism.log.engine import Engine
-from clickprism.log.schedule import follow
+from clickprism.log.engines.base import Engine
+from clickprism.log.features.schedule import follow
+from clickprism.log.features.snapshots import find_snapshots, read_snapshot
+from clickprism.log.features.windows import windows
 from clickprism.log.settings import WindowSettings
-from clickprism.log.snapshots import find_snapshots, read_snapshot
-from clickprism.log.windows import windows
 from tests.log.window_logs import Thirds, as_dict, by_hand, make_log, random_rows, session, write_sessions
 
 NOW = datetime(2026, 3, 4, 15, 30)

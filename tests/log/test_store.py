@@ -15,7 +15,8 @@ import pytest
 from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
 from clickprism.log.settings import LogSettings
-from clickprism.log.store import LogStore, LogTable
+from clickprism.log.store import LogStore
+from clickprism.log.table import LogTable
 from tests.log.raw_logs import impression, write_lines
 from tests.waiting import LIMIT
 
@@ -234,7 +235,7 @@ def test_a_commit_that_a_power_cut_left_incomplete_is_removed(
 def test_a_checkpoint_that_a_power_cut_left_incomplete_is_removed(
     table: LogTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clickprism.log.store._CHECKPOINT", 2)
+    monkeypatch.setattr("clickprism.log.table._CHECKPOINT", 2)
     for number in range(3):
         table.commit_files({MONDAY: [file_of(tmp_path / f"{number}.parquet", number)]})
     (checkpoint,) = (table.folder / "_delta_log").glob("*.checkpoint.parquet")

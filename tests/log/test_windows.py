@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import SettingError
-from clickprism.log.engine import Engine
-from clickprism.log.schedule import schedule
+from clickprism.log.engines.base import Engine
+from clickprism.log.features.schedule import schedule
+from clickprism.log.features.windows import windows
 from clickprism.log.schema import click_fields, window_fields
 from clickprism.log.settings import WindowSettings
-from clickprism.log.windows import windows
 from tests.log.window_logs import (
     Thirds,
     as_dict,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from clickprism.data.sessions import read_sessions
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
 from clickprism.log.ingest import ingest
 from clickprism.log.load import session_log
 from clickprism.log.read import SourceSettings

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clickprism.log.schedule import Window, schedule
+from clickprism.log.features.schedule import Window, schedule
 from clickprism.log.schema import SESSIONS, click_fields, no_clicks, window_fields
 from clickprism.log.settings import SECONDS
 from clickprism.log.store import LogStore

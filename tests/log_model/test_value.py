@@ -11,8 +11,8 @@ import clickprism as cp
 from clickprism.data.click_table import parse_outcome
 from clickprism.errors import SettingError, UnsupportedError
 from clickprism.log_model.value import STRENGTH, ClickValue, click_value
+from clickprism.relevance.estimate import times_value
 from clickprism.relevance.estimates import Estimates
-from clickprism.relevance.of_table import times_value
 
 
 def log(documents: int, clicks: int, *, by_feature: bool, seed: int = 0) -> Any:

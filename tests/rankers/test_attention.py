@@ -13,11 +13,10 @@ from torch import nn
 
 from clickprism.errors import SettingError
 from clickprism.model import Model
-from clickprism.rankers.attention import CHUNK, Attention, AttentionNetwork, attention_map
+from clickprism.rankers.attention import CHUNK, Attention, AttentionNetwork, attention_map, grouped, sharing
 from clickprism.rankers.base import Chained, Towered
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.rankers.tokens import grouped, sharing
 from clickprism.types import Lists
 
 TINY: dict[str, Any] = {"heads": 2, "width": 4, "units": 3, "pooled": 5, "hidden": (6, 4)}

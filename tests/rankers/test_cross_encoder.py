@@ -18,9 +18,8 @@ from clickprism.data.texts import Texts
 from clickprism.errors import DataError, MissingExtraError, SettingError
 from clickprism.rankers import language_model
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork, probabilities
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
-from clickprism.rankers.language_model import load_language_model
-from clickprism.rankers.similarity import Similarity
+from clickprism.rankers.language_model import CrossEncoder, load_language_model
+from clickprism.rankers.prior import Similarity
 from clickprism.rankers.text_tokens import assemble, by_length
 from tests.rankers.tiny_language_model import write_tiny_model
 

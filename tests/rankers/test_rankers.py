@@ -11,8 +11,7 @@ from torch import nn
 
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers import RANKERS
-from clickprism.rankers.boosting import Boosting
-from clickprism.rankers.lambdamart import MAX_LEVELS, LambdaMART, Trees, _levels
+from clickprism.rankers.lambdamart import MAX_LEVELS, Boosting, LambdaMART, Trees, _levels
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.settings import resolve

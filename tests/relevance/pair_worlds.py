@@ -8,7 +8,8 @@ import numpy as np
 
 from clickprism.click_models.trust import TrustUser
 from clickprism.log_model.parameters import ClickParameters
-from clickprism.relevance.estimates import Estimates, PairCounts
+from clickprism.relevance.estimates import Estimates
+from clickprism.relevance.pairs import PairCounts
 from clickprism.types import Float64, Int64
 
 SIGNAL = (0.85, 0.2)  # how probably a display time is long if the document was seen, and if not

@@ -14,8 +14,7 @@ import numpy as np
 from clickprism.click_models.trust import TrustUser
 from clickprism.errors import SettingError
 from clickprism.relevance.click_vectors import ClickVectors
-from clickprism.relevance.estimates import PairCounts
-from clickprism.relevance.pairs import FirstSlot
+from clickprism.relevance.pairs import FirstSlot, PairCounts
 from clickprism.types import Bool, Clicks, Float32, Float64, Int64, JudgedLists, Lists
 
 GRADES: Final = (0.45, 0.25, 0.15, 0.1, 0.05)

@@ -15,13 +15,13 @@ import pytest
 pytest.importorskip("ibis")
 
 from clickprism.errors import DataError, SettingError
-from clickprism.log.engine import Engine, connect
+from clickprism.log.engines.base import Engine, connect
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.relevance.approximate_log import apply_log, compare_losses, fit_log
 from clickprism.relevance.approximation import Approximation, Certainty
 from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings
-from clickprism.relevance.estimate_files import read_estimates
+from clickprism.relevance.estimates import read_estimates
 from clickprism.relevance.pairs import FirstSlot
 from tests.log.window_logs import Thirds, make_log, session
 

@@ -28,8 +28,7 @@ from clickprism.relevance.approximation import (
 )
 from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings, Preset
 from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown
-from clickprism.relevance.estimates import PairCounts
-from clickprism.relevance.pairs import FirstSlot, find_pairs
+from clickprism.relevance.pairs import FirstSlot, PairCounts, find_pairs
 from clickprism.types import Float64
 from tests.relevance.search_world import SearchWorld, WorldSettings, search_world
 
@@ -102,7 +101,7 @@ def test_the_published_networks_by_hand() -> None:
     imputed = np.array([0.3, 0.9])
     affine = 1 / (1 + np.exp([1.0, 0.0]))
     assert made.affine(x) == pytest.approx(affine)
-    assert made.trade_off(x) == pytest.approx([0.0, np.tanh(0.5)])
+    assert made.parts(x, imputed).trade_off == pytest.approx([0.0, np.tanh(0.5)])
     assert made.estimate(x, imputed) == pytest.approx(affine + np.array([0.0, np.tanh(0.5)]) * imputed)
 
 
@@ -143,8 +142,8 @@ def test_pairs_that_were_never_shown_rank_as_imputed(world: SearchWorld) -> None
     assert (most_shown(unseen, world.vectors.fields) == 0).all()
     imputed = np.linspace(0.001, 0.999, 50)
     assert (np.diff(fitted.estimate(unseen, imputed)) > 0).all()
-    assert fitted.trade_off(unseen) == pytest.approx(1, abs=0.01)
     parts = fitted.parts(unseen, imputed)
+    assert parts.trade_off == pytest.approx(1, abs=0.01)
     assert np.ptp(parts.affine) == 0
     assert (parts.estimate == fitted.estimate(unseen, imputed)).all()
 
@@ -182,8 +181,8 @@ def test_it_goes_to_disk_and_back(world: SearchWorld, tmp_path: Path) -> None:
     assert back.settings == settings.resolved()
     x, imputed = world.vectors.x[:200], world.imputed[:200]
     assert (back.estimate(x, imputed) == fitted.estimate(x, imputed)).all()
-    assert (back.spread(x, imputed) == fitted.spread(x, imputed)).all()
-    assert back.spread(x, imputed).max() > 0
+    assert (back.parts(x, imputed).spread == fitted.parts(x, imputed).spread).all()
+    assert back.parts(x, imputed).spread.max() > 0
     manifest = tmp_path / "a" / "approximation.json"
     told = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(told | {"fields": told["fields"][1:]}))

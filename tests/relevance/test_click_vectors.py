@@ -12,8 +12,7 @@ import pytest
 from clickprism.errors import DataError
 from clickprism.log.schema import click_fields
 from clickprism.relevance.click_vectors import LARGEST, ClickVectors, VectorScale, most_shown
-from clickprism.relevance.estimates import PairCounts
-from clickprism.relevance.pairs import FirstSlot
+from clickprism.relevance.pairs import FirstSlot, PairCounts
 
 IDS = np.array(["q", "q", "r"]), np.array(["a", "b", "a"])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.relevance.estimates import PairCounts
+from clickprism.relevance.pairs import PairCounts
 
 SHOWN, CLICKED = np.array([[3, 0], [1, 2]]), np.array([[2, 0], [0, 1]])
 E = np.array([[1.5, 0.0], [0.5, 1.0]])
@@ -16,7 +16,7 @@ E = np.array([[1.5, 0.0], [0.5, 1.0]])
     ("change", "problem"),
     [
         ({"clicked": CLICKED[:, :1]}, r"clicked must be \[2, 2\] as impressions are, got \[2, 1\]"),
-        ({"clicked": CLICKED + 2}, "cannot be clicked more often"),
+        ({"clicked": CLICKED + 2}, "clicked must be at most impressions"),
         ({"clicked": -CLICKED}, "must not be negative"),
         ({"clicked": CLICKED * 1.0}, "whole numbers, got float64"),
         ({"examination": E * 9}, "examination must be a sum of values between 0 and 1"),

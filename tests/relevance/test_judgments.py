@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import SettingError
-from clickprism.relevance.estimate_files import ESTIMATES, read_estimates, with_suppressed
+from clickprism.relevance.estimates import ESTIMATES, read_estimates, with_suppressed
 from clickprism.relevance.judgments import JudgmentSettings, default_cuts, judge, judge_file, write_judgments
 from tests.conftest import Done
 from tests.relevance.pair_worlds import estimates_around
@@ -103,6 +103,7 @@ COLUMNS: dict[str, list[Any]] = {
     "clicked": [5, 50, 0, 0],
     "imputation": [None] * 4,
     "source": ["clicks", "clicks", "position", None],
+    "query": [None, None, "jeans", "jeans"],
 }
 
 
@@ -149,8 +150,8 @@ def test_a_table_has_every_pair_with_its_source_and_uncertainty(tmp_path: Path, 
 
 
 def test_files_without_a_source_are_read(tmp_path: Path) -> None:
-    old = {name: values for name, values in COLUMNS.items() if name != "source"}
-    pq.write_table(pa.table(old, schema=ESTIMATES.remove(11)), tmp_path / "old.parquet")
+    schema = ESTIMATES.remove(12).remove(11)
+    pq.write_table(pa.table({name: COLUMNS[name] for name in schema.names}, schema=schema), tmp_path / "old.parquet")
     found = read_estimates(tmp_path / "old.parquet")[2]
     assert found.source_names.tolist() == ["clicks", "clicks", "imputation", "imputation"]
     assert judge_file(tmp_path / "old.parquet", tmp_path / "list.csv").suppressed == 0
@@ -167,7 +168,7 @@ def test_judgments_in_other_formats(tmp_path: Path, estimates: Path, cli: Callab
     written("letor", "--queries", texts)
     assert out.read_text() == "2 qid:1 # b red dress\n0 qid:1 # a red dress\n1 qid:2 # a blue jeans\n"
     written("quepid")
-    assert out.read_text() == "query,docid,rating\nq1,b,2\nq1,a,0\nq2,a,1\n"
+    assert out.read_text() == "query,docid,rating\nq1,b,2\nq1,a,0\njeans,a,1\n"
     texts.write_text("q1\tjeans\nq2\tjeans\n")
     assert "the same text 'jeans'" in written("workbench", "--queries", texts, code=1).stderr
     refused = written("trec", code=2).stderr

@@ -12,12 +12,13 @@ import pytest
 pytest.importorskip("ibis")
 
 from clickprism.errors import DataError
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
+from clickprism.log.features.windows import windows
 from clickprism.log.ingest import ingest
 from clickprism.log.settings import WindowSettings
-from clickprism.log.windows import windows
 from clickprism.relevance.click_vectors import ClickVectors
-from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs, read_features, read_first_slot
+from clickprism.relevance.pair_files import read_features
+from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs, read_first_slot
 from tests.log.window_logs import make_log, session
 
 NOON = datetime(2026, 3, 4, 12)

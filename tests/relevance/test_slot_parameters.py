@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import UnsupportedError
-from clickprism.relevance.estimates import PairCounts
+from clickprism.relevance.pairs import PairCounts
 from clickprism.relevance.slot_parameters import slot_parameters
 from tests.relevance.pair_worlds import Users
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from clickprism.log_model.parameters import ClickParameters
-from clickprism.relevance.estimates import PairCounts
-from clickprism.relevance.estimators import Affine, DoublyRobust, Sums, Weighting
+from clickprism.relevance.estimators import Affine, DoublyRobust
+from clickprism.relevance.pairs import PairCounts
 from clickprism.types import Float64
 from reproduce.adr.theorems import (
     affine_bias,
@@ -44,32 +44,27 @@ def test_the_bias_of_the_affine_estimate_by_hand() -> None:
 
 
 @pytest.mark.parametrize("used", [TRUE, WRONG], ids=["true", "wrong"])
-@pytest.mark.parametrize("weighting", ["mean", "ratio", "precision"])
-def test_theorem_1_gives_bias_and_variance_of_the_affine_estimate(weighting: Weighting, used: ClickParameters) -> None:
-    counts, sums = shown(1), Sums(weighting, rates=(0.5, 0.3, 0.2, 0.1))
-    values = Affine(sums).estimate(counts, used).values
-    bias = affine_bias(counts, used, TRUE, RELEVANCE, sums=sums)[0]
+def test_theorem_1_gives_bias_and_variance_of_the_affine_estimate(used: ClickParameters) -> None:
+    counts = shown(1)
+    values = Affine().estimate(counts, used).values
+    bias = affine_bias(counts, used, TRUE, RELEVANCE)[0]
     assert abs(bias) < 1e-12 if used is TRUE else abs(bias) > 0.02
     assert within(values - RELEVANCE, bias)
     limit, squares = RELEVANCE + bias, (values - RELEVANCE - bias) ** 2
-    assert within(squares, expected_variance(counts, used, TRUE, RELEVANCE, sums=sums)[0])
-    told = affine_variance(counts, used, limit, sums=sums)
-    weights, left = sums.weights(used, 4), (TRUE.alpha * RELEVANCE[0] + TRUE.beta) - (used.alpha * limit[0] + used.beta)
+    assert within(squares, expected_variance(counts, used, TRUE, RELEVANCE)[0])
+    told = affine_variance(counts, used, limit)
+    weights, left = 1 / used.alpha, (TRUE.alpha * RELEVANCE[0] + TRUE.beta) - (used.alpha * limit[0] + used.beta)
     assert within(told - squares, _apart(weights, left, used))
-    at_estimate = affine_variance(counts, used, values, sums=sums)
+    at_estimate = affine_variance(counts, used, values)
     assert at_estimate.mean() < told.mean()
-    if weighting == "mean" and used is TRUE:
+    if used is TRUE:
         assert within(at_estimate * SHOWN.sum() / (SHOWN.sum() - 1) - squares, 0.0)
 
 
 @pytest.mark.parametrize("used", [TRUE, WRONG], ids=["true", "wrong"])
-@pytest.mark.parametrize("weighting", ["mean", "precision"])
-def test_theorem_2_gives_bias_and_variance_of_the_doubly_robust_estimate(
-    weighting: Weighting, used: ClickParameters
-) -> None:
+def test_theorem_2_gives_bias_and_variance_of_the_doubly_robust_estimate(used: ClickParameters) -> None:
     counts, imputed = shown(2), np.full(TIMES, 0.5)
-    sums = Sums(weighting, rates=(0.5, 0.3, 0.2, 0.1))
-    estimator = DoublyRobust(sums, theta=tuple(USERS.theta)).learn(counts, used)
+    estimator = DoublyRobust(theta=tuple(USERS.theta)).learn(counts)
     made = estimator.estimate(counts, used, imputed)
     bias = doubly_robust_bias(counts, used, TRUE, RELEVANCE, imputed, estimator=estimator, seen=USERS.theta)[0]
     assert abs(bias) < 1e-12 if used is TRUE else abs(bias) > 0.02
@@ -79,15 +74,15 @@ def test_theorem_2_gives_bias_and_variance_of_the_doubly_robust_estimate(
     each, always = estimator.taken(used, imputed[:1], 4)
     taken = USERS.theta * each[0] + always[0] + (limit[0] - imputed[0]) * used.alpha
     left = TRUE.alpha * RELEVANCE[0] + TRUE.beta - taken
-    assert within(told - squares, _apart(sums.weights(used, 4), left, used))
+    assert within(told - squares, _apart(1 / used.alpha, left, used))
     at_estimate = doubly_robust_variance(counts, used, made.values, imputed, estimator=estimator)
     assert at_estimate.mean() < told.mean()
-    if weighting == "mean" and used is TRUE:
+    if used is TRUE:
         assert within(at_estimate * SHOWN.sum() / (SHOWN.sum() - 1) - squares, 0.0)
     bound = PairCounts(counts.impressions, counts.clicked, counts.examination)
     above = doubly_robust_variance(bound, used, made.values, imputed, estimator=estimator) > at_estimate
     assert above.mean() > 0.999 or used is WRONG
-    learned = DoublyRobust(sums).learn(counts, used).estimate(counts, used, imputed)
+    learned = DoublyRobust().learn(counts).estimate(counts, used, imputed)
     assert used is WRONG or learned.variance.mean() == pytest.approx(squares.mean(), rel=0.07)
 
 
@@ -98,7 +93,7 @@ def _apart(weights: Float64, left: Float64, used: ClickParameters) -> float:
 
 def test_an_examination_lowers_the_variance_of_a_good_imputation() -> None:
     counts = shown(3)
-    affine = Affine(Sums("mean")).estimate(counts, TRUE).values
+    affine = Affine().estimate(counts, TRUE).values
     robust = DoublyRobust(beta_1=USERS.level[1]).estimate(counts, TRUE, RELEVANCE).values
     assert robust.var() < 0.95 * affine.var()
 
@@ -112,9 +107,9 @@ def test_a_right_imputation_makes_up_for_a_wrong_theta() -> None:
     counts = users.show(np.full(TIMES, GAMMA), np.tile(SHOWN, (TIMES, 1)), seed=4)
     theta = users.theta * np.array([1, 1.3, 0.7, 1.2])
     used, truth = ClickParameters(theta / theta[0], np.zeros(4)), users.first_slot(np.full(TIMES, GAMMA))
-    robust = DoublyRobust(Sums("mean"), theta=tuple(theta)).estimate(counts, used, truth).values
+    robust = DoublyRobust(theta=tuple(theta)).estimate(counts, used, truth).values
     assert within(robust - truth, 0.0)
-    assert not within(Affine(Sums("mean")).estimate(counts, used).values - truth, 0.0)
+    assert not within(Affine().estimate(counts, used).values - truth, 0.0)
 
 
 def test_delta_is_right_as_printed() -> None:

@@ -10,13 +10,13 @@ import pytest
 from clickprism.click_models.pbm import EYE_TRACKING
 from clickprism.data.recipes import RECIPES
 from clickprism.errors import DataError, SettingError
-from clickprism.experiments.bias import CLUSTERS, IDS
 from clickprism.types import Dataset, JudgedLists
 from reproduce.common import files
 from reproduce.common.cli import How
 from reproduce.inforank import runs
 from reproduce.inforank.__main__ import main, parser, plan_of
 from reproduce.inforank.bias import found_items, moved
+from reproduce.inforank.bias_curves import CLUSTERS, IDS
 from reproduce.inforank.config import CANDIDATES, LEADING, MAX_GRADES, RANKERS, SIZES, Size, Trained, measures
 from reproduce.inforank.expected import EXPECTED
 from reproduce.inforank.plan import PARTS, Plan, case, eta_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.debias.batches import pad
+from clickprism.debias.loop import pad
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit

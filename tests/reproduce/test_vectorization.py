@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from clickprism.debias.batches import pad
 from clickprism.debias.dla import DualLearning
+from clickprism.debias.loop import pad
 from clickprism.errors import SettingError
 from clickprism.model import Model, network_scores
 from clickprism.rankers.linear import Linear

@@ -10,8 +10,7 @@ import torch
 
 from clickprism.data.normalise import Kind, fit
 from clickprism.model import Model
-from clickprism.rankers.boosting import Boosting
-from clickprism.rankers.lambdamart import LambdaMART, Trees
+from clickprism.rankers.lambdamart import Boosting, LambdaMART, Trees
 from clickprism.serve.export.export import Source
 from clickprism.types import Float32, Lists
 

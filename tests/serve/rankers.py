@@ -46,8 +46,7 @@ def network_model(ranker: Any, normalise: Kind = "standard", *, seed: int = 0, k
 
 def tree_model(normalise: Kind = "none", *, trees: int = 4) -> Model:
     """A few trees, grown on what some features say."""
-    from clickprism.rankers.boosting import Boosting
-    from clickprism.rankers.lambdamart import LambdaMART
+    from clickprism.rankers.lambdamart import Boosting, LambdaMART
 
     lists = raw_lists(40)
     normaliser = fit(normalise, lists)
@@ -108,7 +107,7 @@ def cross_encoder(folder: Path) -> CrossEncoderNetwork:
     """A language model of a few thousand weights."""
     import torch
 
-    from clickprism.rankers.cross_encoder_settings import CrossEncoder
+    from clickprism.rankers.language_model import CrossEncoder
     from tests.rankers.tiny_language_model import write_tiny_model
 
     with torch.random.fork_rng(devices=[]):

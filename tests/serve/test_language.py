@@ -17,7 +17,7 @@ import torch
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
+from clickprism.rankers.language_model import CrossEncoder
 from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.onnx import language as language_bundle
 from clickprism.serve.onnx.language import (

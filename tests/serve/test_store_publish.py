@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import ClickprismError, DataError
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
+from clickprism.log.features.snapshots import Snapshot, read_snapshot
+from clickprism.log.features.windows import windows
 from clickprism.log.ingest import ingest
 from clickprism.log.settings import WindowSettings
-from clickprism.log.snapshots import Snapshot, read_snapshot
 from clickprism.log.store import LogStore
-from clickprism.log.windows import windows
 from clickprism.relevance.click_vectors import ClickVectors
 from clickprism.serve.settings import PublishSettings
 from clickprism.serve.store import publish as module

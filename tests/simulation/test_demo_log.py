@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import SettingError
-from clickprism.simulation.demo_log import FEATURES, RANDOMISED, write_demo_log
+from clickprism.simulation.demo_log import FEATURES, RANDOMISED, _browse, write_demo_log
 from clickprism.simulation.raw_settings import DemoSettings
 
 SETTINGS = DemoSettings(searches=4000, queries=100, test_queries=10, days=4)
@@ -52,3 +52,13 @@ def test_users_observe_by_position_and_some_first_results_are_random(tmp_path: P
 def test_settings_that_make_no_log_are_refused() -> None:
     with pytest.raises(SettingError, match="candidates must be at least 10"):
         DemoSettings(candidates=9)
+
+
+def test_users_of_the_other_form_read_from_the_top(tmp_path: Path) -> None:
+    """All observe the first two results but 5%; half of them stop after three, the others after a click."""
+    attracted = np.zeros((20_000, 5), dtype=np.bool_)
+    attracted[:, 3] = True
+    share = _browse(attracted, np.random.default_rng(1)).mean(axis=0)
+    assert share == pytest.approx([1, 0.95, 0.95**2, 0.95**3 / 2, 0], abs=0.012)
+    log = write_demo_log(tmp_path, DemoSettings(searches=100, queries=20, days=2), browsing=True)
+    assert log.clicks > 0

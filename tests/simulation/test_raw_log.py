@@ -17,7 +17,7 @@ import pytest
 from clickprism._util.tables import to_plain
 from clickprism.click_models.pbm import PositionUser
 from clickprism.errors import DataError, SettingError
-from clickprism.log.engine import connect
+from clickprism.log.engines.base import connect
 from clickprism.log.ingest import ingest
 from clickprism.log.ingest.account import Account
 from clickprism.log.read import SourceSettings

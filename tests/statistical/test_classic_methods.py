@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clickprism.debias.affine import AffineCorrection
 from clickprism.debias.base import Method
 from clickprism.debias.click import Click
-from clickprism.debias.ipw import InversePropensity
+from clickprism.debias.ipw import AffineCorrection, InversePropensity
 from clickprism.debias.pal import PositionAware
 from clickprism.debias.regression_em import RegressionEM
 from clickprism.rankers.linear import Linear

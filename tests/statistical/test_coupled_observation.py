@@ -16,7 +16,6 @@ import torch
 from clickprism.click_models.coupled import CoupledUser
 from clickprism.click_models.pbm import PositionUser
 from clickprism.debias.base import Method
-from clickprism.debias.batches import pad
 from clickprism.debias.click import Click
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.lbd import (
@@ -27,6 +26,7 @@ from clickprism.debias.lbd import (
     ObservationSettings,
     learn_observation,
 )
+from clickprism.debias.loop import pad
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit

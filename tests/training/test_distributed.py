@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 from clickprism.debias.base import Learner
-from clickprism.debias.batches import pad, shares
 from clickprism.debias.click import Click
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
-from clickprism.debias.listwise import score, softmax_loss
+from clickprism.debias.loop import pad, shares
+from clickprism.debias.losses import score, softmax_loss
 from clickprism.debias.position import PositionBias
 from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.lambdamart import LambdaMART

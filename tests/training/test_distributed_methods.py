@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from clickprism.debias.batches import shares
+from clickprism.debias.loop import shares
 from clickprism.types import Clicks
 from tests.contracts.test_method_contracts import NETWORK_METHODS, learner_of, method_of
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from clickprism.debias.batches import batches, pad
 from clickprism.debias.click import Click, ClickLearner
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
+from clickprism.debias.loop import batches, pad
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear

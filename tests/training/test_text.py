@@ -12,7 +12,7 @@ import torch
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-from clickprism.rankers.cross_encoder_settings import CrossEncoder
+from clickprism.rankers.language_model import CrossEncoder
 from clickprism.rankers.text_tokens import Pairs
 from clickprism.training.calibration import Calibration, log_loss, log_odds, logistic
 from clickprism.training.split import split_queries

@@ -16,7 +16,7 @@ import numpy as np
 
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.ranking import check_scores
+from clickprism.evaluation.measures import check_scores
 from clickprism.log_model.counts import cut
 from clickprism.log_model.model import LogModel
 from clickprism.types import Bool, Clicks, Float64, Int64

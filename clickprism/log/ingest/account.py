@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from clickprism._util.files import read_json, write_file
 from clickprism._util.tables import Table
 from clickprism.errors import DataError
+from clickprism.log.store import COLUMNS_FILE
+
+if TYPE_CHECKING:
+    from clickprism.log.store import LogStore
 
 IGNORED: Final = "not a click event"
 
@@ -89,3 +96,44 @@ class Account:
             Table("", ["rows", "count", "reason"], [[str(name), f"{count:,}", str(why)] for name, count, why in rows]),
             Table("", ["ingest", ""], summary),
         ]
+
+
+class ColumnHistory:
+    """The columns that input files had so far: their types, and whether every file had them.
+
+    Kept in the log, so that a new, missing or retyped column is reported in the file where it first happens.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._path = store.folder / COLUMNS_FILE
+        found = read_json(self._path, remedy="Delete it") if self._path.exists() else {}
+        self._known: dict[str, list[Any]] = found
+        self._before = json.dumps(found)
+
+    def compare(self, path: Path, columns: Mapping[str, str]) -> str:
+        """Return what has changed with this file, as a sentence; empty if nothing has."""
+        if not columns:
+            return ""
+        new = [name for name in columns if name not in self._known] if self._known else []
+        gone = [name for name, (_, always) in self._known.items() if always and name not in columns]
+        other = [name for name, kind in columns.items() if self._known.get(name, [kind])[0] != kind]
+        parts = [f"new columns: {', '.join(new)}"] if new else []
+        parts += [f"missing columns: {', '.join(gone)}"] if gone else []
+        parts += [f"{name} is now {columns[name]}, it was {self._known[name][0]}" for name in other]
+        return f"{path.name} differs from the files before it: {'; '.join(parts)}" if parts else ""
+
+    def add(self, columns: Mapping[str, str]) -> None:
+        """Remember the columns of a file."""
+        first = not self._known
+        for name, kind in columns.items():
+            self._known[name] = [kind, self._known[name][1] if name in self._known else first]
+        for name in self._known:
+            if columns and name not in columns:
+                self._known[name][1] = False
+
+    def write(self) -> None:
+        """Keep them, if they have changed."""
+        text = json.dumps(self._known)
+        if text != self._before:
+            write_file(self._path, text)
+            self._before = text

@@ -10,52 +10,39 @@ Small files go in together, by one commit for each table. The files of a day tha
 
 from __future__ import annotations
 
-import json
-import os
-import stat
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
-from uuid import uuid4
+from typing import Final
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism._util.crash_points import crash_point
-from clickprism._util.files import read_json, sha256, write_file
 from clickprism._util.progress import Progress, no_progress
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
-from clickprism.log.engine import by_rows
-from clickprism.log.ingest.account import IGNORED, Account
-from clickprism.log.ingest.stage import GROUP_ROWS, MANY, Days, Stage, by_day, read_events
-from clickprism.log.read import Chunk, Rest, SourceSettings, Task, detect, find_inputs, mapped, read_rests, read_tasks
-from clickprism.log.read.lines import joined
-from clickprism.log.read.validate import shown
+from clickprism.log.engines.base import by_rows
+from clickprism.log.ingest.account import IGNORED, Account, ColumnHistory
+from clickprism.log.ingest.group import Group, InputFile, begun_latest, open_input
+from clickprism.log.ingest.stage import GROUP_ROWS, MANY, Stage, read_events
+from clickprism.log.read import SourceSettings, detect, find_inputs, read_parts
 from clickprism.log.robots import verdicts
-from clickprism.log.schema import EVENTS, FILES, QUARANTINE
+from clickprism.log.schema import EVENTS
 from clickprism.log.settings import PARTS, CompactSettings, EngineSettings, LogSettings, RobotSettings
-from clickprism.log.store import COLUMNS_FILE, SETTINGS_FILE, LogStore, first_line, refuse_others, writing
+from clickprism.log.store import SETTINGS_FILE, LogStore, refuse_others
+from clickprism.log.table import first_line, writing
 
-GROUP_BYTES: Final = 128 << 20
-"""Input files that are committed together have about so many bytes."""
-GROUP_FILES: Final = 1000
-REST_BYTES: Final = 24 << 20
 FILTER_ROWS: Final = 1 << 21
 """Rows of days that one query of the robot rules reads together: planning it costs as much as 100 thousand rows."""
-LATE: Final = "time-late"
 _ATTEMPTS: Final = 10
-_WAITING: Final = 6  # pieces that wait for a thread while the bytes of the next file are hashed
-_EPOCH: Final = datetime(1970, 1, 1)
-_STEP: Final = timedelta(microseconds=1)
 _COUNTED: Final = 'SELECT "filter", count(*) FROM excluded SEMI JOIN file_ids USING (file_id) GROUP BY "filter"'
 
 
@@ -153,364 +140,6 @@ def _settings(store: LogStore, given: LogSettings) -> LogSettings:
 
 
 @dataclass
-class InputFile:
-    """One input file, and where its rows went.
-
-    Attributes:
-        columns: Names and types of its columns, as its first rows tell; empty if they were not looked at.
-    """
-
-    path: Path
-    file_id: str
-    size: int
-    columns: Mapping[str, str] = field(default_factory=dict)
-    good: int = 0
-    ignored: int = 0
-    duplicate: int = 0
-    bad: Counter[str] = field(default_factory=Counter)
-    header: str | None = None
-    examples: list[str] = field(default_factory=list)
-    dropped: bool = False
-
-    @property
-    def name(self) -> str:
-        """Its path as text; what is not UTF-8 in it is escaped."""
-        return os.fsencode(self.path).decode("utf-8", "backslashreplace")
-
-    @property
-    def rows(self) -> int:
-        """Number of input rows."""
-        return self.good + self.ignored + self.bad.total()
-
-    @property
-    def stored(self) -> int:
-        """Number of rows that count, if no rule excludes them."""
-        return self.good - self.duplicate
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A step of reading an input file: its start, a chunk of its rows, that it failed, or its end.
-
-    Attributes:
-        file: the file.
-        task: what reads a chunk, if that is still to be done.
-        chunk: some rows; None otherwise.
-        days: the good ones among them.
-        rest: lines that are still to be read.
-        known: whether it was ingested before; it is not read then.
-        error: why it could not be read to its end.
-    """
-
-    file: InputFile
-    task: Task | None = None
-    chunk: Chunk | None = None
-    days: Days = ()
-    rest: Rest | None = None
-    known: bool = False
-    error: ClickprismError | None = None
-
-
-def _made(piece: Piece) -> Piece:
-    if piece.task is None:
-        return piece
-    try:
-        chunk, rest = piece.task()
-        return replace(piece, task=None, chunk=chunk, days=by_day(chunk.good), rest=rest)
-    except ClickprismError as error:
-        return Piece(piece.file, error=error)
-
-
-def _pieces(
-    paths: Sequence[Path],
-    known: Collection[str],
-    source: SourceSettings,
-    begun: Callable[[str], datetime | None],
-    *,
-    expected: int,
-) -> Iterator[Piece]:
-    """Each file in turn: its chunks and its end. A file with the bytes of one before it is known too."""
-    seen: set[str] = set()
-    latest = source.last_time
-    for path in paths:
-        file = InputFile(path, "", 0)
-        try:
-            before = _status(path)
-            file = InputFile(path, sha256(path), before.st_size)
-            if file.file_id in seen or file.file_id in known:
-                yield Piece(file, known=True)
-                continue
-            seen.add(file.file_id)
-            own = replace(source, latest=(begun(file.file_id) or latest).isoformat())
-            file.columns = detect(path, own).columns
-            for task in read_tasks(path, own, expected=expected):
-                yield Piece(file, task)
-            after = _status(path)
-            if (before.st_size, before.st_mtime_ns, before.st_ino) != (after.st_size, after.st_mtime_ns, after.st_ino):
-                raise DataError(
-                    "changed while it was read; nothing of it was ingested",
-                    file=path,
-                    remedy="Run the same command again when it is complete",
-                )
-        except OSError as error:
-            problem = f"cannot be read ({error.strerror or error}); nothing of it was ingested"
-            remedy = "Check the file and run the command again"
-            yield Piece(file, error=DataError(problem, file=path, remedy=remedy))
-            return
-        except ClickprismError as error:
-            yield Piece(file, error=error)
-            return
-        yield Piece(file)
-
-
-def _status(path: Path) -> os.stat_result:
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise DataError("is not a regular file", file=path, remedy="Save it to a file first: it is read twice")
-    return found
-
-
-@dataclass
-class Group:
-    """Files that are read one after another and committed together: three commits, each at most once for each file.
-
-    Attributes:
-        stage: their rows.
-        latest: the last time that was not too late for the files that no run before has begun to commit.
-        files: in their order.
-        error: why no more files are read after these.
-        written: the files of the rows that are stored, by day.
-        days: those that got rows.
-
-    Once the lock is held, nobody else commits: what was committed of the files is asked once.
-    """
-
-    stage: Stage
-    latest: datetime
-    files: list[InputFile] = field(default_factory=list)
-    error: ClickprismError | None = None
-    written: dict[date, list[Path]] = field(default_factory=dict)
-    days: set[date] = field(default_factory=set)
-    _rests: dict[int, list[Rest]] = field(default_factory=dict)
-    _rest_bytes: int = 0
-    _stored: dict[str, int] = field(default_factory=dict)
-    _broken: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def full(self) -> bool:
-        """Whether it is large enough for a commit."""
-        return len(self.files) >= GROUP_FILES or sum(file.size for file in self.files) >= GROUP_BYTES
-
-    def add(self, piece: Piece) -> None:
-        """Stage the rows of a piece, which is of the last file or of a new one."""
-        if not self.files or self.files[-1] is not piece.file:
-            self.files.append(piece.file)
-        number = len(self.files) - 1
-        if piece.chunk is not None:
-            self._add(number, piece.chunk, piece.days)
-        if piece.rest is not None:
-            self._rests.setdefault(number, []).append(piece.rest)
-            self._rest_bytes += len(piece.rest.lines.data)
-            if self._rest_bytes >= REST_BYTES:
-                self.read_rests()
-
-    def read_rests(self) -> None:
-        """Stage the rows of lines that were left to be read together; files from one on that cannot be are dropped."""
-        rests = {
-            number: replace(parts[0], lines=joined([part.lines for part in parts]))
-            for number, parts in self._rests.items()
-        }
-        self._rests, self._rest_bytes = {}, 0
-        try:
-            chunks = read_rests([*rests.values()])
-        except DataError:
-            chunks = []
-            try:
-                for rest in rests.values():
-                    chunks += read_rests([rest])
-            except DataError as error:
-                self.drop([*rests][len(chunks)], error)
-        for number, chunk in zip(rests, chunks, strict=False):
-            self._add(number, chunk, by_day(chunk.good))
-
-    def drop(self, number: int, error: ClickprismError) -> None:
-        """Omit the file with this number and all behind it, for this reason."""
-        self.error = error
-        for file in self.files[number:]:
-            file.dropped = True
-
-    def _add(self, number: int, chunk: Chunk, days: Days) -> None:
-        file = self.files[number]
-        self.stage.add(number, days, chunk.bad)
-        file.good += len(chunk.good)
-        file.ignored += chunk.ignored
-        file.header = chunk.header if file.header is None else file.header
-        if len(chunk.bad):
-            counts = chunk.bad["reason"].value_counts()
-            file.bad.update({str(each["values"]).partition(":")[0]: each["counts"].as_py() for each in counts})
-            if not file.examples:
-                file.examples = [_example(row) for row in chunk.bad.slice(0, 3).to_pylist()]
-
-    def commit(self, store: LogStore, temp: Path, *, settle: Callable[[], None], dry_run: bool, threads: int) -> None:
-        """Put all files into the log that are not there yet; those of another run since are dropped from the group.
-
-        Args:
-            store: the log.
-            temp: a folder on the disk of the log.
-            settle: called before the first commit, as the only writer.
-            dry_run: write no commit.
-            threads: number of threads that write.
-        """
-        if not self.files:
-            return
-        with store.lock():
-            crash_point("lock-held")
-            ledger = set(store.table("files").read(["file_id"])["file_id"].to_pylist())
-            for file in self.files:
-                file.dropped |= file.file_id in ledger
-            if not dry_run and not all(file.dropped for file in self.files):
-                settle()
-            ids = [file.file_id for file in self.files]
-            self._stored, self._broken = (store.table(name).committed(ids) for name in ("events", "quarantine"))
-            self._refuse_others()
-            self._write(store, temp, threads)
-            crash_point("rows-written")
-            if not dry_run:
-                self._commit_quarantine(store, temp)
-                self._commit_events(store)
-                self._commit_files(store)
-
-    def _refuse_others(self) -> None:
-        """An error if a run that died had begun to commit a file which it had read otherwise."""
-        for file in self.files:
-            begun, broken = file.file_id in {*self._stored, *self._broken}, self._broken.get(file.file_id, 0)
-            if begun and not file.dropped and broken != file.bad.total():
-                raise DataError(
-                    f"a run that did not end found {broken:,} broken rows, this one {file.bad.total():,}",
-                    file=file.name,
-                    remedy="Run the same command again, with the settings and the version of clickprism that it had",
-                )
-
-    def _skip(self, committed: Mapping[str, int]) -> list[int]:
-        return [number for number, file in enumerate(self.files) if file.dropped or file.file_id in committed]
-
-    def _write(self, store: LogStore, temp: Path, threads: int) -> None:
-        """Deduplicate, and write what is stored to files beside the table."""
-        events, days = store.table("events"), self.stage.days()
-        new = self.stage.deduplicate(events.files(days), skip=self._skip(self._stored))
-        for number, file in enumerate(self.files):
-            file.duplicate = file.good - self._stored.get(file.file_id, new[number])
-        self.written = self.stage.write(temp / uuid4().hex, ids=[file.file_id for file in self.files], threads=threads)
-        resumed = any(file.file_id in self._stored for file in self.files if not file.dropped)
-        self.days = set(self.written) | (set(days).intersection(events.days()) if resumed else set())
-
-    def _commit_quarantine(self, store: LogStore, temp: Path) -> None:
-        skip = self._skip(self._broken)
-        keys = {file.file_id: file.bad.total() for i, file in enumerate(self.files) if i not in skip and file.bad}
-        if not keys:
-            return
-        late = [file.file_id for file in self.files if file.file_id in keys and file.bad[LATE]]
-        keys |= {_latest_key(file_id): (self.latest - _EPOCH) // _STEP for file_id in late}
-        path = temp / f"{uuid4().hex}.parquet"
-        told = [(file.file_id, file.name, file.header) for file in self.files]
-        with pq.ParquetWriter(path, QUARANTINE, compression="zstd") as writer:
-            for rows in self.stage.broken(told, skip=skip):
-                writer.write_table(rows)
-        store.table("quarantine").commit_files({None: [path]}, keys=keys)
-
-    def _commit_events(self, store: LogStore) -> None:
-        skip = set(self._skip(self._stored))
-        keys = {file.file_id: file.stored for number, file in enumerate(self.files) if number not in skip}
-        if keys:
-            store.table("events").commit_files(self.written, keys=keys)
-
-    def _commit_files(self, store: LogStore) -> None:
-        now, source = datetime.now(UTC).replace(tzinfo=None), store.settings.source.schema
-        rows = [
-            {
-                "file_id": file.file_id,
-                "file": file.name,
-                "bytes": file.size,
-                "source": source,
-                "rows_in": file.rows,
-                "stored": file.stored,
-                "duplicate": file.duplicate,
-                "quarantined": file.bad.total(),
-                "ignored": file.ignored,
-                "ingested_at": now,
-            }
-            for file in self.files
-            if not file.dropped
-        ]
-        if rows:
-            keys = {file.file_id: file.rows for file in self.files if not file.dropped}
-            store.table("files").append(pa.Table.from_pylist(rows, schema=FILES), keys=keys)
-
-
-def _latest_key(file_id: str) -> str:
-    """The key under which `quarantine` keeps the last time that was not too late for a file, where it matters."""
-    return f"{file_id}-latest"
-
-
-def _begun_latest(store: LogStore) -> Callable[[str], datetime | None]:
-    """Return the latest allowed event time of a file that a run before has begun to commit, or None."""
-    delta = LogStore(store.folder).table("quarantine").latest()
-
-    def found(file_id: str) -> datetime | None:
-        micros = None if delta is None else delta.transaction_version(_latest_key(file_id))
-        return None if micros is None else _EPOCH + micros * _STEP
-
-    return found
-
-
-def _example(row: dict[str, object]) -> str:
-    value = "" if row["value"] is None else f" is '{shown(str(row['value']))}'"
-    name = "" if row["field"] is None else f" ({row['field']}{value})"
-    return f"line {row['line']}: {row['reason']}{name}"
-
-
-class _Columns:
-    """The columns that input files had so far: their types, and whether every file had them.
-
-    Kept in the log, so that a new, missing or retyped column is reported in the file where it first happens.
-    """
-
-    def __init__(self, store: LogStore) -> None:
-        self._path = store.folder / COLUMNS_FILE
-        found = read_json(self._path, remedy="Delete it") if self._path.exists() else {}
-        self._known: dict[str, list[Any]] = found
-        self._before = json.dumps(found)
-
-    def compare(self, file: InputFile) -> str:
-        """Return what has changed with this file, as a sentence; empty if nothing has."""
-        if not file.columns:
-            return ""
-        new = [name for name in file.columns if name not in self._known] if self._known else []
-        gone = [name for name, (_, always) in self._known.items() if always and name not in file.columns]
-        other = [name for name, kind in file.columns.items() if self._known.get(name, [kind])[0] != kind]
-        parts = [f"new columns: {', '.join(new)}"] if new else []
-        parts += [f"missing columns: {', '.join(gone)}"] if gone else []
-        parts += [f"{name} is now {file.columns[name]}, it was {self._known[name][0]}" for name in other]
-        return f"{file.path.name} differs from the files before it: {'; '.join(parts)}" if parts else ""
-
-    def add(self, file: InputFile) -> None:
-        """Remember the columns of a file."""
-        first = not self._known
-        for name, kind in file.columns.items():
-            self._known[name] = [kind, self._known[name][1] if name in self._known else first]
-        for name in self._known:
-            if file.columns and name not in file.columns:
-                self._known[name][1] = False
-
-    def write(self) -> None:
-        """Keep them, if they have changed."""
-        text = json.dumps(self._known)
-        if text != self._before:
-            write_file(self._path, text)
-            self._before = text
-
-
-@dataclass
 class _Run:
     """One run of `ingest`."""
 
@@ -536,43 +165,46 @@ class _Run:
     def read(self, inputs: Sequence[Path]) -> None:
         """Read and commit all files, group by group. Complete files are committed before an error is raised."""
         self.bytes_all = sum(path.stat().st_size for path in inputs if path.is_file())
-        ledger = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
-        source, columns = self.settings.source, _Columns(self.store)
-        planned = _pieces(inputs, ledger, source, _begun_latest(self.store), expected=self.bytes_all)
-        pieces = mapped(_made, planned, threads=self.threads, waiting=_WAITING)
-        try:
-            ended = False
-            while not ended:
-                group = Group(Stage(self.connection, self.temp), source.last_time)
-                ended = self._fill(group, pieces)
+        known = set(self.store.table("files").read(["file_id"])["file_id"].to_pylist())
+        columns, begun, latest = ColumnHistory(self.store), begun_latest(self.store), self.settings.source.last_time
+        group = self._new_group()
+        for path in inputs:
+            try:
+                file = open_input(path)
+                if file.file_id in known:
+                    self.known += 1
+                    self.bytes_read += file.size
+                    continue
+                known.add(file.file_id)
+                group.files.append(file)
+                source = replace(self.settings.source, latest=(begun(file.file_id) or latest).isoformat())
+                self._read_file(file, source, group)
+            except ClickprismError as error:
+                group.drop(
+                    next((i for i, each in enumerate(group.files) if each.path == path), len(group.files)), error
+                )
+            if group.error is not None or (group.full and not self.dry_run):
                 self._commit(group, columns)
-                if group.error is not None:
-                    raise group.error
-        finally:
-            pieces.close()
+                group = self._new_group()
+        self._commit(group, columns)
 
-    def _fill(self, group: Group, pieces: Iterator[Piece]) -> bool:
-        """Read files until the group is full; return whether there are no more."""
-        for piece in pieces:
-            if piece.known:
-                self.known += 1
-                self.bytes_read += piece.file.size
-            elif piece.error is not None:
-                last = len(group.files) - 1
-                group.drop(last if group.files and group.files[-1] is piece.file else last + 1, piece.error)
-            else:
-                group.add(piece)
-                if piece.chunk is not None:
-                    self.rows += piece.chunk.rows
-                    self.bytes_read += piece.chunk.bytes_read
-                    self._say(f"reading {piece.file.path.name}")
-            if group.error is not None:
-                break
-            if piece.chunk is None and group.full and not self.dry_run:
-                group.read_rests()
-                return False
-        group.read_rests()
-        return True
+    def _new_group(self) -> Group:
+        return Group(Stage(self.connection, self.temp), self.connection, self.settings.source.last_time)
+
+    def _read_file(self, file: InputFile, source: SourceSettings, group: Group) -> None:
+        found = detect(file.path, source)
+        file.columns = found.columns
+        for part in read_parts(file.path, source, self.connection, found=found):
+            group.add(part)
+            self.rows += len(part.rows.texts) + len(part.rows.bad)
+            self.bytes_read += part.rows.read
+            self._say(f"reading {file.path.name}")
+        if open_input(file.path, file.file_id).state != file.state:
+            raise DataError(
+                "changed while it was read; nothing of it was ingested",
+                file=file.path,
+                remedy="Run the same command again when it is complete",
+            )
 
     def compact(self, many: int) -> None:
         """Merge small files of the days that got rows, where there are more than so many."""
@@ -582,7 +214,8 @@ class _Run:
             self._say("compacting")
             compact(self.store, CompactSettings(files=many), small=GROUP_ROWS, days=self.days)
 
-    def _commit(self, group: Group, columns: _Columns) -> None:
+    def _commit(self, group: Group, columns: ColumnHistory) -> None:
+        group.type_rows()
         self._say("writing")
         self._refuse_too_bad(group, columns)
         dropped = sum(file.dropped for file in group.files)
@@ -593,19 +226,21 @@ class _Run:
         self.files += kept
         self.days |= group.days
         self.written |= group.written
+        if group.error is not None:
+            raise group.error
 
-    def _report_changes(self, files: Sequence[InputFile], columns: _Columns) -> None:
+    def _report_changes(self, files: Sequence[InputFile], columns: ColumnHistory) -> None:
         """Report columns that are new, missing or of another type, and remember those of these files."""
         for file in files:
-            if change := columns.compare(file):
+            if change := columns.compare(file.path, file.columns):
                 self.changes.append(change)
                 self.store.note(change)
-            columns.add(file)
+            columns.add(file.columns)
         if files and not self.dry_run:
             with writing(self.store.folder):
                 columns.write()
 
-    def _refuse_too_bad(self, group: Group, columns: _Columns) -> None:
+    def _refuse_too_bad(self, group: Group, columns: ColumnHistory) -> None:
         """Drop the first file, and all behind it, with which too many rows so far are broken."""
         bad, rows = sum(file.bad.total() for file in self.files), sum(file.rows for file in self.files)
         for number, file in enumerate(group.files):
@@ -615,7 +250,8 @@ class _Run:
             bad, rows = bad + file.bad.total(), rows + file.rows
             if bad > Fraction(str(self.max_bad_ratio)) * rows:
                 problem = f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; "
-                problem += f"nothing of this file was ingested. {'; '.join([*file.examples, columns.compare(file)])}"
+                change = columns.compare(file.path, file.columns)
+                problem += f"nothing of this file was ingested. {'; '.join([*file.examples, change])}"
                 remedy = (
                     "Repair them, or check --schema and --mapping; --max-bad-ratio 1 puts broken rows into quarantine"
                 )

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from clickprism.errors import DataError
-from clickprism.log.read.lines import BOM, blocks
-from clickprism.log.read.parquet import MAGIC, columns_of
-from clickprism.log.read.records import Dialect, split_fields
-from clickprism.log.read.settings import FIELDS, SourceSettings
+from clickprism.log.read.formats import BOM, MAGIC, Dialect, blocks, parquet_columns
 from clickprism.log.read.sources import ALIASES, HIT, UBI
+from clickprism.log.settings import FIELDS, SourceSettings
 
 COMPRESSED: Final = (".gz", ".gzip", ".zst", ".zstd")
 OURS: Final = ("log.toml", ".alive")
@@ -132,7 +130,7 @@ def detect(path: Path, source: SourceSettings) -> Detected:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy="Check the file") from None
     if source.format == "parquet" or (source.format == "auto" and (magic == MAGIC or _named(path) == "parquet")):
-        schema = columns_of(path)
+        schema = parquet_columns(path)
         kinds = {each.name: str(each.type) for each in schema}
         return replace(_settled(path, source, "parquet", [schema.names], COMMAS), columns=kinds)
     start = next(iter(blocks(path, PEEK))).data.removeprefix(BOM)
@@ -146,7 +144,7 @@ def detect(path: Path, source: SourceSettings) -> Detected:
     if not source.delimiter:
         tab = yandex or extension(path) in (".tsv", ".tab")
         dialect = replace(dialect, delimiter="\t" if tab else _delimiter(path, source, lines, dialect))
-    names = dialect.names or (split_fields(lines[0], dialect) if lines else ())
+    names = dialect.names or (dialect.fields(lines[0]) if lines else ())
     kinds = {name.strip(): "text" for name in names}
     return replace(_settled(path, source, "csv", [names], dialect), columns=kinds)
 
@@ -159,7 +157,7 @@ def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect
     known = KNOWN.union(source.mapping.columns.values())
     scores = {}
     for sign in DELIMITERS:
-        parts = [split_fields(line, replace(dialect, delimiter=sign)) for line in lines]
+        parts = [replace(dialect, delimiter=sign).fields(line) for line in lines]
         if dialect.names:
             scores[sign] = sum(len(fields) == len(dialect.names) for fields in parts)
         elif parts and len(parts[0]) > 1:

@@ -25,7 +25,7 @@ from clickprism.types import Float32, Float64, Int32, JudgedLists, Lists, check
 
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.rankers.cross_encoder_settings import CrossEncoder
+    from clickprism.rankers.language_model import CrossEncoder
 
 
 Pooling: TypeAlias = Literal["match", "cls", "mean"]

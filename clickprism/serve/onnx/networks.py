@@ -151,7 +151,7 @@ def _attention(graph: Graph, features: str, network: AttentionNetwork, tensors: 
 
 
 def _tokens(graph: Graph, features: str, continuous: str, network: AttentionNetwork, tensors: Tensors) -> str:
-    """`clickprism.rankers.tokens.Tokens`: [documents, features] to [documents, tokens, width]."""
+    """`clickprism.rankers.attention.Tokens`: [documents, features] to [documents, tokens, width]."""
     settings = network.settings
     groups, codes = network.body.tokens.groups, list(settings.categorical)
     slope, own = tensors["body.tokens.slope"], tensors["body.tokens.own"]

@@ -64,7 +64,7 @@ def score_file(
     the values of click vectors; other columns are ignored. If features are normalised within a list, the rows of a
     query must follow one another.
     """
-    from clickprism.relevance.pairs import check_suffix, write_rows
+    from clickprism.relevance.pair_files import check_suffix, write_rows
 
     start = time.perf_counter()
     check_suffix(out)

@@ -327,7 +327,7 @@ def read_network(bundle: Bundle, role: Role = "main") -> CrossEncoderNetwork:
     """The cross-encoder of a bundle of weights, in PyTorch; nothing in its files is run."""
     try:
         from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-        from clickprism.rankers.cross_encoder_settings import CrossEncoder
+        from clickprism.rankers.language_model import CrossEncoder
     except ImportError:
         raise MissingExtraError("lm", "scoring by a language model") from None
     part = bundle.manifest.part(role)

@@ -29,13 +29,13 @@ from clickprism._util.files import sha256
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
-from clickprism.log.store import first_line
+from clickprism.log.table import first_line
 from clickprism.serve.settings import PublishSettings
 from clickprism.serve.store.base import IMPUTED, SCHEMES, Found, StoreInfo
 from clickprism.types import Float32
 
 if TYPE_CHECKING:
-    from clickprism.log.snapshots import Snapshot
+    from clickprism.log.features.snapshots import Snapshot
     from clickprism.log.store import LogStore
 
 
@@ -229,7 +229,7 @@ def publish(
     """
     import duckdb
 
-    from clickprism.log.snapshots import read_snapshot
+    from clickprism.log.features.snapshots import read_snapshot
 
     started = time.monotonic()
     if log is None and settings.snapshot is not None:

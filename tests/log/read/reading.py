@@ -24,23 +24,23 @@ def json_lines(*rows: Any) -> bytes:
 
 
 def read(
-    path: Path, data: bytes | None = None, *, chunk_bytes: int = 1 << 20, **settings: Any
+    path: Path, data: bytes | None = None, *, size: int = 1 << 20, **settings: Any
 ) -> tuple[list[dict[str, Any]], list[tuple[int, str, str | None]], int]:
     """All good rows without their nulls, all bad ones as line, code and field, and how many were ignored."""
     if data is not None:
         path.write_bytes(data)
     good: list[dict[str, Any]] = []
     bad: list[dict[str, Any]] = []
-    ignored, size = 0, 0
-    for chunk in read_chunks(path, SourceSettings(**settings), chunk_bytes=chunk_bytes):
+    ignored, total = 0, 0
+    for chunk in read_chunks(path, SourceSettings(**settings), size=size):
         assert chunk.good.schema.equals(ROW)
         assert chunk.bad.schema.equals(BAD)
         assert chunk.rows == len(chunk.good) + len(chunk.bad) + chunk.ignored
         good += [{name: value for name, value in row.items() if value is not None} for row in chunk.good.to_pylist()]
         bad += chunk.bad.to_pylist()
         ignored += chunk.ignored
-        size += chunk.bytes_read
-    assert size == path.stat().st_size
+        total += chunk.bytes_read
+    assert total == path.stat().st_size
     return good, sorted((row["line"], row["reason"].partition(":")[0], row["field"]) for row in bad), ignored
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from clickprism.log.read import REASONS, SourceSettings
 from clickprism.log.read.inputs import FORMATS
-from clickprism.log.read.settings import ColumnMapping
 from clickprism.log.read.sources import ALIASES, SOURCES, UBI
 from clickprism.log.schema import HISTOGRAMS, TABLES
+from clickprism.log.settings import ColumnMapping
 from clickprism.settings import build
 
 PAGE = (Path(__file__).parents[3] / "docs" / "datamodel.md").read_text(encoding="utf-8")

@@ -10,11 +10,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.log.read import SourceSettings, read_chunks
-from clickprism.log.read.settings import ColumnMapping
+from clickprism.log.settings import ColumnMapping
 from tests.log.read.reading import impression, json_lines, lines_of, read
 
 NOON = datetime(2024, 5, 1, 12)
@@ -126,7 +128,7 @@ def test_each_broken_row_has_its_reason_and_no_good_row_is_lost(tmp_path: Path) 
 def test_chunks_do_not_matter(size: int, tmp_path: Path) -> None:
     data = json_lines(*(each for row, _, _ in BROKEN[30:37] for each in (impression(), row)), b"  ", b"") + b'{"cut'
     path = tmp_path / "log.jsonl"
-    assert read(path, data, chunk_bytes=size) == read(path)
+    assert read(path, data, size=size) == read(path)
 
 
 def test_raw_bytes_are_kept(tmp_path: Path) -> None:
@@ -234,3 +236,35 @@ def test_settings_are_checked() -> None:
         SourceSettings(earliest="long ago")
     with pytest.raises(SettingError, match=r"delimiter must be one ASCII character"):
         SourceSettings(delimiter="é")
+
+
+ROW = {"search_id": "s", "time": "2024-05-01T12:00:00Z", "query_id": "q", "document_id": "d", "position": 1}
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_durations_that_nobody_believes(form: str, tmp_path: Path) -> None:
+    longest = 7_200_000
+    rows = [ROW | {"display_ms": ms, "dwell_ms": other} for ms, other in ((longest, 0), (longest + 1, 0), (0, 2**62))]
+    rows += [ROW | {"display_ms": -1, "dwell_ms": 2**62}]
+    if form != "parquet":  # which has no room for more than 64 bits
+        rows += [ROW | {"display_ms": ms, "dwell_ms": 0} for ms in (2**63, 10**40, -(2**63) - 1, "1e25")]
+    path = tmp_path / {"csv": "a.csv", "parquet": "a.parquet"}.get(form, "a.jsonl")
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif form == "csv":
+        header = ",".join(ROW | {"display_ms": 0, "dwell_ms": 0})
+        path.write_text("\n".join([header, *(",".join(map(str, row.values())) for row in rows)]))
+    else:
+        path.write_bytes(json_lines(*rows))
+    good, bad, _ = read(path, max_duration_hours=2)
+    assert [row["display_ms"] for row in good] == [longest]
+    said = [(code, field) for _, code, field in bad]
+    expected = [("duration-range", "display_ms"), ("duration-range", "dwell_ms"), ("negative", "display_ms")]
+    beyond = [(code, "display_ms") for code in ("duration-range", "duration-range", "negative", "duration-range")]
+    assert said == expected + (beyond if form != "parquet" else [])
+
+
+def test_the_last_time_is_exact(tmp_path: Path) -> None:
+    rows = [impression(time=f"2024-05-01T12:00:00.00000{number}Z") for number in (1, 2)]
+    good, bad, _ = read(tmp_path / "log.jsonl", json_lines(*rows), latest="2024-05-01T12:00:00.000001")
+    assert (lines_of(good), bad) == ([1], [(2, "time-late", "time")])

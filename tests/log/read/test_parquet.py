@@ -106,8 +106,6 @@ def test_columns_that_are_not_asked_for_do_no_harm(tmp_path: Path) -> None:
         trace=pa.array([b"\xff", b"\x80"]),
         seen=pa.array([2**60, 1], pa.timestamp("us")),
         half=pa.array(np.array([1, 2], np.float16)),
-        wide=pa.array([1, 2], pa.decimal256(60, 2)),
-        more=pa.array(["x", "y"], pa.string_view()),
         position=[1, 0],
     )
     path = write(tmp_path / "log.parquet", made)
@@ -116,7 +114,7 @@ def test_columns_that_are_not_asked_for_do_no_harm(tmp_path: Path) -> None:
     (raw,) = [raw for chunk in read_chunks(path, SourceSettings()) for raw in chunk.bad["raw"].to_pylist()]
     assert json.loads(raw) | {"time": ""} == {
         "search_id": "s", "time": "", "query": "q", "document_id": "d", "position": 0, "trace": "\\x80",
-        "seen": "1970-01-01 00:00:00.000001", "half": 2, "wide": "2.00", "more": "y",
+        "seen": "1970-01-01 00:00:00.000001", "half": 2,
     }  # fmt: skip
 
 
@@ -186,7 +184,7 @@ def test_cut_and_flipped_files_are_read_as_far_as_they_can_be(checksum: bool, tm
 
 def test_rows_do_not_depend_on_chunks(tmp_path: Path) -> None:
     path = write(tmp_path / "log.parquet", table(30), row_group_size=20)
-    assert read(path, chunk_bytes=100) == read(path)
+    assert read(path, size=100) == read(path)
 
 
 def test_no_rows(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clickprism.errors import DataError
-from clickprism.log.read.lines import Block, split
-from clickprism.log.read.records import Dialect, read_records
+from clickprism.log.read.formats import Block, Dialect, Lines, Records, _table, read_lines
 
 HEADER = "a,b,c\n"
 
@@ -23,12 +24,14 @@ def read(text: str, size: int = 1000, *, dialect: Dialect | None = None) -> tupl
     parts = [Block(data[place : place + size], place) for place in range(0, len(data), size)] + [
         Block(b"", 0, last=True)
     ]
-    good, bad = [], []
-    lines = split(iter(parts), max_line=200, blank=True)
-    for table, _, records in read_records(lines, dialect or Dialect(), max_line=200, file=Path("log.csv")):
-        fields = zip(*(column.to_pylist() for column in table.columns), strict=True)
-        good += list(zip(records.numbers.tolist(), fields, strict=True))
-        bad += [(each.line, each.code) for each in records.bad]
+    good, bad = list[Any](), list[tuple[int, str]]()
+    reader = Records(dialect or Dialect(), 200, Path("log.csv"))
+    lines = [(each, False) for each in read_lines(iter(parts), max_line=200)]
+    for part, last in [*lines, (Lines(pa.array([], pa.string()), np.empty(0, np.int64), [], 0), True)]:
+        numbers, records, broken = reader.take(part, last=last)
+        table = _table(records, reader.dialect, len(reader.names))
+        good += zip(numbers, zip(*(column.to_pylist() for column in table.columns), strict=True), strict=True)
+        bad += [(each.line, each.code) for each in broken]
     return good, sorted(bad)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.log.read import SourceSettings, detect
-from clickprism.log.read.settings import ColumnMapping, read_mapping
+from clickprism.log.settings import ColumnMapping, read_mapping
 from clickprism.settings import build, plain
 from tests.log.read.reading import impression, json_lines, lines_of, read
 
@@ -88,22 +87,6 @@ def test_ubi_in_columns(tmp_path: Path) -> None:
     nested = 'action_name,timestamp,query_id,event_attributes\nclick,2024-05-01,Q,"{""object"": {""object_id"": 17}}"\n'
     (row,), bad, _ = read(tmp_path / "log.csv", nested.encode())
     assert (row["document_id"], bad) == ("17", [])
-
-
-def test_ubi_with_objects_as_texts_in_json(tmp_path: Path) -> None:
-    inner = json.dumps({"object": {"object_id": 17}, "position": {"ordinal": 2}})
-    rows = [
-        event("add_to_cart", event_attributes=inner),
-        event("add_to_cart", event_attributes='{"object'),
-        b'{"event_attributes": "{\\"object',
-        event("view", event_attributes=at(0)),
-    ]
-    good, bad, ignored = read(tmp_path / "log.jsonl", json_lines(*rows), ordinal_base=0)
-    assert [(row["action"], row["document_id"], row["position"]) for row in good] == [
-        ("add_to_cart", "17", 3),
-        ("impression", "17", 1),
-    ]
-    assert (bad, ignored) == ([(3, "not-json", None)], 1)
 
 
 def test_an_empty_field_gives_way_to_the_next(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from clickprism.log.read.lines import blocks, split
+from clickprism.log.read.formats import blocks, body, read_lines
 
 LINES = [f"line {number} {number * number}".encode() for number in range(1, 40)]
 TEXT = b"\n".join(LINES) + b"\n"
@@ -25,8 +25,8 @@ PACKERS = pytest.mark.parametrize("pack", [gzip.compress, squeezed], ids=["gzip"
 
 def read(path: Path, size: int = 50) -> tuple[list[bytes], list[tuple[int, str, bytes]]]:
     good, bad, total = [], [], 0
-    for lines in split(blocks(path, size), max_line=1000):
-        good += [lines.raw(index) for index in range(len(lines))]
+    for lines in read_lines(blocks(path, size), max_line=1000):
+        good += [body(each.encode()) for each in lines.values.to_pylist()]
         bad += [(each.line, each.code, each.raw) for each in lines.bad]
         total += lines.read
     assert total == path.stat().st_size
@@ -99,11 +99,11 @@ def test_a_garbled_middle_keeps_what_comes_before(pack: Callable[[bytes], bytes]
         assert same > share * len(lines) - blocks_of_lines
 
 
-def test_a_flipped_checksum_is_a_bad_row(tmp_path: Path) -> None:
+def test_a_flipped_checksum_is_reported(tmp_path: Path) -> None:
     packed, path = bytearray(gzip.compress(TEXT)), tmp_path / "log.gz"
     packed[-6] ^= 1
     path.write_bytes(packed)
-    assert read(path) == ([], [(1, "corrupt", b"")])
+    assert read(path) == (LINES, [(len(LINES) + 1, "corrupt", b"")])
 
 
 def test_a_bomb_is_read_in_pieces(tmp_path: Path) -> None:

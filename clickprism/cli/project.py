@@ -1,0 +1,130 @@
+"""`clickprism init`, `run` and `status`: a folder of logs becomes a ranker that stays right."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from clickprism.cli.output import FLAT, Output
+
+
+def init(
+    project: Path,
+    /,
+    *,
+    source: str,
+    sql: str = "",
+    outcome: str = "click",
+    replace: bool = False,
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Create a project: look at a log and write clickprism.toml.
+
+    The command finds out the format, which column holds what, the days, and the number of the first position. It shows
+    five rows and what it understood; correct clickprism.toml if something is wrong. It trains nothing.
+
+    ```bash
+    clickprism init shop --source "raw/events"
+    clickprism init tables --source "logs/*.parquet"
+    clickprism init db --source "sqlite:///shop.db" --sql "select * from clicks"
+    ```
+
+    Args:
+        project: Folder of the project; it is created if it is missing.
+        source: File, folder, quoted pattern, URL of a database, or remote folder (s3://, gs://). Write passwords as
+            ${NAME}: the environment variable is read when it is used.
+        sql: Query to a database.
+        outcome: What rankers are trained for: click, or for tables such as "click + 5*booking".
+        replace: Replace an existing clickprism.toml.
+    """
+    from clickprism.project.look import init
+
+    output.result(init(project, source, sql=sql, outcome=outcome, replace=replace))
+    output.note(f"Written: {project / 'clickprism.toml'}. Check it")
+    output.next("run", project)
+
+
+def run(
+    project: Path,
+    /,
+    *,
+    step: str = "",
+    dry_run: bool = False,
+    since: str = "",
+    every: timedelta | None = None,
+    log_format: Literal["text", "json"] = "text",
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Bring a project up to date: ingest, train, compare and publish what is new.
+
+    A step runs only if something that it depends on has changed. A run that was interrupted continues. A new ranker is
+    promoted only if it is better than the current one. Every run that does something writes runs/TIME/report.html and
+    record.json. Exit code 0: done, or nothing was new; 1: failed; 3: the log does not support what was asked.
+
+    ```bash
+    clickprism run shop
+    clickprism run shop --dry-run
+    clickprism run shop --step log-model
+    ```
+
+    Args:
+        project: Folder of the project.
+        step: Bring only this step up to date, with the steps that it needs: source, ingest, features, log-model,
+            judgments, decide, train, compare, promote or publish.
+        dry_run: Say what would run and why, and do nothing.
+        since: First day to use for the model and the training, such as 2026-03-01; by default training.since.
+        every: Run again after this time, such as 1h, until Ctrl-C; errors are printed and the next run follows.
+        log_format: Progress on standard error as text, or as one JSON object a line.
+    """
+    from clickprism.errors import ClickprismError, SettingError
+    from clickprism.project.run import Project
+
+    if every is not None and every <= timedelta(0):
+        raise SettingError("every", str(every), "be a time above 0, such as 1h")
+
+    def tell(name: str, event: str, text: str) -> None:
+        if log_format == "json":
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            line = {"time": now, "project": project.name, "step": name, "event": event, "text": text}
+            print(json.dumps(line, ensure_ascii=False), file=sys.stderr, flush=True)
+        elif event != "current":
+            show(f"{name}: {text}")
+            if event == "done":
+                output.note(f"{name}: {text}")
+
+    while True:
+        begun = time.monotonic()
+        with output.status() as show:
+            try:
+                result = Project(project).run(step=step, dry_run=dry_run, since=since, listen=tell)
+            except ClickprismError as error:
+                if every is None:
+                    raise
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                result = None
+        if result is not None:
+            output.result(result, one_of_many=every is not None)
+            if result.report is not None:
+                output.note(f"Report: {result.report}")
+        if every is None:
+            return
+        time.sleep(max(every.total_seconds() - (time.monotonic() - begun), 0.0))
+
+
+def status(project: Path, /, *, output: Annotated[Output, FLAT]) -> None:
+    """Show what a project contains, which ranker serves, and what needs attention.
+
+    ```bash
+    clickprism status shop
+    ```
+
+    Args:
+        project: Folder of the project.
+    """
+    from clickprism.project.run import Project
+
+    output.result(Project(project).status())

@@ -1,0 +1,142 @@
+"""What a trained method says about observation: whether it depends on documents, and on relevance (Delta-CI)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import numpy as np
+
+from clickprism._util.tables import Table
+from clickprism.evaluation.independence import ConditionalLearner, Independence, learner_independence
+from clickprism.types import Clicks, Float64
+
+if TYPE_CHECKING:
+    from clickprism.debias.lbd import Choice
+
+CURVE: Final = "positions only"
+DEPENDENCE: Final = "Document-dependent observation"
+
+
+def independence_of(learner: object, clicks: Clicks) -> Independence | None:
+    """Return Delta-CI of a trained learner over its log; None if it does not model relevance given observation."""
+    return learner_independence(learner, clicks.merge()) if isinstance(learner, ConditionalLearner) else None
+
+
+def independence_text(found: Independence) -> str:
+    """Return Delta-CI in a line.
+
+    >>> independence_text(Independence(0.0123, 0.0004, 0.2, 0.00031, np.empty(0), 50))
+    'Delta-CI 0.0123 ± 0.0004, mutual information 0.00031 nats'
+    """
+    error = "" if np.isnan(found.error) else f" ± {found.error:.4f}"
+    return f"Delta-CI {found.mean:.4f}{error}, mutual information {found.information:.2g} nats"
+
+
+def mean_independence(several: Sequence[Independence]) -> Independence:
+    """Return the mean over runs with its standard error over runs; a single run keeps that over its lists."""
+    if len(several) == 1:
+        return several[0]
+    means = np.array([one.mean for one in several])
+    return Independence(
+        mean=float(means.mean()),
+        error=float(means.std(ddof=1) / np.sqrt(len(means))),
+        largest=max(one.largest for one in several),
+        information=float(np.mean([one.information for one in several])),
+        by_position=mean_curve([one.by_position for one in several]),
+        documents=min(one.documents for one in several),
+    )
+
+
+def mean_curve(curves: Sequence[Float64]) -> Float64:
+    """Return the mean of curves by position, up to the end of the shortest."""
+    mean: Float64 = np.mean([curve[: min(map(len, curves))] for curve in curves], axis=0)
+    return mean
+
+
+@final
+@dataclass(frozen=True)
+class DocumentDependence:
+    """How `lbd` lets observation depend on documents.
+
+    Attributes:
+        choices: The forms of dependence that it tried, the chosen one first.
+        doubt: Why the choice may be wrong and what to do; empty if nothing suggests it.
+    """
+
+    choices: tuple[Choice, ...]
+    doubt: str = ""
+
+
+def dependence_of(learner: object) -> DocumentDependence | None:
+    """Return what `lbd` chose; None for a learner of another method, or of none."""
+    from clickprism.debias.lbd import DecoupledLearner
+
+    return DocumentDependence(learner.choices, learner.doubt) if isinstance(learner, DecoupledLearner) else None
+
+
+def choice_text(choices: Sequence[Choice]) -> str:
+    """Return what was chosen and why, in a line.
+
+    >>> from clickprism.debias.lbd import Choice
+    >>> choice_text([Choice(0, 0.01, -1.4081, 9), Choice(0, math.inf, -1.4161, 7)])
+    'observation depends on documents: linear, penalty 0.01 (held-out log-likelihood -1.4081; positions only -1.4161)'
+    >>> choice_text([Choice(0, math.inf, -1.5, 7), Choice(16, 0.0, -1.6, 9)])
+    'observation depends on positions only (held-out log-likelihood -1.5000; best with documents -1.6000)'
+    >>> choice_text([Choice(0, math.inf, math.nan, 60)])
+    'observation depends on positions only (too few ranked lists with clicks, or positions, to choose by)'
+    """
+    chosen = choices[0]
+    if math.isnan(chosen.likelihood):
+        return f"observation {_verb(chosen)} (too few ranked lists with clicks, or positions, to choose by)"
+    curve = chosen.penalty == math.inf
+    others = [choice.likelihood for choice in choices[1:] if (choice.penalty < math.inf) == curve]
+    beside = f"; {'best with documents' if curve else CURVE} {max(others):.4f}" if others else ""
+    return f"observation {_verb(chosen)} (held-out log-likelihood {chosen.likelihood:.4f}{beside})"
+
+
+def choices_text(dependences: Mapping[int, DocumentDependence]) -> str:
+    """Return what was chosen in each run, by seed, in a line.
+
+    >>> from clickprism.debias.lbd import Choice
+    >>> line, curve = (DocumentDependence((Choice(0, each, -1.5, 3),)) for each in (0.01, math.inf))
+    >>> choices_text({0: line, 1: curve, 2: line})
+    'observation depends on documents: linear, penalty 0.01 (seeds 0, 2); depends on positions only (seed 1)'
+    """
+    seeds: dict[str, list[int]] = {}
+    for seed, dependence in dependences.items():
+        seeds.setdefault(_verb(dependence.choices[0]), []).append(seed)
+    parts = [
+        f"{verb} (seed{'s' * (len(each) > 1)} {', '.join(map(str, sorted(each)))})" for verb, each in seeds.items()
+    ]
+    return f"observation {'; '.join(parts)}"
+
+
+def choices_table(dependences: Mapping[str, Mapping[int, DocumentDependence]]) -> Table:
+    """Return what was tried and chosen in each run, by method and seed."""
+    chosen = {f"{label}, seed {seed}": one.choices for label, of in dependences.items() for seed, one in of.items()}
+    tried = [choice for choices in chosen.values() for choice in choices]
+    tried.sort(key=lambda choice: (choice.penalty == math.inf, choice.hidden, choice.penalty))
+    kinds = list(dict.fromkeys(map(_kind, tried)))
+    rows = []
+    for name, choices in chosen.items():
+        likelihoods = {_kind(choice): _text(choice.likelihood) for choice in choices}
+        likelihoods[_kind(choices[0])] += " *"
+        rows.append([name, *(likelihoods.get(kind, "") for kind in kinds)])
+    caption = "Log-likelihood per session of held-out clicks, by how observation depends on documents; * chosen"
+    return Table(caption, ["method", *kinds], rows)
+
+
+def _kind(choice: Choice) -> str:
+    how = f"network of {choice.hidden} units" if choice.hidden else "linear"
+    return CURVE if choice.penalty == math.inf else f"{how}, penalty {choice.penalty:g}"
+
+
+def _verb(choice: Choice) -> str:
+    return f"depends on {CURVE}" if choice.penalty == math.inf else f"depends on documents: {_kind(choice)}"
+
+
+def _text(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) else "n/a"

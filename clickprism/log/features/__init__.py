@@ -1,0 +1,1 @@
+"""Click features over a day, a week and a month: windows, daily sums, snapshots and their schedule."""

@@ -1,0 +1,308 @@
+"""`clickprism.toml`: the settings of a project, and the secrets that it may name but never contains."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Literal, final
+
+from clickprism.errors import DataError, SettingError
+from clickprism.log.settings import EngineSettings
+from clickprism.settings import build, read_toml, toml_value
+
+FILE: Final = "clickprism.toml"
+VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+PASSWORD: Final = re.compile(r"^([A-Za-z0-9+.-]+://[^/@:]*):([^/@]+)@")
+PERIOD: Final = re.compile(r"([0-9.]+)([smhd])")
+UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the log comes from.
+
+    Attributes:
+        path: File, folder, pattern of files, URL of a database, or remote folder (s3://, gs://). Relative paths start
+            at the folder of the project. `${NAME}` is replaced by an environment variable when the path is used.
+        read: "ingest" adds new files to the log of the project; "memory" reads the whole table again if it changed.
+        table: Whether the rows are a table with one row for each result, not events.
+        schema: Format of events: auto, clickprism, ubi, metarank, yandex or mapping.
+        ordinal_base: Number of the first position in events, 0 or 1; -1 if the format says it.
+        sql: Query to a database.
+    """
+
+    path: str
+    read: Literal["ingest", "memory"] = "ingest"
+    table: bool = False
+    schema: Literal["auto", "clickprism", "ubi", "metarank", "yandex", "mapping"] = "auto"
+    ordinal_base: Literal[-1, 0, 1] = -1
+    sql: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise SettingError("path", None, "name a file, a folder, a pattern or a URL")
+        refuse_password("path", self.path)
+        if self.read == "memory" and not self.table:
+            raise SettingError("read", self.read, "be ingest: events are not a table")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which column of a table holds what.
+
+    Attributes:
+        map: Role and column, such as position=rank. The roles are those of `clickprism log ingest --map`.
+        features: Columns that are features; by default all columns without a role.
+        ignore: Columns that are not features.
+        categorical: Features that are categories though they look like numbers.
+    """
+
+    map: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """When and how a ranker is trained.
+
+    Attributes:
+        outcome: What the ranker is trained for: click, another outcome, or a weighted sum (tables only).
+        budget: Time for training, such as 10m.
+        seed: Random seed.
+        since: First day to use, such as 2026-03-01; empty for all days.
+        refit: Fit the model of the log again if its rows have grown by this share; new clicks reach the click features
+            in every run.
+        new_clicks: Number of new clicks from which drift is tested.
+        drift: Smallest change that counts as drift, as a share: .1 is a change of 10%.
+        growth: Train again if the log has this many times the clicks of the last training.
+    """
+
+    outcome: str = "click"
+    budget: str = "10m"
+    seed: int = 0
+    since: str = ""
+    refit: float = 0.01
+    new_clicks: int = 300
+    drift: float = 0.1
+    growth: float = 2.0
+
+    def __post_init__(self) -> None:
+        period("budget", self.budget)
+        if self.since and not re.fullmatch(r"\d{4}-\d{2}-\d{2}", self.since):
+            raise SettingError("since", self.since, "be a day such as 2026-03-01")
+        if self.seed < 0:
+            raise SettingError("seed", self.seed, "be 0 or more")
+        if self.new_clicks < 1:
+            raise SettingError("new_clicks", self.new_clicks, "be at least 1")
+        if not 0 < self.drift < 1:
+            raise SettingError("drift", self.drift, "be between 0 and 1")
+        if not 0 <= self.refit < 1:
+            raise SettingError("refit", self.refit, "be at least 0 and below 1")
+        if self.growth <= 1:
+            raise SettingError("growth", self.growth, "be above 1")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Promotion:
+    """When a new ranker replaces the current one.
+
+    Attributes:
+        automatic: Whether `run` promotes; otherwise a better ranker waits as shadow.
+        max_loss: Largest share of clicks that the new ranker may lose, by the lower end of the interval.
+        confidence: Confidence level of the intervals.
+    """
+
+    automatic: bool = True
+    max_loss: float = 0.02
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_loss < 1:
+            raise SettingError("max_loss", self.max_loss, "be at least 0 and below 1")
+        if not 0.5 < self.confidence < 1:
+            raise SettingError("confidence", self.confidence, "be between 0.5 and 1")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """Who may be recognised in the results.
+
+    Attributes:
+        min_users: Exclude query-document pairs seen by fewer users; 0 excludes none. Tables without a user ignore it.
+    """
+
+    min_users: int = 5
+
+    def __post_init__(self) -> None:
+        if self.min_users < 0:
+            raise SettingError("min_users", self.min_users, "be 0 or more")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Where results go; relative paths start at the folder of the project.
+
+    Attributes:
+        deployment: Folder with the current ranker, which `clickprism serve` follows.
+        store: Online store of features: a folder, or redis://host:port/0?prefix=name.
+        judgments: File for the judgment list.
+        metrics: File for the metrics of the last run in the text format of Prometheus.
+    """
+
+    deployment: str = "deployment"
+    store: str = "store"
+    judgments: str = "judgments.csv"
+    metrics: str = "metrics.prom"
+
+    def __post_init__(self) -> None:
+        refuse_password("store", self.store)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ProjectSettings:
+    """Everything that `clickprism.toml` says.
+
+    Attributes:
+        source: Where the log comes from.
+        columns: Which column of a table holds what.
+        engine: Engine of the steps that read all rows: duckdb, local[*] (Spark here) or spark://host:port.
+        memory: Maximum memory of the engine.
+        every: Time between two runs of `clickprism run --every`, such as 1h; empty if a scheduler starts `run`.
+        training: When and how a ranker is trained.
+        promotion: When a new ranker replaces the current one.
+        privacy: Who may be recognised in the results.
+        outputs: Where results go.
+    """
+
+    source: Source
+    columns: Columns = field(default_factory=Columns)
+    engine: str = "duckdb"
+    memory: str = "2GB"
+    every: str = ""
+    training: Training = field(default_factory=Training)
+    promotion: Promotion = field(default_factory=Promotion)
+    privacy: Privacy = field(default_factory=Privacy)
+    outputs: Outputs = field(default_factory=Outputs)
+
+    def __post_init__(self) -> None:
+        EngineSettings(engine=self.engine, memory=self.memory)
+        if self.every:
+            period("every", self.every)
+        if self.training.outcome != "click" and self.source.read != "memory":
+            raise SettingError("training.outcome", self.training.outcome, 'be click unless source.read is "memory"')
+
+
+def read_settings(folder: Path) -> ProjectSettings:
+    """Return the settings of a project; an error names the file and the key."""
+    file = folder / FILE
+    if not file.is_file():
+        remedy = f"Create it with: clickprism init {folder} --source 'logs/*.parquet'"
+        raise DataError("is not a project: it has no clickprism.toml", file=folder, remedy=remedy)
+    try:
+        return build(ProjectSettings, read_toml(file))
+    except SettingError as error:
+        raise SettingError(f"{error.field} in {file}", error.value, error.must) from None
+
+
+def period(name: str, text: str) -> timedelta:
+    """Return a time such as 90s, 10m, 1.5h or 1d.
+
+    >>> period("every", "1.5h")
+    datetime.timedelta(seconds=5400)
+    """
+    found = PERIOD.fullmatch(text)
+    try:
+        value = timedelta(**{UNITS[found[2]]: float(found[1])}) if found else timedelta(0)
+    except (ValueError, OverflowError):
+        value = timedelta(0)
+    if value <= timedelta(0):
+        raise SettingError(name, text, "be a time such as 90s, 10m, 1.5h or 1d")
+    return value
+
+
+def refuse_password(name: str, text: str) -> None:
+    """Refuse a URL with a password in it: the settings, the reports and the shell history would keep it."""
+    found = PASSWORD.match(text)
+    if found and not VARIABLE.fullmatch(found[2]):
+        user, rest = found[1], text[found.end() :]
+        must = f"name the password by a variable, such as '{user}:${{DB_PASSWORD}}@{rest}'"
+        raise SettingError(name, f"{user}:***@{rest}", must)
+
+
+def expand(text: str) -> str:
+    """Return a text with each `${NAME}` replaced by the environment variable.
+
+    >>> os.environ["SHOP_HOST"] = "db.example"
+    >>> expand("postgresql://reader@${SHOP_HOST}/shop")
+    'postgresql://reader@db.example/shop'
+    """
+    for name in VARIABLE.findall(text):
+        if name not in os.environ:
+            raise SettingError("source.path", text, f"name variables that are set. Set it with: export {name}=...")
+    return VARIABLE.sub(lambda match: os.environ[match[1]], text)
+
+
+def redact(text: str, settings: ProjectSettings) -> str:
+    """Return a text in which the values of the variables that the settings name are their names again."""
+    values = {
+        name: os.environ.get(name, "")
+        for part in (settings.source.path, settings.source.sql, settings.outputs.store)
+        for name in VARIABLE.findall(part)
+    }
+    for name, value in sorted(values.items(), key=lambda each: -len(each[1])):
+        text = text.replace(value, f"${{{name}}}") if value else text
+    return text
+
+
+COMMENTS: Final[Mapping[str, str]] = {
+    "source": "Where the log comes from. Write passwords as ${NAME}: the environment variable is read when it is used.",
+    "source.path": "a file, folder, pattern, URL of a database, s3:// or gs:// folder",
+    "source.read": '"ingest": new files are added to log/; "memory": the whole table is read again when it changed',
+    "source.ordinal_base": "number of the first position in the events; -1: the format says it",
+    "columns": "Which column holds what. Delete a name from `features` to exclude a feature.",
+    "columns.ignore": "not features; columns that are known only after a click must be here",
+    "engine": "duckdb, local[*] (Spark on this machine) or spark://host:port",
+    "every": 'time between two runs of `clickprism run --every`, such as "1h"',
+    "training": "A ranker is trained first, and again if the log drifts or has grown.",
+    "training.outcome": 'click, or for tables such as "click + 5*booking"',
+    "training.since": "first day to use; empty for all",
+    "training.refit": "fit the model of the log again once its rows have grown by this share",
+    "training.new_clicks": "drift is tested once this many clicks are new",
+    "training.drift": "smallest change that counts as drift",
+    "training.growth": "train again at this many times the clicks",
+    "promotion": "A new ranker is promoted only if it is better; otherwise it is kept as shadow.",
+    "promotion.max_loss": "largest share of clicks it may lose, by the lower end of the interval",
+    "privacy": "Pairs seen by fewer users are in no result.",
+    "outputs": "Where results go.",
+}
+
+
+def as_toml(settings: ProjectSettings) -> str:
+    """Return the settings as TOML with a comment for each part, as `init` writes them."""
+    lines = ["# A project of clickprism. Run: clickprism run . (docs/tutorial.md)"]
+
+    def line(path: str, name: str, value: object) -> str:
+        comment = COMMENTS.get(f"{path}.{name}" if path else name, "")
+        return f"{name} = {toml_value(value)}" + (f"  # {comment}" if comment else "")
+
+    own = {name: value for name, value in vars(settings).items() if isinstance(value, str)}
+    lines += [line("", name, value) for name, value in own.items()]
+    for part, values in vars(settings).items():
+        if part in own or (part == "columns" and not settings.source.table):
+            continue
+        lines += ["", *([f"# {COMMENTS[part]}"] if part in COMMENTS else []), f"[{part}]"]
+        lines += [line(part, name, value) for name, value in vars(values).items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,231 @@
+"""What a project contains now, for people, programs and Prometheus; and the page of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, final
+
+from clickprism._util.files import write_file
+from clickprism._util.tables import Table, to_json, to_plain
+from clickprism.project import calls
+from clickprism.project.settings import ProjectSettings, redact
+from clickprism.project.steps import RANKERS, Kept
+
+REPORT, RECORD = "report.html", "record.json"
+NOT_BIASES: Final = ("coverage", "identifiability", "fit")  # findings of the diagnosis about the log itself
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ProjectStatus:
+    """What a project contains.
+
+    Attributes:
+        project: Name of the project.
+        source: Where the log comes from, without secrets.
+        files: Number of files of the source.
+        searches: Number of searches that the model of the log uses.
+        queries: Number of queries.
+        impressions: Number of documents shown.
+        clicks: Number of clicks.
+        broken: Number of rows in quarantine.
+        observation: Observation at each position relative to position 1.
+        biases: Verdict on each bias.
+        judged: Number of pairs in the judgment list.
+        ranker: Version of the ranker that serves; empty without one.
+        since: When it was promoted (UTC).
+        why: Why it was promoted: its gain, and what can be lost.
+        shadow: Folder of a newer ranker that was not promoted; empty without one.
+        shadow_reason: Why it was not promoted.
+        decision: Why a ranker was or was not trained in the last run.
+        published: Number of pairs in the online store.
+        last_run: Start of the last complete run (UTC); empty without one.
+        attention: What needs attention, one sentence each.
+    """
+
+    project: str
+    source: str
+    files: int
+    searches: int
+    queries: int
+    impressions: int
+    clicks: int
+    broken: int
+    observation: tuple[float, ...]
+    biases: Mapping[str, str]
+    judged: int
+    ranker: str
+    since: str
+    why: str
+    shadow: str
+    shadow_reason: str
+    decision: str
+    published: int
+    last_run: str
+    attention: tuple[str, ...]
+
+    def tables(self) -> list[Table]:
+        """Return one table: the log, the ranker, and what needs attention."""
+        biases = (
+            ", ".join(name for name, verdict in self.biases.items() if verdict == "present" and name not in NOT_BIASES)
+            or "none found"
+        )
+        curve = " ".join(f"{value:.2f}" for value in self.observation[:10])
+        rows = [
+            [
+                "log",
+                f"{self.searches:,} searches of {self.queries:,} queries, {self.clicks:,} clicks, {self.files:,} files",
+            ],
+            ["biases", biases],
+            ["observation by position", curve or "not estimated yet"],
+            ["judgment list", f"{self.judged:,} pairs"],
+            ["ranker", f"{self.ranker} since {self.since}" if self.ranker else "none"],
+            *([["why", self.why]] if self.why else []),
+            *([["shadow", f"{self.shadow}: {self.shadow_reason}"]] if self.shadow else []),
+            ["training", self.decision or "not decided yet"],
+            ["online store", f"{self.published:,} pairs" if self.published else "empty"],
+            ["last run", self.last_run or "none"],
+        ]
+        wanted = [["", each] for each in self.attention] or [["", "nothing"]]
+        wanted[0][0] = "needs attention"
+        return [Table("", [self.project, self.source], [*rows, *wanted])]
+
+
+def status_of(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept], *, running: str = "") -> ProjectStatus:
+    """Return what a project contains, from the recorded results of its steps; `running` names the present run."""
+
+    def result(step: str) -> Mapping[str, Any]:
+        return kept[step].result if step in kept else {}
+
+    log, trained, promoted, decided = (result(step) for step in ("log-model", "train", "promote", "decide"))
+    counts, runs = result("ingest").get("counts", {}), sorted((folder / "runs").glob(f"*/{RECORD}"))
+    findings = {name: verdict for name, (verdict, _) in trained.get("findings", {}).items()}
+    return ProjectStatus(
+        project=folder.name,
+        source=settings.source.path,
+        files=len(result("source").get("files", ())),
+        searches=log.get("searches", 0),
+        queries=log.get("queries", 0),
+        impressions=log.get("impressions", 0),
+        clicks=log.get("clicks", 0),
+        broken=counts.get("quarantined", 0),
+        observation=tuple(round(value, 4) for value in log.get("curve", {}).get("values", ())),
+        biases=findings or log.get("tests", {}),
+        judged=result("judgments").get("judged", 0),
+        ranker=promoted.get("version", ""),
+        since=promoted.get("since", ""),
+        why=promoted.get("reason", ""),
+        shadow=promoted.get("shadow", ""),
+        shadow_reason=promoted.get("shadow_reason", "") if promoted.get("shadow") else "",
+        decision=decided.get("reason", ""),
+        published=result("publish").get("pairs", 0),
+        last_run=running or (runs[-1].parent.name if runs else ""),
+        attention=tuple(_attention(folder, settings, kept, running=bool(running))),
+    )
+
+
+def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept], *, running: bool) -> list[str]:
+    """Return what needs attention, one sentence each."""
+    if "log-model" not in kept:
+        return [f"Nothing has run yet. Run: clickprism run {folder.name}"]
+    log, counts = kept["log-model"].result, kept["ingest"].result.get("counts", {})
+    trained = kept["train"].result if "train" in kept else {}
+    promoted = kept["promote"].result if "promote" in kept else {}
+    found = []
+    if (folder / "state" / "run.json").exists() and not running:
+        found.append(f"The last run did not finish. Continue it with: clickprism run {folder.name}")
+    if not log["linked"]:
+        found.append("No documents link all positions, so relevance cannot be separated from position bias everywhere.")
+    if counts.get("quarantined", 0) > 0.01 * max(counts.get("rows", 0), 1):
+        found.append(f"{counts['quarantined']:,} rows are broken. See: clickprism log quarantine {folder.name}/log")
+    if trained.get("refused"):
+        found.append(f"No ranker: {trained['refused']}")
+    if trained.get("version") and trained.get("version") == promoted.get("version") and not trained["valued"]:
+        interleave = f"clickprism serve {folder.name} --interleave BUNDLE"
+        found.append(f"The log does not show how many clicks the ranker gets. Compare it online: {interleave}")
+    if promoted.get("shadow"):
+        found.append(f"A newer ranker waits as shadow ({RANKERS}/{promoted['shadow']}); see the reason above.")
+    if settings.source.read == "memory" and calls.log_state(folder):
+        found.append('Events of the service are in log/ but not used: source.read is "memory".')
+    if (
+        "decide" in kept
+        and any(each["drifted"] for each in kept["decide"].result["changes"])
+        and promoted.get("shadow")
+    ):
+        found.append("The log has drifted, and the current ranker was trained before.")
+    return found
+
+
+def write_pages(
+    run: Path,
+    folder: Path,
+    settings: ProjectSettings,
+    started: datetime,
+    *,
+    steps: Sequence[Mapping[str, Any]],
+    status: ProjectStatus,
+) -> Path:
+    """Write the page and the record of a run, and the metrics; return the page."""
+    from clickprism.evaluation.report import write_report
+
+    rows = [
+        [
+            each["step"],
+            f"{each['seconds']:.1f}" if each["ran"] else "",
+            f"{each['cpu_seconds']:.1f}" if each["ran"] else "",
+            each["text"] or each["reason"],
+        ]
+        for each in steps
+    ]
+    verdict = [
+        f"{status.ranker} serves since {status.since}. {status.why}"
+        if status.ranker
+        else "There is no ranker to serve.",
+        status.decision,
+        *([f"A newer ranker was not promoted. {status.shadow_reason}"] if status.shadow else []),
+        *status.attention,
+    ]
+    page = write_report(
+        run / REPORT,
+        title=f"{folder.name}: run of {started:%Y-%m-%d %H:%M} UTC",
+        summary="\n\n".join(redact(each, settings) for each in verdict if each),
+        comparison=[*status.tables(), Table("Steps", ["step", "seconds", "CPU seconds", "result"], rows)],
+        figures={},
+        settings=to_plain(settings),
+        next_commands=[f"clickprism status {folder.name}", f"clickprism serve {folder.name}"],
+    )
+    record = {"format": "clickprism run", "version": 1, "started": started.isoformat(), "steps": list(steps)}
+    write_file(run / RECORD, redact(to_json({**record, "status": status}), settings) + "\n")
+    write_file(folder / settings.outputs.metrics, metrics(folder.name, started, steps, status))
+    return page
+
+
+def metrics(project: str, started: datetime, steps: Sequence[Mapping[str, Any]], status: ProjectStatus) -> str:
+    """Return the metrics of a run in the text format of Prometheus, for the textfile collector."""
+    label = project.replace("\\", "\\\\").replace('"', '\\"')
+    values = {
+        "run_started_timestamp_seconds": started.timestamp(),
+        "run_seconds": sum(each["seconds"] for each in steps),
+        "log_searches": status.searches,
+        "log_clicks": status.clicks,
+        "log_rows_broken": status.broken,
+        "ranker_promoted_timestamp_seconds": datetime.fromisoformat(status.since).timestamp() if status.since else 0,
+        "shadow": int(bool(status.shadow)),
+        "attention": len(status.attention),
+    }
+    lines = []
+    for name, value in values.items():
+        lines += [
+            f"# TYPE clickprism_{name} gauge",
+            f'clickprism_{name}{{project="{label}"}} {value:g}'
+            if value < 1e6
+            else f'clickprism_{name}{{project="{label}"}} {value:.0f}',
+        ]
+    lines.append("# TYPE clickprism_step_seconds gauge")
+    lines += [
+        f'clickprism_step_seconds{{project="{label}",step="{each["step"]}"}} {each["seconds"]:g}' for each in steps
+    ]
+    return "\n".join(lines) + "\n"

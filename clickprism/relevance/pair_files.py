@@ -1,0 +1,235 @@
+"""Tables of pairs in files: ids, clicks, features and imputations are read and checked; results are written."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clickprism._util.files import atomic_file, write_errors
+from clickprism.data.tables import Table, read_table
+from clickprism.data.vocabulary import Names
+from clickprism.errors import DataError, SettingError
+from clickprism.relevance.pairs import COUNTS, PAIR, FirstSlot, distinct_pairs, read_first_slot
+from clickprism.types import Int64, Lists, Text
+
+if TYPE_CHECKING:
+    from clickprism.data.tables import Kind
+
+SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""How a text starts that a spreadsheet runs as a formula."""
+COMPRESSED: Final = (".gz", ".zst")
+IMPUTATION: Final = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("imputation", pa.float64(), nullable=False),
+    ]
+)
+"""Predicted relevance from 0 to 1, written by `clickprism relevance impute apply`."""
+
+
+def check_imputation(path: Path) -> Path:
+    """Return the path if the file has each pair once, with imputations from 0 to 1; otherwise raise `DataError`."""
+    remedy = "Create it with: clickprism relevance impute apply, or as Parquet with query_id, document_id, imputation"
+    if not path.is_file():
+        raise DataError("does not exist", file=path, remedy=remedy)
+    try:
+        table = pq.read_table(path, columns=IMPUTATION.names).cast(
+            pa.schema([field.with_nullable(True) for field in IMPUTATION])
+        )
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=remedy) from None
+    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+        raise DataError(f"does not hold imputations: {error}", file=path, remedy=remedy) from None
+    for name in IMPUTATION.names:
+        if table[name].null_count:
+            raise DataError(f"has a row without {name}", file=path, remedy=remedy)
+    values = table["imputation"].to_numpy()
+    wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(wrong):
+        problem = f"has an imputation that is not within 0 and 1: {values[wrong[0]]}"
+        raise DataError(problem, file=path, line=int(wrong[0]) + 1)
+    if table.group_by(list(PAIR)).aggregate([]).num_rows < table.num_rows:
+        raise DataError("has a pair twice", file=path, remedy=remedy)
+    return path
+
+
+def read_pairs(path: Path) -> tuple[Text, Text]:
+    """Read the query ids and document ids of a table."""
+    return _ids(_read(path, PAIR))
+
+
+def read_query_texts(path: Path) -> dict[str, str]:
+    """Return the text of each query of a session file by its id: the columns query and query_text, if it has both."""
+    if path.suffixes[-1:] == [".npz"]:
+        return {}
+    table = read_table(path, lambda name: "names" if name in ("query", "query_text") else "none")
+    ids, texts = table.columns.get("query"), table.columns.get("query_text")
+    if not isinstance(ids, Names) or not isinstance(texts, Names):
+        return {}
+    return dict(zip(ids.texts("queries").tolist(), texts.texts("queries").tolist(), strict=True))
+
+
+def read_slot(path: Path) -> FirstSlot:
+    """Read clicks on randomised first results from a table, or from the folder of an ingested log."""
+    if path.is_dir():
+        from clickprism.log.store import LogStore
+
+        return read_first_slot(LogStore.open(path))
+    table = _read(path, (*PAIR, *COUNTS))
+    clicks, impressions = (_counts(table, name) for name in COUNTS)
+    wrong = np.flatnonzero((clicks > impressions) | (clicks < 0))
+    if len(wrong):
+        row = int(wrong[0])
+        problem = f"has {clicks[row]} clicks on {impressions[row]} impressions"
+        remedy = "Clicks must be from 0 to impressions"
+        raise DataError(problem, file=path, line=int(table.lines[row]), remedy=remedy)
+    query_ids, document_ids = _ids(table)
+    return FirstSlot.of(query_ids, document_ids, clicks, impressions=impressions)
+
+
+def read_features(path: Path) -> Lists:
+    """Read the features of pairs: a table of query_id, document_id and numbers, LETOR text, or an ingested log.
+
+    A file that ends in .csv, .tsv, .jsonl or .parquet is a table, in which every other column is a feature. LETOR lines
+    must have document ids. For an ingested log the features are those of its impressions.
+    """
+    if path.is_dir():
+        from clickprism.log.load import logged_features
+
+        return logged_features(path)
+    suffixes = [each for each in path.suffixes if each not in COMPRESSED]
+    if suffixes and suffixes[-1] in SUFFIXES:
+        lists = _feature_table(path)
+    else:
+        from clickprism.data.letor import read_letor
+
+        lists = read_letor(path).lists
+    if lists.document_ids is None or (lists.document_ids == "").any():
+        raise DataError("has rows without a document id", file=path, remedy="End each line with: # docid = ID")
+    first, _ = distinct_pairs(lists.query_ids[lists.list_of], lists.document_ids)
+    if len(first) < lists.documents:
+        problem = f"has {lists.documents:,} rows for {len(first):,} pairs"
+        raise DataError(problem, file=path, remedy="Give each pair of a query and a document once")
+    return lists
+
+
+def _feature_table(path: Path) -> Lists:
+    table = read_table(path, lambda name: "names" if name in PAIR else "numbers")
+    _check(table, PAIR)
+    names = [name for name in table.header if name in table.columns and name not in PAIR]
+    if not names:
+        raise DataError("has no column with features", file=path, remedy="Give numbers beside the two ids")
+    queries, documents = _ids(table)
+    distinct, owner = np.unique(queries, return_inverse=True)
+    order = np.argsort(owner, kind="stable")
+    features = np.empty((len(order), len(names)), dtype=np.float32)
+    for column, name in enumerate(names):
+        features[:, column] = np.asarray(table.columns[name])[order]
+    missing = ~np.isfinite(features)
+    if missing.any():
+        row, column = (int(each[0]) for each in np.nonzero(missing))
+        remedy = "Give every feature of every pair as a finite number"
+        raise DataError(f"has no {names[column]}", file=path, line=int(table.lines[order[row]]), remedy=remedy)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(distinct)))]).astype(np.int64)
+    return Lists(features, offsets, distinct, documents[order])
+
+
+def _read(path: Path, names: tuple[str, ...]) -> Table:
+    """Read a table that has these columns."""
+    kinds: dict[str, Kind] = {name: "names" if name in PAIR else "numbers" for name in names}
+    table = read_table(path, lambda name: kinds.get(name, "none"))
+    _check(table, names)
+    return table
+
+
+def _check(table: Table, names: tuple[str, ...]) -> None:
+    path = table.file
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        remedy = f"Its columns are {', '.join(table.header)}; needed are {', '.join(names)}"
+        raise DataError(f"has no column {missing[0]!r}", file=path, remedy=remedy)
+    if table.broken:
+        first = table.broken[0]
+        raise DataError(first.reason, file=path, line=first.line, remedy="Correct or remove the row")
+    if not len(table):
+        raise DataError("has no row", file=path, remedy=f"Give rows of {', '.join(names)}")
+
+
+def _ids(table: Table) -> tuple[Text, Text]:
+    columns: list[Any] = [table.columns[name] for name in PAIR]
+    for name, column in zip(PAIR, columns, strict=True):
+        if not isinstance(column, Names) or "" in column.values:
+            raise DataError(f"has a row without a {name}", file=table.file, remedy="Give both ids in every row")
+    return columns[0].texts("queries"), columns[1].texts("documents")
+
+
+def _counts(table: Table, name: str) -> Int64:
+    values: Any = table.columns[name]
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)))
+    if len(wrong):
+        row = int(wrong[0])
+        problem = f"has {name} {values[row]:g}"
+        raise DataError(problem, file=table.file, line=int(table.lines[row]), remedy="Counts must be whole numbers")
+    counts: Int64 = values.astype(np.int64)
+    return counts
+
+
+def check_suffix(out: Path) -> None:
+    """Raise `SettingError` unless the suffix of the file is that of a table."""
+    if out.suffix not in SUFFIXES:
+        raise SettingError("out", str(out), f"end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+
+
+def write_rows(out: Path, columns: Mapping[str, Any], *, spreadsheet_safe: bool = False) -> None:
+    """Write columns to a CSV, TSV, JSON lines or Parquet file, by its suffix; numbers that are not finite become null.
+
+    Args:
+        out: The file.
+        columns: Arrays of equal length by name, of numpy or of Arrow.
+        spreadsheet_safe: In CSV and TSV files, write an apostrophe before texts that a spreadsheet would run.
+    """
+    with write_errors(out, remedy="Choose another --out"), atomic_file(out, parents=True) as draft:
+        if out.suffix == ".parquet":
+            arrays = {
+                name: values if isinstance(values, pa.ChunkedArray) else pa.array(values, from_pandas=True)
+                for name, values in columns.items()
+            }
+            pq.write_table(pa.table(arrays), draft, compression="zstd")
+            return
+        names = list(columns)
+        rows = zip(*(_plain(np.asarray(values)) for values in columns.values()), strict=True)
+        with draft.open("w", encoding="utf-8", newline="") as file:
+            if out.suffix == ".jsonl":
+                file.writelines(
+                    json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows
+                )
+                return
+            writer = csv.writer(file, delimiter="," if out.suffix == ".csv" else "\t", lineterminator="\n")
+            writer.writerow(names)
+            writer.writerows(map(_escaped, rows) if spreadsheet_safe else rows)
+
+
+def _escaped(row: Sequence[Any]) -> list[Any]:
+    """Return a row in which no text is a formula of a spreadsheet.
+
+    >>> _escaped(["=1+1", "-3", "a", -3.0])
+    ["'=1+1", "'-3", 'a', -3.0]
+    """
+    return [f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value for value in row]
+
+
+def _plain(values: Any) -> list[Any]:
+    """Return Python values, rounded; None for numbers that are not finite."""
+    plain: list[Any] = values.tolist()
+    if values.dtype.kind == "f":
+        return [round(value, 9) if np.isfinite(value) else None for value in plain]
+    return plain

@@ -1,0 +1,90 @@
+"""A ranker is trained again if users change, and promoted only if it is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clickprism.project.retrain import Gain, verdict
+from clickprism.project.run import Project
+from clickprism.project.settings import Promotion
+from tests.project.conftest import TASTE
+from tests.project.worlds import add_day
+
+
+def test_drifted_users_lead_to_a_new_ranker_that_is_promoted(copied: Callable[[], Path]) -> None:
+    folder = copied()
+    shop = folder / "shop"
+    old = Project(shop).run().status.ranker
+    add_day(folder / "logs", "b", (-1.5, 1.0, 0.0), first_day=3, searches=1200, seed=1)
+    found = Project(shop).run()
+    assert "The log has drifted" in found.status.decision
+    assert "preferences" in found.status.decision
+    assert found.status.ranker != old
+    assert "better than the current one" in found.status.why
+    assert "it can lose at most" in found.status.why
+    assert not found.status.shadow
+    assert Project(shop).run().changed is False
+
+
+def test_the_same_users_need_no_new_ranker(copied: Callable[[], Path]) -> None:
+    folder = copied()
+    Project(folder / "shop").run()
+    add_day(folder / "logs", "b", TASTE, first_day=3, searches=700, seed=2)
+    found = Project(folder / "shop").run()
+    assert "show no drift" in found.status.decision
+
+
+def test_a_ranker_that_learned_noise_is_kept_as_shadow(copied: Callable[[], Path]) -> None:
+    """Users who click at random drift away from the ranker, but nothing better can be learned from them."""
+    folder = copied()
+    shop = folder / "shop"
+    old = Project(shop).run().status.ranker
+    add_day(folder / "logs", "b", (0.0, 0.0, 0.0), first_day=3, searches=1200, seed=3)
+    found = Project(shop).run()
+    assert "The log has drifted" in found.status.decision
+    assert found.status.ranker == old
+    assert found.status.shadow
+    assert "not better than the current one" in found.status.shadow_reason
+    assert any("shadow" in each for each in Project(shop).status().attention)
+    service = Project(shop).service()
+    assert service["shadow"].is_dir()
+    assert service["source"] == shop / "deployment"
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "value", "promoted", "words"),
+    [
+        ((0.01, 0.005, 0.015), (0.02, -0.01, 0.05), True, "can lose at most 1.0% of the clicks"),
+        ((0.01, 0.005, 0.015), (0.0, -0.03, 0.03), False, "may lose more than 2.0%"),
+        ((0.01, -0.001, 0.02), (0.02, -0.01, 0.05), False, "not better"),
+        ((-0.02, -0.03, -0.01), (0.04, 0.01, 0.07), False, "Held-out clicks say that the new ranker is worse"),
+        ((0.0, -0.01, 0.01), (0.04, 0.01, 0.07), True, "can lose at most 0.0%"),
+    ],
+)
+def test_promotion_needs_a_gain_and_a_bound_on_the_loss(
+    likelihood: tuple[float, float, float], value: tuple[float, float, float], promoted: bool, words: str
+) -> None:
+    found, reason = verdict(Gain(*likelihood), Gain(*value), Promotion(max_loss=0.02))
+    assert found is promoted
+    assert words in reason
+
+
+def test_the_comparison_by_hand() -> None:
+    """Two documents of one query, seen 1 and 1/2: the better order earns 1 * .6 + .5 * .2 = .7 against .5."""
+    from clickprism.project.retrain import _Pairs
+
+    rows = np.array([0, 1])
+    pairs = _Pairs(
+        rows, np.zeros(2, np.int64), np.array([3.0, 1.0]), np.array([5.0, 5.0]), np.array([0.6, 0.2]), np.array([10.0])
+    )
+    curve = np.array([1.0, 0.5])
+    assert pairs.clicks_per_search(np.array([2.0, 1.0]), curve) == pytest.approx([0.7])
+    assert pairs.clicks_per_search(np.array([1.0, 2.0]), curve) == pytest.approx([0.5])
+    scores = np.array([1.0, -1.0])
+    weight = pairs.fitted(scores)  # clicks 3 : 1 at equal exposure: exp(2 b) = 3
+    assert weight == pytest.approx(np.log(3) / 2, abs=1e-6)
+    assert pairs.likelihood(scores, weight) == pytest.approx([3 * np.log(0.75) + np.log(0.25)])

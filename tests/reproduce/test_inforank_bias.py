@@ -1,0 +1,62 @@
+"""How a ranking moves documents, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clickprism.types import Clicks, Dataset, JudgedLists, Lists
+from reproduce.inforank.bias_curves import IDS, bias_basis, find_items
+
+
+def judged(ids: tuple[str, ...] | None, grades: tuple[int, ...]) -> JudgedLists:
+    """One list, the features of a document an indicator of its place."""
+    size = len(grades)
+    names = None if ids is None else np.array(ids)
+    lists = Lists(np.eye(size, dtype=np.float32), np.array([0, size]), np.array(["q"]), names)
+    return JudgedLists(lists, np.array(grades, np.int32))
+
+
+def dataset(test: tuple[str, ...] | None = ("c", "a", "new")) -> Dataset:
+    train = judged(None if test is None else ("a", "b", "c"), (0, 1, 2))
+    return Dataset("tiny", train, train, judged(test, (1, 0, 2)))
+
+
+def log(data: Dataset) -> Clicks:
+    """Four sessions that show a, b, c, and two of a, b: a was clicked once, b never, c three times."""
+    rows, places = np.array([0, 1, 2, 0, 1]), np.array([1, 2, 3, 1, 2], np.int32)
+    return Clicks(
+        data.train.lists, np.array([0, 3, 5]), rows, places, np.array([1, 0, 3, 0, 0]), np.array([4, 2], np.int64)
+    )
+
+
+INITIAL = np.array([3.0, 2.0, 1.0])
+
+
+def test_a_ranking_by_hand() -> None:
+    data = dataset()
+    items = find_items(data.train.lists, data.test.lists, "ids")
+    bias = bias_basis(data, log(data), INITIAL, length=2, items=items).bias(np.array([1.0, 2.0, 3.0]))
+    assert (bias.items, bias.note) == (IDS, "")
+    moved, own = bias.curves, bias.labels_own
+    # of the two that users are shown, c and a, the ranking puts a first; the labels leave them
+    assert (moved.position.at.tolist(), moved.position.value.tolist()) == ([1, 2], [2, 1])
+    assert own.position.value.tolist() == [1, 2]
+    # c was shown 4 times, a 6 times
+    assert moved.frequency is not None
+    assert (moved.frequency.at.tolist(), moved.frequency.value.tolist()) == ([4 / 6, 1], [2, 1])
+    # clicks: new 0, a 1, c 3; the ranking is new, a, c and the labels' own new, c, a
+    worth = 1 / np.log2([2, 3, 4])
+    assert moved.exposure is not None
+    assert moved.exposure.at == pytest.approx([0, 1 / 3, 1])
+    assert moved.exposure.value == pytest.approx(worth / worth.sum())
+    away = (worth[1] - worth[2]) / worth.sum()
+    assert moved.distances(own) == pytest.approx({"position": 1, "frequency": 1, "exposure": away})
+
+
+def test_popularity_is_not_measured_if_the_log_shows_no_item_of_the_test_part() -> None:
+    data = dataset(("x", "y", "z"))
+    items = find_items(data.train.lists, data.test.lists, "ids")
+    bias = bias_basis(data, log(data), INITIAL, length=2, items=items).bias(INITIAL)
+    assert (bias.curves.frequency, bias.curves.exposure, bias.items) == (None, None, "")
+    assert bias.note.startswith("Popularity was not measured: the log shows no item of the test part")
