@@ -2,8 +2,8 @@
 
 The same snapshot is published to both: `CLICKPRISM_BENCH_QUERIES` queries (100,000) of 50 documents and 20 fields each.
 A lookup asks for all documents of a random query, in random order; all are asked for the same ones, in turns, new ones
-in each. Bare Redis only fetches the bytes of the query: no version, no documents looked up, no rows. The server is
-Debian's.
+in each. Bare Redis only fetches the bytes of the query: no version, no documents looked up, no rows. Time is processor
+time, that of the server included, so that other work on the machine does not count. The server is Debian's.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ DOCUMENTS = 50
 FIELDS = 20
 LOOKUPS = 2_000
 TURNS = 7
-BAR = 2.0
+BAR, BARE_BAR = 7.0, 2.0
 
 
 def run() -> list[Result]:
     """Lookups a second of each."""
-    with tempfile.TemporaryDirectory(prefix="clickprism-bench-") as scratch, _redis() as url:
+    with tempfile.TemporaryDirectory(prefix="clickprism-bench-") as scratch, _redis() as (url, server_pid):
         folder = str(Path(scratch, "store"))
         _fill(folder)
         _fill(url)
@@ -55,14 +55,14 @@ def run() -> list[Result]:
             lambda query, documents: redis.get(query, documents).x,
             lambda query, _documents: bare.get(prefix + query_key(query)),
         ]
-        rates = np.array([[_rate(way, asked) for way in ways] for asked in turns])
+        rates = np.array([[_rate(way, asked, server_pid) for way in ways] for asked in turns])
         ours, server, plain = np.median(rates, axis=0)
         lmdb.close()
         redis.close()
         bare.close()
     return [
-        Result("LMDB lookups against Redis over TCP", ours, server, BAR, "lookups/s of 50 documents"),
-        Result("the same against a bare GET of the bytes", ours, plain, BAR, "lookups/s of 50 documents"),
+        Result("LMDB lookups against Redis over TCP", ours, server, BAR, "lookups of 50 documents per CPU s"),
+        Result("the same against a bare GET of the bytes", ours, plain, BARE_BAR, "lookups of 50 documents per CPU s"),
     ]
 
 
@@ -86,11 +86,17 @@ def _fill(place: str) -> None:
         target.switch()
 
 
-def _rate(way: Callable[[str, list[str]], object], asked: list[tuple[str, list[str]]]) -> float:
-    started = time.perf_counter()
+def _rate(way: Callable[[str, list[str]], object], asked: list[tuple[str, list[str]]], server: int) -> float:
+    started = time.process_time() + _cpu(server)
     for query, documents in asked:
         way(query, documents)
-    return len(asked) / (time.perf_counter() - started)
+    return len(asked) / (time.process_time() + _cpu(server) - started)
+
+
+def _cpu(pid: int) -> float:
+    """Return the processor time of another process, in seconds."""
+    runs = Path(f"/proc/{pid}/schedstat").read_text().split()
+    return int(runs[0]) / 1e9
 
 
 def _same(one: object, other: object) -> None:
@@ -99,7 +105,7 @@ def _same(one: object, other: object) -> None:
 
 
 @contextmanager
-def _redis() -> Iterator[str]:
+def _redis() -> Iterator[tuple[str, int]]:
     program = shutil.which("redis-server")
     if program is None:
         raise RuntimeError("redis-server is not installed: scripts/debian redis-server")
@@ -114,7 +120,7 @@ def _redis() -> Iterator[str]:
                 if trial.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.05)
-        yield f"redis://127.0.0.1:{port}/0"
+        yield f"redis://127.0.0.1:{port}/0", process.pid
     finally:
         process.terminate()
         process.wait(30)

@@ -32,6 +32,7 @@ from clickprism.model import Model
 if TYPE_CHECKING:
     from clickprism.auto.checks import Checked
     from clickprism.log_model.model import LogModel
+    from clickprism.serve.scoring.evidence import Evidence
 
 Progress: TypeAlias = Callable[[str, str], None]
 Source: TypeAlias = Any
@@ -337,12 +338,38 @@ class _Run:
         if choice["refused"]:
             return {"version": "", "files": {}}
         return write_auto_bundle(
-            self.path / BUNDLE, self.logged, choice, value, diagnosis, source=self.path, made=self.folder.started
+            self.path / BUNDLE,
+            self.logged,
+            choice,
+            value,
+            diagnosis,
+            source=self.path,
+            made=self.folder.started,
+            evidence=self._evidence(),
         )
+
+    def _evidence(self) -> Evidence | None:
+        """Return how the service joins the ranker with the clicks on a pair, fitted to scores of held-out queries."""
+        from clickprism.serve.scoring.evidence import fit_evidence
+
+        model = self._corrected_by()
+        if model is None:
+            return None
+        pairs, scores = model.relevance, np.load(self.path / HELD_OUT, allow_pickle=False)
+        queries = self.logged.clicks.lists.list_of[pairs.rows]
+        return fit_evidence(scores[pairs.rows], pairs.clicks, pairs.weight, queries)
 
 
 def write_auto_bundle(
-    out: Path, logged: Logged, choice: Plain, value: Plain, diagnosis: Diagnosis, *, source: Path, made: datetime
+    out: Path,
+    logged: Logged,
+    choice: Plain,
+    value: Plain,
+    diagnosis: Diagnosis,
+    *,
+    source: Path,
+    made: datetime,
+    evidence: Evidence | None = None,
 ) -> dict[str, Any]:
     """Write the bundle: the ranker, one trained on raw clicks for comparison, its scope, and examples of the log.
 
@@ -354,6 +381,7 @@ def write_auto_bundle(
         diagnosis: Findings of the log.
         source: Folder with the saved rankers.
         made: Time that the bundle records.
+        evidence: How the service joins the ranker with the clicks on a pair.
     """
     from clickprism.serve.bundle.build import write_bundle
     from clickprism.serve.bundle.bundle import Scope
@@ -384,6 +412,7 @@ def write_auto_bundle(
         },
         notes=[note for note in notes if note],
         scope=Scope(choice["scope"]["rerank_depth"], reason[:1].upper() + reason[1:]),
+        evidence=evidence,
         examples=examples.bytes(),
         diagnosis=json.dumps(diagnosis.to_json()).encode(),
         created=made,

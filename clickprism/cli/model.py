@@ -111,8 +111,8 @@ def export(
 
     The systems are: elasticsearch and opensearch (the learning to rank plugin: trees as xgboost-json, linear rankers as
     linear-json, or trees as ranklib); solr (trees, linear rankers and small networks); vespa and onnx (every ranker on
-    features); lightgbm (trees). The export is written only if a reader of the format gives the same scores as the
-    ranker. Features keep the names of the bundle.
+    features); lightgbm and xgboost (trees). The export is written only if a reader of the format gives the same scores
+    as the ranker. Features keep the names of the bundle.
 
     ```bash
     clickprism model export bundle --for onnx --out ranker.onnx
@@ -122,8 +122,8 @@ def export(
 
     Args:
         model: Folder of a bundle, of a run of train, or of a model.
-        format_name: System or format: elasticsearch, opensearch, xgboost-json, linear-json, ranklib, solr, vespa, onnx
-            or lightgbm.
+        format_name: System or format: elasticsearch, opensearch, xgboost-json, linear-json, ranklib, solr, vespa, onnx,
+            lightgbm or xgboost.
         out: File to write; a new folder for solr, for vespa and with --requests.
     """
     from clickprism.serve.export.export import check_format, export, read_source
@@ -133,7 +133,7 @@ def export(
     output.result(export(source, out, format_name=format_name, seed=settings.seed))
 
 
-def promote(bundle: Path, /, *, to: Path, output: Annotated[Output, FLAT]) -> None:
+def promote(bundle: Path, /, *, to: Path, keep: int = 10, output: Annotated[Output, FLAT]) -> None:
     """Make a bundle the current one of a deployment.
 
     The bundle is copied into the deployment and verified. Then the deployment switches to it in one step; services that
@@ -146,10 +146,11 @@ def promote(bundle: Path, /, *, to: Path, output: Annotated[Output, FLAT]) -> No
     Args:
         bundle: Folder of the bundle.
         to: Folder of the deployment; it is created if it does not exist.
+        keep: Number of previous bundles to keep for a rollback; older ones are deleted.
     """
     from clickprism.serve.bundle.deployment import Deployment
 
-    done = Deployment(to).promote(bundle)
+    done = Deployment(to).promote(bundle, keep=keep)
     output.result(done)
     if done.before is None:
         output.next("serve", to)
@@ -222,6 +223,7 @@ def serve(
     import os
     from dataclasses import replace
 
+    from clickprism.errors import SettingError
     from clickprism.project.run import Project, is_project
     from clickprism.serve.http.call import new_token
     from clickprism.serve.http.server import run
@@ -235,7 +237,9 @@ def serve(
     if settings.store is not None:
         typed_address(settings.store)
     given = os.environ.get(TOKEN_VARIABLE)
-    token = None if no_auth else new_token() if given is None else given
+    if no_auth and settings.token_file is not None:
+        raise SettingError("no_auth", no_auth, "not be given together with --token-file")
+    token = None if no_auth or settings.token_file is not None else new_token() if given is None else given
     run(
         source,
         settings,

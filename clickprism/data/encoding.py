@@ -17,10 +17,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, final
 
 import numpy as np
 
@@ -102,19 +103,22 @@ class Feature:
 
     def encode_value(self, value: Any) -> list[float]:
         """Return the columns of one value of JSON, as `encode` does of a column."""
-        result = [0.0] * len(self.names)
+        if isinstance(value, Mapping) or (
+            isinstance(value, list | tuple) != (self.kind == "vector") and value is not None
+        ):
+            wanted = f"a list of {self.size} numbers" if self.kind == "vector" else "a number, a text, true or false"
+            raise DataError(f"the feature {self.name!r} must be {wanted}, not {type(value).__name__}")
+        result = [0.0] * (self.size + self.missing)
         if isinstance(value, str) and value.strip().lower() in MISSING_TEXTS:
             value = None
         if self.kind in ("number", "date"):
             result[0] = day_of(value) if self.kind == "date" and isinstance(value, str) else _float(value)
             value = None if np.isnan(result[0]) else value
         elif self.kind == "vector":
-            right = isinstance(value, list | tuple) and len(value) == self.size
-            value = value if right else None
-            result[: self.size] = map(_float, value) if right else [np.nan] * self.size
-        elif value is not None:
-            place = self._place(_as_text(value))
-            result[place] = 1.0 if place >= 0 else result[place]
+            value = value if value is not None and len(value) == self.size else None
+            result[: self.size] = [np.nan] * self.size if value is None else map(_float, value)
+        elif value is not None and (place := self._place(_as_text(value))) >= 0:
+            result[place] = 1.0
         if self.missing and value is None:
             result[-1] = 1.0
         return result
@@ -180,16 +184,39 @@ class Encoding:
         blocks = [feature.encode(table[feature.name]) for feature in self.features]
         return np.hstack([np.zeros((len(table), 0), dtype=np.float32), *blocks])
 
-    def rows(self, values: Sequence[Mapping[str, Any]]) -> Float32:
+    def encode_rows(self, documents: Sequence[Mapping[str, Any]]) -> Float32:
         """Return the matrix of documents whose features are values of JSON by name, as `apply` does; needs no Arrow.
 
+        A feature that a document does not name is missing, and a category that was not seen in training is 0 in all
+        of its columns. Names of columns that were ignored in training are accepted. Any other name is an error.
+
         >>> brand = Feature("brand", "category", ("acme", "bolt"), 2, missing=True)
-        >>> Encoding((brand,), {}).rows([{"brand": "bolt"}, {}])
+        >>> Encoding((brand,), {}).encode_rows([{"brand": "bolt"}, {}])
         array([[0., 1., 0.],
                [0., 0., 1.]], dtype=float32)
         """
-        rows = [[each for own in self.features for each in own.encode_value(row.get(own.name))] for row in values]
-        return np.array(rows, dtype=np.float32).reshape(len(values), len(self.names))
+        rows = np.empty((len(documents), len(self.names)), dtype=np.float32)
+        for number, document in enumerate(documents):
+            if not document.keys() <= self._known:
+                self._refuse(document, number)
+            row: list[float] = []
+            for feature in self.features:
+                row += feature.encode_value(document.get(feature.name))
+            rows[number] = row
+        return rows
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset([feature.name for feature in self.features] + list(self.ignored))
+
+    def _refuse(self, document: Mapping[str, Any], number: int) -> NoReturn:
+        name = next(name for name in document if name not in self._known)
+        used = [feature.name for feature in self.features]
+        nearest = get_close_matches(str(name), used, 5, 0.0)
+        raise DataError(
+            f"document {number} has the feature {name!r}, which the ranker was not trained with",
+            remedy=f"The nearest names are {', '.join(nearest)}" if nearest else "The ranker has no features",
+        )
 
     def notes(self) -> list[str]:
         """Return which columns were ignored and why, one sentence for each reason."""

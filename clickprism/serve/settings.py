@@ -105,6 +105,8 @@ class PublishSettings:
         features: Table of ranker features to publish: query_id, document_id and one column of numbers for each feature
             (.parquet, .csv or .jsonl).
         imputed: Table of imputed relevance to publish, written by `relevance impute apply`.
+        estimates: Table with the clicks and exposure of pairs, written by `relevance estimate`. Bundles of `auto` join
+            their scores with them.
         snapshot: Version of the snapshot of the log; by default the current one.
         as_of: Time of the features, from which their age is counted (UTC). By default the time of the snapshot, or the
             last change of the files.
@@ -114,6 +116,7 @@ class PublishSettings:
 
     features: Path | None = None
     imputed: Path | None = None
+    estimates: Path | None = None
     snapshot: int | None = None
     as_of: datetime | None = None
     grace: float = 3600.0
@@ -148,6 +151,8 @@ class ServeSettings:
             in the order of the request. 0 for no limit. By default the scope of the bundle.
         timeout: Seconds within which the body of a request must arrive, and then within which it must be answered.
         max_waiting: Maximum number of requests that a worker handles at the same time; others get status 503.
+        token_file: File with the valid tokens, one per line. It is read again when it changes, so that a token can be
+            added and an old one removed while the service runs.
         max_feature_age: Age in seconds after which features of the store are marked as stale; by default never.
         refuse_stale: Answer with status 503 when the features are stale.
         log_queries: Include queries and query ids, which may be personal data, in the request log.
@@ -172,6 +177,7 @@ class ServeSettings:
     rerank_depth: int | None = None
     timeout: float = 10.0
     max_waiting: int = 256
+    token_file: Path | None = None
     max_feature_age: float | None = None
     refuse_stale: bool = False
     log_queries: bool = False

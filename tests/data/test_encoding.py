@@ -131,9 +131,18 @@ def test_values_of_json_are_encoded_as_columns_are() -> None:
         {name: str(value) if isinstance(value, date) else value for name, value in row.items() if value is not None}
         for row in table.to_pylist()
     ]
-    np.testing.assert_array_equal(encoding.rows(rows), encoding.apply(table))
+    np.testing.assert_array_equal(encoding.encode_rows(rows), encoding.apply(table))
     written = table.set_column(2, "since", table["since"].cast(pa.string()))
     np.testing.assert_array_equal(encoding.apply(written), encoding.apply(table))
     unseen = {"price": "NULL", "brand": "zzz", "vector": [1.0]}
-    assert np.isnan(encoding.rows([unseen])[0, 0])
-    assert encoding.rows([]).shape == (0, len(encoding.names))
+    assert np.isnan(encoding.encode_rows([unseen])[0, 0])
+    assert encoding.encode_rows([]).shape == (0, len(encoding.names))
+
+
+def test_a_name_that_the_ranker_does_not_know_is_refused() -> None:
+    encoding = learned(price=[1.0, 2.0], colour=["r", "r"], brand=["a", "a"])
+    assert encoding.encode_rows([{"price": 2.0, "colour": "r"}]).tolist() == [[2.0]]
+    with pytest.raises(DataError, match=r"document 1 has the feature 'prise', .* nearest names are price"):
+        encoding.encode_rows([{"price": 2.0}, {"prise": 2.0}])
+    with pytest.raises(DataError, match=r"'price' must be a number, a text, true or false, not dict"):
+        encoding.encode_rows([{"price": {"eur": 2.0}}])

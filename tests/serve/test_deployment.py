@@ -45,16 +45,13 @@ def test_promote_copies_and_rolls_back_step_by_step(bundles: list[Path], tmp_pat
     assert deployment.pointer().version == first
 
 
-def test_old_bundles_go_and_leftovers_of_a_killed_promotion_too(
-    bundles: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("clickprism.serve.bundle.deployment.KEPT", 2)
+def test_old_bundles_go_and_leftovers_of_a_killed_promotion_too(bundles: list[Path], tmp_path: Path) -> None:
     deployment = Deployment(tmp_path / "shop")
     deployment.promote(bundles[0])
     (tmp_path / "shop" / "bundles" / ".x.part").mkdir()
     mine = linear_bundle(tmp_path / "shop" / "bundles" / "mine", [3.0, 2.0, 1.0])
     for i in range(2 + 2):
-        deployment.promote(linear_bundle(tmp_path / f"b{i}", [1.0, float(i), 0.0]))
+        deployment.promote(linear_bundle(tmp_path / f"b{i}", [1.0, float(i), 0.0]), keep=2)
     Bundle.load(mine)
     assert len(list((tmp_path / "shop" / "bundles").iterdir())) == 2 + 1 + 1
     assert version(bundles[0]) not in deployment.pointer().previous

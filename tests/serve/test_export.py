@@ -12,13 +12,23 @@ import numpy as np
 import pytest
 
 from clickprism.data.normalise import Kind, fit
-from clickprism.errors import ClickprismError, DataError, SettingError
+from clickprism.errors import ClickprismError, DataError, SettingError, UnsupportedError
 from clickprism.rankers.attention import Attention
 from clickprism.rankers.lambdamart import LambdaMART, Trees
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.serve.bundle.build import write_bundle
-from clickprism.serve.export.export import FORMATS, Package, Source, at_splits, check, export, read_source, sample
+from clickprism.serve.export.export import (
+    FORMATS,
+    Package,
+    Source,
+    at_splits,
+    check,
+    export,
+    holds,
+    read_source,
+    sample,
+)
 from clickprism.serve.export.forest import forest_of
 from clickprism.serve.settings import ExportSettings
 from clickprism.settings import resolve
@@ -27,7 +37,7 @@ from tests.serve.rankers import network_model
 
 TREES = LambdaMART(trees=12, leaves=7, min_data_in_leaf=5)
 PLAIN_NET = MLP(hidden=(6, 5), activation="tanh", layer_norm="none")
-OF_TREES = ("onnx", "lightgbm", "xgboost-json", "ranklib", "solr", "vespa")
+OF_TREES = ("onnx", "lightgbm", "xgboost", "xgboost-json", "ranklib", "solr", "vespa")
 ALONE: tuple[Kind | None, ...] = (None, "minmax", "standard", "log1p", "quantile")
 BY_LIST: tuple[Kind, ...] = ("query-minmax", "query-standard")
 
@@ -80,6 +90,18 @@ def test_codes_and_columns_that_are_kept() -> None:
         package = package_of(source, format_name)
         check(source, package, format_name)
         assert b"normalizer" in package.files["model.json"].lower()
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_format_takes_what_holds_says_and_refuses_all_else(format_name: str) -> None:
+    for ranker in (Linear(), PLAIN_NET, Attention(width=4, units=3), TREES):
+        for kind in (*ALONE, *BY_LIST):
+            source = source_of(model_of(ranker, kind=kind), complete=True)
+            if (kind or "none") in holds(format_name).get(ranker.name, ()):
+                check(source, package_of(source, format_name), format_name, rows=64)
+            else:
+                with pytest.raises(UnsupportedError, match="cannot hold this"):
+                    package_of(source, format_name)
 
 
 @pytest.mark.parametrize(

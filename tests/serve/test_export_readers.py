@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clickprism.errors import DataError
-from clickprism.serve.export import elastic, solr, vespa
+from clickprism.serve.export import elastic, libraries, solr, vespa
 from clickprism.serve.export.forest import LARGEST, Forest, Tree, above, pruned
 from clickprism.serve.export.solr import SLACK, cuts_of
 from clickprism.types import Float32
@@ -153,7 +153,7 @@ def test_ranklib_numbers_features_from_1_and_takes_what_is_missing_for_0() -> No
             </split>
         </tree>
     </ensemble>"""
-    found = elastic.read_ranklib({"model.txt": text.encode()}, matrix((0, 1.5), (-1, 2), (NAN, 2), (0, NAN)))
+    found = libraries.read_ranklib({"model.txt": text.encode()}, matrix((0, 1.5), (-1, 2), (NAN, 2), (0, NAN)))
     assert found.tolist() == pytest.approx([-0.2, 0.1, 0.4, -0.2])
 
 

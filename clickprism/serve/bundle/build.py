@@ -40,18 +40,16 @@ from clickprism.serve.bundle.bundle import (
 from clickprism.serve.bundle.untrusted import checked_trees
 from clickprism.serve.onnx.graph import in_graph
 from clickprism.serve.onnx.networks import approximation_onnx, network_onnx
+from clickprism.serve.scoring.evidence import Evidence
 from clickprism.serve.scoring.scorer import Candidates, check_same, open_scorer
 from clickprism.settings import choose, plain
 from clickprism.types import Bool, Float32, Float64, Lists
 
 if TYPE_CHECKING:
-    from clickprism.data.normalise import Normaliser
-    from clickprism.model import Model
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
     from clickprism.relevance.approximation import Approximation
     from clickprism.serve.onnx.language import JudgedTexts, ServedLanguage
     from clickprism.training.calibration import Calibration
-    from clickprism.types import Float64
 
 KEPT: Final = 8
 WORDS: Final = ("red running shoes", "how to tie a bow", "city map", "opening hours", "rain", "used bicycle", "a", "")
@@ -158,7 +156,6 @@ def cross_encoder(model: object) -> CrossEncoderNetwork | ServedLanguage | None:
 
 def read_model(bundle: Bundle, role: Role = "main") -> Model:
     """The ranker on features that a bundle was made of, such as to export it; networks need PyTorch."""
-    from clickprism.data.normalise import Normaliser
     from clickprism.model import network_of
     from clickprism.rankers import RANKERS
     from clickprism.rankers.lambdamart import Trees
@@ -376,6 +373,7 @@ def write_bundle(
     metrics: Mapping[str, float] | None = None,
     notes: Sequence[str] = (),
     scope: Scope | None = None,
+    evidence: Evidence | None = None,
     examples: bytes | None = None,
     diagnosis: bytes | None = None,
     created: datetime | None = None,
@@ -400,6 +398,7 @@ def write_bundle(
         notes: what a reader should know.
         scope: which documents of a query the ranker may reorder; the service enforces it. None says nothing, and does
             not limit the service.
+        evidence: how scores are joined with the clicks on a pair, where the online store has them.
         examples: example queries for the page, as `Examples.bytes` gives them.
         diagnosis: of the log, for the page: JSON as `clickprism diagnose --json` prints it.
         created: when; by default now.
@@ -450,6 +449,7 @@ def write_bundle(
         clickprism=version("clickprism"),
         notes=(*notes, *read, *also),
         scope=scope,
+        evidence=evidence,
     )
     contents["MODEL_CARD.md"] = model_card(manifest).encode()
     hashes = {key: hashlib.sha256(content).hexdigest() for key, content in sorted(contents.items())}

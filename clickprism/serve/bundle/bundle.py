@@ -16,18 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
+from typing import Any, Final, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, MissingExtraError, SettingError
+from clickprism.serve.scoring.evidence import Evidence
 from clickprism.settings import build, plain
-
-if TYPE_CHECKING:
-    pass
-
 
 MANIFEST: Final = "manifest.json"
 MB: Final = 1 << 20
@@ -142,6 +139,8 @@ def _check_start(file: Path, first: bytes, size: int) -> None:
 
 
 SCHEMA: Final = 1
+NEWER: Final = ("scope", "evidence")
+"""Fields of the manifest that version 0.1 did not have."""
 MOST_FEATURES: Final = 1_000_000
 MOST_DOCUMENTS: Final = 1_000_000
 LONGEST_REASON: Final = 1000
@@ -241,6 +240,7 @@ class BundleManifest:
         clickprism: the version that made it.
         notes: what a reader should know.
         scope: which documents of a query the ranker may reorder; None where the bundle does not say.
+        evidence: how scores are joined with the clicks on a pair; None to serve the ranker's score alone.
         files: every file but the manifest, with its SHA-256.
     """
 
@@ -263,6 +263,7 @@ class BundleManifest:
     clickprism: str = ""
     notes: tuple[str, ...] = ()
     scope: Scope | None = None
+    evidence: Evidence | None = None
 
     @property
     def main(self) -> Part:
@@ -277,11 +278,8 @@ class BundleManifest:
         return found
 
     def plain(self) -> dict[str, Any]:
-        """Return the manifest as JSON holds it; without a scope it has no such name, so that older versions read it."""
-        values = plain(self)
-        if self.scope is None:
-            del values["scope"]
-        return values
+        """Return the manifest as JSON holds it; newer fields are omitted if empty, so that older versions read it."""
+        return {name: value for name, value in plain(self).items() if value is not None or name not in NEWER}
 
 
 def read_manifest(text: bytes, file: Path) -> BundleManifest:
@@ -292,13 +290,15 @@ def read_manifest(text: bytes, file: Path) -> BundleManifest:
         problem = f"is a bundle of schema version {version!r}, this clickprism reads {SCHEMA}"
         raise DataError(problem, file=file, remedy="Use the clickprism that made it, or a newer one")
     try:
-        parts = {
+        parts: dict[str, Any] = {
             role: build(Part, values[role], path=role)
             for role in ("imputation", "naive")
             if values.get(role) is not None
         }
-        scope = {} if values.get("scope") is None else {"scope": _read_scope(values["scope"])}
-        manifest = build(BundleManifest, {**values, **parts, **scope})
+        parts |= {} if values.get("scope") is None else {"scope": _read_scope(values["scope"])}
+        if values.get("evidence") is not None:
+            parts["evidence"] = build(Evidence, values["evidence"], path="evidence")
+        manifest = build(BundleManifest, {**values, **parts})
     except (SettingError, TypeError) as error:
         raise DataError(f"is not the manifest of a bundle ({error})", file=file, remedy=ANEW) from None
     if len(manifest.feature_names) > MOST_FEATURES or len(set(manifest.feature_names)) < len(manifest.feature_names):

@@ -72,7 +72,18 @@ def _use(manifest: BundleManifest) -> str:
 
 
 def _data(manifest: BundleManifest) -> str:
-    return _table(("", ""), [(name, str(value)) for name, value in manifest.data.items()]) or "Not known."
+    return _table(("", ""), described_data(manifest.data)) or "Not known."
+
+
+def described_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a ranker was trained on, for people; how features were encoded is for the service.
+
+    >>> described_data({"clicks": "of the log", "searches": 40000, "encoding": {}})
+    [('clicks', 'of the log'), ('searches', '40,000')]
+    """
+    return [
+        (name, f"{value:,}" if type(value) is int else str(value)) for name, value in data.items() if name != "encoding"
+    ]
 
 
 def _method(manifest: BundleManifest) -> str:

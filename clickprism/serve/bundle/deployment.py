@@ -21,14 +21,14 @@ import msgspec
 
 from clickprism._util.files import DRAFT, atomic_folder, create_folder, lock, write_file
 from clickprism._util.tables import Table
-from clickprism.errors import DataError, UnsupportedError
+from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.serve.bundle.bundle import Bundle, BundleFacts
 from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.scoring.scorer import Scorer, open_scorer
 
 POINTER: Final = "current.json"
 KEPT: Final = 10
-"""Bundles that stay for a rollback, beside the current one."""
+"""Number of bundles that are kept for a rollback by default, besides the current one."""
 _VERSION = re.compile(r"[0-9a-f]{16}")
 
 
@@ -156,16 +156,22 @@ class Deployment:
             raise DataError(problem, file=found.folder, remedy="Delete the folder and promote the bundle again")
         return found
 
-    def promote(self, bundle: Path | str) -> Promotion:
-        """Copy a bundle in, verify and warm the copy, then point to it; the old one answers until then."""
+    def promote(self, bundle: Path | str, *, keep: int = KEPT) -> Promotion:
+        """Copy a bundle in, verify and warm the copy, then point to it; the old one answers until then.
+
+        Args:
+            bundle: Folder of the bundle.
+            keep: Number of previous bundles to keep for a rollback; older ones are deleted.
+        """
+        if keep < 0:
+            raise SettingError("keep", keep, "be 0 or more")
         source = Bundle.load(bundle)
         create_folder(self.folder)
         with lock(self.folder):
             before = self.pointer() if self.exists() else None
             self._copy(source)
             verify_apart(self.bundle(source.version).folder)
-            if before is None or before.version != source.version:
-                self.point(source.version)
+            self.point(source.version, keep=keep)
         old = before.version if before else None
         return Promotion(self.folder, source.version, old, source.version != old)
 
@@ -181,11 +187,14 @@ class Deployment:
             self._write(Pointer(now.previous[0], _now(), now.previous[1:]))
         return Promotion(self.folder, now.previous[0], now.version, True)
 
-    def point(self, version: str) -> None:
+    def point(self, version: str, *, keep: int = KEPT) -> None:
         """Point to a bundle that is here, in one step; `promote` is the safe way."""
         before = self.pointer() if self.exists() else None
         old = (before.version, *before.previous) if before else ()
-        self._write(Pointer(version, _now(), tuple(each for each in old if each != version)[:KEPT]))
+        kept = tuple(each for each in old if each != version)[:keep]
+        if before is None or (before.version, before.previous) != (version, kept):
+            since = before.since if before is not None and before.version == version else _now()
+            self._write(Pointer(version, since, kept))
 
     def _place(self, version: str) -> Path:
         return self.folder / "bundles" / version

@@ -14,7 +14,7 @@ import numpy as np
 
 from clickprism._util.files import atomic_folder, write_errors, write_file
 from clickprism._util.tables import Table
-from clickprism.data.normalise import Normaliser
+from clickprism.data.normalise import KINDS, Normaliser
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.model import MANIFEST, Model
 from clickprism.serve.export.forest import Forest, Tree
@@ -24,17 +24,48 @@ from clickprism.types import Float32, Float64, Int64, Lists
 
 FORMATS: Final[dict[str, str]] = {
     "onnx": "clickprism.serve.export.onnx:export",
-    "lightgbm": "clickprism.serve.export.lightgbm:export_text",
+    "lightgbm": "clickprism.serve.export.libraries:export_text",
+    "xgboost": "clickprism.serve.export.libraries:export_xgboost",
     "elasticsearch": "clickprism.serve.export.elastic:export",
     "opensearch": "clickprism.serve.export.elastic:export",
     "xgboost-json": "clickprism.serve.export.elastic:export_trees",
     "linear-json": "clickprism.serve.export.elastic:export_linear",
-    "ranklib": "clickprism.serve.export.elastic:export_ranklib",
+    "ranklib": "clickprism.serve.export.libraries:export_ranklib",
     "solr": "clickprism.serve.export.solr:export",
     "vespa": "clickprism.serve.export.vespa:export",
 }
 
 NAME: Final = re.compile(r"[^\s\"\\,:\[\]{}]+")
+SCALING: Final = ("none", "minmax", "standard")
+ALONE: Final = (*SCALING, "log1p", "quantile")
+_PLUGIN: Final = {"linear": SCALING, "lambdamart": ALONE}
+HOLDS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "onnx": dict.fromkeys(("linear", "mlp", "attention", "lambdamart"), KINDS),
+    "lightgbm": {"lambdamart": ALONE},
+    "xgboost": {"lambdamart": ALONE},
+    "elasticsearch": _PLUGIN,
+    "opensearch": _PLUGIN,
+    "xgboost-json": {"lambdamart": ALONE},
+    "linear-json": {"linear": SCALING},
+    "ranklib": {"lambdamart": ALONE},
+    "solr": {"linear": SCALING, "mlp": SCALING, "lambdamart": ALONE},
+    "vespa": dict.fromkeys(("linear", "mlp", "attention", "lambdamart"), ALONE),
+}
+"""The rankers that each format can hold, and the normalisers that it can hold with each of them."""
+SOLR_LAYERS: Final = {"activation": ("relu", "tanh"), "layer_norm": ("none",)}
+"""What a network must consist of for Solr."""
+
+
+def holds(format_name: str) -> dict[str, tuple[str, ...]]:
+    """Return the kinds of rankers that a format can hold, each with the kinds of normalisers that it can hold.
+
+    A network for Solr must also have the settings in `SOLR_LAYERS`.
+
+    >>> holds("opensearch")["linear"]
+    ('none', 'minmax', 'standard')
+    """
+    check_format(format_name)
+    return dict(HOLDS[format_name])
 
 
 @final
@@ -129,28 +160,31 @@ def refuse(source: Source, format_name: str, why: str, instead: str) -> NoReturn
     raise UnsupportedError(f"{format_name} cannot hold this {source.kind} ranker: {why}", remedy=f"Export {instead}")
 
 
-def want_alone(source: Source, format_name: str) -> None:
-    """Refuse features that are normalised within a list, where documents are scored one by one."""
-    if source.by_list:
+def check_held(source: Source, format_name: str, instead: str = "onnx") -> None:
+    """Refuse a ranker or a normaliser that the format cannot hold.
+
+    Args:
+        source: The ranker.
+        format_name: A format of `HOLDS`.
+        instead: What to export instead of a ranker of this kind.
+    """
+    known = HOLDS[format_name]
+    if source.kind not in known:
+        refuse(source, format_name, f"it has {' and '.join(known)} models only", instead)
+    if source.by_list and "query-minmax" not in known[source.kind]:
         why = "features are normalised within each list, and it scores a document alone"
         refuse(source, format_name, why, "onnx, for a list at a time, or train with another normaliser")
+    kind = "none" if source.normaliser is None else source.normaliser.kind
+    if kind not in known[source.kind]:
+        why = f"it has no normaliser that does what {kind} does"
+        refuse(source, format_name, why, "onnx, or train with minmax or standard")
 
 
-def want_kind(source: Source, format_name: str, kinds: tuple[str, ...], instead: str) -> None:
-    """Refuse rankers that the format has no model for."""
-    if source.kind not in kinds:
-        refuse(source, format_name, f"it has {' and '.join(kinds)} models only", instead)
-
-
-def scaling(source: Source, format_name: str) -> tuple[Float64, Float64]:
-    """Centre and factor of each feature, [features] each; a normaliser that is no scaling is refused."""
-    want_alone(source, format_name)
+def scaling(source: Source) -> tuple[Float64, Float64]:
+    """Return the centre and the factor of each feature under a normaliser that is a scaling, [features] each."""
     normaliser = source.normaliser
     if normaliser is None:
         return np.zeros(source.model.features), np.ones(source.model.features)
-    if normaliser.kind not in ("minmax", "standard"):
-        why = f"it has no normaliser that does what {normaliser.kind} does"
-        refuse(source, format_name, why, "onnx, or train with minmax or standard")
     centre, factor = normaliser.centre.copy(), normaliser.factor.copy()
     centre[list(normaliser.keep)], factor[list(normaliser.keep)] = 0, 1
     return centre, factor

@@ -17,9 +17,18 @@ from typing import Any, Final, final
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.serve.export.export import Package, Source, linear_parts, refuse, scaling, single, want_kind
+from clickprism.serve.export.export import (
+    SOLR_LAYERS,
+    Package,
+    Source,
+    check_held,
+    linear_parts,
+    refuse,
+    scaling,
+    single,
+)
 from clickprism.serve.export.forest import Tree, descend
-from clickprism.serve.export.lightgbm import raw_forest
+from clickprism.serve.export.libraries import raw_forest
 from clickprism.types import Bool, Float32, Float64, Int64
 
 SLACK: Final = np.float32(1e-6)
@@ -99,7 +108,6 @@ def _reached(thresholds: Float32) -> tuple[Float32, np.ndarray]:
 MODELS: Final = "org.apache.solr.ltr.model."
 NORMS: Final = "org.apache.solr.ltr.norm."
 FIELD: Final = "org.apache.solr.ltr.feature.FieldValueFeature"
-ACTIVATIONS: Final = ("relu", "tanh")
 APPLIED: Final[dict[str, Callable[[Float32], Any]]] = {
     "identity": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
@@ -111,10 +119,10 @@ APPLIED: Final[dict[str, Callable[[Float32], Any]]] = {
 
 def export(source: Source) -> Package:
     """The ranker as the files of Solr's two stores."""
-    want_kind(source, "solr", ("linear", "mlp", "lambdamart"), "onnx")
+    check_held(source, "solr")
     if source.kind == "lambdamart":
         return _export_trees(source)
-    centre, factor = scaling(source, "solr")
+    centre, factor = scaling(source)
     spread = np.divide(1.0, factor, out=np.ones_like(factor), where=factor > 0)
     kept = set() if source.normaliser is None else set(source.normaliser.keep)
     norms: list[dict[str, Any] | None] = [None] * len(factor)
@@ -242,9 +250,9 @@ def _layers(source: Source, factor: Float64) -> list[dict[str, Any]]:
     settings = source.model.ranker
     if settings.layer_norm != "none":
         refuse(source, "solr", "its networks have no layer norm", "onnx, or train with ranker.layer_norm=none")
-    if settings.activation not in ACTIVATIONS:
+    if settings.activation not in SOLR_LAYERS["activation"]:
         why = f"its networks have no {settings.activation}"
-        refuse(source, "solr", why, f"onnx, or train with ranker.activation={' or '.join(ACTIVATIONS)}")
+        refuse(source, "solr", why, f"onnx, or train with ranker.activation={' or '.join(SOLR_LAYERS['activation'])}")
     state = {name: value.detach().numpy() for name, value in source.model.network.state_dict().items()}
     names = [name.removesuffix(".weight") for name in state if name.endswith(".weight")]
     layers = [

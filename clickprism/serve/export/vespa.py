@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from clickprism.serve.export import onnx as onnx_file
-from clickprism.serve.export.export import Package, Source, want_alone
+from clickprism.serve.export.export import Package, Source, check_held
 from clickprism.serve.export.forest import Tree, above, descend
-from clickprism.serve.export.lightgbm import raw_forest
+from clickprism.serve.export.libraries import raw_forest
 from clickprism.types import Bool, Float32, Float64, Int64
 
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,7 +26,7 @@ PUT = "copy models/ into the application package, and the .profile into schemas/
 
 def export(source: Source) -> Package:
     """The ranker in `models/`, and NAME.profile beside it."""
-    want_alone(source, "vespa")
+    check_held(source, "vespa")
     if source.kind == "lambdamart":
         return _trees(source)
     package, path = onnx_file.export(source), f"models/{_identifier(source.name)}.onnx"

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from clickprism.serve.http.call import BUSY, Answer, Authority, Call, Lines
+from clickprism.serve.http.call import BUSY, Answer, Authority, Call, Lines, Tokens
 from clickprism.serve.http.events import Intake
 from clickprism.serve.http.messages import HealthAnswer, document
 from clickprism.serve.http.metrics import CONTENT_TYPE as METRICS
@@ -49,13 +49,14 @@ class Service:
         self.metrics = Metrics()
         self.lines = Lines(requests=request_lines)
         self.models = Models(source, settings, self.metrics, tell=self.lines.line, tell_swaps=request_lines)
-        self.authority = Authority(token)
+        tokens = Tokens(token, settings.token_file)
+        self.authority = Authority(tokens)
         self.waiting = 0
-        self._document = Answer(ENCODE(document(settings, token=token is not None)))
+        self._document = Answer(ENCODE(document(settings, token=tokens.needed)))
         self._ranking = RankRoute(settings, self.models, self.metrics)
         self._intake = None if settings.log is None else Intake(settings.log, settings)
         self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
-        page = Page(settings, self.models, token=token)
+        page = Page(settings, self.models, tokens)
         self.router = Router(redirect_slashes=False, default=Endpoint(self, "none", {}), lifespan=self._lifespan)
         self.add("/v1/rank", "rank", POST=self._ranking.take)
         self.add("/v1/events", "events", POST=self._events)
@@ -207,7 +208,8 @@ def create_app(
     Args:
         source: a bundle, or a deployment whose current bundle is followed.
         settings: of the service.
-        token: what requests must carry as `Authorization: Bearer ...`; None for no authentication.
+        token: what requests must carry as `Authorization: Bearer ...`; None for no authentication, or with a file of
+            tokens.
         request_lines: whether to write a line of JSON for every request.
     """
     return Service(source, settings, token=token, request_lines=request_lines)

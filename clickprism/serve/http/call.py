@@ -16,16 +16,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import count
+from pathlib import Path
 from typing import Any, Final, final
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from clickprism.errors import DataError
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.settings import is_loopback
 
 JSON: Final = b"application/json"
+TOKEN_SECONDS: Final = 1.0  # between two looks at the file of tokens
 BUSY: Final = ((b"retry-after", b"1"),)
 _CLOSE: Final = ((b"connection", b"close"),)
 _CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="clickprism"'),)
@@ -175,20 +178,70 @@ def new_token() -> str:
 
 
 @final
+class Tokens:
+    """The tokens that are valid now: one that was given, or those of a file, which is read again when it changes.
+
+    Args:
+        token: what requests must carry; None for no authentication, or with a file.
+        file: with one token per line; a file that cannot be read any more leaves the tokens as they were.
+    """
+
+    def __init__(self, token: str | None = None, file: Path | None = None) -> None:
+        self._file = file
+        self._values: tuple[bytes, ...] = () if token is None else (token.encode(),)
+        self._seen: object = None
+        self._next = 0.0
+        if file is not None:
+            self._values = read_tokens(file)
+
+    @property
+    def needed(self) -> bool:
+        """Whether requests need a token at all."""
+        return self._file is not None or bool(self._values)
+
+    @property
+    def values(self) -> tuple[bytes, ...]:
+        """The tokens, the first of which signs cookies."""
+        if self._file is not None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + TOKEN_SECONDS
+            with suppress(OSError, DataError):
+                about = self._file.stat()
+                seen = about.st_mtime_ns, about.st_size, about.st_ino
+                if seen != self._seen:
+                    self._values, self._seen = read_tokens(self._file), seen
+        return self._values
+
+    def knows(self, given: bytes) -> bool:
+        """Return whether a token is valid, in a time that does not depend on where it differs."""
+        return sum(hmac.compare_digest(given, each) for each in self.values) > 0
+
+
+def read_tokens(file: Path) -> tuple[bytes, ...]:
+    """Return the tokens of a file, one per line; an error if there is none, or one cannot be sent in a header."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot be read ({error})", file=file, remedy="Write one token per line") from None
+    tokens = [line.strip() for line in lines if line.strip()]
+    if not tokens or not all(each.isascii() and each.isprintable() for each in tokens):
+        raise DataError("does not contain one token of printable ASCII per line", file=file)
+    return tuple(each.encode() for each in tokens)
+
+
+@final
 class Authority:
     """Decides who may send requests: by the `Authorization` header, or without a token by the `Host`.
 
-    The token is compared in a time that does not depend on where it differs.
-
-    >>> Authority("secret").check(b"Bearer secret")
-    >>> Authority(None).check(None)
-    >>> Authority("secret").check(b"Bearer guess")
+    >>> Authority(Tokens("secret")).check(b"Bearer secret")
+    >>> Authority(Tokens()).check(None)
+    >>> Authority(Tokens("secret")).check(b"Bearer guess")
     Traceback (most recent call last):
     clickprism.serve.http.problems.Problem: the token is not that of this service
     """
 
-    def __init__(self, token: str | None) -> None:
-        self._token = None if token is None else token.encode()
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._open = not tokens.needed
 
     def check_host(self, call: Call) -> None:
         """Raise a problem of status 400 without exactly one `Host`, and without a token 421 if it is another machine.
@@ -197,19 +250,19 @@ class Authority:
         """
         if call.hosts != 1:
             raise Problem(400, f"the request has {call.hosts} Host headers, not one", kind="malformed")
-        if self._token is None and not _is_here(call.fields[b"host"]):
+        if self._open and not _is_here(call.fields[b"host"]):
             detail = "without a token the service answers to names of this machine only, such as localhost"
             raise Problem(421, detail, kind="host")
 
     def check(self, header: bytes | None) -> None:
-        """Raise a problem of status 401 unless the header carries the token."""
-        if self._token is None:
+        """Raise a problem of status 401 unless the header carries a valid token."""
+        if self._open:
             return
         if header is None:
             detail = "a token is needed: send it as Authorization: Bearer ..."
             raise Problem(401, detail, kind="unauthorised", headers=_CHALLENGE)
         scheme, _, given = header.partition(b" ")
-        if not (scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)):
+        if not (scheme.lower() == b"bearer" and self._tokens.knows(given.strip())):
             raise Problem(401, "the token is not that of this service", kind="unauthorised", headers=_CHALLENGE)
 
 

@@ -20,6 +20,7 @@ MOST: Final = 1_000_000
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 Value = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+Raw = Value | bool | Annotated[str, Meta(max_length=LONGEST_TEXT)] | list[Value] | None
 
 
 @final
@@ -29,12 +30,13 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     Attributes:
         id: as the store and the log have it.
         features: by name, or in the order of `feature_names` or of the model; null where one is missing. Of features by
-            name, those that are not given are taken from the store, or filled as in training.
+            name, those that are not given are taken from the store, or filled as in training. A ranker that was trained
+            on categories, dates or vectors takes them as texts and lists by name.
         text: for rankers that read.
     """
 
     id: Id
-    features: list[Value | None] | dict[str, Value | None] | None = None
+    features: list[Value | None] | dict[str, Raw] | None = None
     text: Text | None = None
 
 
@@ -119,7 +121,7 @@ class RankAnswer(msgspec.Struct, omit_defaults=True):
         feature_age: seconds since then.
         stale: whether that is more than the service's limit.
         not_found: documents that the store does not have; they were scored as documents without clicks.
-        observation: with `explain`: how likely each position is seen, relative to the first, where the model knows.
+        observation: with `explain`: how often each position is observed, relative to the first, where the model knows.
         interleaved: the versions of the two models whose rankings were interleaved.
         reranked: the number of documents that were re-ranked, from the first of the request, where it was not all.
     """

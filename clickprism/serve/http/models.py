@@ -14,6 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from clickprism.data.encoding import Encoding
 from clickprism.errors import ClickprismError, DataError
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import Deployment, current_bundle, warmed
@@ -21,6 +22,7 @@ from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.http.messages import ModelAnswer, ModelsAnswer
 from clickprism.serve.http.metrics import Metrics
 from clickprism.serve.http.shadow import Shadow
+from clickprism.serve.scoring.evidence import FIELDS
 from clickprism.serve.scoring.scorer import Scorer
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import FeatureStore, open_store
@@ -30,10 +32,11 @@ from clickprism.types import Int64
 @final
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Where in a store's rows the features and the click vector of a model are; None where the store lacks some."""
+    """Where a store's rows have the features, the click vector and the evidence; None where the store lacks some."""
 
     features: slice | Int64 | None
     clicks: slice | Int64 | None
+    evidence: slice | Int64 | None = None
 
 
 @final
@@ -58,6 +61,13 @@ class Live:
         self.needs_clicks = "clicks" in scorer.needs
         self.needs_features = "features" in scorer.needs
         self.needs_texts = "texts" in scorer.needs
+        self.column = {name: place for place, name in enumerate(scorer.feature_names)}
+        self.evidence = bundle.manifest.evidence
+        self.encoding = _encoding(bundle)
+        self.encoded: dict[str, slice] = {}
+        for feature in () if self.encoding is None else self.encoding.features:
+            start = max((each.stop for each in self.encoded.values()), default=0)
+            self.encoded[feature.name] = slice(start, start + len(feature.names))
         self.refuses_missing = bundle.manifest.missing == "refuse"
         self._columns: tuple[tuple[str, ...], Columns] = ((), Columns(None, None))
 
@@ -70,9 +80,22 @@ class Live:
         """The columns among these fields, found once for each snapshot."""
         known, columns = self._columns
         if known is not fields:
-            columns = Columns(_columns(fields, self.scorer.feature_names), _columns(fields, self.scorer.click_fields))
+            wanted = (self.scorer.feature_names, self.scorer.click_fields, FIELDS)
+            columns = Columns(*(_columns(fields, names) for names in wanted))
             self._columns = (fields, columns)
         return columns
+
+
+def _encoding(bundle: Bundle) -> Encoding | None:
+    """Return how training encoded the features, if it did and the ranker takes the encoded columns."""
+    plain = bundle.manifest.data.get("encoding")
+    if plain is None:
+        return None
+    try:
+        encoding = Encoding.of_plain(plain)
+    except (DataError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"has an encoding of features that cannot be read ({error})", file=bundle.folder) from None
+    return encoding if encoding.names == bundle.manifest.feature_names else None
 
 
 def enforced_depth(bundle: Bundle, setting: int | None) -> int | None:
@@ -269,13 +292,6 @@ class Models:
         live = self.current.live
         models = [_model(role, each.live) for role, each in self._followers.items() if each.live is not None]
         return ModelsAnswer(models, list(live.previous) if live else [], self.problem(), self.stored())
-
-    def stores(self, live: Live) -> bool:
-        """Whether the store has the features of a model, so that a request need not give them."""
-        try:
-            return self.store is not None and live.columns(self.store.info.fields).features is not None
-        except ClickprismError:
-            return False
 
     def stored(self) -> dict[str, Any] | None:
         """What the store has; None without one."""

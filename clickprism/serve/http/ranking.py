@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import msgspec
 import numpy as np
@@ -91,7 +91,7 @@ def look_up(request: RankRequest, live: Live, store: FeatureStore | None, *, oth
     """Ask the store once, where the request does not say all that the model, or the other one, needs."""
     ids, bare = request.ids()
     if store is None or not _asks(request, live, bare=bare):
-        return Inputs(request, ids, bare, _for_other(request, ids, other, store, bare=bare))
+        return Inputs(request, ids, bare, _if_known(request, ids, (live, other), store, bare=bare))
     if request.query_id is None:
         detail = "the store has what the model needs by query and document: say query_id"
         raise Problem(422, detail, kind="invalid", pointer="/query_id")
@@ -103,11 +103,14 @@ def look_up(request: RankRequest, live: Live, store: FeatureStore | None, *, oth
         raise Problem(503, f"the store cannot be read: {error}", kind="store") from None
 
 
-def _for_other(
-    request: RankRequest, ids: list[str], other: Live | None, store: FeatureStore | None, *, bare: bool
+def _if_known(
+    request: RankRequest, ids: list[str], models: tuple[Live, Live | None], store: FeatureStore | None, *, bare: bool
 ) -> Found | None:
-    """What only the other model needs; None where that cannot be had, which is no reason to refuse the request."""
-    if store is None or other is None or request.query_id is None or not _asks(request, other, bare=bare):
+    """Return evidence on the pairs, and what only the other model needs; None where the store cannot be asked."""
+    live, other = models
+    if store is None or request.query_id is None:
+        return None
+    if live.evidence is None and (other is None or not (other.evidence or _asks(request, other, bare=bare))):
         return None
     with suppress(StoreUnavailableError, DataError):
         return store.get(request.query_id, ids)
@@ -136,7 +139,7 @@ def candidates(inputs: Inputs, live: Live) -> Candidates:
         if x is not None and columns is not None and columns.features is not None:
             stored = x[:, columns.features]
         bare = inputs.bare and stored is not None and inputs.request.feature_names is None
-        features = stored if bare else _features(inputs.request, live.scorer.feature_names, stored)
+        features = stored if bare else _features(inputs.request, live, stored)
     if live.needs_clicks:
         if x is None or columns is None or columns.clicks is None:
             raise Problem(503, "the store lacks click fields that the model needs", kind="store")
@@ -147,18 +150,27 @@ def candidates(inputs: Inputs, live: Live) -> Candidates:
 
 
 def score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
-    """The scores of the request's documents, [n]; a problem of status 422 where they cannot be scored.
+    """Return the scores of the request's documents, [n]; a problem of status 422 where they cannot be scored.
 
-    Documents that the store does not have, of a model that takes no missing values, get NaN: they come last.
+    Documents that the store does not have, of a model that takes no missing values, get NaN: they come last. Where the
+    store has clicks on the pairs, and the bundle says how to join them, scores are joined with them.
     """
     wanted = candidates(inputs, live)
     lost = lost_of(inputs, live, wanted)
     try:
         if lost is None:
-            return live.scorer.score(wanted, explain=explain)
-        return scattered(live.scorer.score(without(wanted, lost), explain=explain), lost)
+            scored = live.scorer.score(wanted, explain=explain)
+        else:
+            scored = scattered(live.scorer.score(without(wanted, lost), explain=explain), lost)
     except DataError as error:
         raise Problem(422, str(error), kind="unscorable", pointer="/documents") from None
+    if live.evidence is None or inputs.found is None:
+        return scored
+    columns = live.columns(inputs.found.info.fields).evidence
+    if columns is None:
+        return scored
+    joined, parts = live.evidence.join(scored.scores, inputs.found.x[:, columns])
+    return Scored(joined, {**scored.parts, **parts} if explain else {})
 
 
 def rank(inputs: Inputs, live: Live) -> Ranking:
@@ -193,11 +205,11 @@ def items(inputs: Inputs, ranking: Ranking) -> list[Item]:
     return made
 
 
-def _features(request: RankRequest, names: tuple[str, ...], stored: Float32 | None) -> Float32:
+def _features(request: RankRequest, live: Live, stored: Float32 | None) -> Float32:
     """Return raw features in the order of the model: those of the request, else of the store, else NaN, [n, F]."""
+    names = live.scorer.feature_names
     order = None if request.feature_names is None else _places(tuple(request.feature_names), names)
     whole = np.full((len(request.documents), len(names)), np.nan, np.float32) if stored is None else stored.copy()
-    column: dict[str, int] = {}
     rows: list[int] = []
     lists: list[list[float | None]] = []
     for place, each in enumerate(request.documents):
@@ -206,14 +218,7 @@ def _features(request: RankRequest, names: tuple[str, ...], stored: Float32 | No
             detail = "the model needs features, and there is no store that has them: give them with each document"
             raise Problem(422, detail, kind="invalid", pointer=f"/documents/{place}")
         if isinstance(values, dict):
-            column = column or {name: number for number, name in enumerate(names)}
-            unknown = next((name for name in values if name not in column), None)
-            if unknown is not None:
-                known = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-                step = unknown.replace("~", "~0").replace("/", "~1")
-                detail = f"the model has no feature {unknown!r}; it takes {known}"
-                raise Problem(422, detail, kind="invalid", pointer=f"/documents/{place}/features/{step}")
-            whole[place, [column[name] for name in values]] = list(values.values())
+            _by_name(values, whole[place], live, place, stored=stored is not None)
         elif values is not None:
             if len(values) != len(names):
                 detail = f"expected {len(names)} features, got {len(values)}"
@@ -224,6 +229,31 @@ def _features(request: RankRequest, names: tuple[str, ...], stored: Float32 | No
         given = np.array(lists, np.float32)
         whole[rows] = given if order is None else given[:, order]
     return whole
+
+
+def _by_name(values: dict[str, Any], row: Float32, live: Live, place: int, *, stored: bool) -> None:
+    """Write features by name into a row of the model, encoded as in training where training encoded them."""
+    column, encoding = live.column, live.encoding
+    if encoding is not None and (values.keys() <= live.encoded.keys() or not values.keys() <= column.keys()):
+        try:
+            made = encoding.encode_rows([values])[0]
+        except DataError as error:
+            detail = str(error).replace("document 0", f"document {place}")
+            raise Problem(422, detail, kind="invalid", pointer=f"/documents/{place}/features") from None
+        for name, part in live.encoded.items():
+            if name in values or not stored:
+                row[part] = made[part]
+        return
+    for name, value in values.items():
+        if name in column and (value is None or isinstance(value, float | int)):
+            row[column[name]] = np.nan if value is None else value
+            continue
+        step = name.replace("~", "~0").replace("/", "~1")
+        known = ", ".join(list(column)[:8]) + (", ..." if len(column) > 8 else "")
+        detail = f"the model has no feature {name!r}; it takes {known}"
+        if name in column:
+            detail = f"the feature {name!r} is a number: the model was not trained on texts and lists"
+        raise Problem(422, detail, kind="invalid", pointer=f"/documents/{place}/features/{step}")
 
 
 def _places(given: tuple[str, ...], names: tuple[str, ...]) -> list[int]:

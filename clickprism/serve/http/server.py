@@ -29,7 +29,7 @@ from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import current_bundle
 from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.http.app import Service, create_app
-from clickprism.serve.http.call import Lines
+from clickprism.serve.http.call import Lines, read_tokens
 from clickprism.serve.http.metrics import FOLDER
 from clickprism.serve.http.models import enforced_depth, go_live
 from clickprism.serve.http.protocol import Protocol
@@ -179,7 +179,10 @@ class Listening:
 
 def check(source: Path, settings: ServeSettings, *, token: str | None) -> Bundle:
     """Return the bundle to serve, after a check of all bundles, the store and the token."""
-    check_token(token, host=settings.host)
+    if settings.token_file is None:
+        check_token(token, host=settings.host)
+    else:
+        read_tokens(settings.token_file)
     sources = [each for each in (source, settings.shadow, settings.interleave) if each]
     for each in sources:
         verify_apart(current_bundle(each).folder)

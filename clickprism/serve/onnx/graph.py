@@ -16,15 +16,15 @@ OPSET: Final = 20
 IR_VERSION: Final = 9
 SLIGHT: Final = 2e-7  # of a standard deviation, or of the range
 EPSILON: Final = 1e-5  # that of torch's LayerNorm
-ACTIVATIONS: Final = {"elu": "Elu", "relu": "Relu", "gelu": "Gelu", "tanh": "Tanh"}
+ACTIVATIONS: Final = {"relu": "Relu", "gelu": "Gelu", "tanh": "Tanh"}
 IN_GRAPH: Final = frozenset({"none", "minmax", "standard", "log1p"})
 FUSED: Final = "com.microsoft"
 # fmt: off
 STANDARD_OPERATORS: Final = frozenset((
-    "Abs", "Add", "And", "Cast", "Clip", "Concat", "Div", "DynamicQuantizeLinear", "Elu", "Equal", "Floor", "Gather",
-    "Gelu", "Gemm", "GreaterOrEqual", "Identity", "IsNaN", "LayerNormalization", "Less", "LessOrEqual", "Log",
-    "LpNormalization", "MatMul", "Max", "Mul", "Pad", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Sigmoid", "Sign",
-    "Softmax", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Transpose", "Unsqueeze", "Where",
+    "Abs", "Add", "And", "Cast", "Clip", "Concat", "Div", "DynamicQuantizeLinear", "Elu", "Equal", "Exp", "Floor",
+    "Gather", "Gelu", "Gemm", "GreaterOrEqual", "Identity", "IsNaN", "LayerNormalization", "Less", "LessOrEqual", "Log",
+    "LpNormalization", "MatMul", "Max", "Min", "Mul", "Pad", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Sigmoid",
+    "Sign", "Softmax", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Transpose", "Unsqueeze", "Where",
 ))
 FUSED_OPERATORS: Final = frozenset((
     "Attention", "BiasGelu", "DynamicQuantizeMatMul", "QAttention", "SkipLayerNormalization",
@@ -112,8 +112,19 @@ class Graph:
                 continue
             value = self.op("Gemm", value, self.const(weight), self.const(bias), transB=1)
             if place != places[-1]:
-                value = self.op(ACTIVATIONS[activation], value)
+                value = self.activated(value, activation)
         return value
+
+    def activated(self, value: str, activation: str) -> str:
+        """Return an activation; ELU as relu(x) + exp(min(x, 0)) - 1, since the operator Elu of ONNX Runtime is slow.
+
+        A network of 64 and 32 units takes 18 instead of 32 us for 50 documents.
+        """
+        if activation != "elu":
+            return self.op(ACTIVATIONS[activation], value)
+        zero, one = (self.const(np.array(number, np.float32)) for number in (0, 1))
+        below = self.op("Exp", self.op("Min", value, zero))
+        return self.op("Sub", self.op("Add", self.op("Relu", value), below), one)
 
     def norm(
         self,

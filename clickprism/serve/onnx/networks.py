@@ -147,7 +147,7 @@ def _attention(graph: Graph, features: str, network: AttentionNetwork, tensors: 
     pooled = graph.linear(said, tensors["body.weigh.weight"] / np.float32(count), tensors["body.weigh.bias"])
     if "body.around.weight" in tensors:
         pooled = graph.op("Add", pooled, layer("around", continuous))
-    return graph.op("Elu", pooled)
+    return graph.activated(pooled, "elu")
 
 
 def _tokens(graph: Graph, features: str, continuous: str, network: AttentionNetwork, tensors: Tensors) -> str:
@@ -165,7 +165,7 @@ def _tokens(graph: Graph, features: str, continuous: str, network: AttentionNetw
             padded = graph.op("Pad", continuous, ends)
         values = graph.op("Transpose", graph.shaped(padded, 0, together, size, 1), perm=[1, 0, 2, 3])
         bent = graph.op("Add", graph.op("Mul", values, graph.const(slope)), graph.const(tensors["body.tokens.bias"]))
-        flat = graph.shaped(graph.op("Elu", bent), 0, 0, size * units)
+        flat = graph.shaped(graph.activated(bent, "elu"), 0, 0, size * units)
         mixed = graph.op("MatMul", flat, graph.const(tensors["body.tokens.mix"]))
         placed = graph.op("Add", mixed, graph.const(own[:together]))
         found.append(graph.op("Transpose", placed, perm=[1, 0, 2]))

@@ -14,8 +14,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from clickprism.errors import ClickprismError
+from clickprism.serve.bundle.card import described_data
 from clickprism.serve.bundle.examples import Example, Examples, read_examples
-from clickprism.serve.http.call import BUSY, Answer, Call
+from clickprism.serve.http.call import BUSY, Answer, Call, Tokens
 from clickprism.serve.http.models import Live, Models
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.page.view import curve, find, most_changed, read_diagnosis, suggestions, view_of
@@ -56,50 +57,43 @@ _RULES: Final = b"; Path=/; HttpOnly; SameSite=Strict"
 
 @final
 class Sessions:
-    """Cookies of a token; without a token no one needs one.
+    """Cookies of those who gave a valid token; without tokens no one needs one.
 
-    >>> sessions = Sessions("secret")
+    >>> sessions = Sessions(Tokens("secret"))
     >>> cookie = sessions.opened()
-    >>> sessions.knows(cookie), sessions.knows(b"clickprism=1.00"), Sessions("other").knows(cookie)
+    >>> sessions.knows(cookie), sessions.knows(b"clickprism=1.00"), Sessions(Tokens("other")).knows(cookie)
     (True, False, False)
     """
 
-    def __init__(self, token: str | None) -> None:
-        self._token = None if token is None else token.encode()
-
-    @property
-    def needed(self) -> bool:
-        """Whether the service has a token at all."""
-        return self._token is not None
-
-    def is_token(self, given: str) -> bool:
-        """Whether this is the token, in a time that does not depend on where it differs."""
-        return self._token is not None and hmac.compare_digest(given.strip().encode(), self._token)
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
 
     def opened(self) -> bytes:
-        """The `Set-Cookie` of someone who gave the token."""
+        """Return the `Set-Cookie` of someone who gave a token; it ends with the token that signs it."""
         until = int(time.time()) + SECONDS
-        return NAME + b"=" + self._signed(until) + _RULES + b"; Max-Age=" + str(SECONDS).encode()
+        signed = _signed(until, next(iter(self.tokens.values), b""))
+        return NAME + b"=" + signed + _RULES + b"; Max-Age=" + str(SECONDS).encode()
 
     @staticmethod
     def closed() -> bytes:
-        """The `Set-Cookie` that takes it away."""
+        """Return the `Set-Cookie` that takes it away."""
         return NAME + b"=" + _RULES + b"; Max-Age=0"
 
     def knows(self, header: bytes | None) -> bool:
-        """Whether a `Cookie` header has a cookie of this token that is not too old."""
-        if self._token is None:
+        """Return whether a `Cookie` header has a cookie of a valid token that is not too old."""
+        if not self.tokens.needed:
             return True
         for part in (header or b"").split(b";"):
             name, _, value = part.strip().partition(b"=")
             until = value.partition(b".")[0]
             if name == NAME and until.isdigit() and len(until) < 16 and int(until) > time.time():
-                return hmac.compare_digest(value, self._signed(int(until)))
+                return any(hmac.compare_digest(value, _signed(int(until), each)) for each in self.tokens.values)
         return False
 
-    def _signed(self, until: int) -> bytes:
-        text = str(until).encode()
-        return text + b"." + hmac.digest(self._token or b"", b"page " + text, "sha256").hex().encode()
+
+def _signed(until: int, token: bytes) -> bytes:
+    text = str(until).encode()
+    return text + b"." + hmac.digest(token, b"page " + text, "sha256").hex().encode()
 
 
 HTML: Final = b"text/html; charset=utf-8"
@@ -118,10 +112,10 @@ FILE: Final = "examples.json"
 class Page:
     """The page of a service."""
 
-    def __init__(self, settings: ServeSettings, models: Models, *, token: str | None) -> None:
+    def __init__(self, settings: ServeSettings, models: Models, tokens: Tokens) -> None:
         self._settings = settings
         self._models = models
-        self._sessions = Sessions(token)
+        self._sessions = Sessions(tokens)
         shape = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         self._template = shape.from_string(template())
         self._entering = 0
@@ -145,7 +139,8 @@ class Page:
             body = await call.read(limit=MOST_FORM, timeout=self._settings.timeout)
         finally:
             self._entering -= 1
-        if self._sessions.needed and not self._sessions.is_token(_field(body, "token")):
+        tokens = self._sessions.tokens
+        if tokens.needed and not tokens.knows(_field(body, "token").strip().encode()):
             return self._door(wrong=True)
         return _to_page(self._sessions.opened())
 
@@ -169,7 +164,7 @@ class Page:
         seen = examples.observation or (list(live.bundle.manifest.observation) if live is not None else [])
         return {
             "locked": False,
-            "session": self._sessions.needed,
+            "session": self._sessions.tokens.needed,
             "wanted": wanted.strip(),
             "known": examples.queries[:1000],
             "total": len(examples.queries),
@@ -232,7 +227,7 @@ class Page:
             ("ranker", f"{manifest.kind}, by {manifest.method.get('name', '?')}"),
             ("serving since", f"{live.since:%Y-%m-%d %H:%M} UTC"),
             ("made", f"{manifest.created}, clickprism {manifest.clickprism}"),
-            *(("data" if name == "name" else name, str(value)) for name, value in manifest.data.items()),
+            *(("data" if name == "name" else name, text) for name, text in described_data(manifest.data)),
             *((name, f"{value:.4f}") for name, value in manifest.metrics.items()),
             *(() if manifest.scope is None else (("scope", manifest.scope.sentence()),)),
         ]
@@ -241,7 +236,7 @@ class Page:
             facts.append(("re-ranks", f"{depth} documents of a request (--rerank-depth)"))
         stored = self._models.stored()
         if stored is not None:
-            facts.append(("store", str(stored.get("problem") or f"{stored['version']}, as of {stored['as_of']}")))
+            facts.append(("store", str(stored.get("problem") or f"{stored['version']}, as of {stored['as_of'][:19]}Z")))
         return [*facts, ("examples", f"{len(examples.queries):,} queries")]
 
 

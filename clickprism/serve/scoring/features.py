@@ -107,15 +107,18 @@ def _network(bundle: Bundle, role: Role, threads: int, missing: Float32 | None) 
     if shape != [[len(bundle.manifest.feature_names)]]:
         raise DataError(f"takes {shape}, the manifest says {len(bundle.manifest.feature_names)} features", file=name)
     run, wanted = session.run, ["scores"]
+    ruleless = None if missing is None or not np.isnan(missing).any() else np.isnan(missing)
+
+    def chunk(features: Float32) -> Float64:
+        scores: Float64 = run(wanted, {"features": features})[0].astype(np.float64)
+        if ruleless is not None and math.isnan(features.sum()):
+            scores[(np.isnan(features) & ruleless).any(1)] = np.nan
+        return scores
 
     def forward(features: Float32) -> Float64:
-        scores = np.empty(len(features))
-        for start in range(0, len(features), CHUNK):
-            part = features[start : start + CHUNK]
-            scores[start : start + CHUNK] = run(wanted, {"features": part})[0]
-            if missing is not None and np.isnan(part.sum()):
-                scores[start : start + CHUNK][(np.isnan(part) & np.isnan(missing)).any(1)] = np.nan
-        return scores
+        if len(features) <= CHUNK:
+            return chunk(features)
+        return np.concatenate([chunk(features[start : start + CHUNK]) for start in range(0, len(features), CHUNK)])
 
     return forward
 

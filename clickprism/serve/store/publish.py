@@ -2,7 +2,8 @@
 
     snapshot of a log ─┐
     table of features ─┼─ joined and sorted by query (DuckDB) ─▶ built beside ─▶ a sample read again ─▶ switched
-    imputed values ────┘
+    imputed values ────┤
+    clicks of pairs ───┘
 
 Memory is bounded whatever the size: DuckDB sorts on disk, and the documents of one query at a time are written.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +32,7 @@ from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
 from clickprism.log.table import first_line
+from clickprism.serve.scoring.evidence import FIELDS as EVIDENCE
 from clickprism.serve.settings import PublishSettings
 from clickprism.serve.store.base import IMPUTED, SCHEMES, Found, StoreInfo
 from clickprism.types import Float32
@@ -92,13 +95,16 @@ def snapshot_source(snapshot: Snapshot) -> Source:
     )
 
 
-def table_source(connection: Any, path: Path, *, rename: Mapping[str, str] | None = None) -> Source:
-    """A file with query_id, document_id and a number in every other column; a missing one is NaN.
+def table_source(
+    connection: Any, path: Path, *, chosen: Mapping[str, str] | None = None, empty: float = math.nan
+) -> Source:
+    """Return a file with query_id, document_id and a number in every other column; a missing one is NaN.
 
     Args:
         connection: of DuckDB.
         path: Parquet, CSV or JSON lines.
-        rename: other names for some columns.
+        chosen: columns to publish, with their names in the store; by default all, under their own names.
+        empty: value of a pair that the file does not have.
     """
     if not path.is_file():
         raise DataError("does not exist", file=path)
@@ -107,10 +113,10 @@ def table_source(connection: Any, path: Path, *, rename: Mapping[str, str] | Non
         raise DataError("is none of .parquet, .csv and .jsonl", file=path, remedy="Save it as one of them")
     found = connection.execute(f"DESCRIBE SELECT * FROM {reader}", [str(path)]).fetchall()  # noqa: S608
     kinds = {name: kind for name, kind, *_ in found}
-    missing = [name for name in _PAIR if name not in kinds]
+    missing = [name for name in (*_PAIR, *(chosen or ())) if name not in kinds]
     if missing:
-        raise DataError(f"has no column {missing[0]!r}", file=path, remedy="Name the columns query_id and document_id")
-    columns = [name for name in kinds if name not in _PAIR]
+        raise DataError(f"has no column {missing[0]!r}", file=path, remedy=f"Its columns are {', '.join(kinds)}")
+    columns = list(chosen or (name for name in kinds if name not in _PAIR))
     texts = [name for name in columns if not kinds[name].startswith(_NUMBERS)]
     if texts or not columns:
         what = f"has the column {texts[0]!r} of {kinds[texts[0]]}" if texts else "has no columns of numbers"
@@ -121,8 +127,8 @@ def table_source(connection: Any, path: Path, *, rename: Mapping[str, str] | Non
         name=str(path),
         sql=f"SELECT {keys}, [{listed}] AS x FROM {reader}",  # noqa: S608
         parameters=(str(path),),
-        fields=tuple((rename or {}).get(name, name) for name in columns),
-        empty=np.full(len(columns), np.nan, np.float32),
+        fields=tuple((chosen or {}).get(name, name) for name in columns),
+        empty=np.full(len(columns), empty, np.float32),
         as_of=datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None),
         fingerprint=sha256(path),
     )
@@ -246,7 +252,10 @@ def publish(
             sources = [] if log is None else [snapshot_source(read_snapshot(log, version=settings.snapshot))]
             sources += [] if settings.features is None else [table_source(connection, settings.features)]
             if settings.imputed is not None:
-                sources.append(table_source(connection, settings.imputed, rename={"imputation": IMPUTED}))
+                sources.append(table_source(connection, settings.imputed, chosen={"imputation": IMPUTED}))
+            if settings.estimates is not None:
+                chosen = dict(zip(("clicked", "weight", "impressions"), EVIDENCE, strict=True))
+                sources.append(table_source(connection, settings.estimates, chosen=chosen, empty=0.0))
             draft = _describe(sources, settings.as_of)
             with builder(to, grace=settings.grace, waiting=waiting) as target:
                 there = target.present()
@@ -269,7 +278,7 @@ def follow(
             raise SettingError(name, getattr(settings, name), "not be given together with --follow")
 
     def state() -> object:
-        files = [path.stat() for path in (settings.features, settings.imputed) if path is not None]
+        files = [path.stat() for path in (settings.features, settings.imputed, settings.estimates) if path is not None]
         return log.table("snapshots").version, [(file.st_mtime_ns, file.st_size, file.st_ino) for file in files]
 
     before = None
@@ -309,7 +318,7 @@ def _fill(
 def _describe(sources: Sequence[Source], as_of: datetime | None) -> StoreInfo:
     """What will be in force, but for the number of pairs; the version is a function of all that goes in."""
     if not sources:
-        raise SettingError("log", None, "be given, or --features, or --imputed")
+        raise SettingError("log", None, "be given, or --features, --imputed or --estimates")
     fields = tuple(name for source in sources for name in source.fields)
     twice = sorted({name for name in fields if fields.count(name) > 1}) if len(set(fields)) < len(fields) else []
     if twice:
