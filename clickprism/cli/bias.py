@@ -155,7 +155,7 @@ def _fitted(
     from clickprism.errors import SettingError, UnsupportedError
     from clickprism.log.open_log import contexts, where
     from clickprism.log_model.model import LogModel
-    from clickprism.log_model.propensities import read_propensities
+    from clickprism.log_model.parameters import read_propensities
 
     if settings.depth is not None and settings.depth < 2:
         raise SettingError("depth", settings.depth, "be at least 2, because a curve compares positions")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import numpy as np
 from scipy.special import digamma, logsumexp
@@ -41,6 +41,19 @@ SHARES: Final = (0.15, 0.3, 0.6, 1.0)  # of sigma, likewise
 TRUST_SHAPE: Final = 0.4  # gamma_k = 1 / (k - .4), as in the trust term that was published with the affine estimator
 
 
+class Likelihood(Protocol):
+    """A penalised likelihood that `solve` maximises."""
+
+    @property
+    def clicks(self) -> Float64:
+        """Return the clicks of each cell, [cells]."""
+        ...
+
+    def evaluate(self, theta: Float64, *, hessian: bool = False, scores: bool = False) -> Value:
+        """Return the loss and its derivatives at these parameters."""
+        ...
+
+
 def one_thread() -> AbstractContextManager[object]:
     """Limit BLAS to one thread: many small products are up to 30 times slower with threads on a busy machine."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -63,6 +76,7 @@ class Fit:
         steps: Newton steps that were taken.
         names: What the parameters are.
         bonus: Log-likelihood of splitting clicks between trust and relevance, [queries]; 0 without trust.
+        curve_covariance: Covariance of the curve if `shape.refine` found it, [positions - 1, positions - 1].
     """
 
     form: Form
@@ -73,6 +87,7 @@ class Fit:
     steps: int
     names: tuple[str, ...]
     bonus: Float64 | float = 0.0
+    curve_covariance: Float64 | None = None
 
     @cached_property
     def inverse(self) -> Float64:
@@ -94,7 +109,16 @@ class Fit:
         scores, queries = self.value.scores, len(self.value.scores)
         spread = scores.T @ scores * (queries / max(queries - 1, 1))
         few = self.inverse if queries < 2 * len(self.theta) else 0.0
-        return np.asarray(self.inverse @ spread @ self.inverse + few)
+        own = np.asarray(self.inverse @ spread @ self.inverse + few)
+        if self.curve_covariance is None:
+            return own
+        # the other parameters follow the refined curve: d theta / d b = -H^-1 H_b
+        below = len(self.curve_covariance)
+        follow = np.eye(len(self.theta), below)
+        rest = slice(below, None)
+        follow[rest] = -np.linalg.lstsq(self.value.hessian[rest, rest], self.value.hessian[rest, :below], rcond=None)[0]
+        own[:below], own[:, :below] = 0.0, 0.0
+        return np.asarray(own + follow @ self.curve_covariance @ follow.T)
 
     @property
     def gradient_norm(self) -> float:
@@ -130,8 +154,13 @@ def gain(better: Fit, worse: Fit) -> tuple[float, float]:
     return float(difference.sum()), float(difference.std() * np.sqrt(len(difference)))
 
 
-def solve(problem: Problem, start: Float64, *, scores: bool = True) -> tuple[Float64, Value, int]:
-    """Minimise the loss by Newton's method; the Hessian's negative eigenvalues are turned around."""
+def solve(
+    problem: Likelihood, start: Float64, *, scores: bool = True, tolerance: float = TOLERANCE
+) -> tuple[Float64, Value, int]:
+    """Minimise the loss by Newton's method; the Hessian's negative eigenvalues are turned around.
+
+    `tolerance` is the largest entry of the gradient per click at which the method stops.
+    """
     theta, clicks = start.copy(), max(float(problem.clicks.sum()), 1.0)
     value = problem.evaluate(theta, hessian=True)
     if not np.isfinite(value.loss):
@@ -152,7 +181,7 @@ def solve(problem: Problem, start: Float64, *, scores: bool = True) -> tuple[Flo
             break
         theta = theta + share * move
         value = problem.evaluate(theta, hessian=True)
-        if np.abs(value.gradient).max() < TOLERANCE * clicks:
+        if np.abs(value.gradient).max() < tolerance * clicks:
             break
     return theta, problem.evaluate(theta, hessian=True, scores=scores), steps
 

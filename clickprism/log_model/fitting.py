@@ -21,6 +21,7 @@ from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
 from clickprism.log_model.posterior import cold_prior, relevance
 from clickprism.log_model.references import Links, agreement, allpairs, linkage, randomised_curve
 from clickprism.log_model.results import Agreement, Curve, Feedback, Relevance, Size
+from clickprism.log_model.shape import refine
 from clickprism.log_model.terms import Covariates, Form, with_query_means
 from clickprism.log_model.trust import trust_test
 from clickprism.types import Float64, Int64, Text
@@ -65,6 +66,9 @@ class Fitting:
             seed=settings.seed,
         )
         chosen = self._popularity(chosen, reacts)
+        if reacts.verdict == "present":  # then the curve depends on the shape of the prior
+            self.tell("curve")
+            chosen = replace(chosen, fit=refine(chosen.fit, seed=settings.seed))
         fit, counts = chosen.fit, chosen.fit.problem.counts
         self.tell("relevance")
         found, rate = relevance(fit, confidence=settings.confidence)
