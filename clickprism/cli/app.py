@@ -136,6 +136,10 @@ TREE: Tree = {
             "score": ("Score documents with a bundle.", "model:score"),
             "export": ("Export a bundle to another system's format.", "model:export"),
             "promote": ("Make a bundle the current one of a deployment.", "model:promote"),
+            "rollout": (
+                "Release a bundle gradually, and take it back if users prefer the current one.",
+                "model:rollout",
+            ),
             "rollback": ("Return a deployment to its previous bundle.", "model:rollback"),
             "status": ("Show the current bundle of a deployment.", "model:status"),
         },

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from clickprism.cli.output import FLAT, Output, command_line
+from clickprism.serve.bundle.rollout import RolloutSettings
 from clickprism.serve.settings import BundleSettings, ExportSettings, PublishSettings, ServeSettings
 
 
@@ -156,6 +158,63 @@ def promote(bundle: Path, /, *, to: Path, keep: int = 10, output: Annotated[Outp
         output.next("serve", to)
     elif done.changed:
         output.note(f"To undo: {command_line('model', 'rollback', to)}")
+
+
+def rollout(
+    deployment: Path,
+    log: Path | None = None,
+    /,
+    *,
+    bundle: Path | None = None,
+    stop: bool = False,
+    every: timedelta | None = None,
+    settings: Annotated[RolloutSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Release a bundle gradually, and take it back if users prefer the current one.
+
+    With `--bundle`, a rollout begins: `clickprism serve DEPLOYMENT` interleaves both rankings in a share of the
+    requests. Log the `ranker` of each item with its impression. With a log, the clicks on both are counted: the new
+    bundle is promoted if users prefer it, taken back if they prefer the current one, and else its share grows. The test
+    is valid however often it is looked at.
+
+    ```bash
+    clickprism model rollout deployment --bundle runs/new/bundle
+    clickprism model rollout deployment mylog --every 10m
+    clickprism model rollout deployment --stop
+    ```
+
+    Args:
+        deployment: Folder of the deployment.
+        log: Click log with the interleaved searches.
+        bundle: Folder of the bundle to release.
+        stop: Take the new bundle back at once.
+        every: Count again after this time, such as 10m, until the rollout ends.
+    """
+    import time
+
+    from clickprism.errors import SettingError
+    from clickprism.log.store import LogStore
+    from clickprism.serve.bundle import rollout
+    from clickprism.serve.bundle.deployment import Deployment
+
+    target = Deployment(deployment)
+    if every is not None and (log is None or every <= timedelta(0)):
+        raise SettingError("every", str(every), "be a time above 0, and given together with a log")
+    found = rollout.status(target) if bundle is None and log is None and not stop else None
+    if bundle is not None:
+        found = rollout.start(target, bundle, settings)
+    if stop:
+        found = rollout.stop(target)
+    while log is not None and not stop:
+        found = rollout.advance(target, LogStore.open(log, note=output.note))
+        if every is None or found.outcome != "running":
+            break
+        output.note(found.reason)
+        time.sleep(every.total_seconds())
+    if found is None:
+        raise SettingError("bundle", None, "name the bundle to release: there was no rollout yet")
+    output.result(found)
 
 
 def rollback(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:

@@ -40,12 +40,14 @@ class Pointer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         version: of the bundle that answers.
         since: when it was pointed to, UTC.
         previous: versions before it, newest first.
+        share: of the requests that it answers together with another one, in a rollout.
         format: of this file.
     """
 
     version: str
     since: str
     previous: tuple[str, ...] = ()
+    share: float = 1.0
     format: Literal[1] = 1
 
     def __post_init__(self) -> None:
@@ -156,12 +158,13 @@ class Deployment:
             raise DataError(problem, file=found.folder, remedy="Delete the folder and promote the bundle again")
         return found
 
-    def promote(self, bundle: Path | str, *, keep: int = KEPT) -> Promotion:
+    def promote(self, bundle: Path | str, *, keep: int = KEPT, share: float = 1.0) -> Promotion:
         """Copy a bundle in, verify and warm the copy, then point to it; the old one answers until then.
 
         Args:
             bundle: Folder of the bundle.
             keep: Number of previous bundles to keep for a rollback; older ones are deleted.
+            share: Share of the requests, in the deployment of a rollout.
         """
         if keep < 0:
             raise SettingError("keep", keep, "be 0 or more")
@@ -171,7 +174,7 @@ class Deployment:
             before = self.pointer() if self.exists() else None
             self._copy(source)
             verify_apart(self.bundle(source.version).folder)
-            self.point(source.version, keep=keep)
+            self.point(source.version, keep=keep, share=share)
         old = before.version if before else None
         return Promotion(self.folder, source.version, old, source.version != old)
 
@@ -187,14 +190,14 @@ class Deployment:
             self._write(Pointer(now.previous[0], _now(), now.previous[1:]))
         return Promotion(self.folder, now.previous[0], now.version, True)
 
-    def point(self, version: str, *, keep: int = KEPT) -> None:
+    def point(self, version: str, *, keep: int = KEPT, share: float = 1.0) -> None:
         """Point to a bundle that is here, in one step; `promote` is the safe way."""
         before = self.pointer() if self.exists() else None
         old = (before.version, *before.previous) if before else ()
         kept = tuple(each for each in old if each != version)[:keep]
-        if before is None or (before.version, before.previous) != (version, kept):
+        if before is None or (before.version, before.previous, before.share) != (version, kept, share):
             since = before.since if before is not None and before.version == version else _now()
-            self._write(Pointer(version, since, kept))
+            self._write(Pointer(version, since, kept, share))
 
     def _place(self, version: str) -> Path:
         return self.folder / "bundles" / version

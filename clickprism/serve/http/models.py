@@ -18,6 +18,7 @@ from clickprism.data.encoding import Encoding
 from clickprism.errors import ClickprismError, DataError
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import Deployment, current_bundle, warmed
+from clickprism.serve.bundle.rollout import rollout_folder
 from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.http.messages import ModelAnswer, ModelsAnswer
 from clickprism.serve.http.metrics import Metrics
@@ -47,10 +48,17 @@ class Live:
 
     Attributes:
         rerank_depth: number of documents of a request that it re-ranks; None for all.
+        share: share of the requests that it answers together with the current model, in a rollout.
     """
 
     def __init__(
-        self, bundle: Bundle, scorer: Scorer, *, previous: tuple[str, ...] = (), rerank_depth: int | None = None
+        self,
+        bundle: Bundle,
+        scorer: Scorer,
+        *,
+        previous: tuple[str, ...] = (),
+        rerank_depth: int | None = None,
+        share: float = 1.0,
     ) -> None:
         self.bundle = bundle
         self.scorer = scorer
@@ -58,6 +66,7 @@ class Live:
         self.since = datetime.now(UTC)
         self.previous = previous
         self.rerank_depth = rerank_depth
+        self.share = share
         self.needs_clicks = "clicks" in scorer.needs
         self.needs_features = "features" in scorer.needs
         self.needs_texts = "texts" in scorer.needs
@@ -118,7 +127,8 @@ def go_live(source: Path, store: FeatureStore | None, *, rerank_depth: int | Non
     pointer = deployment.pointer() if deployment.exists() else None
     bundle = Bundle.load(source) if pointer is None else deployment.bundle(pointer.version)
     previous, depth = pointer.previous if pointer else (), enforced_depth(bundle, rerank_depth)
-    live = Live(bundle, warmed(bundle), previous=previous, rerank_depth=depth)
+    share = 1.0 if pointer is None else pointer.share
+    live = Live(bundle, warmed(bundle), previous=previous, rerank_depth=depth, share=share)
     if live.needs_clicks:
         if store is None:
             raise DataError("needs click vectors", file=source, remedy="Give the store that has them: --store")
@@ -164,12 +174,14 @@ class Follower:
         *,
         changed: Callable[[Follower], None] | None = None,
         rerank_depth: int | None = None,
+        optional: bool = False,
     ) -> None:
         self.live: Live | None = None
         self.problem: str | None = None
         self._source = source
         self._store = store
         self._rerank_depth = rerank_depth
+        self._optional = optional
         self._changed = changed or (lambda _: None)
         self._seen: object = None
         self._verified: set[str] = set()
@@ -181,6 +193,9 @@ class Follower:
         if stamp == self._seen and (self.problem is None or time.monotonic() < self._again):
             return
         self._seen = stamp
+        if self._optional and stamp == "bundle":  # there is no rollout
+            self.live = self.problem = None
+            return
         try:
             bundle = current_bundle(self._source)
             if self._verified and bundle.version not in self._verified:  # the command has verified the first
@@ -262,7 +277,11 @@ class Models:
         self._tell = tell
         self._tell_swaps = tell_swaps
         self.current = self._follow(source, changed=self._swapped)
-        self.challenger = None if settings.interleave is None else self._follow(settings.interleave)
+        self.challenger: Follower | None = None
+        if settings.interleave is not None:
+            self.challenger = self._follow(settings.interleave)
+        elif Deployment(source).exists():
+            self.challenger = self._follow(rollout_folder(Deployment(source)).folder, optional=True)
         self._shadowed = None if settings.shadow is None else self._follow(settings.shadow)
         self.shadow: Shadow | None = None
         self.store: FeatureStore | None = None
@@ -305,8 +324,11 @@ class Models:
         told = {"version": info.version, "as_of": f"{info.as_of.isoformat()}Z", "age": round(info.age(), 3)}
         return told | {"pairs": info.pairs, "fields": list(info.fields)}
 
-    def _follow(self, source: Path, *, changed: Callable[[Follower], None] | None = None) -> Follower:
-        return Follower(source, self._opened, changed=changed, rerank_depth=self._settings.rerank_depth)
+    def _follow(
+        self, source: Path, *, changed: Callable[[Follower], None] | None = None, optional: bool = False
+    ) -> Follower:
+        depth = self._settings.rerank_depth
+        return Follower(source, self._opened, changed=changed, rerank_depth=depth, optional=optional)
 
     def _opened(self) -> FeatureStore | None:
         """The store, opened when it is first needed; only the thread that follows calls this."""

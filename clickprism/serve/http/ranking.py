@@ -15,6 +15,7 @@ import numpy as np
 
 from clickprism.errors import DataError
 from clickprism.evaluation.interleaving import team_draft
+from clickprism.serve.bundle.rollout import is_interleaved
 from clickprism.serve.http.call import BUSY, JSON, Answer, Call
 from clickprism.serve.http.messages import Document, Item, RankAnswer, RankRequest, read_rank_request
 from clickprism.serve.http.metrics import Metrics
@@ -338,6 +339,8 @@ class RankRoute:
 
     def _answer(self, request: RankRequest, live: Live, call: Call) -> Answer:
         challenger = None if self._models.challenger is None else self._models.challenger.live
+        if challenger is not None and not is_interleaved(call.request_id, challenger.share):
+            challenger = None
         inputs = look_up(request, live, self._models.store, other=challenger)
         ranking = rank(inputs, live)
         answer = RankAnswer(call.request_id, live.version, 0.0, [])
