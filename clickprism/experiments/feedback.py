@@ -8,7 +8,6 @@ them to the past of the items, and trains the next ranker on the log, with the p
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
@@ -46,7 +45,6 @@ from clickprism.training.settings import Fitted
 from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, Simulation
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PRIOR: Final = 10.0  # impressions at the mean rate that every item's rate starts with
@@ -73,15 +71,11 @@ class Chain:
         seed: Random seed.
         rounds: Measurements on the test part before training, after the first round, and so on: the measures of the
             settings and those of `Concentration`, by name.
-        ideal: Concentration of a ranking by the true grades, which needs no past.
-        seconds: Duration in seconds, without the rounds that all methods share.
     """
 
     label: str
     seed: int
     rounds: tuple[Mapping[str, float], ...]
-    ideal: Mapping[str, float]
-    seconds: float
 
     def curve(self, measure: str) -> Float64:
         """Return a measure by round, where round 0 is the initial ranking, [rounds + 1]."""
@@ -112,12 +106,10 @@ class Rounds:
     Attributes:
         mean: Mean over runs, [rounds + 1].
         change: Change from the round after which methods differ to the last.
-        against_click: Difference to the method `click` in the last round; None if there is no such method.
     """
 
     mean: Float64
     change: Change
-    against_click: Change | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,13 +192,7 @@ def feedback_results(settings: FeedbackSettings, done: Sequence[Measured]) -> Fe
     }
     methods = {
         label: {
-            measure: Rounds(
-                mean=each.mean(axis=0),
-                change=_change(each[:, -1] - each[:, fork]),
-                against_click=_change(each[:, -1] - curves[WARM][measure][:, -1])
-                if WARM in curves and label != WARM
-                else None,
-            )
+            measure: Rounds(each.mean(axis=0), _change(each[:, -1] - each[:, fork]))
             for measure, each in measured.items()
         }
         for label, measured in curves.items()
@@ -229,23 +215,17 @@ def _change(values: Float64) -> Change:
     return Change(mean, low, high, "grows" if low > 0 else "shrinks" if high < 0 else "no clear change")
 
 
-def warm_settings(settings: FeedbackSettings) -> FeedbackSettings:
-    """Return the settings of the first rounds: raw clicks, whatever the settings call by that name."""
-    return replace(settings, methods={WARM: {}})
-
-
 def _chains(settings: FeedbackSettings, seed: int) -> list[Measured]:
     """Return the chains of one run; the rounds that methods share are run once."""
     loop = _Loop(settings, seed)
     for _ in range(settings.warm):
-        loop.step(WARM, warm_settings(loop.settings))
+        loop.step(WARM, replace(loop.settings, methods={WARM: {}}))  # raw clicks, whatever is called `click`
     chains = []
     for label in settings.methods:
-        start, own = time.perf_counter(), loop.fork()
+        own = loop.fork()
         while len(own.rounds) <= settings.rounds:
             own.step(label, loop.settings)
-        seconds = round(time.perf_counter() - start, 2)
-        chains.append((Chain(label, seed, tuple(own.rounds), own.world.ideal, seconds), own.evaluation))
+        chains.append((Chain(label, seed, tuple(own.rounds)), own.evaluation))
     return chains
 
 
@@ -294,13 +274,6 @@ class _World:
         """Observation probability by position, by which exposure is measured."""
         base = self.user if isinstance(self.user, PositionUser) else getattr(self.user, "base", PositionUser())
         return np.asarray(base.observation(np.arange(1, self.settings.simulation.length + 1)))
-
-    @cached_property
-    def ideal(self) -> dict[str, float]:
-        test = self.dataset.test
-        ranked = position_exposure(test.lists, test.grades.astype(np.float64), observation=self.observation)
-        found = concentration(test, ranked, items=self.items["test"], popularity=np.zeros(self.count))
-        return {"gini": found.gini, "top": found.top}
 
     def part(self, name: str, column: Float64 | None) -> JudgedLists:
         """Return a part with items as document ids and, as a last feature, a value of each item."""
@@ -493,12 +466,11 @@ def _notes(settings: FeedbackSettings) -> list[str]:
 
 def figures(results: FeedbackResults) -> dict[str, tuple[str, str]]:
     """Return the caption and SVG of each figure, by file name."""
-    quality, concentrated = (BIAS, results.measures[0]), ("gini", "popular")
     drawn = {
-        "popularity": ("Popularity bias and ranking quality over rounds", round_curves(results, quality)),
-        "concentration": ("Concentration of exposure over rounds", round_curves(results, concentrated)),
+        "popularity": ("Popularity bias and ranking quality over rounds", (BIAS, results.measures[0])),
+        "concentration": ("Concentration of exposure over rounds", ("gini", "popular")),
     }
-    return as_svg(drawn)
+    return as_svg({name: (caption, round_curves(results, measures)) for name, (caption, measures) in drawn.items()})
 
 
 @plots.styled
@@ -506,45 +478,28 @@ def round_curves(results: FeedbackResults, measures: Sequence[str]) -> Figure:
     """Return a figure with one panel per measure, one line per method, and bands of a standard error over runs."""
     from matplotlib.figure import Figure
 
+    settings, looks = results.settings, plots.looks_of(results.settings.methods)
     figure = Figure(figsize=(4.8 * len(measures), 4.0), layout="constrained")
-    looks = plots.looks_of(results.settings.methods)
-    for place, measure in enumerate(measures):
-        axes = figure.add_subplot(1, len(measures), place + 1)
+    for axes, measure in zip(figure.subplots(1, len(measures), squeeze=False)[0], measures, strict=True):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(visible=True, color=plots.GRID, alpha=0.3, linewidth=0.8)
         axes.set_axisbelow(True)
-        _draw(axes, results, measure, looks)
-        if place == 0:
-            axes.legend(frameon=False, fontsize=9, labelcolor=plots.INK)
+        for place, label in enumerate(settings.methods):
+            several = np.stack([chain.curve(measure) for chain in results.chains if chain.label == label])
+            rounds = np.arange(settings.warm if place else 0, settings.rounds + 1)
+            mean, colour = several.mean(axis=0)[rounds], looks[label].colour
+            style = (0, (4, 2)) if uses_truth(settings, label) else "-"
+            marker = {"marker": looks[label].marker, "markersize": 5}
+            axes.plot(rounds, mean, color=colour, linewidth=1.8, linestyle=style, label=label, zorder=3, **marker)
+            if len(several) > 1:
+                error = several.std(axis=0, ddof=1)[rounds] / np.sqrt(len(several))
+                axes.fill_between(rounds, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
+        if settings.warm > 0:
+            axes.axvline(settings.warm, color=plots.GRID, linewidth=1.2, linestyle=(0, (2, 2)), zorder=1)
+            text = {"xycoords": ("data", "axes fraction"), "fontsize": 8.5, "rotation": 90, "ha": "right"}
+            axes.annotate("methods differ", (settings.warm, 0.02), **text)
+        axes.set_xticks(range(settings.rounds + 1))
+        axes.set_xlabel("times retrained")
+        axes.set_ylabel(fill(NAMES.get(measure, measure), 30))
+    figure.axes[0].legend(frameon=False, fontsize=9, labelcolor=plots.INK)
     return figure
-
-
-def _draw(axes: Axes, results: FeedbackResults, measure: str, looks: Mapping[str, plots.Look]) -> None:
-    fork, last = results.settings.warm, results.settings.rounds
-    for label in results.settings.methods:
-        curves = np.stack([chain.curve(measure) for chain in results.chains if chain.label == label])
-        start = 0 if label == next(iter(results.settings.methods)) else fork
-        rounds, part, look = np.arange(start, last + 1), curves[:, start:], looks[label]
-        mean = part.mean(axis=0)
-        axes.plot(
-            rounds,
-            mean,
-            color=look.colour,
-            marker=look.marker,
-            markersize=5,
-            linewidth=1.8,
-            linestyle=(0, (4, 2)) if uses_truth(results.settings, label) else "-",
-            label=label,
-            zorder=3,
-        )
-        if len(curves) > 1:
-            error = part.std(axis=0, ddof=1) / np.sqrt(len(part))
-            axes.fill_between(rounds, mean - error, mean + error, color=look.colour, alpha=0.15, linewidth=0)
-    if fork > 0:
-        axes.axvline(fork, color=plots.GRID, linewidth=1.2, linestyle=(0, (2, 2)), zorder=1)
-        axes.annotate(
-            "methods differ", (fork, 0.02), xycoords=("data", "axes fraction"), fontsize=8.5, rotation=90, ha="right"
-        )
-    axes.set_xticks(range(last + 1))
-    axes.set_xlabel("times retrained")
-    axes.set_ylabel(fill(NAMES.get(measure, measure), 30))

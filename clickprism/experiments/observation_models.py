@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
-from clickprism._util.tables import Table
 from clickprism.evaluation.independence import ConditionalLearner, Independence, learner_independence
 from clickprism.types import Clicks, Float64
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from clickprism.debias.lbd import Choice
 
 CURVE: Final = "positions only"
-DEPENDENCE: Final = "Document-dependent observation"
 
 
 def independence_of(learner: object, clicks: Clicks) -> Independence | None:
@@ -97,38 +95,6 @@ def choice_text(choices: Sequence[Choice]) -> str:
     return f"observation {_verb(chosen)} (held-out log-likelihood {chosen.likelihood:.4f}{beside})"
 
 
-def choices_text(dependences: Mapping[int, DocumentDependence]) -> str:
-    """Return what was chosen in each run, by seed, in a line.
-
-    >>> from clickprism.debias.lbd import Choice
-    >>> line, curve = (DocumentDependence((Choice(0, each, -1.5, 3),)) for each in (0.01, math.inf))
-    >>> choices_text({0: line, 1: curve, 2: line})
-    'observation depends on documents: linear, penalty 0.01 (seeds 0, 2); depends on positions only (seed 1)'
-    """
-    seeds: dict[str, list[int]] = {}
-    for seed, dependence in dependences.items():
-        seeds.setdefault(_verb(dependence.choices[0]), []).append(seed)
-    parts = [
-        f"{verb} (seed{'s' * (len(each) > 1)} {', '.join(map(str, sorted(each)))})" for verb, each in seeds.items()
-    ]
-    return f"observation {'; '.join(parts)}"
-
-
-def choices_table(dependences: Mapping[str, Mapping[int, DocumentDependence]]) -> Table:
-    """Return what was tried and chosen in each run, by method and seed."""
-    chosen = {f"{label}, seed {seed}": one.choices for label, of in dependences.items() for seed, one in of.items()}
-    tried = [choice for choices in chosen.values() for choice in choices]
-    tried.sort(key=lambda choice: (choice.penalty == math.inf, choice.hidden, choice.penalty))
-    kinds = list(dict.fromkeys(map(_kind, tried)))
-    rows = []
-    for name, choices in chosen.items():
-        likelihoods = {_kind(choice): _text(choice.likelihood) for choice in choices}
-        likelihoods[_kind(choices[0])] += " *"
-        rows.append([name, *(likelihoods.get(kind, "") for kind in kinds)])
-    caption = "Log-likelihood per session of held-out clicks, by how observation depends on documents; * chosen"
-    return Table(caption, ["method", *kinds], rows)
-
-
 def _kind(choice: Choice) -> str:
     how = f"network of {choice.hidden} units" if choice.hidden else "linear"
     return CURVE if choice.penalty == math.inf else f"{how}, penalty {choice.penalty:g}"
@@ -136,7 +102,3 @@ def _kind(choice: Choice) -> str:
 
 def _verb(choice: Choice) -> str:
     return f"depends on {CURVE}" if choice.penalty == math.inf else f"depends on documents: {_kind(choice)}"
-
-
-def _text(value: float) -> str:
-    return f"{value:.4f}" if math.isfinite(value) else "n/a"

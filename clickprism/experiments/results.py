@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
 from clickprism.experiments.data import data_name
 from clickprism.experiments.observation_models import (
-    DEPENDENCE,
     DocumentDependence,
-    choices_table,
-    choices_text,
+    choice_text,
     independence_text,
     mean_curve,
     mean_independence,
@@ -34,7 +32,6 @@ from clickprism.types import Float64
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-T = TypeVar("T")
 CEILING, FLOOR, INITIAL = "labels", "click", "initial"
 
 
@@ -95,17 +92,20 @@ class Results:
         return [run for run in self.runs if run.label == label]
 
     @property
-    def dependences(self) -> dict[str, dict[int, DocumentDependence]]:
+    def dependences(self) -> dict[str, DocumentDependence]:
         """How observation depends on documents, by method and seed."""
-        return _by_label(
-            {(run.label, run.seed): run.document_dependence for run in self.runs if run.document_dependence is not None}
-        )
+        chosen = {f"{run.label}, seed {run.seed}": run.document_dependence for run in self.runs}
+        return {name: one for name, one in chosen.items() if one is not None}
+
+    def observation_models(self) -> list[Table]:
+        """Return what methods chose or measured of their observation model; empty if none has one."""
+        rows = [[name, choice_text(one.choices)] for name, one in self.dependences.items()]
+        rows += [[label, independence_text(gap)] for label, gap in self.delta_ci.items()]
+        return [Table("", ["method", "observation model"], rows)] if rows else []
 
     def tables(self) -> list[Table]:
         """Return the comparison, and what methods chose or measured of their observation model."""
-        rows = [[label, choices_text(of)] for label, of in self.dependences.items()]
-        rows += [[label, independence_text(gap)] for label, gap in self.delta_ci.items()]
-        return [*self.comparison.tables(), *([Table("", ["method", "observation model"], rows)] if rows else [])]
+        return [*self.comparison.tables(), *self.observation_models()]
 
 
 def results_of(
@@ -114,15 +114,17 @@ def results_of(
     """Return the comparison of runs with a baseline: by default `click`, or else the first method."""
     only, evaluated = [run for run, _ in runs], [(run.label, evaluation) for run, evaluation in runs]
     curves: dict[str, list[Float64]] = {"truth": [run.truth for run in only]}
+    gaps: dict[str, list[Independence]] = {}
     for run in only:
         if run.observation is not None:
             curves.setdefault(run.label, []).append(run.observation)
-    gaps = _by_label({(run.label, run.seed): run.independence for run in only if run.independence is not None})
+        if run.independence is not None:
+            gaps.setdefault(run.label, []).append(run.independence)
     return Results(
         settings=settings,
         comparison=compare_runs(settings, evaluated, data=described(settings), baseline=baseline),
         observation={label: mean_curve(several) for label, several in curves.items()},
-        delta_ci={label: mean_independence(list(of.values())) for label, of in gaps.items()},
+        delta_ci={label: mean_independence(several) for label, several in gaps.items()},
         runs=tuple(only),
     )
 
@@ -149,19 +151,13 @@ def compare_runs(
 
 def write_results(results: Results, out: Path, *, title: str, next_commands: Sequence[str] = ()) -> Path:
     """Write the tables, the figures, the settings and report.html; return the path of the report."""
-    dependences = results.dependences
     make_folder(out)
     write_file(out / "table.txt", as_text(results.comparison))
     write_file(out / "table.md", as_markdown(results.comparison))
     write_file(out / "table.tex", as_latex(results.comparison))
     write_file(out / "table.html", as_html(results.comparison))
-    gaps = [f"{label}: {independence_text(gap)}." for label, gap in results.delta_ci.items()]
-    doubts = [
-        f"{label}, seed {seed}: {one.doubt}."
-        for label, of in dependences.items()
-        for seed, one in of.items()
-        if one.doubt
-    ]
+    models = results.observation_models()
+    doubts = [f"{name}: {one.doubt}." for name, one in results.dependences.items() if one.doubt]
     return write_experiment(
         out,
         results,
@@ -170,8 +166,8 @@ def write_results(results: Results, out: Path, *, title: str, next_commands: Seq
         title=title,
         summary=summary_of(results),
         figures=figures(results),
-        more={DEPENDENCE: [choices_table(dependences)]} if dependences else {},
-        notes=[*(_note(results, label) for label in results.settings.methods), *gaps, *doubts],
+        more={"Observation models": models} if models else {},
+        notes=[*(_note(results, label) for label in results.settings.methods), *doubts],
         next_commands=next_commands,
     )
 
@@ -271,13 +267,6 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
         plots.method_dots(results.comparison, looks=looks),
     )
     return as_svg(drawn)
-
-
-def _by_label(values: Mapping[tuple[str, int], T]) -> dict[str, dict[int, T]]:
-    grouped: dict[str, dict[int, T]] = {}
-    for (label, seed), value in values.items():
-        grouped.setdefault(label, {})[seed] = value
-    return grouped
 
 
 def _looks(results: Results) -> dict[str, plots.Look]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -324,6 +324,27 @@ def deployment(folder: Path, settings: ProjectSettings) -> Deployment:
     return Deployment(folder / settings.outputs.deployment)
 
 
+def begin_rollout(deployed: Deployment, bundle: Path) -> str:
+    """Release a bundle gradually instead of the rollout that runs, if one does; return what is known of it."""
+    from clickprism.serve.bundle import rollout
+
+    before = rollout.status(deployed)
+    if before is not None and before.outcome == "running":
+        rollout.stop(deployed)
+    return rollout.start(deployed, bundle, rollout.RolloutSettings()).reason
+
+
+def continue_rollout(folder: Path, deployed: Deployment) -> tuple[str, str]:
+    """Count the clicks of the interleaved searches; return the outcome of the rollout so far, and why."""
+    from clickprism.log.store import LogStore
+    from clickprism.serve.bundle import rollout
+
+    now = rollout.status(deployed)
+    if now is not None and now.outcome == "running":
+        now = rollout.advance(deployed, LogStore.open(folder / LOG))
+    return ("taken back", "The rollout was deleted.") if now is None else (now.outcome, now.reason)
+
+
 def store_address(folder: Path, settings: ProjectSettings) -> str:
     """Return the online store of the project."""
     store = expand(settings.outputs.store)
@@ -342,9 +363,3 @@ def publish(
     own = PublishSettings(features=features, memory=settings.memory)
     done = publish(store_address(folder, settings), own, log=log, note=note)
     return {"version": done.info.version, "pairs": done.info.pairs, "fields": len(done.info.fields)}
-
-
-def folder_bytes(paths: Iterable[Path]) -> int:
-    """Return the size of files and folders on disk."""
-    files = (each for path in paths for each in (path.rglob("*") if path.is_dir() else [path]))
-    return sum(each.stat().st_size for each in files if each.is_file() and not each.is_symlink())

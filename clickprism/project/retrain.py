@@ -10,7 +10,7 @@ mean over queries with its interval:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -200,23 +200,22 @@ class _Pairs:
     def sums(self, values: Float64) -> Float64:
         return _sums(self.query, values, len(self.searches))
 
-    def likelihood(self, scores: Float64, weight: float) -> Float64:
-        """Return the log-likelihood of the clicks of each query, [queries]."""
+    def _shares(self, scores: Float64, weight: float) -> Float64:
+        """Return the logarithm of the share of each pair in the clicks of its query, [pairs]."""
         logits = weight * scores + np.log(self.exposure)
         top = np.full(len(self.searches), -np.inf)
         np.maximum.at(top, self.query, logits)
-        total = np.log(self.sums(np.exp(logits - top[self.query]))) + top
-        return self.sums(self.clicks * (logits - total[self.query]))
+        logits -= top[self.query]
+        return np.asarray(logits - np.log(self.sums(np.exp(logits)))[self.query])
+
+    def likelihood(self, scores: Float64, weight: float) -> Float64:
+        """Return the log-likelihood of the clicks of each query, [queries]."""
+        return self.sums(self.clicks * self._shares(scores, weight))
 
     def slope(self, scores: Float64, weight: float) -> tuple[float, float]:
         """Return the derivative of the log-likelihood by the weight, and minus the second one."""
-        logits = weight * scores + np.log(self.exposure)
-        top = np.full(len(self.searches), -np.inf)
-        np.maximum.at(top, self.query, logits)
-        share = np.exp(logits - top[self.query])
-        share /= self.sums(share)[self.query]
-        mean = self.sums(share * scores)
-        clicked = self.sums(self.clicks)
+        share = np.exp(self._shares(scores, weight))
+        mean, clicked = self.sums(share * scores), self.sums(self.clicks)
         first = self.sums(self.clicks * scores) - clicked * mean
         second = clicked * (self.sums(share * scores**2) - mean**2)
         return float(first.sum()), float(second.sum())
@@ -302,8 +301,3 @@ def verdict(likelihood: Gain, value: Gain, own: Promotion) -> tuple[bool, str]:
     if -value.lower > own.max_loss:
         return False, f"The new ranker may lose more than {own.max_loss:.1%} of the clicks ({lost}): {numbers}."
     return True, f"The new ranker is better than the current one, and {lost}: {numbers}."
-
-
-def sentences(found: Sequence[Change]) -> list[str]:
-    """Return the sentences of the changes, those that drifted first."""
-    return [each.sentence for each in sorted(found, key=lambda each: not each.drifted)]

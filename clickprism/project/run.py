@@ -19,7 +19,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.project import calls
 from clickprism.project.settings import FILE, ProjectSettings, read_settings, redact
 from clickprism.project.status import ProjectStatus, status_of, write_pages
-from clickprism.project.steps import NAMES, STATE, STEPS, Context, Kept, Step, fingerprint
+from clickprism.project.steps import NAMES, RANKERS, STATE, STEPS, Context, Kept, Step, fingerprint
 from clickprism.settings import suggest
 
 RUN, LOCK = "run.json", ".lock"
@@ -137,7 +137,8 @@ class Project:
             raise DataError("has no ranker to serve", file=self.folder, remedy=remedy)
         kept = _kept(self.folder)
         promoted = kept["promote"].result if "promote" in kept else {}
-        shadow = self.folder / "rankers" / promoted["shadow"] / "bundle" if promoted.get("shadow") else None
+        waits = promoted.get("shadow") and not promoted.get("rollout")  # a rollout is answered, not only scored
+        shadow = self.folder / RANKERS / promoted["shadow"] / "bundle" if waits else None
         store = calls.store_address(self.folder, self.settings) if "publish" in kept else None
         return {"source": deployed.folder, "store": store, "log": self.folder / calls.LOG, "shadow": shadow}
 

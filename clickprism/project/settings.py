@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
 from pathlib import Path
+from textwrap import wrap
 from typing import Final, Literal, final
 
 from clickprism.errors import DataError, SettingError
@@ -18,6 +18,7 @@ FILE: Final = "clickprism.toml"
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 PASSWORD: Final = re.compile(r"^([A-Za-z0-9+.-]+://[^/@:]*):([^/@]+)@")
 PERIOD: Final = re.compile(r"([0-9.]+)([smhd])")
+WIDTH: Final = 100  # of a comment in the file
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -28,7 +29,7 @@ class Source:
 
     Attributes:
         path: File, folder, pattern of files, URL of a database, or remote folder (s3://, gs://). Relative paths start
-            at the folder of the project. `${NAME}` is replaced by an environment variable when the path is used.
+            at the folder of the project. Write passwords as ${NAME}: the environment variable is read when it is used.
         read: "ingest" adds new files to the log of the project; "memory" reads the whole table again if it changed.
         table: Whether the rows are a table with one row for each result, not events.
         schema: Format of events: auto, clickprism, ubi, metarank, yandex or mapping.
@@ -118,11 +119,14 @@ class Promotion:
 
     Attributes:
         automatic: Whether `run` promotes; otherwise a better ranker waits as shadow.
+        rollout: Whether a better ranker is released gradually, and taken back if users prefer the current one. The
+            events must name the `ranker` of each document, as the service answers it.
         max_loss: Largest share of clicks that the new ranker may lose, by the lower end of the interval.
         confidence: Confidence level of the intervals.
     """
 
     automatic: bool = True
+    rollout: bool = False
     max_loss: float = 0.02
     confidence: float = 0.95
 
@@ -177,12 +181,12 @@ class ProjectSettings:
 
     Attributes:
         source: Where the log comes from.
-        columns: Which column of a table holds what.
+        columns: Which column of a table holds what. Columns that are known only after a click must be in `ignore`.
         engine: Engine of the steps that read all rows: duckdb, local[*] (Spark here) or spark://host:port.
         memory: Maximum memory of the engine.
         every: Time between two runs of `clickprism run --every`, such as 1h; empty if a scheduler starts `run`.
         training: When and how a ranker is trained.
-        promotion: When a new ranker replaces the current one.
+        promotion: When a new ranker replaces the current one; otherwise it is kept as shadow.
         privacy: Who may be recognised in the results.
         outputs: Where results go.
     """
@@ -201,6 +205,8 @@ class ProjectSettings:
         EngineSettings(engine=self.engine, memory=self.memory)
         if self.every:
             period("every", self.every)
+        if self.promotion.rollout and self.source.read != "ingest":
+            raise SettingError("promotion.rollout", True, 'be false unless source.read is "ingest"')
         if self.training.outcome != "click" and self.source.read != "memory":
             raise SettingError("training.outcome", self.training.outcome, 'be click unless source.read is "memory"')
 
@@ -267,42 +273,32 @@ def redact(text: str, settings: ProjectSettings) -> str:
     return text
 
 
-COMMENTS: Final[Mapping[str, str]] = {
-    "source": "Where the log comes from. Write passwords as ${NAME}: the environment variable is read when it is used.",
-    "source.path": "a file, folder, pattern, URL of a database, s3:// or gs:// folder",
-    "source.read": '"ingest": new files are added to log/; "memory": the whole table is read again when it changed',
-    "source.ordinal_base": "number of the first position in the events; -1: the format says it",
-    "columns": "Which column holds what. Delete a name from `features` to exclude a feature.",
-    "columns.ignore": "not features; columns that are known only after a click must be here",
-    "engine": "duckdb, local[*] (Spark on this machine) or spark://host:port",
-    "every": 'time between two runs of `clickprism run --every`, such as "1h"',
-    "training": "A ranker is trained first, and again if the log drifts or has grown.",
-    "training.outcome": 'click, or for tables such as "click + 5*booking"',
-    "training.since": "first day to use; empty for all",
-    "training.refit": "fit the model of the log again once its rows have grown by this share",
-    "training.new_clicks": "drift is tested once this many clicks are new",
-    "training.drift": "smallest change that counts as drift",
-    "training.growth": "train again at this many times the clicks",
-    "promotion": "A new ranker is promoted only if it is better; otherwise it is kept as shadow.",
-    "promotion.max_loss": "largest share of clicks it may lose, by the lower end of the interval",
-    "privacy": "Pairs seen by fewer users are in no result.",
-    "outputs": "Where results go.",
-}
+def _comments(cls: type[object]) -> dict[str, str]:
+    """Return what the docstring of a settings class says about each of its fields."""
+    lines = (cls.__doc__ or "").partition("Attributes:\n")[2].rstrip().splitlines()
+    found: dict[str, str] = {}
+    for line in lines:
+        if named := re.fullmatch(r" {8}(\w+): (.*)", line):
+            found[named[1]] = named[2]
+        else:
+            found[[*found][-1]] += f" {line.strip()}"
+    return found
 
 
 def as_toml(settings: ProjectSettings) -> str:
     """Return the settings as TOML with a comment for each part, as `init` writes them."""
     lines = ["# A project of clickprism. Run: clickprism run . (docs/tutorial.md)"]
 
-    def line(path: str, name: str, value: object) -> str:
-        comment = COMMENTS.get(f"{path}.{name}" if path else name, "")
-        return f"{name} = {toml_value(value)}" + (f"  # {comment}" if comment else "")
+    def add(settings: object, *, without: tuple[str, ...] = ()) -> None:
+        for name, value in vars(settings).items():
+            if name not in without:
+                comment = _comments(type(settings))[name]
+                lines.extend([f"# {each}" for each in wrap(comment, WIDTH)] + [f"{name} = {toml_value(value)}"])
 
-    own = {name: value for name, value in vars(settings).items() if isinstance(value, str)}
-    lines += [line("", name, value) for name, value in own.items()]
-    for part, values in vars(settings).items():
-        if part in own or (part == "columns" and not settings.source.table):
-            continue
-        lines += ["", *([f"# {COMMENTS[part]}"] if part in COMMENTS else []), f"[{part}]"]
-        lines += [line(part, name, value) for name, value in vars(values).items()]
+    parts = {name: value for name, value in vars(settings).items() if is_dataclass(value)}
+    add(settings, without=tuple(parts))
+    for name, part in parts.items():
+        if name != "columns" or settings.source.table:
+            lines += ["", f"# {_comments(ProjectSettings)[name]}", f"[{name}]"]
+            add(part)
     return "\n".join(lines) + "\n"

@@ -146,7 +146,7 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
     if trained.get("version") and trained.get("version") == promoted.get("version") and not trained["valued"]:
         interleave = f"clickprism serve {folder.name} --interleave BUNDLE"
         found.append(f"The log does not show how many clicks the ranker gets. Compare it online: {interleave}")
-    if promoted.get("shadow"):
+    if promoted.get("shadow") and not promoted.get("rollout"):
         found.append(f"A newer ranker waits as shadow ({RANKERS}/{promoted['shadow']}); see the reason above.")
     if settings.source.read == "memory" and calls.log_state(folder):
         found.append('Events of the service are in log/ but not used: source.read is "memory".')

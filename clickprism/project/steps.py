@@ -120,19 +120,20 @@ class Step:
 
     Attributes:
         name: Its name, as `run --step` takes it.
-        summary: What it does.
         needs: Steps whose output it uses.
+        make: Does it; its docstring says what.
         reads: Returns what else it depends on.
-        make: Does it.
-        aggregate: What grows with the log, and what stays: rows in, aggregate out (docs/guides/scale.md).
     """
 
     name: str
-    summary: str
     needs: tuple[str, ...]
-    reads: Callable[[Context], Any]
     make: Callable[[Context], Made]
-    aggregate: str
+    reads: Callable[[Context], Any]
+
+    @property
+    def summary(self) -> str:
+        """Return what it does."""
+        return (self.make.__doc__ or "").partition("\n")[0]
 
 
 def fingerprint(value: Any) -> str:
@@ -150,6 +151,7 @@ def _content(ctx: Context) -> Any:
 
 
 def _source(ctx: Context) -> Made:
+    """Look for new files, or read the database."""
     before = ctx.result("source").get("files", {})
     new = [name for name, about in ctx.files.items() if before.get(name) != about]
     size = sum(about[0] for about in ctx.files.values())
@@ -158,6 +160,7 @@ def _source(ctx: Context) -> Made:
 
 
 def _ingest(ctx: Context) -> Made:
+    """Add new rows to the log."""
     if not ctx.ingests:
         return Made({}, "not needed: the table is read into memory", ctx.kept["source"].output)
     before: dict[str, Any] = dict(ctx.result("ingest").get("known", {}))
@@ -176,6 +179,7 @@ def _ingest(ctx: Context) -> Made:
 
 
 def _features(ctx: Context) -> Made:
+    """Update sessions and the click features of a day, a week and a month."""
     if not ctx.ingests:
         return Made({"pairs": 0}, "not needed: a table has no click features")
     made = calls.update_features(ctx.folder, ctx.settings, ctx.say)
@@ -184,8 +188,9 @@ def _features(ctx: Context) -> Made:
 
 
 def _log_model(ctx: Context) -> Made:
+    """Fit the model of the log, and estimate the relevance of each pair."""
     out, before = ctx.folder / MODEL, ctx.result("log-model")
-    settings = fingerprint([*_engine(ctx), asdict(ctx.settings.training), asdict(ctx.settings.columns)])
+    settings = fingerprint(_log_reads(ctx))
     files = calls.event_files(ctx.folder) if ctx.ingests else {}
     if before and ctx.ingests and before["settings"] == settings and before["files"].items() <= files.items():
         new, old = sum(files.values()) - sum(before["files"].values()), sum(before["files"].values())
@@ -215,6 +220,7 @@ def _log_model(ctx: Context) -> Made:
 
 
 def _judgments(ctx: Context) -> Made:
+    """Write the judgment list."""
     out = ctx.folder / ctx.settings.outputs.judgments
     made = calls.write_judgments(ctx.folder, ctx.folder / MODEL / "estimates.parquet", out, ingested=ctx.ingests)
     return Made(made, f"{made['judged']:,} grades, {made['uncertain']:,} of them uncertain: {out.name}")
@@ -266,6 +272,7 @@ def _current_scores(ctx: Context, logged: Logged) -> Any:
 
 
 def _train(ctx: Context) -> Made:
+    """Train and check a ranker."""
     decision, before = ctx.result("decide"), ctx.result("train")
     if not decision["train"]:
         return Made({**before, "new": False}, "not needed")
@@ -341,28 +348,38 @@ def _compare(ctx: Context) -> Made:
 
 
 def _promote(ctx: Context) -> Made:
+    """Promote the new ranker if it is better, at once or by a rollout; otherwise keep it as shadow."""
     trained, compared, before = ctx.result("train"), ctx.result("compare"), ctx.result("promote")
-    if not compared.get("new"):
+    deployed, version = calls.deployment(ctx.folder, ctx.settings), trained.get("version")
+    now: dict[str, Any] = {"version": "", "folder": "", "since": "", **before, "rollout": ""}
+    begun = before.get("rollout") and before["rollout"] == version
+    if not begun and not compared.get("new"):
         return Made(before, "not needed: there is no new ranker")
-    bundle = ctx.folder / RANKERS / trained["folder"] / "bundle"
-    if compared["promote"]:
-        calls.deployment(ctx.folder, ctx.settings).promote(bundle)
-        now = {
-            "version": trained["version"],
-            "folder": trained["folder"],
-            "since": ctx.started.isoformat(),
-            "shadow": "",
-        }
-        made = Made({**now, "reason": compared["reason"]}, f"promoted {trained['version']}")
+    bundle, better, reason = (
+        ctx.folder / RANKERS / trained["folder"] / "bundle",
+        compared["promote"],
+        compared["reason"],
+    )
+    if begun:
+        outcome, reason = calls.continue_rollout(ctx.folder, deployed)
+        better, now["rollout"] = outcome == "promoted", version if outcome == "running" else ""
+    elif better and ctx.settings.promotion.rollout and deployed.exists():
+        reason = calls.begin_rollout(deployed, bundle)
+        better, now["rollout"] = False, version
+    if better:
+        if not begun:
+            deployed.promote(bundle)
+        since = ctx.started.isoformat()
+        now |= {"version": version, "folder": trained["folder"], "since": since, "shadow": "", "reason": reason}
+        text = f"promoted {version}"
     else:
-        current = {"version": "", "folder": "", "since": "", **before}
-        shadow = {"shadow": trained["folder"], "shadow_reason": compared["reason"]}
-        made = Made({**current, **shadow}, f"kept as shadow: {compared['reason']}")
-    kept = {made.result["folder"], made.result["shadow"], trained["folder"]}
+        now |= {"shadow": trained["folder"], "shadow_reason": reason}
+        text = f"rollout of {version}: {reason}" if now["rollout"] else f"kept as shadow: {reason}"
+    kept = {now["folder"], now["shadow"], trained["folder"]}
     for old in (ctx.folder / RANKERS).iterdir():
         if old.name not in kept:
             shutil.rmtree(old, ignore_errors=True)
-    return made
+    return Made(now, text)
 
 
 def _publish(ctx: Context) -> Made:
@@ -412,86 +429,29 @@ def _engine(ctx: Context) -> Any:
     return ctx.settings.engine, ctx.settings.privacy.min_users
 
 
+def _log_reads(ctx: Context) -> list[Any]:
+    return [*_engine(ctx), asdict(ctx.settings.training), asdict(ctx.settings.columns)]
+
+
+def _ingest_reads(ctx: Context) -> list[Any]:
+    return [asdict(ctx.settings.source), asdict(ctx.settings.columns), calls.log_state(ctx.folder)]
+
+
+def _promote_reads(ctx: Context) -> list[Any]:
+    running = ctx.result("promote").get("rollout")
+    return [ctx.settings.outputs.deployment, [running, calls.log_state(ctx.folder)] if running else None]
+
+
 STEPS: Final = (
-    Step(
-        "source",
-        "Look for new files, or read the database.",
-        (),
-        lambda ctx: [asdict(ctx.settings.source), _content(ctx)],
-        _source,
-        "one line for each file",
-    ),
-    Step(
-        "ingest",
-        "Add new rows to the log.",
-        ("source",),
-        lambda ctx: [asdict(ctx.settings.source), asdict(ctx.settings.columns), calls.log_state(ctx.folder)],
-        _ingest,
-        "reads new rows only",
-    ),
-    Step(
-        "features",
-        "Update sessions and the click features of a day, a week and a month.",
-        ("ingest",),
-        _engine,
-        _features,
-        "reads days with new rows; one row for each pair with enough users",
-    ),
-    Step(
-        "log-model",
-        "Fit the model of the log, and estimate the relevance of each pair.",
-        ("ingest",),
-        lambda ctx: [*_engine(ctx), asdict(ctx.settings.training), asdict(ctx.settings.columns)],
-        _log_model,
-        "one engine query to counts by pair and position; then one machine",
-    ),
-    Step(
-        "judgments",
-        "Write the judgment list.",
-        ("log-model",),
-        lambda ctx: ctx.settings.outputs.judgments,
-        _judgments,
-        "one row for each pair",
-    ),
-    Step(
-        "decide",
-        "Decide whether a ranker must be trained.",
-        ("log-model",),
-        lambda ctx: asdict(ctx.settings.training),
-        _decide,
-        "counts of the lists since the last training",
-    ),
-    Step(
-        "train",
-        "Train and check a ranker.",
-        ("decide", "log-model"),
-        lambda _: None,
-        _train,
-        "merged lists and one row of features for each pair, in memory",
-    ),
-    Step(
-        "compare",
-        "Compare the new ranker with the current one.",
-        ("train", "decide"),
-        lambda ctx: asdict(ctx.settings.promotion),
-        _compare,
-        "one row for each pair",
-    ),
-    Step(
-        "promote",
-        "Promote the new ranker if it is better; otherwise keep it as shadow.",
-        ("compare",),
-        lambda ctx: ctx.settings.outputs.deployment,
-        _promote,
-        "one bundle",
-    ),
-    Step(
-        "publish",
-        "Publish features and posteriors for online serving.",
-        ("features", "log-model", "promote"),
-        lambda ctx: ctx.settings.outputs.store,
-        _publish,
-        "one row for each pair",
-    ),
+    Step("source", (), _source, lambda ctx: [asdict(ctx.settings.source), _content(ctx)]),
+    Step("ingest", ("source",), _ingest, _ingest_reads),
+    Step("features", ("ingest",), _features, _engine),
+    Step("log-model", ("ingest",), _log_model, _log_reads),
+    Step("judgments", ("log-model",), _judgments, lambda ctx: ctx.settings.outputs.judgments),
+    Step("decide", ("log-model",), _decide, lambda ctx: asdict(ctx.settings.training)),
+    Step("train", ("decide", "log-model"), _train, lambda _: None),
+    Step("compare", ("train", "decide"), _compare, lambda ctx: asdict(ctx.settings.promotion)),
+    Step("promote", ("compare",), _promote, _promote_reads),
+    Step("publish", ("features", "log-model", "promote"), _publish, lambda ctx: ctx.settings.outputs.store),
 )
 NAMES: Final = tuple(step.name for step in STEPS)

@@ -16,8 +16,6 @@ from clickprism.experiments.data import load_data, simulate_log
 from clickprism.experiments.observation_models import (
     DocumentDependence,
     choice_text,
-    choices_table,
-    choices_text,
     dependence_of,
 )
 from clickprism.experiments.results import write_results
@@ -32,26 +30,12 @@ def test_other_methods_have_no_choice() -> None:
     assert dependence_of(None) is None
 
 
-def test_a_table_of_what_was_tried() -> None:
-    alone = DocumentDependence((Choice(0, math.inf, math.nan, 60),))
-    table = choices_table({"lbd": {3: DocumentDependence(TRIED)}, "short": {0: alone}})
-    assert table.header == ["method", "linear, penalty 0.01", "network of 16 units, penalty 0", "positions only"]
-    assert table.rows == [["lbd, seed 3", "-1.2500", "-1.2000 *", "-1.5000"], ["short, seed 0", "", "", "n/a *"]]
-
-
 def test_what_was_chosen_in_a_line() -> None:
     words = "(held-out log-likelihood -1.2000; positions only -1.5000)"
     network = "depends on documents: network of 16 units, penalty 0"
     assert choice_text(TRIED) == f"observation {network} {words}"
     assert choice_text(TRIED[:1]).endswith("(held-out log-likelihood -1.2000)")
     assert choice_text(TRIED[::-1]).endswith("(held-out log-likelihood -1.5000; best with documents -1.2000)")
-
-
-def test_what_was_chosen_in_each_run() -> None:
-    chosen, curve = DocumentDependence(TRIED), DocumentDependence(TRIED[::-1])
-    network = "depends on documents: network of 16 units, penalty 0"
-    words = f"observation {network} (seed 7); depends on positions only (seeds 0, 3)"
-    assert choices_text({7: chosen, 3: curve, 0: curve}) == words
 
 
 def test_json_has_null_for_numbers_that_are_not_finite() -> None:
@@ -74,20 +58,20 @@ SETTINGS = ExperimentSettings(
 
 def test_a_comparison_shows_how_observation_depends_on_documents(tmp_path: Path) -> None:
     results = compare_methods(SETTINGS)
-    assert {label: set(of) for label, of in results.dependences.items()} == {"lbd": {0, 1}}
+    assert list(results.dependences) == ["lbd, seed 0", "lbd, seed 1"]
     assert all((run.document_dependence is None) == (run.label != "lbd") for run in results.runs)
-    tried = results.dependences["lbd"][0].choices
+    tried = results.dependences["lbd, seed 0"].choices
     assert len(tried) == 5
     assert {(choice.hidden, choice.penalty) for choice in tried} == {
         *((hidden, penalty) for hidden in (0, 16) for penalty in (0, 0.01)),
         (0, math.inf),
     }
     (label, text), *_ = results.tables()[-1].rows
-    assert label == "lbd"
+    assert label == "lbd, seed 0"
     assert text.startswith("observation depends on ")
     page = write_results(results, tmp_path, title="coupling").read_text()
-    assert "Document-dependent observation" in page
-    assert f"{tried[0].likelihood:.4f} *</td>" in page
+    assert "Observation models" in page
+    assert f"(held-out log-likelihood {tried[0].likelihood:.4f}" in page
 
 
 def test_training_shows_what_lbd_chose(tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clickprism._util.stages import EPOCH
 from clickprism.project.retrain import Gain, verdict
 from clickprism.project.run import Project
-from clickprism.project.settings import Promotion
+from clickprism.project.settings import FILE, Promotion
+from clickprism.serve.bundle.deployment import Deployment
 from tests.project.conftest import TASTE
 from tests.project.worlds import add_day
+from tests.serve.test_rollout import add_searches
 
 
 def test_drifted_users_lead_to_a_new_ranker_that_is_promoted(copied: Callable[[], Path]) -> None:
@@ -53,6 +56,28 @@ def test_a_ranker_that_learned_noise_is_kept_as_shadow(copied: Callable[[], Path
     service = Project(shop).service()
     assert service["shadow"].is_dir()
     assert service["source"] == shop / "deployment"
+
+
+def test_a_better_ranker_is_released_gradually_and_promoted_by_clicks(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(EPOCH, raising=False)  # the searches below are later than the rollout
+    folder = copied()
+    shop = folder / "shop"
+    (shop / FILE).write_text((shop / FILE).read_text().replace("rollout = false", "rollout = true"))
+    old = Project(shop).run().status.ranker
+    add_day(folder / "logs", "b", (-1.5, 1.0, 0.0), first_day=3, searches=1200, seed=1)
+    begun = Project(shop).run().status
+    assert (begun.ranker, begun.shadow_reason) == (old, "No interleaved search is in the log yet.")
+    assert begun.shadow
+    assert Project(shop).service()["shadow"] is None
+    deployment = Deployment(shop / "deployment")
+    add_searches(folder, deployment, [1] * 120, log=shop / "log")
+    ended = Project(shop).run().status
+    assert ended.ranker == deployment.pointer().version != old
+    assert ended.why == "Users prefer the new bundle, after 100 searches."
+    assert not ended.shadow
+    assert Project(shop).run().changed is False
 
 
 @pytest.mark.parametrize(

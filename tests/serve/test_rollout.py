@@ -49,7 +49,9 @@ def deployment(released: Path, tmp_path: Path) -> Deployment:
     return Deployment(Path(shutil.copytree(released, tmp_path / "shop")))
 
 
-def add_searches(folder: Path, deployment: Deployment, won: list[int], name: str = "a") -> LogStore:
+def add_searches(
+    folder: Path, deployment: Deployment, won: list[int], name: str = "a", log: Path | None = None
+) -> LogStore:
     """Add interleaved searches to a log; in each, a document of the new (1), the old (-1) or no bundle is clicked."""
     now = rollout.status(deployment)
     assert now is not None
@@ -59,8 +61,9 @@ def add_searches(folder: Path, deployment: Deployment, won: list[int], name: str
         common = {"time": time.isoformat(), "search_id": f"{name}{number}", "query": "q", "user_id": f"{name}{number}"}
         for place, (ranker, clicked) in enumerate(((now.version, winner > 0), (now.against, winner < 0)), start=1):
             rows.append(common | {"document_id": f"d{place}", "position": place, "click": clicked, "ranker": ranker})
-    ingest([write_lines(folder / f"{name}.jsonl", rows)], folder / "mylog")
-    return LogStore.open(folder / "mylog")
+    log = log or folder / "mylog"
+    ingest([write_lines(folder / f"{name}.jsonl", rows)], log)
+    return LogStore.open(log)
 
 
 def test_users_who_prefer_the_new_bundle_promote_it(deployment: Deployment, tmp_path: Path) -> None:
