@@ -1,4 +1,4 @@
-"""What Sphinx is told: the pages are Markdown as it stands, and the reference of the library comes from the code."""
+"""Settings of Sphinx: the pages are Markdown, and the reference of the Python API is generated from the code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ html_domain_indices = False
 html_show_copyright = False
 html_show_sphinx = False
 
-ROOMS = {  # title of the section of each package of the public API, in the order of the page
+SECTIONS = {  # title of the section of each package of the public API, in the order of the page
     "types": "Data types",
     "data": "Reading data",
     "log": "Reading data",
@@ -59,12 +59,12 @@ REGISTRIES = {"method": METHODS, "ranker": RANKERS, "user": USERS, "click model"
 
 
 def reference() -> Iterator[str]:
-    """The page of the library: every name of the front door by its room, then what goes by a short name."""
-    rooms: dict[str, list[str]] = {title: [] for title in ROOMS.values()}
+    """Yield the reference: every public name by topic, then everything that settings choose by a short name."""
+    sections: dict[str, list[str]] = {title: [] for title in SECTIONS.values()}
     for name in clickprism.__all__:
         package = getattr(clickprism, name).__module__.split(".")[1]
-        rooms.setdefault(ROOMS.get(package, "Others"), []).append(name)
-    for title, names in rooms.items():
+        sections.setdefault(SECTIONS.get(package, "Others"), []).append(name)
+    for title, names in sections.items():
         if names:
             yield f"## {title}\n"
         for name in sorted(names, key=str.lower):
@@ -78,19 +78,19 @@ def reference() -> Iterator[str]:
 
 
 def documented(name: str, *, is_class: bool) -> str:
-    """What autodoc makes of one name."""
+    """Return the directive by which autodoc documents one name."""
     directive = f".. autoclass:: {name}\n   :members:\n" if is_class else f".. autofunction:: {name}\n"
     return f"```{{eval-rst}}\n{directive}```\n"
 
 
 def fill(_: Sphinx, docname: str, source: list[str]) -> None:
-    """The page `api` ends with the reference."""
+    """Append the reference to the page `api`."""
     if docname == "api":
         source[0] += "\n" + "\n".join(reference())
 
 
 def equations(_app: Sphinx, _what: str, _name: str, _value: object, _options: object, lines: list[str]) -> None:
-    """A paragraph of a docstring with an equation in it, and no full stop at its end, stays as it is typed."""
+    """Show a paragraph of a docstring that contains an equation and ends without a full stop as it is typed."""
     paragraphs = "\n".join(lines).split("\n\n")
     for number, text in enumerate(paragraphs):
         if number and " = " in text and not text.endswith(".") and not re.match(r"\s|>>>|- |\w+:\n", text):
@@ -101,14 +101,14 @@ def equations(_app: Sphinx, _what: str, _name: str, _value: object, _options: ob
 def signature(
     _app: Sphinx, _what: str, _name: str, _value: object, _options: object, given: str | None, gives: str | None
 ) -> tuple[str | None, str | None]:
-    """An alias in a union goes by its name."""
+    """Show an alias in a union by its name."""
     plain = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
     parts = [text and plain.sub(r"\1", text) for text in (given, gives)]
     return parts[0], parts[1]
 
 
 def setup(app: Sphinx) -> None:
-    """Sphinx calls this before it reads a page."""
+    """Connect the functions above; Sphinx calls this before it reads a page."""
     app.connect("source-read", fill)
     app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-docstring", equations, priority=400)  # before napoleon, at 500

@@ -138,7 +138,22 @@ def test_the_commands_of_a_guide_run_in_order(folder: Path, cli: Callable[..., A
     assert run_lines(text, cli)
 
 
-@pytest.mark.parametrize("page", [*GUIDES, "counterfactual"])
+def section(title: str) -> list[str]:
+    """Return the pages of a section of the navigation."""
+    (tree,) = [
+        each for each in blocks("{toctree}", (ROOT / "docs" / "index.md").read_text()) if f"caption: {title}" in each
+    ]
+    return tree.partition("\n\n")[2].split()
+
+
+def test_the_documentation_has_four_sections_and_short_guides() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert re.findall(r"^:caption: (.*)$", index, flags=re.M) == ["Start", "Guides", "Reference", "Research"]
+    words = [len((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").split()) for page in section("Guides")]
+    assert sum(words) <= 25_000
+
+
+@pytest.mark.parametrize("page", section("Guides"))
 def test_a_guide_is_short_and_says_first_what_the_reader_will_be_able_to_do(page: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert len(text.split()) <= 1200

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -212,6 +213,28 @@ def test_log_lines_are_json_on_request_and_status_too(copied: Callable[[], Path]
     assert {line["step"] for line in lines} == set(NAMES)
     assert {"time", "project", "step", "event", "text"} == set(lines[0])
     assert cli("status", shop, "--json").json["searches"] == 900
+
+
+def test_every_repeats_until_ctrl_c_and_goes_on_after_an_error(
+    copied: Callable[[], Path], cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, waited = copied(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 1:
+            (folder / "logs").rename(folder / "away")
+        if len(waited) == 2:
+            (folder / "away").rename(folder / "logs")
+        if len(waited) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("clickprism.cli.project.time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    done = cli("run", folder / "shop", "--every", "1h", code=130)
+    assert waited == [3600, 3600, 3600]
+    assert "there is no such file, or the folder is empty" in done.stderr
+    assert "every step is up to date" in done.stdout
+    assert "every must be a time above 0" in cli("run", folder / "shop", "--every", "0h", code=2).stderr
 
 
 def test_every_step_says_what_it_leaves_of_the_rows() -> None:
