@@ -24,10 +24,3 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """
     result: Callable[P, R] = numba.njit(cache=True, nogil=True)(function)
     return result
-
-
-def reordered(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as `compiled` does, but allow sums in any order, which is several times as fast; NaN is kept."""
-    loose = {"reassoc", "contract", "nsz"}
-    result: Callable[P, R] = numba.njit(cache=True, nogil=True, fastmath=loose)(function)
-    return result
