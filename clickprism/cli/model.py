@@ -9,8 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from clickprism.cli.output import FLAT, Output, command_line
-from clickprism.serve.bundle.rollout import RolloutSettings
-from clickprism.serve.settings import BundleSettings, ExportSettings, PublishSettings, ServeSettings
+from clickprism.serve.settings import BundleSettings, ExportSettings, PublishSettings, RolloutSettings, ServeSettings
 
 
 def bundle(

@@ -198,11 +198,9 @@ def read_logged(folder: Path, settings: ProjectSettings, note: Note) -> Logged:
         path = source_path(folder, settings)
         with safe_errors(settings):
             outcome = settings.training.outcome
-            logged = (
-                open_source(path, table_settings(settings), outcome=outcome, note=note)
-                if not is_sessions(path)
-                else None
-            )
+            logged = None
+            if not is_sessions(path):
+                logged = open_source(path, table_settings(settings), outcome=outcome, note=note)
             logged = read_log(path) if logged is None else logged
         if since:
             raise UnsupportedError("source.read is memory, so days are not known", remedy="Omit since, or use sql")
@@ -327,11 +325,12 @@ def deployment(folder: Path, settings: ProjectSettings) -> Deployment:
 def begin_rollout(deployed: Deployment, bundle: Path) -> str:
     """Release a bundle gradually instead of the rollout that runs, if one does; return what is known of it."""
     from clickprism.serve.bundle import rollout
+    from clickprism.serve.settings import RolloutSettings
 
     before = rollout.status(deployed)
     if before is not None and before.outcome == "running":
         rollout.stop(deployed)
-    return rollout.start(deployed, bundle, rollout.RolloutSettings()).reason
+    return rollout.start(deployed, bundle, RolloutSettings()).reason
 
 
 def continue_rollout(folder: Path, deployed: Deployment) -> tuple[str, str]:

@@ -68,28 +68,23 @@ class Understood:
 
     def tables(self) -> list[Table]:
         """Return five rows, the columns by role, the days, and the clicks by position."""
-        header = list(dict.fromkeys(name for row in self.rows for name in row))[:8]
-        about = [["source", self.kind], ["days", " to ".join(self.days) or "not recorded"]]
-        about += [[role, column] for role, column in self.roles.items()]
-        about.append(
-            [
-                "features",
-                f"{len(self.features)}: {', '.join(self.features[:12])}{' ...' if len(self.features) > 12 else ''}"
-                if self.features
-                else "none",
-            ]
-        )
+        header = list(dict.fromkeys(name for row in self.rows for name in row))[:8] or ["no rows"]
+        rows = [[row.get(name, "") for name in header] for row in self.rows]
+        features = f"{len(self.features)}: {', '.join(self.features[:12])}{' ...' * (len(self.features) > 12)}"
+        about = [
+            ["source", self.kind],
+            ["days", " to ".join(self.days) or "not recorded"],
+            *map(list, self.roles.items()),
+        ]
+        about.append(["features", features if self.features else "none"])
         about += [[f"ignored: {name}", reason] for name, reason in self.ignored.items()]
-        rates = [
-            [str(k), f"{shown:,}", f"{clicked:,}", f"{clicked / max(shown, 1):.2%}"]
-            for k, shown, clicked in self.positions[:10]
+        shown = [
+            [f"{k}", f"{n:,}", f"{clicked:,}", f"{clicked / max(n, 1):.2%}"] for k, n, clicked in self.positions[:10]
         ]
         return [
-            Table("The first rows", header, [[row.get(name, "") for name in header] for row in self.rows])
-            if header
-            else Table("", ["no rows"], []),
+            Table("The first rows", header, rows),
             Table("", [self.project, ""], about),
-            Table("Clicks by position, in what was looked at", ["position", "shown", "clicked", "click rate"], rates),
+            Table("Clicks by position, in what was looked at", ["position", "shown", "clicked", "click rate"], shown),
             *([Table("Notes", ["", ""], [["", note] for note in self.notes])] if self.notes else []),
         ]
 
@@ -190,14 +185,9 @@ def _table(
 
 
 def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
+    from pyarrow import types
 
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-    )
+    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
 
 def _after_click(table: Any, click: str, features: tuple[str, ...]) -> dict[str, str]:

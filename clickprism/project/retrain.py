@@ -68,9 +68,7 @@ def baseline(logged: Logged, model: LogModel, scores: Float64 | None) -> dict[st
         "click_rate": [rate, error],
         "curve": np.log(model.curve.values[:DEPTH]).tolist(),
         "curve_variance": np.diag(model.covariance)[:DEPTH].tolist(),
-        "features": {
-            name: [float(a), float(b)] for name, a, b in zip(logged.feature_names, mean, deviation, strict=False)
-        },
+        "features": dict(zip(logged.feature_names, np.stack([mean, deviation], axis=1).tolist(), strict=False)),
         "agreement": [weight, weight_error],
     }
 
@@ -98,9 +96,8 @@ def changes(
 def _rate_change(before: Mapping[str, Any], after: Mapping[str, Any], material: float) -> Change:
     (old, old_error), (new, new_error) = before["click_rate"], after["click_rate"]
     drifted = _differs(old, new, float(np.hypot(old_error, new_error))) and abs(new / max(old, 1e-9) - 1) >= material
-    text = (
-        f"Clicks per search {'changed' if drifted else 'did not change materially'}: {old:.3f} before, {new:.3f} now."
-    )
+    words = "changed" if drifted else "did not change materially"
+    text = f"Clicks per search {words}: {old:.3f} before, {new:.3f} now."
     return Change("outcome rate", old, new, drifted, text)
 
 
@@ -115,12 +112,8 @@ def _curve_change(before: Mapping[str, Any], after: Mapping[str, Any], material:
     large = float(np.abs(np.expm1(new - old)).mean()) >= material
     drifted = bool(far.any()) and large
     words = "changed" if drifted else "did not change materially"
-    return Change(
-        "curve",
-        *means,
-        drifted,
-        f"Observation of lower positions {words}: {means[0]:.0%} of position 1 before, {means[1]:.0%} now.",
-    )
+    text = f"Observation of lower positions {words}: {means[0]:.0%} of position 1 before, {means[1]:.0%} now."
+    return Change("curve", *means, drifted, text)
 
 
 def _feature_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
@@ -139,12 +132,9 @@ def _feature_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 def _agreement_change(before: Mapping[str, Any], after: Mapping[str, Any], material: float) -> Change:
     (old, old_error), (new, new_error) = before["agreement"], after["agreement"]
     lower = new < old * (1 - 2 * material) and _differs(old, new, float(np.hypot(old_error, new_error)))
-    text = (
-        "Users click less by the ranker's scores than before"
-        if lower
-        else "Users click by the ranker's scores as before"
-    )
-    return Change("preferences", old, new, lower, f"{text}: weight {old:.2f} before, {new:.2f} now.")
+    words = "less by the ranker's scores than before" if lower else "by the ranker's scores as before"
+    text = f"Users click {words}: weight {old:.2f} before, {new:.2f} now."
+    return Change("preferences", old, new, lower, text)
 
 
 def _differs(old: float, new: float, error: float) -> bool:
@@ -191,11 +181,10 @@ class _Pairs:
         found, lists = model.relevance, logged.clicks.lists
         queries, query = np.unique(lists.list_of[found.rows], return_inverse=True)
         scale = 1 - found.share
+        clicks, exposure = found.clicks * scale, np.maximum(found.weight * scale, 1e-9)
         first = lists.list_of[logged.clicks.rows[logged.clicks.offsets[:-1]]]
         asked = _sums(first, logged.clicks.impressions.astype(np.float64), len(lists))
-        return cls(
-            found.rows, query, found.clicks * scale, np.maximum(found.weight * scale, 1e-9), found.value, asked[queries]
-        )
+        return cls(found.rows, query, clicks, exposure, found.value, asked[queries])
 
     def sums(self, values: Float64) -> Float64:
         return _sums(self.query, values, len(self.searches))

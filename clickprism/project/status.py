@@ -69,17 +69,12 @@ class ProjectStatus:
 
     def tables(self) -> list[Table]:
         """Return one table: the log, the ranker, and what needs attention."""
-        biases = (
-            ", ".join(name for name, verdict in self.biases.items() if verdict == "present" and name not in NOT_BIASES)
-            or "none found"
-        )
+        present = [name for name, each in self.biases.items() if each == "present" and name not in NOT_BIASES]
+        log = f"{self.searches:,} searches of {self.queries:,} queries, {self.clicks:,} clicks, {self.files:,} files"
         curve = " ".join(f"{value:.2f}" for value in self.observation[:10])
         rows = [
-            [
-                "log",
-                f"{self.searches:,} searches of {self.queries:,} queries, {self.clicks:,} clicks, {self.files:,} files",
-            ],
-            ["biases", biases],
+            ["log", log],
+            ["biases", ", ".join(present) or "none found"],
             ["observation by position", curve or "not estimated yet"],
             ["judgment list", f"{self.judged:,} pairs"],
             ["ranker", f"{self.ranker} since {self.since}" if self.ranker else "none"],
@@ -150,11 +145,8 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
         found.append(f"A newer ranker waits as shadow ({RANKERS}/{promoted['shadow']}); see the reason above.")
     if settings.source.read == "memory" and calls.log_state(folder):
         found.append('Events of the service are in log/ but not used: source.read is "memory".')
-    if (
-        "decide" in kept
-        and any(each["drifted"] for each in kept["decide"].result["changes"])
-        and promoted.get("shadow")
-    ):
+    drifted = "decide" in kept and any(each["drifted"] for each in kept["decide"].result["changes"])
+    if drifted and promoted.get("shadow"):
         found.append("The log has drifted, and the current ranker was trained before.")
     return found
 
@@ -171,19 +163,13 @@ def write_pages(
     """Write the page and the record of a run, and the metrics; return the page."""
     from clickprism.evaluation.report import write_report
 
-    rows = [
-        [
-            each["step"],
-            f"{each['seconds']:.1f}" if each["ran"] else "",
-            f"{each['cpu_seconds']:.1f}" if each["ran"] else "",
-            each["text"] or each["reason"],
-        ]
-        for each in steps
-    ]
+    rows = []
+    for each in steps:
+        times = [f"{each['seconds']:.1f}", f"{each['cpu_seconds']:.1f}"] if each["ran"] else ["", ""]
+        rows.append([each["step"], *times, each["text"] or each["reason"]])
+    serves = f"{status.ranker} serves since {status.since}. {status.why}"
     verdict = [
-        f"{status.ranker} serves since {status.since}. {status.why}"
-        if status.ranker
-        else "There is no ranker to serve.",
+        serves if status.ranker else "There is no ranker to serve.",
         status.decision,
         *([f"A newer ranker was not promoted. {status.shadow_reason}"] if status.shadow else []),
         *status.attention,
@@ -218,14 +204,9 @@ def metrics(project: str, started: datetime, steps: Sequence[Mapping[str, Any]],
     }
     lines = []
     for name, value in values.items():
-        lines += [
-            f"# TYPE clickprism_{name} gauge",
-            f'clickprism_{name}{{project="{label}"}} {value:g}'
-            if value < 1e6
-            else f'clickprism_{name}{{project="{label}"}} {value:.0f}',
-        ]
+        number = f"{value:g}" if value < 1e6 else f"{value:.0f}"
+        lines += [f"# TYPE clickprism_{name} gauge", f'clickprism_{name}{{project="{label}"}} {number}']
     lines.append("# TYPE clickprism_step_seconds gauge")
-    lines += [
-        f'clickprism_step_seconds{{project="{label}",step="{each["step"]}"}} {each["seconds"]:g}' for each in steps
-    ]
+    for each in steps:
+        lines.append(f'clickprism_step_seconds{{project="{label}",step="{each["step"]}"}} {each["seconds"]:g}')
     return "\n".join(lines) + "\n"

@@ -194,10 +194,8 @@ def _log_model(ctx: Context) -> Made:
     files = calls.event_files(ctx.folder) if ctx.ingests else {}
     if before and ctx.ingests and before["settings"] == settings and before["files"].items() <= files.items():
         new, old = sum(files.values()) - sum(before["files"].values()), sum(before["files"].values())
-        if new <= ctx.settings.training.refit * old:
-            return Made(
-                before, f"kept: {new:,} new rows are below {ctx.settings.training.refit:.1%}", before["fitted_on"]
-            )
+        if new <= (share := ctx.settings.training.refit) * old:
+            return Made(before, f"kept: {new:,} new rows are below {share:.1%}", before["fitted_on"])
     pairs = calls.fit_model(ctx.folder, ctx.settings, lambda: ctx.logged, out, ctx.say)
     model = calls.load_model(out / "log_model")
     size, curve = model.size, model.curve
@@ -323,15 +321,10 @@ def _compare(ctx: Context) -> Made:
     deployed = calls.deployment(ctx.folder, ctx.settings)
     scores = _current_scores(ctx, ctx.logged)
     if scores is None:
-        better = not trained["worse_than_log"]
-        old = (
-            "The current ranker uses features that the log no longer has."
-            if deployed.exists()
-            else "It is the first ranker."
-        )
-        reason = (
-            f"{old} {trained['value']}" if better else f"It would get fewer clicks than the log. {trained['value']}"
-        )
+        better, reason = not trained["worse_than_log"], "It is the first ranker."
+        if deployed.exists():
+            reason = "The current ranker uses features that the log no longer has."
+        reason = f"{reason if better else 'It would get fewer clicks than the log.'} {trained['value']}"
         return Made({"new": True, "promote": better, "reason": reason}, reason)
     folder, logged = ctx.folder / RANKERS / trained["folder"], ctx.logged
     if decision["recent_from"] is not None and logged.days is not None:
@@ -407,22 +400,15 @@ def _write_features(ctx: Context, file: Path) -> None:
     }
     for number, name in enumerate(ctx.logged.feature_names):
         columns[name] = pa.array(lists.features[:, number].astype(np.float32))
-    posterior = pq.read_table(
-        ctx.folder / MODEL / "estimates.parquet", columns=["query_id", "document_id", "estimate", "lower", "upper"]
-    )
-    names = {name: f"posterior.{name}" for name in ("estimate", "lower", "upper")}
-    posterior = posterior.rename_columns([names.get(name, name) for name in posterior.column_names])
+    keys, names = ["query_id", "document_id"], ["estimate", "lower", "upper"]
+    known = pq.read_table(ctx.folder / MODEL / "estimates.parquet", columns=[*keys, *names])
     posterior = pa.table(
-        {
-            name: posterior[name].cast(pa.string() if name not in names.values() else pa.float32())
-            for name in posterior.column_names
-        }
+        {name: known[name].cast(pa.string()) for name in keys}
+        | {f"posterior.{name}": known[name].cast(pa.float32()) for name in names}
     )
-    table = pa.table(columns).join(posterior, ["query_id", "document_id"], join_type="left outer")
+    table = pa.table(columns).join(posterior, keys, join_type="left outer")
     with atomic_file(file, parents=True) as draft:
-        pq.write_table(
-            table.sort_by([("query_id", "ascending"), ("document_id", "ascending")]), draft, compression="zstd"
-        )
+        pq.write_table(table.sort_by([(name, "ascending") for name in keys]), draft, compression="zstd")
 
 
 def _engine(ctx: Context) -> Any:

@@ -17,9 +17,9 @@ from clickprism.log.store import LogStore
 from clickprism.serve.bundle import rollout
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import Deployment
-from clickprism.serve.bundle.rollout import RolloutSettings, is_interleaved
+from clickprism.serve.bundle.rollout import is_interleaved
 from clickprism.serve.http.app import Service
-from clickprism.serve.settings import ServeSettings
+from clickprism.serve.settings import RolloutSettings, ServeSettings
 from tests.conftest import Done
 from tests.log.raw_logs import write_lines
 from tests.serve.service_kit import ask, linear_bundle, started

@@ -25,6 +25,7 @@ from clickprism.errors import ClickprismError, DataError, SettingError, Unsuppor
 from clickprism.evaluation.interleaving import confidence_sequence, winners
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import Deployment
+from clickprism.serve.settings import RolloutSettings
 from clickprism.settings import build
 
 if TYPE_CHECKING:
@@ -32,36 +33,6 @@ if TYPE_CHECKING:
 
 STATE: Final = "rollout.json"
 Outcome = Literal["running", "promoted", "taken back"]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class RolloutSettings:
-    """How a new bundle is released, and what decides.
-
-    Attributes:
-        shares: Shares of the requests that both bundles answer together, in order.
-        stage_searches: Number of interleaved searches after which the next share is used, unless the new bundle has
-            lost more of them than it won.
-        planned_searches: Number of interleaved searches after which the new bundle is taken back if users have shown no
-            preference.
-        confidence: Confidence level of the interval for any number of looks.
-    """
-
-    shares: tuple[float, ...] = (0.01, 0.05, 0.2, 0.5, 1.0)
-    stage_searches: int = 500
-    planned_searches: int = 20_000
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        rising = all(low < high for low, high in zip(self.shares, self.shares[1:], strict=False))
-        if not self.shares or not rising or not 0 < self.shares[0] <= self.shares[-1] <= 1:
-            raise SettingError("shares", self.shares, "be rising numbers above 0 and at most 1")
-        for name in ("stage_searches", "planned_searches"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
-        if not 0 < self.confidence < 1:
-            raise SettingError("confidence", self.confidence, "be between 0 and 1")
 
 
 @final
