@@ -234,7 +234,8 @@ class _Run:
         output = fingerprint(made.result if made.output is None else made.output)
         needs = {name: self.context.kept[name].output for name in step.needs}
         text = redact(made.text, self.settings)
-        kept = Kept(self._reads(step), needs, output, text, to_plain(made.result))
+        self.context.kept[step.name] = kept = Kept("", needs, output, text, to_plain(made.result))
+        kept = replace(kept, reads=self._reads(step))
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         times = (0.0, 0.0, 0.0) if os.environ.get(EPOCH) else (round(seconds, 3), round(spent, 3), round(used, 1))
         self.rows[step.name] = StepRun(step.name, True, reason, text, *times)

@@ -346,16 +346,14 @@ def _promote(ctx: Context) -> Made:
     deployed, version = calls.deployment(ctx.folder, ctx.settings), trained.get("version")
     now: dict[str, Any] = {"version": "", "folder": "", "since": "", **before, "rollout": ""}
     begun = before.get("rollout") and before["rollout"] == version
-    if not begun and not compared.get("new"):
+    if not begun and (not compared.get("new") or before.get("decided") == version):
         return Made(before, "not needed: there is no new ranker")
-    bundle, better, reason = (
-        ctx.folder / RANKERS / trained["folder"] / "bundle",
-        compared["promote"],
-        compared["reason"],
-    )
+    bundle = ctx.folder / RANKERS / trained["folder"] / "bundle"
+    better, reason = compared["promote"], compared["reason"]
     if begun:
         outcome, reason = calls.continue_rollout(ctx.folder, deployed)
         better, now["rollout"] = outcome == "promoted", version if outcome == "running" else ""
+        now["decided"] = "" if outcome == "running" else version
     elif better and ctx.settings.promotion.rollout and deployed.exists():
         reason = calls.begin_rollout(deployed, bundle)
         better, now["rollout"] = False, version
