@@ -130,7 +130,7 @@ class Project:
         return status_of(self.folder, self.settings, _kept(self.folder))
 
     def service(self) -> dict[str, Any]:
-        """Return what `clickprism serve` needs: the deployment, the store, the log for events, and the shadow."""
+        """Return what `clickprism serve` needs: deployment, store, log for events, shadow, and the folder for its page."""
         deployed = calls.deployment(self.folder, self.settings)
         if not deployed.exists():
             remedy = f"Run: clickprism run {self.folder}; then see: clickprism status {self.folder}"
@@ -140,7 +140,8 @@ class Project:
         waits = promoted.get("shadow") and not promoted.get("rollout")  # a rollout is answered, not only scored
         shadow = self.folder / RANKERS / promoted["shadow"] / "bundle" if waits else None
         store = calls.store_address(self.folder, self.settings) if "publish" in kept else None
-        return {"source": deployed.folder, "store": store, "log": self.folder / calls.LOG, "shadow": shadow}
+        found = {"source": deployed.folder, "store": store, "log": self.folder / calls.LOG, "shadow": shadow}
+        return {**found, "project": self.folder}
 
     def _refuse(self) -> None:
         remedy = "Wait until it has finished"

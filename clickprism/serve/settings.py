@@ -170,6 +170,7 @@ class ServeSettings:
         store: Online store with features and click vectors: a folder, or redis://host:port/0?prefix=name. Requests may
             then name documents by id only.
         log: Click log that receives the events posted to the service; it is created if it does not exist.
+        project: Project whose status the page shows; by default the project that is served.
         shadow: Bundle that also scores every request, after it was answered; disagreements are counted.
         interleave: Bundle whose ranking is interleaved with the first (team draft).
         host: Address to listen on.
@@ -197,6 +198,7 @@ class ServeSettings:
 
     store: str | None = None
     log: Path | None = None
+    project: Path | None = None
     shadow: Path | None = None
     interleave: Path | None = None
     host: str = "127.0.0.1"

@@ -22,6 +22,7 @@ from clickprism.project.look import init
 from clickprism.project.run import POINTS, Project
 from clickprism.project.settings import ProjectSettings
 from clickprism.project.steps import NAMES, STEPS
+from clickprism.serve.page.view import read_project
 from tests.conftest import Done
 from tests.project.conftest import TASTE, Ran
 from tests.project.worlds import add_day, run
@@ -205,6 +206,17 @@ def test_logs_without_features_end_in_a_judgment_list(cli: Callable[..., Done], 
     assert done.json["status"]["ranker"] == ""
     assert "the result is the judgment list" in cli("status", tmp_path / "list").stdout
     assert cli("run", tmp_path / "list").stdout == "Nothing is new: every step is up to date.\n"
+
+
+def test_the_page_of_the_service_shows_the_status(ran: Ran, tmp_path: Path) -> None:
+    shown = dict(read_project(Project(ran.folder / "shop").service()["project"]))
+    assert shown["log"].startswith("900 searches, ")
+    assert shown["training"] == "There is no ranker yet."
+    assert shown["needs attention"]
+    assert read_project(None) == read_project(tmp_path) == []
+    (tmp_path / "runs" / "r").mkdir(parents=True)
+    (tmp_path / "runs" / "r" / "record.json").write_text('{"status": {}}')
+    assert read_project(tmp_path) == []
 
 
 def test_log_lines_are_json_on_request_and_status_too(copied: Callable[[], Path], cli: Callable[..., Done]) -> None:

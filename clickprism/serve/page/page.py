@@ -19,7 +19,7 @@ from clickprism.serve.bundle.examples import Example, Examples, read_examples
 from clickprism.serve.http.call import BUSY, Answer, Call, Tokens
 from clickprism.serve.http.models import Live, Models
 from clickprism.serve.http.problems import Problem
-from clickprism.serve.page.view import curve, find, most_changed, read_diagnosis, suggestions, view_of
+from clickprism.serve.page.view import curve, find, most_changed, read_diagnosis, read_project, suggestions, view_of
 from clickprism.serve.settings import ServeSettings
 
 POLICY: Final = (
@@ -237,6 +237,7 @@ class Page:
         stored = self._models.stored()
         if stored is not None:
             facts.append(("store", str(stored.get("problem") or f"{stored['version']}, as of {stored['as_of'][:19]}Z")))
+        facts += read_project(self._settings.project)
         return [*facts, ("examples", f"{len(examples.queries):,} queries")]
 
 

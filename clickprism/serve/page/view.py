@@ -10,7 +10,8 @@ from typing import Final, final
 
 import msgspec
 
-from clickprism.errors import DataError
+from clickprism._util.files import read_json
+from clickprism.errors import ClickprismError, DataError
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.examples import Example, Examples, Shown
 
@@ -89,6 +90,24 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     findings: list[Finding]
     as_of: str | None = None
+
+
+def read_project(folder: Path | None) -> list[tuple[str, str]]:
+    """Return what the last run of a project says of it; empty without a project, or if its record cannot be read."""
+    if folder is None:
+        return []
+    try:
+        status = read_json(max(folder.glob("runs/*/record.json")))["status"]
+        searches, clicks, attention = int(status["searches"]), int(status["clicks"]), status["attention"]
+        return [
+            ("last run", str(status["last_run"])),
+            ("log", f"{searches:,} searches, {clicks:,} clicks"),
+            ("training", str(status["decision"])),
+            *([("newer ranker", str(status["shadow_reason"]))] if status["shadow"] else []),
+            ("needs attention", " ".join(map(str, attention)) or "nothing"),
+        ]
+    except (ClickprismError, KeyError, TypeError, ValueError):
+        return []
 
 
 def read_diagnosis(log: Path | None, bundle: Bundle | None = None) -> tuple[Diagnosis | None, str]:
