@@ -130,7 +130,7 @@ class Project:
         return status_of(self.folder, self.settings, _kept(self.folder))
 
     def service(self) -> dict[str, Any]:
-        """Return what `clickprism serve` needs: deployment, store, log for events, shadow, and the folder for its page."""
+        """Return what `clickprism serve` needs: deployment, store, log for events, shadow, and the folder itself."""
         deployed = calls.deployment(self.folder, self.settings)
         if not deployed.exists():
             remedy = f"Run: clickprism run {self.folder}; then see: clickprism status {self.folder}"
