@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,15 +22,7 @@ from clickprism.serve.http.metrics import Metrics
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.scoring.scorer import Candidates, Scored
 from clickprism.serve.settings import ServeSettings
-from clickprism.serve.store.base import (
-    SCHEMES,
-    AgePolicy,
-    FeatureStore,
-    Found,
-    StaleFeaturesError,
-    StoreInfo,
-    StoreUnavailableError,
-)
+from clickprism.serve.store.base import SCHEMES, FeatureStore, Found, StoreInfo, StoreUnavailableError
 from clickprism.types import Bool, Float32, Float64, Int64
 
 if TYPE_CHECKING:
@@ -68,23 +61,24 @@ class Ranking(msgspec.Struct, frozen=True, gc=False):
 
 @final
 class Ages:
-    """How old what a store has is, and whether that is too old."""
+    """How old what a store has is, and whether that is too old: marked, or refused with status 503."""
 
-    def __init__(self, policy: AgePolicy) -> None:
-        self._policy = policy
+    def __init__(self, max_age: float | None, *, refuse: bool) -> None:
+        self._max_age = math.inf if max_age is None else max_age
+        self._refuse = refuse
         self._known: tuple[StoreInfo | None, str, float] = (None, "", 0.0)
 
-    def of(self, info: StoreInfo) -> tuple[str, float, bool]:
-        """When it was true, seconds since then, and whether it is stale; a problem of status 503 if such is refused."""
+    def of(self, info: StoreInfo, *, now: float | None = None) -> tuple[str, float, bool]:
+        """Return when it was true, seconds since then, and whether it is stale."""
         known, as_of, at = self._known
         if known is not info:
             as_of, at = f"{info.as_of.isoformat()}Z", info.as_of.replace(tzinfo=UTC).timestamp()
             self._known = (info, as_of, at)
-        try:
-            stale = self._policy.max_age is not None and self._policy.stale(info)
-        except StaleFeaturesError as error:
-            raise Problem(503, str(error), kind="stale") from None
-        return as_of, round(max(0.0, time.time() - at), 3), stale
+        age = max(0.0, (time.time() if now is None else now) - at)
+        if age > self._max_age and self._refuse:
+            detail = f"the features are {age:.0f} s old, more than max_feature_age {self._max_age:g} s"
+            raise Problem(503, detail, kind="stale")
+        return as_of, round(age, 3), age > self._max_age
 
 
 def look_up(request: RankRequest, live: Live, store: FeatureStore | None, *, other: Live | None = None) -> Inputs:
@@ -312,7 +306,7 @@ class RankRoute:
         self._settings = settings
         self._models = models
         self._metrics = metrics
-        self._ages = Ages(AgePolicy(settings.max_feature_age, "refuse" if settings.refuse_stale else "mark"))
+        self._ages = Ages(settings.max_feature_age, refuse=settings.refuse_stale)
         self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
         self._pool = ThreadPoolExecutor(THREADS, "clickprism-rank")
         self._queued = 0
