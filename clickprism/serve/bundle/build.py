@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -14,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
+import msgspec
 import numpy as np
 from scipy.special import expit
 
@@ -453,7 +453,7 @@ def write_bundle(
     )
     contents["MODEL_CARD.md"] = model_card(manifest).encode()
     hashes = {key: hashlib.sha256(content).hexdigest() for key, content in sorted(contents.items())}
-    manifest = dataclasses.replace(manifest, files=hashes)
+    manifest = msgspec.structs.replace(manifest, files=hashes)
     contents[MANIFEST] = json.dumps(manifest.plain(), indent=1, ensure_ascii=False).encode()
     with write_errors(folder), atomic_folder(place) as draft:
         for key, content in contents.items():
