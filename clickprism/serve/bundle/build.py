@@ -55,9 +55,11 @@ KEPT: Final = 8
 WORDS: Final = ("red running shoes", "how to tie a bow", "city map", "opening hours", "rain", "used bicycle", "a", "")
 
 
-def raw_features(normaliser: Normaliser | None, *, rows: int, missing: Bool) -> Float32:
+def raw_features(
+    normaliser: Normaliser | None, *, rows: int, missing: Bool, generator: np.random.Generator | None = None
+) -> Float32:
     """Features as training may have had them; of those that may be `missing`, one in ten is NaN, [rows, features]."""
-    draw = np.random.default_rng(20260101)
+    draw = generator or np.random.default_rng(20260101)
     values = draw.normal(size=(rows, len(missing)))
     if normaliser is not None and normaliser.kind != "none":
         values = _like(normaliser, values, draw)

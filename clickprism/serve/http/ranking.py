@@ -150,12 +150,16 @@ def score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
     store has clicks on the pairs, and the bundle says how to join them, scores are joined with them.
     """
     wanted = candidates(inputs, live)
-    lost = lost_of(inputs, live, wanted)
+    lost = _lost(inputs, live, wanted)
     try:
         if lost is None:
             scored = live.scorer.score(wanted, explain=explain)
         else:
-            scored = scattered(live.scorer.score(without(wanted, lost), explain=explain), lost)
+            texts = None if wanted.texts is None else [wanted.texts[place] for place in np.flatnonzero(~lost)]
+            features, clicks = (None if x is None else x[~lost] for x in (wanted.features, wanted.clicks))
+            scored = live.scorer.score(Candidates(wanted.query, texts, features, clicks), explain=explain)
+            parts = {name: _spread(x, lost) if name != "observation" else x for name, x in scored.parts.items()}
+            scored = Scored(_spread(scored.scores, lost), parts)
     except DataError as error:
         raise Problem(422, str(error), kind="unscorable", pointer="/documents") from None
     if live.evidence is None or inputs.found is None:
@@ -165,6 +169,21 @@ def score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
         return scored
     joined, parts = live.evidence.join(scored.scores, inputs.found.x[:, columns])
     return Scored(joined, {**scored.parts, **parts} if explain else {})
+
+
+def _lost(inputs: Inputs, live: Live, wanted: Candidates) -> Bool | None:
+    """The documents without features, [n]; None where all have some, or the model knows what to do without."""
+    if wanted.features is None or inputs.found is None or not live.refuses_missing or inputs.found.whole:
+        return None
+    lost: Bool = ~inputs.found.found & np.isnan(wanted.features).any(1)
+    return lost if lost.any() else None
+
+
+def _spread(values: Float64, lost: Bool) -> Float64:
+    """The values of the other documents in their places, NaN for those that are lost, [n]."""
+    whole = np.full(len(lost), np.nan)
+    whole[~lost] = values
+    return whole
 
 
 def rank(inputs: Inputs, live: Live) -> Ranking:
@@ -269,33 +288,6 @@ def _texts(request: RankRequest) -> list[str]:
         detail = "the model reads the texts of documents: give one with each"
         raise Problem(422, detail, kind="invalid", pointer=f"/documents/{lacking}/text")
     return [text for text in texts if text is not None]
-
-
-def lost_of(inputs: Inputs, live: Live, wanted: Candidates) -> Bool | None:
-    """The documents without features, [n]; None where all have some, or the model knows what to do without."""
-    if wanted.features is None or inputs.found is None or not live.refuses_missing or inputs.found.whole:
-        return None
-    lost: Bool = ~inputs.found.found & np.isnan(wanted.features).any(1)
-    return lost if lost.any() else None
-
-
-def without(wanted: Candidates, lost: Bool) -> Candidates:
-    """The documents that are not lost."""
-    texts = None if wanted.texts is None else [text for text, gone in zip(wanted.texts, lost, strict=True) if not gone]
-    features, clicks = (None if x is None else x[~lost] for x in (wanted.features, wanted.clicks))
-    return Candidates(query=wanted.query, texts=texts, features=features, clicks=clicks)
-
-
-def scattered(scored: Scored, lost: Bool) -> Scored:
-    """The scores of the others in their places, [n]."""
-    whole = np.full((len(lost), 1 + len(scored.parts)), np.nan)
-    names = [name for name, values in scored.parts.items() if name != "observation"]
-    whole[~lost, 0] = scored.scores
-    for column, name in enumerate(names, 1):
-        whole[~lost, column] = scored.parts[name]
-    parts = {name: whole[:, column] for column, name in enumerate(names, 1)}
-    kept = {name: values for name, values in scored.parts.items() if name == "observation"}
-    return Scored(whole[:, 0], parts | kept)
 
 
 @final
