@@ -19,7 +19,7 @@ from typing import Any, Final, final
 
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import Config
-from uvicorn.supervisors.multiprocess import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError
@@ -160,14 +160,25 @@ class Workers(Multiprocess):
     """The processes that answer: one that dies is replaced, and all finish their requests when they are asked to."""
 
     def keep_subprocess_alive(self) -> None:
-        """Replace workers that died; the gauges of the dead no longer count."""
+        """Replace workers that died."""
         before = self.processes[:]
         super().keep_subprocess_alive()
+        self._forget(before)
+
+    def restart_all(self) -> None:
+        """Replace all workers one after the other, on SIGHUP."""
+        before = self.processes[:]
+        super().restart_all()
+        self._forget(before)
+
+    def _forget(self, before: list[Process]) -> None:
+        """Count the gauges of workers that were replaced no more, and log those that died."""
         for process in before:
             if process not in self.processes:
-                line = {"level": "error", "event": "worker-died", "pid": process.pid, "exit_code": process.exitcode}
-                Lines(requests=False).line(line)
                 mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
+                if process.exitcode:
+                    line = {"level": "error", "event": "worker-died", "pid": process.pid, "exit_code": process.exitcode}
+                    Lines(requests=False).line(line)
 
     def join_all(self) -> None:
         """Wait for the workers to end; kill those that take longer than their requests may."""

@@ -156,16 +156,15 @@ class Graph:
         centre, factor = np.where(kept, 0.0, normaliser.centre), np.where(kept, 1.0, normaliser.factor)
         if (factor > FOLDED).any() or ((factor > 0) & (factor < 1 / FOLDED)).any():
             return self.normalised(features, normaliser), weight, bias
-        empty = self.const(np.where(kept, np.nan, normaliser.mean).astype(np.float32))
-        value = self.op("Where", self.op("IsNaN", features), empty, features)
+        value, empty, near = features, np.where(kept, np.nan, normaliser.mean), centre
         if (np.abs(centre) * factor).max(initial=0.0) * np.finfo(np.float32).eps > SLIGHT:
-            for _ in range(2):  # a sum of two numbers, as in `normalised`
-                part = centre.astype(np.float32)
-                value = self.op("Sub", value, self.const(part)) if (np.abs(part) * factor).max() > SLIGHT else value
-                centre = centre - part
-            centre = np.zeros_like(centre)
+            for _ in range(2):  # by a sum of two numbers, as in `normalised`
+                part = near.astype(np.float32)
+                if (np.abs(part) * factor).max() > SLIGHT:
+                    value, near, empty = self.op("Sub", value, self.const(part)), near - part, empty - part
+        value = self.op("Where", self.op("IsNaN", features), self.const(empty.astype(np.float32)), value)
         scaled = weight.astype(np.float64) * factor
-        return value, scaled.astype(np.float32), (bias - scaled @ centre).astype(np.float32)
+        return value, scaled.astype(np.float32), (bias - scaled @ near).astype(np.float32)
 
     def normalised(self, features: str, normaliser: Normaliser | None) -> str:
         """Raw features as training had them; kinds that need a list, or ranks, are done before the graph.
