@@ -21,26 +21,27 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, to_builtin
 from clickprism.errors import DataError, MissingExtraError, SettingError
 from clickprism.serve.scoring.evidence import Evidence
-from clickprism.settings import to_builtin
 
 MANIFEST: Final = "manifest.json"
 MB: Final = 1 << 20
-NAMES: Final = re.compile(r"(?!manifest\.)[a-z][a-z0-9_-]{0,60}\.(?:onnx|safetensors|txt|json)|MODEL_CARD\.md")
+NAMES: Final = re.compile(r"(?!manifest\.)[a-z][a-z0-9_-]{0,60}\.(?:onnx|safetensors|txt|json|svg)|MODEL_CARD\.md")
+# pictures are of bundles of version 0.1, and are not read
 LARGEST: Final = {
     ".onnx": 2048 * MB - 1,
     ".safetensors": 4096 * MB,
     ".txt": 1024 * MB,
     ".json": 256 * MB,
     ".md": 4 * MB,
+    ".svg": 8 * MB,
 }
 MOST_FILES: Final = 64
 LARGEST_MANIFEST: Final = 16 * MB
 LARGEST_HEADER: Final = 16 * MB
 CHUNK: Final = MB
-START: Final = {".txt": (b"tree\n",), ".json": (b"{", b"[")}
+START: Final = {".txt": (b"tree\n",), ".svg": (b"<?xml", b"<svg"), ".json": (b"{", b"[")}
 ANEW: Final = "Create the bundle again with clickprism model bundle, or copy it again from its source"
 ONLY: Final = "A bundle holds what its manifest names and nothing else: move the file away"
 
@@ -115,6 +116,8 @@ def _check_start(file: Path, first: bytes, size: int) -> None:
             raise DataError("is not a safetensors file", file=file, remedy=ANEW)
     if not first.startswith(START.get(ending, (b"",))):
         raise DataError(f"is not what {ending} says", file=file, remedy=ANEW)
+    if ending == ".svg" and re.search(rb"<\s*script|javascript:|\bon[a-z]+\s*=", first, re.IGNORECASE):
+        raise DataError("is a picture with a script", file=file, remedy=ANEW)
 
 
 SCHEMA: Final = 1
@@ -386,7 +389,7 @@ class Bundle:
         others = tuple(f"{other}-" for other in ROLES if other != role)
         start = file_name(role, "")
         mine = [name for name in self.manifest.files if name.startswith(start) and not name.startswith(others)]
-        return {name.removeprefix(start): self.read(name) for name in mine if name not in SHARED}
+        return {name.removeprefix(start): self.read(name) for name in mine if name not in SHARED and ".svg" not in name}
 
     def facts(self) -> BundleFacts:
         """Return what the bundle contains."""

@@ -155,7 +155,7 @@ def score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
         if lost is None:
             scored = live.scorer.score(wanted, explain=explain)
         else:
-            texts = None if wanted.texts is None else [wanted.texts[place] for place in np.flatnonzero(~lost)]
+            texts = None if wanted.texts is None else [wanted.texts[place] for place in np.flatnonzero(~lost).tolist()]
             features, clicks = (None if x is None else x[~lost] for x in (wanted.features, wanted.clicks))
             scored = live.scorer.score(Candidates(wanted.query, texts, features, clicks), explain=explain)
             parts = {name: _spread(x, lost) if name != "observation" else x for name, x in scored.parts.items()}
