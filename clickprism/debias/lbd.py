@@ -7,14 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Final, Literal, final, get_args
+from typing import Final, final
 
 import numpy as np
 import torch
 from torch import nn
 
 from clickprism.debias.anchor import position_curve
-from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, at, on_entries, towered
+from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, on_entries, towered
 from clickprism.debias.loop import Measured, Standing, batches, run
 from clickprism.debias.losses import log_softmax, score, softmax_loss
 from clickprism.errors import SettingError, TrainingError
@@ -25,7 +25,6 @@ from clickprism.types import Batch, Clicks, Float64
 log = logging.getLogger(__name__)
 ANCHORED_DROP: Final = 0.15
 LARGE: Final = 1e3  # features are of the order of 1 where they are normalised
-Shape = Literal["steepness", "positions"]
 BATCH: Final = 128
 LEARNING_RATE: Final = 0.05
 CLIP_NORM: Final = 5.0
@@ -40,9 +39,7 @@ class ObservationSettings:
     """How the observation of documents is learned.
 
     Attributes:
-        shape: "steepness" is log o_k(x) = s(x) b_k, a curve over positions that each document bends by a factor;
-            "positions" is log o_k(x) = b_k + d_k(x), a deviation for each position but the first.
-        hidden: units of the hidden layer of s or d, to choose from; 0 for a linear one.
+        hidden: units of the hidden layer of s, to choose from; 0 for a linear one.
         companion: those of the relevance that is learned beside, and thrown away.
         penalties: on the mean square of the slope of log o, to choose from.
         curve: try the curve alone too, without any document in it.
@@ -54,7 +51,6 @@ class ObservationSettings:
         patience: stop after so many epochs without a better likelihood of the clicks that were held out.
     """
 
-    shape: Shape = "steepness"
     hidden: tuple[int, ...] = (0, 16)
     companion: tuple[int, ...] = (64, 32)
     penalties: tuple[float, ...] = (0.0, 0.01)
@@ -66,8 +62,6 @@ class ObservationSettings:
     patience: int = 6
 
     def __post_init__(self) -> None:
-        if self.shape not in get_args(Shape):
-            raise SettingError("shape", self.shape, f"be one of {', '.join(get_args(Shape))}")
         if not _are_sizes(self.hidden, least=0):
             raise SettingError("hidden", self.hidden, "name at least one size, whole numbers, none below 0")
         if not _are_sizes(self.companion, least=1):
@@ -151,7 +145,7 @@ class Decoupling(Declared):
         """The learner of a checkpoint: the choice is the one that was made, whatever this machine would choose."""
         choices = unpacked(weights["tried"])
         features, positions = clicks.lists.features.shape[1], clicks.max_position
-        observed = observation_like(choices[0], self.observation.shape, features=features, positions=positions)
+        observed = observation_like(choices[0], features=features, positions=positions)
         return DecoupledLearner(self, ranker, clicks, observed, choices)
 
 
@@ -250,7 +244,7 @@ class DecoupledLearner(DocumentLearner):
 
 @final
 class DocumentObservation(nn.Module):
-    """Log o_k(x) relative to the first position, 0 there: the curve b, and how documents bend it or leave it.
+    """Log o_k(x) = s(x) b_k relative to the first position, 0 there: a curve that each document bends by a factor.
 
     Attributes:
         below: b at the positions below the first.
@@ -259,22 +253,20 @@ class DocumentObservation(nn.Module):
 
     anchored: torch.Tensor
 
-    def __init__(self, shape: Shape, *, features: int, positions: int, hidden: int, flat: bool) -> None:
+    def __init__(self, *, features: int, positions: int, hidden: int, flat: bool) -> None:
         super().__init__()
-        self.shape = shape
         self.register_buffer("anchored", torch.zeros(()))
         self.below = nn.Parameter(torch.zeros(positions - 1))
-        outputs = 1 if shape == "steepness" else positions - 1
         self.chain = nn.Sequential()
         if not flat and positions > 1:
             network = MLP(hidden=(hidden,)) if hidden else Linear()
-            self.chain = towered(network.build(features), "lbd").anew(outputs)
+            self.chain = towered(network.build(features), "lbd").anew(1)
             for parameter in self.chain[-1].parameters():
                 nn.init.zeros_(parameter)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """[documents, features] to [documents, positions]."""
-        return self._logs(self.chain(features) if len(self.chain) else None, len(features))
+        return nn.functional.pad(self.below * self.steepness(features)[:, None], (1, 0))
 
     def penalised(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The same, and the mean square of its slope over documents and positions, by differences in random directions.
@@ -285,23 +277,15 @@ class DocumentObservation(nn.Module):
         moved = self(features + STEP * torch.randn_like(features))
         return logs, ((moved - logs) / STEP).square().mean()
 
-    def _logs(self, raw: torch.Tensor | None, documents: int) -> torch.Tensor:
-        below = self.below.expand(documents, -1)
-        if raw is not None:
-            below = self.below * (1 + raw).clamp_min(0.0) if self.shape == "steepness" else self.below + raw
-        return nn.functional.pad(below, (1, 0))
-
     def at(self, features: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log o_k(x) where each document stood, and s(x), both [documents], without a table over positions."""
         steepness = self.steepness(features)
-        if self.shape == "positions":
-            return at(self(features), positions), steepness
         below = nn.functional.pad(self.below, (1, 0))[positions - 1]
         return (below * steepness).masked_fill(positions == 1, 0.0), steepness
 
     def steepness(self, features: torch.Tensor) -> torch.Tensor:
         """s(x), [documents]; 1 where documents do not bend the curve."""
-        if self.shape == "positions" or len(self.chain) == 0:
+        if len(self.chain) == 0:
             return features.new_ones(len(features))
         raw: torch.Tensor = self.chain(features)
         return (1 + raw[:, 0]).clamp_min(0.0)
@@ -351,10 +335,10 @@ def unpacked(tensor: torch.Tensor) -> tuple[Choice, ...]:
     )
 
 
-def observation_like(choice: Choice, shape: Shape, *, features: int, positions: int) -> DocumentObservation:
+def observation_like(choice: Choice, *, features: int, positions: int) -> DocumentObservation:
     """An observation that the weights of this choice fit into, which nothing trains."""
     flat = choice.penalty == math.inf
-    observed = DocumentObservation(shape, features=features, positions=positions, hidden=choice.hidden, flat=flat)
+    observed = DocumentObservation(features=features, positions=positions, hidden=choice.hidden, flat=flat)
     return _frozen(observed)
 
 
@@ -384,7 +368,7 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     logs = position_curve(clicks) if settings.anchor else None
     anchor = None if logs is None else torch.from_numpy(logs[1:]).float()
     if anchor is not None:
-        curve = DocumentObservation(settings.shape, features=0, positions=len(anchor) + 1, hidden=0, flat=True)
+        curve = DocumentObservation(features=0, positions=len(anchor) + 1, hidden=0, flat=True)
         curve.load_state_dict({"below": anchor, "anchored": torch.ones(())})
         return _frozen(curve), (Choice(0, math.inf, math.nan, 0),)
     with torch.random.fork_rng(devices=[]):
@@ -492,7 +476,7 @@ def _learn(
 ) -> _Found:
     features, flat = learn.lists.features.shape[1], penalty == math.inf
     companion = MLP(hidden=settings.companion).build(features)
-    observed = DocumentObservation(settings.shape, features=features, positions=positions, hidden=hidden, flat=flat)
+    observed = DocumentObservation(features=features, positions=positions, hidden=hidden, flat=flat)
     task, standing = _Learning(learn, check, companion, observed, penalty), Standing()
     run(task, standing, rounds=settings.epochs, patience=settings.patience)
     observed.load_state_dict(task.best)

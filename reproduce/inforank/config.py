@@ -70,6 +70,7 @@ CANDIDATES: dict[str, Candidate] = {
     "inforank-": Candidate("InfoRank-, our default", "inforank", {"eta": 0.0}, role="ours", claimed=True),
     "inforank_paper": Candidate("InfoRank, as printed", "inforank_paper", role="ours", passes=2.0),
     "inforank_paper-": Candidate("InfoRank-, as printed", "inforank_paper", {"eta": 0.0}, role="ours", passes=2.0),
+    "lbd": Candidate("LBD, our default", "lbd", role="ours"),
     "dla": Candidate("Dual Learning", "dla", rankers=("mlp",)),
     "pair_debias": Candidate("Ratio-Debiasing", "pair_debias", rankers=("lambdamart",)),
     "regression_em": Candidate("Regression-EM", "regression_em", rankers=RANKERS, claimed=True),
@@ -90,6 +91,7 @@ CLAIMS = (
     ("inforank", "inforank-"),
     ("inforank", "inforank_paper"),
     ("inforank_paper", "click"),
+    ("lbd", "click"),
 )
 RATIOS = (("inforank", "inforank-"), ("inforank_paper", "inforank_paper-"))  # of Delta-CI
 

@@ -25,6 +25,7 @@ LOOKS = {
     "inforank-": Look("#d64550", "<", "--"),
     "inforank_paper": Look("#0f9d76", "D"),
     "inforank_paper-": Look("#0f9d76", ">", "--"),
+    "lbd": Look("#1f7fc4", "o"),
     "dla": Look("#1f7fc4", "X"),
     "regression_em": Look("#c767a3", "P"),
     "pal": Look("#7a6ff0", "^"),

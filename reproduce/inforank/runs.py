@@ -31,7 +31,7 @@ PER_TOKEN = 3.5e-6  # of the attention ranker, a document and token
 PER_TREE = 1.3e-6  # a document and tree
 LISTS = {"mq2008": 340, "mq2007": 880, "yahoo": 20_000, "adressa": 20_000}
 PRINTED = 3.0  # times that of the attention: it is computed for o = 1, for o = 0 and without o
-FACTORS = {"inforank": 2.0, "inforank_paper": 6.0, "regression_em": 1.5, "pal": 1.5}
+FACTORS = {"lbd": 2.0, "inforank": 2.0, "inforank_paper": 6.0, "regression_em": 1.5, "pal": 1.5}
 START = 1.5  # seconds: what a run takes besides training
 
 

@@ -13,10 +13,9 @@ import torch
 from clickprism.click_models.pbm import PositionUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.anchor import moved_share
-from clickprism.debias.independence import Independence
-from clickprism.debias.inforank import InfoRank, InfoRankLearner
+from clickprism.debias.inforank import Independence, InfoRank, InfoRankLearner
 from clickprism.debias.loop import batches
-from clickprism.debias.pal import PositionAware
+from clickprism.debias.position_based import PositionAware
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
