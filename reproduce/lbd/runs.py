@@ -103,7 +103,9 @@ class Run:
         widths = [64, *hidden, 1]
         weights = sum(one * other for one, other in pairwise(widths)) if hidden else 0
         a_document = PER_DOCUMENT + PER_WEIGHT * weights
-        seconds = FACTORS.get(self.method, 1.0) * self.epochs * 10 * lists * a_document
+        free = self.method in ("lbd_paper", "lbd_code") and not self.settings.get("penalty")  # one pass, no second one
+        factor = 1.3 if free else FACTORS.get(self.method, 1.0)
+        seconds = factor * self.epochs * 10 * lists * a_document
         if self.source == "effect":
             return float(seconds + LOG_SECONDS)
         return float(seconds + (OBSERVATION * lists if self.method == "lbd" else 0.0))
