@@ -111,8 +111,8 @@ class Decoupling(Declared):
     Attributes:
         observation: how o is learned.
         first: the observation of the average document at the first position, at least.
-        drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`. By default .2 where
-            the curve is anchored, else 0.
+        drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`. By default .15
+            where the curve is anchored, else 0.
         max_weight: weights above this are cut to it.
     """
 
