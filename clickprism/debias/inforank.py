@@ -23,10 +23,8 @@ from clickprism.errors import SettingError
 from clickprism.settings import choose
 from clickprism.types import Batch, Clicks, Float64
 
-Given = Literal["smooth", "hard", "observed"]
 Observation = Literal["position", "anchored"]
 Of = Literal["dla", "pal", "regression_em", "lbd", "lbd_paper"]
-Conditioned = Literal["smooth", "hard"]
 LINEAR_RATE: Final = 3.0  # of a linear ranker beside a given curve: f and rho v nearly cancel, which takes long
 LEAST_SHARE: Final = 1e-6  # of an observation, whose log odds are finite then
 SURE: Final = 0.99  # the largest observation probability, where the curve rises below the first position
@@ -40,9 +38,9 @@ class InfoRank(Declared):
     loss = - [c log P + (n - c) log(1 - P)] + eta n I(R; O | x),  P = P(R | o, x) P(O | x, k)
 
     both a mean over sessions of a sum over the list. Relevance is f(x), the ranker, and f(x) - d(x) if not observed:
-    any function of x and of a binary o. The ranker alone is served: no position ever reaches it. Where the log says
-    what was observed (`Clicks.seen`), observation is learned from that, relevance from what was observed, and d stays
-    0: the information has no part then.
+    any function of x and of a binary o. In the product it is the mean over o, P(R | x) of Eq. 15. The ranker alone is
+    served: no position ever reaches it. Where the log says what was observed (`Clicks.seen`), observation is learned
+    from that, relevance from what was observed, and d stays 0: the information has no part then.
 
     This is our form of InfoRank; `inforank_paper` is the printed one, in which relevance and observation both see
     features and position, and neither is identified (docs/independence.md). InfoRank- is `eta=0`.
@@ -56,8 +54,6 @@ class InfoRank(Declared):
 
     Attributes:
         eta: Weight of the mutual information, a click's log-likelihood being 1.
-        given: The o that relevance is conditioned on where the log does not say. "smooth" is its mean over o, P(R | x)
-            of Eq. 15; "hard" is o = 1 where P(O) is above one half, as printed; "observed" is o = 1, as clicks mean it.
         observation: What observation depends on besides the position: nothing ("position"), or the document, except
             at the first position ("anchored").
         log_model: Take the curve from the model of the log where documents were shown at several positions, and use
@@ -72,7 +68,6 @@ class InfoRank(Declared):
     needs = SIMILAR
     learns_observation = True
     eta: float = 0.5
-    given: Given = "smooth"
     observation: Observation = "position"
     log_model: bool = True
     observation_rate: float = 5.0
@@ -81,9 +76,8 @@ class InfoRank(Declared):
     def __post_init__(self) -> None:
         if not 0 <= self.eta < math.inf:
             raise SettingError("eta", self.eta, "be 0 or more")
-        for name, known in (("given", Given), ("observation", Observation)):
-            if getattr(self, name) not in get_args(known):
-                raise SettingError(name, getattr(self, name), f"be one of {', '.join(get_args(known))}")
+        if self.observation not in get_args(Observation):
+            raise SettingError("observation", self.observation, f"be one of {', '.join(get_args(Observation))}")
         if not 0 < self.observation_rate < math.inf:
             raise SettingError("observation_rate", self.observation_rate, "be above 0")
         if not 0 < self.start < 1:
@@ -182,10 +176,8 @@ class InfoRankLearner(DocumentLearner):
     def _log_click(self, odds: Odds) -> tuple[torch.Tensor, torch.Tensor]:
         """Log of the click probability and of its complement, [documents]."""
         observed, unobserved = log_both(odds.observed)
-        if self.settings.given == "observed" or self.anchored:
+        if self.anchored:
             return log_click(odds.seen, observed, unobserved)
-        if self.settings.given == "hard":
-            return log_click(torch.where(odds.observed > 0, odds.seen, odds.unseen), observed, unobserved)
         (seen, not_seen), (unseen, not_unseen) = log_both(odds.seen), log_both(odds.unseen)
         relevant = torch.logaddexp(seen + observed, unseen + unobserved)
         irrelevant = torch.logaddexp(not_seen + observed, not_unseen + unobserved)
@@ -255,10 +247,10 @@ def _cross_entropy(hits: torch.Tensor, tries: torch.Tensor, odds: torch.Tensor) 
 class Independence(Declared):
     """The loss of another method on scores f(x) - (1 - o) d(x), and eta times I(relevant; seen | x) (InfoRank, Eq. 13).
 
-    o is the observation that the method itself has learned so far, relative to the first position, without a gradient:
-    as it is ("smooth"), or 1 where above one half and else 0 ("hard"). So whatever depends on being seen goes into d,
-    and the information takes it out again: with eta = 0 the method with a relevance that knows its observation, with a
-    large eta the method itself. The ranker f is what is served, the relevance of what is seen.
+    o is the observation that the method itself has learned so far, relative to the first position, without a gradient.
+    So whatever depends on being seen goes into d, and the information takes it out again: with eta = 0 the method with
+    a relevance that knows its observation, with a large eta the method itself. The ranker f is what is served, the
+    relevance of what is seen.
 
     Unbiased where the method is. The information is that of the method's own probabilities; a listwise method knows
     its scores up to a constant only, which is taken as 0.
@@ -267,7 +259,6 @@ class Independence(Declared):
         of: the method.
         settings: those of the method.
         eta: the weight of the information.
-        given: what relevance is conditioned on.
     """
 
     name = "independence"
@@ -278,12 +269,10 @@ class Independence(Declared):
     of: Of = "dla"
     settings: dict[str, Any] = field(default_factory=dict)
     eta: float = 0.5
-    given: Conditioned = "smooth"
 
     def __post_init__(self) -> None:
-        for name, known in (("of", Of), ("given", Conditioned)):
-            if getattr(self, name) not in get_args(known):
-                raise SettingError(name, getattr(self, name), f"be one of {', '.join(get_args(known))}")
+        if self.of not in get_args(Of):
+            raise SettingError("of", self.of, f"be one of {', '.join(get_args(Of))}")
         if not 0 <= self.eta < math.inf:
             raise SettingError("eta", self.eta, "be 0 or more")
         self.method()
@@ -337,8 +326,7 @@ class IndependentLearner(Learner):
     def _conditioned(self, batch: Batch) -> Iterator[Odds]:
         """Let the ranker say, for this batch, the relevance that its observation leaves."""
         odds = self.conditional(batch.features[batch.mask], batch.positions[batch.mask])
-        seen = torch.sigmoid(odds.observed) if self.settings.given == "smooth" else (odds.observed > 0).to(odds.seen)
-        less = (1 - seen) * (odds.seen - odds.unseen)
+        less = torch.sigmoid(-odds.observed) * (odds.seen - odds.unseen)
 
         def lessened(_: nn.Module, __: object, scores: torch.Tensor) -> torch.Tensor:
             return scores - (less if scores.ndim == 1 else spread(less, batch.mask))

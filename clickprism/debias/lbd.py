@@ -1,4 +1,4 @@
-"""LBD, the form that wins: an observation that each document bends, anchored, chosen by clicks held out."""
+"""LBD in our form: an observation that depends on the document, chosen by held-out clicks or by the log model."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ class Decoupling(Declared):
     Where documents shown at several positions identify the curve and the log model finds no coupling, the observation
     is the log model's curve: joint learning over-corrects the logs of good engines.
 
-    `first` says what no click can: how often the first result is looked at. At 1 the ranker learns c_1(x), the click in
-    the first place, just as clicks identify it. Below 1 the way in which a document bends the curve is taken to hold
-    for the first place too, and what that hides there is given back. The default lies between the two ends of what is
-    plausible, always and the .68 of eye tracking. The first result is never taken to be overlooked more than the others
-    are, on average, beside it: where the log shows no position bias, `first` does nothing.
+    `first` says what no click can: how often the first result is observed. At 1 the ranker learns c_1(x), the click
+    probability at the first position, which is what clicks identify. Below 1 the dependence on the document is taken
+    to hold at the first position too, and clicks there are weighted by it. The default lies between the two plausible
+    ends, always and the .68 of eye tracking. The first result is never assumed to be observed less than the others are
+    on average, relative to it: where the log shows no position bias, `first` has no effect.
 
-    Unbiased for relevance when o has this form, the companion can express relevance, documents that look alike stood
-    at different positions, and `first` is right; for c_1 when it is 1.
+    Unbiased for relevance when o has this form, the companion can express relevance, documents with similar features
+    were shown at different positions, and `first` is right; for c_1 when it is 1.
 
     Attributes:
         observation: how o is learned.
@@ -178,13 +178,13 @@ class DecoupledLearner(DocumentLearner):
 
     @property
     def doubt(self) -> str:
-        """What speaks against the choice, with a remedy: the curve alone where features are too large to bend it."""
-        bends, largest = self.settings.observation.penalties, float(self.sample.abs().max())
-        if not bends or not self.choices or self.choices[0].penalty < math.inf or not largest > LARGE:
+        """A warning about the choice, with a remedy: the curve alone was chosen, and features are very large."""
+        penalties, largest = self.settings.observation.penalties, float(self.sample.abs().max())
+        if not penalties or not self.choices or self.choices[0].penalty < math.inf or not largest > LARGE:
             return ""
         return (
-            f"the observation is the curve alone, and features go up to {largest:.3g}: documents may fail to bend it "
-            "for that alone. Normalise the features (data.normalise=quantile, or clickprism.data.normalise)"
+            f"the observation is a curve over positions only, and features go up to {largest:.3g}, which may be the "
+            "only reason. Normalise the features (data.normalise=quantile, or clickprism.data.normalise)"
         )
 
     @property
@@ -206,7 +206,7 @@ class DecoupledLearner(DocumentLearner):
         return self._dropped(self.observed(flat) + at_first[:, None]).reshape(*features.shape[:-1], -1)
 
     def log_observation_at(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Log o_k(x) where each document stood, [documents]: s(x) b_k at once, however deep lists are."""
+        """Log o_k(x) of documents at their positions, [documents], without a table over all positions."""
         below, steepness = self.observed.at(features, positions)
         return self._dropped(below + self.log_first * steepness / self.scale)
 
@@ -238,13 +238,13 @@ class DecoupledLearner(DocumentLearner):
         return on_entries(self.log_observation_at, clicks) * clicks.list_impressions / self.unit
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """The ranker's parameters; the observation's stay as they are."""
+        """The ranker's parameters; those of the observation are not trained any more."""
         return [(1.0, list(self.ranker.parameters()))]
 
 
 @final
 class DocumentObservation(nn.Module):
-    """Log o_k(x) = s(x) b_k relative to the first position, 0 there: a curve that each document bends by a factor.
+    """Log o_k(x) = s(x) b_k, relative to the first position: a curve, times a factor that depends on the document.
 
     Attributes:
         below: b at the positions below the first.
@@ -278,13 +278,13 @@ class DocumentObservation(nn.Module):
         return logs, ((moved - logs) / STEP).square().mean()
 
     def at(self, features: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log o_k(x) where each document stood, and s(x), both [documents], without a table over positions."""
+        """Log o_k(x) of documents at their positions, and s(x), both [documents], without a table over positions."""
         steepness = self.steepness(features)
         below = nn.functional.pad(self.below, (1, 0))[positions - 1]
         return (below * steepness).masked_fill(positions == 1, 0.0), steepness
 
     def steepness(self, features: torch.Tensor) -> torch.Tensor:
-        """s(x), [documents]; 1 where documents do not bend the curve."""
+        """s(x), [documents]; 1 for the curve alone."""
         if len(self.chain) == 0:
             return features.new_ones(len(features))
         raw: torch.Tensor = self.chain(features)
@@ -356,9 +356,10 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
 
     over the companion u, a network, and o. What a linear relevance cannot express would go into the observation: so u
     is flexible whatever ranker is trained later. Where the log model knows the curve and finds no coupling, its curve
-    is taken and nothing is learned (`position_curve`). Else the curve alone is taken only if its likelihood is above
-    that of every bend by more than a standard error: too stiff an observation costs a ranker many times what too loose
-    a one does. A log too small to hold anything out gets the curve alone, and so does one with a single position.
+    is taken and nothing is learned (`position_curve`). Otherwise the curve alone is taken only if its likelihood is
+    above that of every candidate that depends on the document by more than a standard error: missing a dependence
+    costs a ranker many times what a needless one does. A log too small to hold anything out gets the curve alone, and
+    so does one with a single position.
 
     Randomness is torch's: set its seed for the same result. The generator is left as it was.
 
@@ -374,8 +375,8 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     with torch.random.fork_rng(devices=[]):
         seed = torch.initial_seed() % 2**63
         learn, check = _split(clicks, settings, np.random.default_rng(seed))
-        found, bent = [], check is not None and clicks.max_position > 1
-        for hidden, penalty in _candidates(settings, bent=bent):
+        found, coupled = [], check is not None and clicks.max_position > 1
+        for hidden, penalty in _candidates(settings, coupled=coupled):
             torch.manual_seed(seed)
             found.append(_learn(learn, check, settings, hidden=hidden, penalty=penalty, positions=clicks.max_position))
     found = [each for each in found if math.isfinite(each.choice.likelihood) and each.observed.below.isfinite().all()]
@@ -388,19 +389,19 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     return _frozen(chosen.observed), tuple(tried)
 
 
-def _candidates(settings: ObservationSettings, *, bent: bool) -> list[tuple[int, float]]:
+def _candidates(settings: ObservationSettings, *, coupled: bool) -> list[tuple[int, float]]:
     """Hidden units and penalties; the curve alone has an infinite one."""
-    bends = list(dict.fromkeys(product(settings.hidden, settings.penalties))) if bent else []
-    return [*bends, *([(0, math.inf)] if settings.curve or not bends else [])]
+    found = list(dict.fromkeys(product(settings.hidden, settings.penalties))) if coupled else []
+    return [*found, *([(0, math.inf)] if settings.curve or not found else [])]
 
 
 def _chosen(found: Sequence[_Found]) -> _Found:
-    """The most likely; the best of those that bend the curve unless the curve is better by a standard error."""
+    """The most likely; the best that depends on the document unless the curve is better by a standard error."""
     best = max(found, key=lambda each: each.choice.likelihood)
-    bent = [each for each in found if each.choice.penalty < math.inf]
-    if best in bent or not bent:
+    coupled = [each for each in found if each.choice.penalty < math.inf]
+    if best in coupled or not coupled:
         return best
-    other = max(bent, key=lambda each: each.choice.likelihood)
+    other = max(coupled, key=lambda each: each.choice.likelihood)
     gap = best.likelihoods - other.likelihoods
     return other if float(gap.mean()) <= float(gap.std()) / math.sqrt(len(gap)) else best
 

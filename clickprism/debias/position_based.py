@@ -31,9 +31,9 @@ class RegressionEM(Declared):
 
     with s = sigmoid f(x). Where f takes one gradient step an E-step, as here, cross entropy to the posterior has the
     gradient of the log-likelihood of the clicks itself; the two forms differ in the value that is reported only.
-    Unbiased when the observation depends on nothing but the position and documents that look alike stand at different
-    positions. What is known well is theta_k / theta_1; how relevance and observation share their scale is known by the
-    curvature of s only.
+    Unbiased when the observation depends on nothing but the position and documents with similar features are shown at
+    different positions. Clicks identify theta_k / theta_1 well; how relevance and observation share their scale is
+    known by the curvature of s only.
 
     Attributes:
         form: "likelihood" minimises - [c log(theta s) + (n - c) log(1 - theta s)]; "regression" is cross entropy to the
@@ -79,7 +79,7 @@ class RegressionEM(Declared):
 
 @final
 class RegressionLearner(Learner):
-    """The ranker, and theta beside it, which no gradient moves."""
+    """The ranker, and theta, which EM updates."""
 
     theta: torch.Tensor
 
@@ -141,9 +141,9 @@ class PositionAware(Declared):
 
     loss = - [c log(theta_k s) + (n - c) log(1 - theta_k s)],  theta_k = sigmoid g_k, s = sigmoid f(x)
 
-    With `trust`, P(click) = theta_k (eps+_k s + eps-_k (1 - s)), Eq. 1 of Zou et al. (2022): users believe what stands
-    high. Only the products theta_k eps+_k and theta_k eps-_k can be told from clicks; the first is above the second by
-    construction. Unbiased when the model holds and documents that look alike stand at different positions.
+    With `trust`, P(click) = theta_k (eps+_k s + eps-_k (1 - s)), Eq. 1 of Zou et al. (2022): users trust high
+    positions. Clicks identify only the products theta_k eps+_k and theta_k eps-_k; the first is above the second by
+    construction. Unbiased when the model holds and documents with similar features have different positions.
 
     Attributes:
         trust: learn how often what is not relevant is clicked at each position.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+from reproduce.common.expected import Expected
 
 LEADING = "nDCG(exp)@10"
 NDCG = ("nDCG(exp)@3", "nDCG(exp)@5", LEADING)
@@ -181,3 +184,21 @@ SIZES = {
         others=5,
     ),
 }
+
+EXPECTED = Expected(
+    Path(__file__).with_name("expected.csv"),
+    place=("table", "data", "user", "ranker", "method", "eta", "at", "measure"),
+    numbers=("eta", "at"),
+    kept=(
+        "table 2",
+        "table 3",
+        "figure 3 left",
+        "figure 3 right",
+        "figure 4",
+        "figure 5 left",
+        "figure 5 right",
+        "figure 6",
+        "figure 7",
+        "claims",
+    ),
+)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clickprism.evaluation.plots import INK, styled
-from reproduce.common.figures import Look, draws_of, panels_of
+from reproduce.common.page import Look, draws_of, panels_of
 from reproduce.inforank.config import CANDIDATES, CLAIMS, DEPENDENCE, LEADING, USERS
 from reproduce.inforank.plan import case
 from reproduce.inforank.rows import AFTER, EXPOSED, GAP, GRADES, Results, Row

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+from reproduce.common.expected import Expected
 
 MEASURES = ("nDCG(exp)@10", "nDCG(exp)@1", "nDCG(exp)@3", "nDCG(exp)@5", "ARP")
 LEADING = MEASURES[0]
@@ -192,3 +195,11 @@ SIZES = {
         maps=SEVEN,
     ),
 }
+
+EXPECTED = Expected(
+    Path(__file__).with_name("expected.csv"),
+    place=("table", "data", "ranker", "method", "coupling", "measure"),
+    beside=("lambda", "t"),
+    numbers=("coupling", "lambda", "t"),
+    kept=("table 1", "table 3", "table 4", "figure 3a", "figure 3b", "figure 3c", "claims"),
+)

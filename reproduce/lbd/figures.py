@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clickprism.evaluation.plots import INK, styled
-from reproduce.common.figures import Look, draws_of, panels_of
+from reproduce.common.page import Look, draws_of, panels_of
 from reproduce.lbd.config import CANDIDATES, CLAIMS, LEADING, PANELS, TABLE
 from reproduce.lbd.rows import Results, Row
 

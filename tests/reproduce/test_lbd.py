@@ -9,13 +9,12 @@ import pytest
 from clickprism.errors import DataError, SettingError
 from reproduce.common import files, pool
 from reproduce.common.cli import INTERRUPTED, How
-from reproduce.common.recorder import RULES
 from reproduce.common.results import mark_of
+from reproduce.common.training import RULES
 from reproduce.lbd import __main__ as entry
 from reproduce.lbd import runs
 from reproduce.lbd.__main__ import main, parser, plan_of
-from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, SIZES, TABLE, Size
-from reproduce.lbd.expected import EXPECTED
+from reproduce.lbd.config import CANDIDATES, EXPECTED, LEADING, MEASURES, SIZES, TABLE, Size
 from reproduce.lbd.plan import PARTS, Plan
 from reproduce.lbd.report import figure
 from reproduce.lbd.rows import Results, Row, rows_of
@@ -83,7 +82,7 @@ def test_what_is_the_same_run_is_shared() -> None:
 def test_every_run_stands_once_and_in_the_order_of_its_log() -> None:
     listed = Plan("embedded", TINY).runs()
     assert len({run.key for run in listed}) == len(listed)
-    kept = [run.method in ("click", "dla", "lbd", "lbd_paper") and run.source == "log" for run in listed]
+    kept = [run.method in ("click", "dla", "lbd", "lbd_paper", "lbd_code") and run.source == "log" for run in listed]
     order = [(run.world.seed, run.world.coupling) for run in listed[: kept.index(False)]]
     assert order == sorted(order)  # what is claimed comes first
     rest = [(run.world.seed, run.world.coupling) for run in listed[kept.index(False) :]]
