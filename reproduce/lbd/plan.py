@@ -51,7 +51,8 @@ class Plan:
     @property
     def tuning(self) -> list[tuple[str, float]]:
         """Rankers and couplings to tune LBD for."""
-        if self.published or not any(CANDIDATES[label].tuned in ("both", "penalty", "drop") for label in self.labels):
+        tuned = {label for label, one in CANDIDATES.items() if one.tuned in ("both", "penalty", "drop")}
+        if self.published or (self.methods and not tuned.intersection(self.methods)):
             return []
         couplings = set(self.couplings)
         if "table 3" in self.parts:
