@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from clickprism.data.logged import Logged
 from clickprism.log_model.counts import LogCounts, feedback_statistics
-from clickprism.log_model.fit import Chosen, Fit, trust_gamma
+from clickprism.log_model.fit import Chosen, Fit
 from clickprism.log_model.likelihood import HIGHEST, LOWEST
 from clickprism.log_model.results import Curve, Feedback, GoodnessOfFit, Linkage, Test
 from clickprism.types import Float64
@@ -132,23 +132,6 @@ def _size(name: str, fit: Fit) -> tuple[float, float, str]:
     return float("nan"), float("nan"), ""
 
 
-def trust_error(fit: Fit) -> float:
-    """Return the standard error of kappa: its scores by query, without what the other parameters explain."""
-    trust, counts = fit.problem.trust, fit.problem.counts
-    if trust is None or trust.kappa <= 0:
-        return float("nan")
-    scale = fit.problem.scale[counts.pair]
-    linear, exposure = fit.problem.log_observation(fit.theta), np.zeros(len(counts.pair))
-    for step, weight in zip(fit.problem.steps(fit.theta), fit.value.nodes, strict=True):
-        exposure += weight[counts.query][counts.pair] * np.exp(np.clip(step * linear, LOWEST, HIGHEST))
-    gamma = trust_gamma(counts.position)
-    cells = (trust.clicks / trust.kappa - counts.impressions * exposure * gamma) * scale
-    score = np.bincount(counts.query, weights=counts.by_pair(cells), minlength=counts.queries)
-    others = fit.value.scores
-    rest = score - others @ np.linalg.lstsq(others, score, rcond=1e-10)[0]
-    return float(1 / np.sqrt(max((rest**2).sum(), 1e-300)))
-
-
 def goodness_of_fit(fit: Fit) -> GoodnessOfFit:
     """Compare observed with expected clicks by position and first-shown position.
 
@@ -161,9 +144,12 @@ def goodness_of_fit(fit: Fit) -> GoodnessOfFit:
         seen += weight[counts.query][counts.pair] * np.exp(np.clip(step * linear, LOWEST, HIGHEST))
     shape, rate = problem.strengths(fit.theta, problem.prior_mean(fit.theta))
     exposure = counts.impressions * seen
-    total, clicked = counts.by_pair(exposure)[counts.pair], problem.counts.by_pair(counts.clicks)[counts.pair]
-    extra = np.zeros(len(exposure)) if problem.trust is None else problem.trust.kappa * problem.trust.gamma * exposure
-    other = np.maximum(clicked - counts.clicks, 0.0)
+    trust, clicks = problem.trust, counts.clicks
+    extra = 0.0 if trust is None else trust.kappa * trust.gamma * exposure
+    if trust is not None:
+        clicks = clicks - trust.clicks
+    total, clicked = counts.by_pair(exposure)[counts.pair], counts.by_pair(clicks)[counts.pair]
+    other = np.maximum(clicked - clicks, 0.0)
     value = (other + shape[counts.pair]) / (total - exposure + rate[counts.pair])
     expected = value * exposure + extra
     edges = np.unique(np.quantile(counts.first, [0.25, 0.5, 0.75]))

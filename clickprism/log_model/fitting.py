@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, TrainingError
-from clickprism.log_model.checks import feedback, goodness_of_fit, part_test, position_test, trust_error
+from clickprism.log_model.checks import QUIET, feedback, goodness_of_fit, part_test, position_test
 from clickprism.log_model.counts import LogCounts, count, positions_without_reaction
 from clickprism.log_model.fit import Chosen, Fit, choose, fit_form, multiplied, trust_gamma
 from clickprism.log_model.likelihood import HIGHEST, LOWEST
@@ -20,7 +20,7 @@ from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
 from clickprism.log_model.posterior import cold_prior, relevance
 from clickprism.log_model.references import Links, agreement, allpairs, linkage, randomised_curve
-from clickprism.log_model.results import Agreement, Curve, Feedback, Relevance, Size
+from clickprism.log_model.results import Agreement, Curve, Feedback, Linkage, Relevance, Size, Test
 from clickprism.log_model.shape import refine
 from clickprism.log_model.terms import Covariates, Form, with_query_means
 from clickprism.log_model.trust import trust_test
@@ -58,13 +58,21 @@ class Fitting:
         reacts, counts = self._feedback(counts, offset)
         chosen = choose(
             counts,
-            try_parts=("context", "coupling", "trust"),
+            try_parts=("context", "coupling"),
             imputation=known,
             offset=offset,
             feedback=reacts.verdict,
             progress=self.tell,
             seed=settings.seed,
         )
+        links = Links.of(counts, seed=settings.seed)
+        chance = np.zeros(counts.positions, dtype=np.bool_)
+        if counts.randomised is not None:
+            chance = counts.by_position(counts.impressions * counts.randomised) > 0
+        linked = linkage(
+            counts, links, features=bool(chosen.fit.form.features), randomised=chance, views=self._by_views(counts)
+        )
+        chosen, trust = self._trust(chosen, linked, reacts)
         chosen = self._popularity(chosen, reacts)
         if reacts.verdict == "present":  # then the curve depends on the shape of the prior
             self.tell("curve")
@@ -74,17 +82,10 @@ class Fitting:
         found, rate = relevance(fit, confidence=settings.confidence)
         self.tell("checks")
         curve, covariance, contexts, by_query = self._curves(fit)
-        links = Links.of(counts, seed=settings.seed)
-        chance = np.zeros(counts.positions, dtype=np.bool_)
-        if counts.randomised is not None:
-            chance = counts.by_position(counts.impressions * counts.randomised) > 0
-        linked = linkage(
-            counts, links, features=bool(fit.form.features), randomised=chance, views=self._by_views(counts)
-        )
         references, unsupported = self._references(counts, links, curve, covariance)
         tests = {
             "position": position_test(curve, covariance, counts, linked),
-            "trust": trust_test(fit, linked, reacts, confidence=settings.confidence, seed=settings.seed),
+            "trust": trust,
         }
         for name in ("coupling", "popularity", "steepness", "context"):
             test = part_test(name, chosen, linked, settings.confidence)
@@ -110,7 +111,7 @@ class Fitting:
             curve=curve,
             covariance=covariance,
             contexts=contexts,
-            parameters=self._parameters(fit, curve),
+            parameters=self._parameters(fit, curve, trust),
             strength=float(np.median(rate)),
             steepness=fit.sigma if fit.form.steepness else 0.0,
             tests=tests,
@@ -168,6 +169,23 @@ class Fitting:
             return found, calm
         own = positions_without_reaction(self.logged, np.exp(logs)) if found.verdict == "present" else None
         return found, counts if own is None else replace(counts, first=own[counts.rows])
+
+    def _trust(self, chosen: Chosen, linked: Linkage, reacts: Feedback) -> tuple[Chosen, Test]:
+        """Test for trust, and add it to the model if it is present.
+
+        It is not added if queries differ in steepness, which leaves the same trace, nor if there are signs that the
+        engine reacts to clicks.
+        """
+        fit, settings = chosen.fit, self.settings
+        test = trust_test(fit, linked, reacts, confidence=settings.confidence, seed=settings.seed)
+        usable = fit.form.curve and not fit.form.steepness and reacts.z > QUIET
+        if test.verdict != "present" or not usable:
+            return chosen, test
+        self.tell("trust")
+        found = fit_form(
+            fit.problem.counts, fit.form.with_part("trust"), replace(fit.given, kappa=test.estimate), start=fit
+        )
+        return replace(chosen, fit=found), replace(test, used=True)
 
     def _popularity(self, chosen: Chosen, reacts: Feedback) -> Chosen:
         """Try whether observation depends on the clicks of earlier days, with counts that are split by them."""
@@ -262,7 +280,7 @@ class Fitting:
             found[name] = agreement(np.log(curve.values), covariance, reference, draws)
         return found, unsupported
 
-    def _parameters(self, fit: Fit, curve: Curve) -> ClickParameters:
+    def _parameters(self, fit: Fit, curve: Curve, test: Test) -> ClickParameters:
         """Return the curve and the intercepts of trust: P(click at k) = o_k c_1 + o_k kappa (gamma_k - gamma_1)."""
         trust, size = fit.problem.trust, len(curve)
         beta = np.zeros(size)
@@ -270,7 +288,7 @@ class Fitting:
         if trust is not None:
             gamma = trust_gamma(np.arange(size, dtype=np.int64))
             beta = curve.values * trust.kappa * (gamma - 1)
-            reach = norm.isf((1 - self.settings.confidence) / 2) * trust_error(fit) / max(trust.kappa, 1e-12)
+            reach = test.upper / test.estimate - 1
             lower, upper = beta * (1 + reach), beta * (1 - reach)
         return ClickParameters(
             curve.values,

@@ -54,7 +54,7 @@ def trust_test(fit: Fit, linkage: Linkage, feedback: Feedback, *, confidence: fl
     elif verdict == "absent" and kappa + reach > WIDE * rate:
         verdict, note = "inconclusive", "documents that were shown at several positions got too few clicks"
     ends = max(kappa - reach, 0.0), max(kappa + reach, 0.0)
-    return Test("trust", verdict, max(kappa, 0.0), *ends, UNIT, p_value, used=fit.form.trust, note=note)
+    return Test("trust", verdict, max(kappa, 0.0), *ends, UNIT, p_value, note=note)
 
 
 def estimate_trust(fit: Fit, *, seed: int = 0) -> tuple[float, float, float]:

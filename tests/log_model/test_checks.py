@@ -43,7 +43,6 @@ def test_position_bias_is_inconclusive_with_few_clicks() -> None:
     assert test.verdict == "inconclusive"
 
 
-@pytest.mark.xfail(strict=True, reason="clicks are split by a mean-field bound that prefers no trust")
 def test_the_trust_of_a_simulated_log_is_recovered() -> None:
     made = world(5, queries=200, days=6, searches=60, noise=np.inf, mean=-2.0, trust=0.2)
     model = LogModel.fit(made.log, settings=QUICK)
