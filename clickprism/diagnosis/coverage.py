@@ -27,6 +27,9 @@ USES: Final = {
     "which clicks belong to one session": "interaction needs them",
     "what users observed": "a viewport signal would measure observation directly",
 }
+MATERIAL: Final = 0.05  # share of documents never shown, from which selection bias counts as present
+TOP: Final = 0.2  # share of the documents that were shown most
+UNIT: Final = "of the known documents were never shown"
 
 
 def coverage(log: Logged) -> Finding:
@@ -150,11 +153,6 @@ def _table(facts: dict[str, Any]) -> Table:
         rows.append(["randomised impressions", f"{facts['randomised']:,}"])
     rows += [["not recorded", f"{name} ({USES[name]})"] for name in facts["missing"]]
     return Table("", ["", "value"], [*rows, *([name, f"{count:,}"] for name, count in facts["account"].items())])
-
-
-MATERIAL: Final = 0.05  # share of documents never shown, from which selection bias counts as present
-TOP: Final = 0.2  # share of the documents that were shown most
-UNIT: Final = "of the known documents were never shown"
 
 
 def selection(log: Logged) -> Finding:

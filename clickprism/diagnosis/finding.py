@@ -37,6 +37,7 @@ PROPERTIES: Final = {
     "identifiability": ("identifiable", "not identifiable"),
     "fit": ("fits", "does not fit"),
 }
+REMEDY = "Remove stages/diagnosis.json from the folder, and run the command again"
 """Findings that are properties of a log, not biases: the words for present, which is good, and absent."""
 
 
@@ -198,9 +199,6 @@ def _short(value: float) -> str:
     ('0.0123', '1,234,567', '12')
     """
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-REMEDY = "Remove stages/diagnosis.json from the folder, and run the command again"
 
 
 def kept_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:

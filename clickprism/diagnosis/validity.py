@@ -17,6 +17,8 @@ from clickprism.log_model.model import LogModel
 from clickprism.log_model.results import Feedback, GoodnessOfFit, Linkage, Verdict, p_text
 from clickprism.types import Int64
 
+RISE: Final = 0.1  # of a click rate, for which the report says how far a document moves
+
 
 def identifiability(model: LogModel) -> Finding:
     """Return whether documents or randomisation link all positions ("present": relevance is identifiable).
@@ -108,9 +110,6 @@ def _by_features(linkage: Linkage) -> str:
 
 def _count(clicks: float) -> str:
     return f"{clicks:,.0f}" if np.isfinite(clicks) else ""
-
-
-RISE: Final = 0.1  # of a click rate, for which the report says how far a document moves
 
 
 def feedback(model: LogModel) -> Finding:

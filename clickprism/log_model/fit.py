@@ -101,12 +101,13 @@ class Fit:
 
     @cached_property
     def covariance(self) -> Float64:
-        """Return the covariance of the parameters, clustered by query: H^-1 (sum of s s') H^-1.
+        """Return the covariance of the parameters, clustered by query: H^-1 (sum of s s' + P) H^-1.
 
-        Few queries do not tell how much the parameters vary: H^-1 is added then.
+        P, the precision of the prior, stands for the bias of parameters that are not at their prior mean. Few queries
+        do not tell how much the parameters vary: H^-1 is added then.
         """
         scores, queries = self.value.scores, len(self.value.scores)
-        spread = scores.T @ scores * (queries / max(queries - 1, 1))
+        spread = scores.T @ scores * (queries / max(queries - 1, 1)) + self.problem.precision
         few = self.inverse if queries < 2 * len(self.theta) else 0.0
         own = np.asarray(self.inverse @ spread @ self.inverse + few)
         if self.curve_covariance is None:

@@ -143,8 +143,13 @@ class Problem:
     @cached_property
     def relevant_clicks(self) -> Float64:
         """Return the scaled clicks of each pair that are not due to trust, [pairs]."""
+        return np.maximum(self.counts.by_pair(self.relevant_cell_clicks), 0.0)
+
+    @property
+    def relevant_cell_clicks(self) -> Float64:
+        """Return the scaled clicks of each cell that are not due to trust, [cells]."""
         by_trust = 0.0 if self.trust is None else self.trust.clicks * self.scale[self.counts.pair]
-        return np.maximum(self.counts.by_pair(self.clicks - by_trust), 0.0)
+        return np.asarray(self.clicks - by_trust)
 
     @cached_property
     def _starts(self) -> Int64:

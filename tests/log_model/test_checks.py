@@ -106,7 +106,7 @@ def test_popularity_is_present_if_popular_documents_are_observed_more_often() ->
 
 def test_popularity_is_inconclusive_if_the_engine_may_react_to_clicks(monkeypatch: pytest.MonkeyPatch) -> None:
     unsure = Feedback("inconclusive", -1.6, 0.05)
-    monkeypatch.setattr("clickprism.log_model.fitting.feedback", lambda *_, **__: unsure)
+    monkeypatch.setattr("clickprism.log_model.model.feedback", lambda *_, **__: unsure)
     test = LogModel.fit(popular(7, 0.8), settings=QUICK).tests["popularity"]
     assert test.verdict == "inconclusive"
     assert not test.used
