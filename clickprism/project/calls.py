@@ -42,7 +42,7 @@ def safe_errors(settings: ProjectSettings) -> Iterator[None]:
 
 def table_settings(settings: ProjectSettings) -> Any:
     """Return which column of a table holds what."""
-    from clickprism.log.open_log import TableSettings
+    from clickprism.data.click_table import TableSettings
 
     own = settings.columns
     return TableSettings(
