@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from clickprism._util.stages import EPOCH
 from clickprism.project.retrain import Gain, verdict
 from clickprism.project.run import Project
-from clickprism.project.settings import FILE, Promotion
+from clickprism.project.settings import ProjectSettings, Promotion, Source
+from clickprism.project.steps import RANKERS, STEPS, Context, Kept
+from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import Deployment
 from tests.project.conftest import TASTE
 from tests.project.worlds import add_day
+from tests.serve.service_kit import linear_bundle
 from tests.serve.test_rollout import add_searches
 
 
@@ -58,26 +63,38 @@ def test_a_ranker_that_learned_noise_is_kept_as_shadow(copied: Callable[[], Path
     assert service["source"] == shop / "deployment"
 
 
-def test_a_better_ranker_is_released_gradually_and_promoted_by_clicks(
-    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(EPOCH, raising=False)  # the searches below are later than the rollout
-    folder = copied()
-    shop = folder / "shop"
-    (shop / FILE).write_text((shop / FILE).read_text().replace("rollout = false", "rollout = true"))
-    old = Project(shop).run().status.ranker
-    add_day(folder / "logs", "b", (-1.5, 1.0, 0.0), first_day=3, searches=1200, seed=1)
-    begun = Project(shop).run().status
-    assert (begun.ranker, begun.shadow_reason) == (old, "No interleaved search is in the log yet.")
-    assert begun.shadow
-    assert Project(shop).service()["shadow"] is None
-    deployment = Deployment(shop / "deployment")
-    add_searches(folder, deployment, [1] * 120, log=shop / "log")
-    ended = Project(shop).run().status
-    assert ended.ranker == deployment.pointer().version != old
-    assert ended.why == "Users prefer the new bundle, after 100 searches."
-    assert not ended.shadow
-    assert Project(shop).run().changed is False
+def test_a_better_ranker_is_released_gradually_and_promoted_by_clicks(tmp_path: Path) -> None:
+    shop, deployment = tmp_path / "shop", Deployment(tmp_path / "shop" / "deployment")
+    settings = ProjectSettings(source=Source(path="logs"), promotion=Promotion(rollout=True))
+    context = Context(shop, settings, datetime(2026, 3, 1, tzinfo=UTC), lambda _: None)
+    (promote,) = [each for each in STEPS if each.name == "promote"]
+
+    def run(ranker: str) -> dict[str, Any]:
+        """Run the step after a ranker that is better was trained."""
+        version = Bundle.load(shop / RANKERS / ranker / "bundle").version
+        better = {"new": True, "promote": True, "reason": "It is better."}
+        for step, result in (("train", {"version": version, "folder": ranker}), ("compare", better)):
+            context.kept[step] = Kept("", {}, "", "", result)
+        made = promote.make(context)
+        context.kept["promote"] = Kept("", {}, "", made.text, made.result)
+        return dict(made.result)
+
+    old, new = (linear_bundle(shop / RANKERS / name / "bundle", [w, 0.0, 0.0]) for name, w in (("a", 1.0), ("b", 2.0)))
+    kept = shutil.copytree(new, tmp_path / "b")
+    first = run("a")
+    assert (first["version"], first["rollout"]) == (Bundle.load(old).version, "")
+    shutil.copytree(kept, new)
+    begun = run("b")
+    assert (begun["version"], begun["shadow"]) == (first["version"], "b")
+    assert begun["rollout"] == Bundle.load(new).version
+    before = promote.reads(context)
+    add_searches(tmp_path, deployment, [1] * 120, log=shop / "log")
+    assert promote.reads(context) != before
+    ended = run("b")
+    assert ended["version"] == deployment.pointer().version == begun["rollout"]
+    assert ended["reason"] == "Users prefer the new bundle, after 100 searches."
+    assert (ended["rollout"], ended["shadow"]) == ("", "")
+    assert run("b") == ended
 
 
 @pytest.mark.parametrize(
