@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from clickprism.cli.output import FLAT, Output, command_line
+from clickprism.data.click_table import TableSettings
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog
 from clickprism.evaluation.clicks import ClickModelSettings
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.open_log import ColumnSettings, ReadSettings, TableSettings
+from clickprism.log.open_log import ColumnSettings, ReadSettings
 from clickprism.log.settings import EngineSettings
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Float64
